@@ -1,18 +1,18 @@
-//! Decides when a descriptor becomes readable because something was reported to the application.
+//! Decides when a report to the application makes the descriptor readable.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A flag that a thread waits on the descriptor, and the number of reports to the application.
+/// Whether a thread waits for the descriptor, and the number of reports to the application.
 ///
-/// For other ways of waiting, it costs at most one load in each turn that did work.
+/// If no thread waits for the descriptor, this costs at most one load in each turn that did work.
 #[derive(Debug)]
 pub(crate) struct Arming {
-    /// Reports so far. Written inside the engine.
+    /// Number of reports so far. Only the thread inside the engine writes it.
     reports: AtomicU64,
-    /// Value of `told` when a thread last tried to arm.
+    /// Value of `reports` when a thread last tried to arm.
     seen: AtomicU64,
     is_armed: AtomicBool,
 }
@@ -26,7 +26,7 @@ impl Arming {
         }
     }
 
-    /// Sets the number of reports to the application. Called inside the engine only.
+    /// Sets the number of reports to the application. Only the thread inside the engine calls this.
     #[inline]
     pub(crate) fn publish(&self, reports: u64) {
         self.reports.store(reports, Ordering::Relaxed);
@@ -37,10 +37,10 @@ impl Arming {
         self.reports.load(Ordering::Acquire)
     }
 
-    /// Arms, unless something was reported to the application since the last attempt. `pass` must
-    /// call [`ProgressCell::pass`](crate::cell::ProgressCell::pass): a thread that leaves the
-    /// engine afterwards sees the flag, and this thread sees the reports of threads that left
-    /// before.
+    /// Arms the descriptor. Returns false, without arming, if there was a report to the application
+    /// since the last attempt. `pass` must call
+    /// [`ProgressCell::pass`](crate::cell::ProgressCell::pass). A thread that leaves the engine
+    /// after `pass` sees the flag. This thread sees the reports of threads that left before.
     pub(crate) fn arm(&self, pass: impl FnOnce()) -> bool {
         let reports = self.reports();
         if self.seen.swap(reports, Ordering::AcqRel) != reports {
@@ -53,13 +53,13 @@ impl Arming {
         if self.reports() == reports {
             return true;
         }
-        // The thread that made the report may have seen the flag; then it has made the descriptor
-        // readable.
+        // The thread that made the report may have seen the flag. In this case it has made the
+        // descriptor readable, and the descriptor counts as armed.
         !self.is_armed.swap(false, Ordering::AcqRel)
     }
 
-    /// Returns true once if the descriptor must become readable now. To be called by a thread that
-    /// has left the engine.
+    /// Returns true once if the descriptor must become readable now. The calling thread must have
+    /// left the engine.
     #[inline]
     pub(crate) fn fires(&self) -> bool {
         self.is_armed.load(Ordering::Relaxed)
@@ -67,7 +67,7 @@ impl Arming {
             && self.is_armed.swap(false, Ordering::AcqRel)
     }
 
-    /// Disarms. Returns whether the descriptor was armed.
+    /// Disarms the descriptor. Returns whether it was armed.
     pub(crate) fn disarm(&self) -> bool {
         self.is_armed.swap(false, Ordering::AcqRel)
     }
@@ -118,14 +118,14 @@ mod tests {
     }
 }
 
-/// One thread arms while another reports, in every interleaving. To run it:
+/// Model: one thread arms while another reports, in every interleaving. To run it:
 ///
 /// ```sh
 /// ./x loom
 /// ```
 ///
-/// With `--cfg loom_mutation` in RUSTFLAGS, the thread that arms does not pass through the engine,
-/// and the test must fail.
+/// With `--cfg loom_mutation` in RUSTFLAGS, the thread that arms does not call `pass`, and the test
+/// must fail.
 #[cfg(all(test, loom))]
 mod model {
     use loom::sync::Arc;
@@ -135,7 +135,7 @@ mod model {
     use super::*;
     use crate::cell::ProgressCell;
 
-    /// As [`crate::Runtime::arm`] and the turns of a thread do.
+    /// One thread takes the steps of [`crate::Runtime::arm`], the other makes turns.
     #[test]
     fn a_thread_that_armed_without_a_report_finds_the_descriptor_readable() {
         loom::model(|| {

@@ -1,4 +1,4 @@
-//! Links and protocols of a runtime: attaching and detaching them while it runs.
+//! Attaches and detaches links and protocols while a runtime runs.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl Runtime {
         self.shared.command(move |driver, _host, _now, _memory| driver.link_statistics(link))
     }
 
-    /// Attaches another protocol, which the same threads drive beside the engine.
+    /// Attaches a protocol that the threads of the runtime drive beside the engine.
     ///
     /// # Errors
     /// [`MachineError`], one for each cause. The machine is then dropped.
@@ -57,7 +57,7 @@ impl Runtime {
         })?
     }
 
-    /// Detaches a protocol and returns it. Its descriptors are no longer watched.
+    /// Detaches a protocol and returns it. Stops watching its descriptors.
     ///
     /// # Errors
     /// [`MachineError::NotThere`] if this runtime has no such machine.
@@ -67,8 +67,8 @@ impl Runtime {
         })?
     }
 
-    /// Runs `work` with a machine inside the engine and waits for its result: the control path. A
-    /// turn of the machine follows.
+    /// Runs `work` with a machine inside the engine, and waits for its result. A turn of the
+    /// machine follows. Meant for the control path.
     ///
     /// # Errors
     /// [`MachineError::NotThere`] if this runtime has no such machine, or the machine is not of type

@@ -1,5 +1,5 @@
-//! Descriptors that belong to no link: sockets at which unknown peers arrive, streams of other
-//! protocols.
+//! Descriptors that belong to no link, for example sockets of redirect ports and TCP connections of
+//! other protocols.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -19,7 +19,7 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// For reading only.
+    /// Ready for reading only.
     pub const READABLE: Self = Self { readable: true, writable: false };
 
     const fn events(self) -> u32 {
@@ -37,14 +37,14 @@ impl Readiness {
     }
 }
 
-/// The epoll set of descriptors that belong to no link. Its own descriptor stands for all of them
-/// in `ppoll`.
+/// The epoll set of the descriptors that belong to no link. `ppoll` polls the descriptor of the set
+/// instead of the descriptors in it.
 #[derive(Debug, Default)]
 pub(crate) struct Auxiliary {
-    /// Created when first used.
+    /// The epoll set, created at first use.
     set: OnceLock<OwnedFd>,
     watched: AtomicUsize,
-    /// A forked child closes these.
+    /// The descriptors in the set, which a forked child must close.
     inherited: Mutex<Places>,
 }
 
@@ -94,13 +94,13 @@ impl Places {
 }
 
 impl Auxiliary {
-    /// Reports under `key` when this descriptor is `ready`. For a descriptor that is already
-    /// watched, replaces both.
+    /// Watches a descriptor, and reports it under `key` when it is `ready`. If the descriptor is
+    /// already watched, replaces `key` and `ready`.
     pub(crate) fn watch(&self, fd: BorrowedFd<'_>, key: u64, ready: Readiness) -> io::Result<()> {
         self.watch_events(fd, key, ready.events())
     }
 
-    /// Watches for reading as [`Auxiliary::watch`] does, but edge-triggered: reports each arrival
+    /// Watches for reading like [`Auxiliary::watch`], but edge-triggered: reports each arrival
     /// once.
     pub(crate) fn watch_arrivals(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
         self.watch_events(fd, key, Readiness::READABLE.events() | libc::EPOLLET as u32)
@@ -158,7 +158,7 @@ impl Auxiliary {
         is_undone
     }
 
-    /// Whether any descriptor is watched.
+    /// Returns whether the set contains a descriptor.
     #[inline]
     pub(crate) fn is_in_use(&self) -> bool {
         self.watched.load(Ordering::Relaxed) != 0
@@ -169,7 +169,7 @@ impl Auxiliary {
         self.set.get().map(AsRawFd::as_raw_fd)
     }
 
-    /// Passes at most [`READY_MAX`] ready descriptors to `on_ready`. Returns how many.
+    /// Passes at most [`READY_MAX`] ready descriptors to `on_ready`. Returns how many were ready.
     pub(crate) fn poll(&self, mut on_ready: impl FnMut(u64, Readiness)) -> usize {
         let Some(set) = self.fd() else { return 0 };
         let mut ready = [libc::epoll_event { events: 0, u64: 0 }; READY_MAX as usize];
@@ -186,7 +186,7 @@ impl Auxiliary {
         self.inherited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the descriptor of the set, which is created if there is none.
+    /// Returns the descriptor of the set. Creates the set if it does not exist yet.
     pub(crate) fn made(&self) -> io::Result<RawFd> {
         if let Some(fd) = self.fd() {
             return Ok(fd);
@@ -196,13 +196,13 @@ impl Auxiliary {
         if made < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just given us this descriptor, and nothing else has it.
+        // SAFETY: the kernel has just returned this descriptor, and nothing else has it.
         let made = unsafe { OwnedFd::from_raw_fd(made) };
         Ok(self.set.get_or_init(|| made).as_raw_fd())
     }
 }
 
-/// Most descriptors reported in one turn; the others follow in the next.
+/// Most descriptors reported in one turn; the next turn reports the others.
 const READY_MAX: i32 = 16;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Auxiliary sockets: sockets besides the links, on which few datagrams arrive and which are polled at
-//! intervals. Each is either the multicast socket of a group or a redirect port.
+//! Auxiliary sockets, which exist besides the links. Few datagrams arrive at them, so the runtime
+//! polls them at intervals. Each is either the multicast socket of a group or a redirect port.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,11 +14,12 @@ use wire_edge::{Moved, PeerAddr};
 use crate::auxiliary::{Auxiliary, Readiness};
 use crate::fork::Forked;
 
-/// The auxiliary sockets of an endpoint, at most [`AUXILIARY_SOCKETS_MAX`]. Each is watched under a key of its own.
+/// The auxiliary sockets of an endpoint, at most [`AUXILIARY_SOCKETS_MAX`]. Each is watched under a
+/// key of its own.
 #[derive(Debug, Default)]
 pub(crate) struct AuxiliarySockets {
     open: Vec<OpenSocket>,
-    /// Sockets opened so far.
+    /// Number of sockets opened so far.
     opened: u64,
 }
 
@@ -31,10 +32,9 @@ struct OpenSocket {
 
 #[derive(Debug)]
 enum Purpose {
-    /// A multicast socket: its datagrams were sent to this group and arrived at the interface of
-    /// this link.
+    /// A multicast socket, which receives datagrams to this group at the interface of this link.
     Group(LinkId, PeerAddr),
-    /// A redirect port: peers ask at this address for services that have moved elsewhere.
+    /// A redirect port: at this address, peers ask for services that have moved to another address.
     Moved(SocketAddr, engine::RedirectPort),
 }
 
@@ -42,7 +42,7 @@ enum Purpose {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AuxiliaryError {
-    /// The endpoint has the most auxiliary sockets it may have.
+    /// The endpoint already has the most auxiliary sockets that it may have.
     #[error(
         "the endpoint has {AUXILIARY_SOCKETS_MAX} auxiliary sockets already, the most there can be; close some"
     )]
@@ -50,7 +50,7 @@ pub enum AuxiliaryError {
     /// The link does not exist or has no IP address.
     #[error("link {0} is none of this endpoint, or carries no UDP")]
     NotUdp(u8),
-    /// The system refused the socket.
+    /// The kernel refused the socket.
     #[error(transparent)]
     Socket(#[from] UdpError),
     /// The socket cannot be watched.
@@ -65,7 +65,7 @@ pub enum AuxiliaryError {
 }
 
 impl AuxiliarySockets {
-    /// Opens the multicast socket of a group on a link, unless it is open.
+    /// Opens the multicast socket of a group on a link, if it is not open yet.
     pub(crate) fn join(
         &mut self,
         watched: &Auxiliary,
@@ -82,7 +82,7 @@ impl AuxiliarySockets {
         self.add(watched, open, |_| Purpose::Group(link, address)).map(|_| ())
     }
 
-    /// Opens a redirect port; port 0 picks a free port. Returns its address.
+    /// Opens a redirect port, and returns its address. Port 0 picks a free port.
     pub(crate) fn open(
         &mut self,
         watched: &Auxiliary,
@@ -111,14 +111,14 @@ impl AuxiliarySockets {
         Ok(local)
     }
 
-    /// Closes the redirect port at an address. Returns false if there is none.
+    /// Closes the redirect port at an address. Returns false if there is no such port.
     pub(crate) fn close(&mut self, watched: &Auxiliary, address: SocketAddr) -> bool {
         let before = self.open.len();
         self.retain(watched, |purpose| !matches!(purpose, Purpose::Moved(at, _) if *at == address));
         self.open.len() < before
     }
 
-    /// Closes the multicast sockets of groups without members.
+    /// Closes the multicast sockets of groups that no port is a member of.
     pub(crate) fn trim(&mut self, watched: &Auxiliary, engine: &mut Engine) {
         self.retain(watched, |purpose| match purpose {
             Purpose::Group(_, group) => engine.has_datagram_group(*group),
@@ -151,7 +151,7 @@ impl AuxiliarySockets {
     ) {
         let Some(one) = self.open.iter_mut().find(|one| one.key == key) else { return };
         let OpenSocket { socket, purpose, .. } = one;
-        // Datagrams that are left are reported in the next turn.
+        // If datagrams are left, the next turn receives them.
         for _ in 0..BURST {
             let Some((bytes, from)) = socket.receive() else { return };
             match purpose {
@@ -177,16 +177,16 @@ impl AuxiliarySockets {
     }
 }
 
-/// Returns the address to which datagrams for a group are sent.
+/// Returns the address to which peers send datagrams for a group.
 pub(crate) fn group_address(group: IpAddr) -> PeerAddr {
     PeerAddr::from(SocketAddr::new(group, GROUP_PORT))
 }
 
-/// Most auxiliary sockets of an endpoint; each has a buffer of 64 KiB, 4 MiB in all.
+/// Most auxiliary sockets of an endpoint. Each has a buffer of 64 KiB, so all take at most 4 MiB.
 const AUXILIARY_SOCKETS_MAX: usize = 64;
 
 /// First key of auxiliary sockets.
 pub(crate) const AUXILIARY_KEYS: u64 = 1 << 63;
 
-/// Most datagrams received at a socket before the links have their turn.
+/// Most datagrams received at a socket before the links are read.
 const BURST: usize = 64;

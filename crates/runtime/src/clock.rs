@@ -1,55 +1,57 @@
-//! The clock of an endpoint: the only module that reads the time.
+//! The clock of an endpoint. No other module reads the time.
 
 use std::time::Instant as MonotonicTime;
 
 use delivery::Instant;
 
-/// The host's monotonic clock (`CLOCK_MONOTONIC`) as the engine uses it: nanoseconds since the
-/// runtime was started, plus one so that 0 is in the past.
+/// The host's monotonic clock (`CLOCK_MONOTONIC`) in the units of the engine: nanoseconds since the
+/// start of the runtime, plus one. The added nanosecond puts time 0 into the past.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     origin: MonotonicTime,
 }
 
 impl Clock {
-    /// Starts a clock at the present time.
+    /// Starts a clock at the current time.
     pub(crate) fn start() -> Self {
         Self { origin: MonotonicTime::now() }
     }
 
-    /// Returns the time now.
+    /// Returns the current time.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
-        // 2^64 ns are 584 years.
+        // An `u64` holds 2^64 ns, which are 584 years.
         Instant(self.origin.elapsed().as_nanos() as u64 + 1)
     }
 }
 
-/// The clock for the thread inside the engine. Between two readings of the kernel's clock, up to
-/// [`LOOK_NS`] apart, it counts the processor's ticks.
+/// The clock for the thread inside the engine. It reads the kernel's clock at most every
+/// [`LOOK_NS`], and counts the processor's ticks between two readings.
 ///
-/// Reading the kernel's clock costs 25 to 30 ns, a fifth of what a small operation over shared
-/// memory took; reading the ticks costs a third of that. Ticks are used only where the kernel
-/// itself keeps time by them, which it does as long as they are steady and equal on all processors.
-/// The rate of the ticks is measured against the kernel's clock, so that the two clocks drift apart
-/// only by what the rate changes between two readings. If a reading finds this clock ahead, it
-/// waits there: time does not go backwards.
+/// Reading the kernel's clock costs 25 to 30 ns, a fifth of a small operation over shared memory.
+/// Reading the ticks costs a third of that. This clock uses ticks only if the kernel itself keeps
+/// time by them. The kernel does so while they are steady and equal on all processors.
+///
+/// The clock measures the rate of the ticks against the kernel's clock. So the two clocks drift
+/// apart only if the rate changes between two readings. If a reading shows that this clock is
+/// ahead, this clock stands still until the kernel's clock has caught up: its time never goes
+/// backwards.
 #[derive(Debug)]
 pub(crate) struct TurnClock {
-    /// `None` where the ticks do not show the time.
+    /// `None` if the ticks do not show the time.
     ticks: Option<Ticks>,
 }
 
 #[derive(Debug)]
 struct Ticks {
-    /// The first reading, from which the rate is measured.
+    /// The first reading. The rate is measured from there.
     first: Look,
     latest: Look,
-    /// Nanoseconds per tick, times 2^32; 0 while unknown.
+    /// Nanoseconds per tick, times 2^32; 0 if unknown.
     rate: u64,
-    /// Ticks after the latest reading for which they may show the time.
+    /// Number of ticks after the latest reading for which the ticks may show the time.
     believed: u64,
-    /// The time last returned.
+    /// The time that the clock last returned.
     last_returned: Instant,
 }
 
@@ -69,7 +71,7 @@ impl TurnClock {
         Self { ticks }
     }
 
-    /// Returns the time now.
+    /// Returns the current time.
     #[inline]
     pub(crate) fn now(&mut self, clock: &Clock) -> Instant {
         match &mut self.ticks {
@@ -82,7 +84,8 @@ impl TurnClock {
 impl Ticks {
     #[inline]
     fn now(&mut self, ticks: u64, clock: &Clock) -> Instant {
-        // If the ticks went backwards, the difference wraps to a large number.
+        // If the ticks went backwards, the difference wraps to a large number, so the kernel's
+        // clock is read.
         let passed = ticks.wrapping_sub(self.latest.ticks);
         let now = if passed < self.believed {
             self.latest.now.after_ns(passed.wrapping_mul(self.rate) >> 32)
@@ -95,21 +98,21 @@ impl Ticks {
         self.last_returned
     }
 
-    /// Sets this clock by a reading of the kernel's clock. `apart`: ticks between two readings of
-    /// the ticks, one before and one after it.
+    /// Sets this clock by a reading of the kernel's clock. `apart`: ticks that passed between a
+    /// reading of the ticks before and one after the reading of the kernel's clock.
     #[cold]
     fn look(&mut self, look: Look, apart: u64) {
         let passed_ns = look.now.since_ns(self.first.now);
         let passed = look.ticks.wrapping_sub(self.first.ticks);
         self.believed = 0;
         if apart > APART_MAX {
-            // The thread lost its processor between the two readings, so they do not show one
+            // The thread lost its processor between the two readings, so they do not show the same
             // moment.
             return;
         }
         self.latest = look;
         if passed > TICKS_MAX {
-            // The ticks do not show the time, at least not since the first reading.
+            // The ticks do not show the time, at least since the first reading.
             self.rate = 0;
             self.first = look;
         } else if passed_ns >= MEASURED_NS_MAX {
@@ -124,7 +127,7 @@ impl Ticks {
     }
 }
 
-/// Whether the kernel keeps time by the processor's ticks.
+/// Returns whether the kernel keeps time by the processor's ticks.
 fn are_ticks_time() -> bool {
     const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     cfg!(target_arch = "x86_64")
@@ -134,8 +137,8 @@ fn are_ticks_time() -> bool {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn read_ticks() -> u64 {
-    // SAFETY: every processor with the 64-bit instruction set has the instruction. Where a process
-    // is forbidden to use it, the kernel's own clock in user space would not work either.
+    // SAFETY: every 64-bit x86 processor has the instruction. If a process is forbidden to use it,
+    // the kernel's own clock in user space does not work either.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -144,27 +147,27 @@ const fn read_ticks() -> u64 {
     0
 }
 
-/// How long ticks show the time after a reading of the kernel's clock, in nanoseconds. A clock
-/// slewed by 500 ppm, the usual maximum, is followed to half a microsecond, and the readings cost
-/// 0.005 % of the time.
+/// Nanoseconds after a reading of the kernel's clock for which ticks show the time. If the kernel
+/// slews its clock by 500 ppm, the usual maximum, this clock deviates by at most half a
+/// microsecond. The readings cost 0.005 % of the time.
 const LOOK_NS: u64 = 1_000_000;
 
 /// Shortest time in nanoseconds over which the rate of ticks is measured. The two clocks are
-/// usually read at most 100 ns apart, 10 ppm of this.
+/// usually read at most 100 ns apart, which is 10 ppm of this time.
 const MEASURED_NS_MIN: u64 = 10_000_000;
 
-/// Longest time in nanoseconds over which the rate is measured, so that a change of the rate is
-/// followed.
+/// Longest time in nanoseconds over which the rate of ticks is measured. The limit lets this clock
+/// follow a changing rate.
 const MEASURED_NS_MAX: u64 = 10_000_000_000;
 
-/// More ticks than any processor has in [`MEASURED_NS_MAX`].
+/// More ticks than any processor counts in [`MEASURED_NS_MAX`].
 const TICKS_MAX: u64 = 1 << 40;
 
-/// Most ticks that reading both clocks may take: a few microseconds.
+/// Most ticks that a reading of both clocks may take: a few microseconds.
 const APART_MAX: u64 = 1 << 14;
 
-/// Plausible rates: nanoseconds per tick, times 2^32, from 16 ticks per nanosecond to one tick in 4
-/// ns.
+/// Plausible rates, in nanoseconds per tick times 2^32: from 16 ticks per nanosecond to one tick in
+/// 4 ns.
 const RATES: std::ops::RangeInclusive<u64> = 1 << 28..=1 << 34;
 
 #[cfg(test)]
@@ -182,8 +185,8 @@ mod tests {
             let before = clock.now();
             let now = turns.now(&clock);
             assert!(now >= last_returned, "{now:?} after {last_returned:?}");
-            // The thread may lose its processor between the two readings, so only this side has a
-            // bound.
+            // The thread may lose its processor between the two readings, so the test bounds the
+            // difference in one direction only.
             assert!(now.0 + TOLERATED_NS >= before.0, "{now:?} at {before:?}");
             last_returned = now;
         }
@@ -191,7 +194,7 @@ mod tests {
     }
 
     proptest! {
-        /// Ticks may stop, jump and go backwards: time never goes backwards.
+        /// Ticks may stop, jump and go backwards, but time never goes backwards.
         #[test]
         fn whatever_the_ticks_do_time_does_not_go_backwards(
             ticks in prop::collection::vec(any::<u64>(), 1..50),
@@ -216,6 +219,7 @@ mod tests {
         }
     }
 
-    /// Readings are wrong by less than twice [`APART_MAX`] ticks of the slowest processors.
+    /// Error of a reading in nanoseconds: less than twice [`APART_MAX`] ticks of the slowest
+    /// processors.
     const TOLERATED_NS: u64 = 20_000;
 }

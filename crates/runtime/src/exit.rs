@@ -1,4 +1,5 @@
-//! Notifies peers at the end of the process, because `exit` drops no value.
+//! Notifies peers at the end of the process. Without this, they would not be notified, because
+//! `exit` drops no value.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -9,38 +10,39 @@ use std::time::Duration;
 use crate::driver::{Caller, Unsent};
 use crate::runtime::{ROUNDS_INLINE, Shared, lock};
 
-/// The endpoints of this process.
+/// All endpoints of this process.
 type Living = Mutex<Vec<Weak<Shared>>>;
 
-/// Notifies peers when the process exits, also those of endpoints that are started later. `atexit`
-/// handlers registered after this call run before the notification, and find the connections open.
-/// Without this call, starting the first endpoint registers the notification.
+/// Makes the process notify its peers when it exits, including peers of endpoints that start later.
+/// If `atexit` handlers are registered after this call, they run before the notification and find
+/// the connections open. Without this call, starting the first endpoint registers the notification.
 pub fn notify_peers_at_exit() {
     if !IS_REGISTERED.swap(true, Ordering::AcqRel) {
-        // SAFETY: the handler is a function without captured state. If registering fails (no
-        // memory), peers are not notified, as without this call.
+        // SAFETY: the handler is a function without captured state. If there is no memory to
+        // register it, the process exits without notifying peers, as it would without this call.
         unsafe { libc::atexit(at_exit) };
     }
 }
 
-/// Sends work that was posted and [deferred](crate::Runtime::ring), before the process ends by
-/// `_exit`. Waits for at most 20 ms for another thread to send it. The calling thread only waits,
-/// because it may be in a signal handler. In a forked child nothing is sent.
+/// Waits until another thread has sent work that was posted and [deferred](crate::Runtime::ring),
+/// for at most 20 ms. Meant for a process that is about to end by `_exit`. The calling thread sends
+/// nothing itself, because it may be in a signal handler. In a forked child, no thread sends
+/// anything.
 pub fn send_before_end() {
-    // SAFETY: null, or the box that `living` leaked.
+    // SAFETY: the pointer is null, or points to the box that `living` leaked.
     let Some(living) = (unsafe { LIVING.load(Ordering::Acquire).as_ref() }) else { return };
-    // The lock is held only by a thread that starts or ends an endpoint.
+    // Only a thread that starts or ends an endpoint holds the lock.
     let Ok(living) = living.try_lock() else { return };
     for shared in living.iter().filter_map(Weak::upgrade) {
         if shared.home.check().is_ok() && !shared.cell.is_poisoned() {
             shared.wait_for_sender();
         }
-        // Other threads may still use the endpoint, so it is not dropped here.
+        // Do not drop the endpoint here, because other threads may still use it.
         std::mem::forget(shared);
     }
 }
 
-/// Notifies the peers of this endpoint when the process exits.
+/// Adds an endpoint to the list of those whose peers are notified when the process exits.
 pub(crate) fn remember(shared: &Arc<Shared>) {
     notify_peers_at_exit();
     let mut living = living().lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,21 +55,21 @@ pub(crate) fn dismiss(shared: &Arc<Shared>) {
     living.retain(|known| !ptr::eq(known.as_ptr(), Arc::as_ptr(shared)));
 }
 
-/// Empties the list in a forked child, without the lock, which a thread of the parent may have
-/// held.
+/// Empties the list in a forked child. Does not take the lock, because a thread of the parent may
+/// have held it during the fork.
 pub(crate) fn forget() {
     LIVING.store(ptr::null_mut(), Ordering::Release);
 }
 
 fn living() -> &'static Living {
     let known = LIVING.load(Ordering::Acquire);
-    // SAFETY: null, or the box that was leaked below.
+    // SAFETY: the pointer is null, or points to the box that was leaked below.
     if let Some(living) = unsafe { known.as_ref() } {
         return living;
     }
     let new = Box::into_raw(Box::default());
     match LIVING.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: made above, and never freed.
+        // SAFETY: `new` was made above, and is never freed.
         Ok(_) => unsafe { &*new },
         Err(other) => {
             // SAFETY: `new` was made above, and no other thread has seen it; another thread leaked
@@ -81,20 +83,20 @@ fn living() -> &'static Living {
 }
 
 extern "C" fn at_exit() {
-    // SAFETY: null, or the box that `living` leaked.
+    // SAFETY: the pointer is null, or points to the box that `living` leaked.
     let Some(living) = (unsafe { LIVING.load(Ordering::Acquire).as_ref() }) else { return };
     let living = std::mem::take(&mut *living.lock().unwrap_or_else(PoisonError::into_inner));
     let living: Vec<_> = living.iter().filter_map(Weak::upgrade).collect();
     // A panic must not change how the process ends.
     let _reported = catch_unwind(AssertUnwindSafe(|| Shared::part(&living)));
-    // Other threads may still use the endpoints, so they are not dropped here.
+    // Do not drop the endpoints here, because other threads may still use them.
     std::mem::forget(living);
 }
 
 impl Shared {
-    /// Closes the connections and machines of these endpoints, and waits until their peers have
-    /// acknowledged the close and all that was delivered, for at most [`PARTING`], because the
-    /// process is about to end.
+    /// Closes the connections and machines of these endpoints, because the process is about to end.
+    /// Waits until their peers have acknowledged the close and all that was delivered, but for at
+    /// most [`PARTING`].
     fn part(endpoints: &[Arc<Self>]) {
         let is_ours = |endpoint: &&Arc<Self>| endpoint.home.check().is_ok();
         let mut parting: Vec<&Arc<Self>> = endpoints.iter().filter(is_ours).collect();
@@ -121,9 +123,9 @@ impl Shared {
         }
     }
 
-    /// Sends posted work and waits until peers have acknowledged it. Waits for at most
-    /// [`LINGERING`] after the last peer that work waits for is found, and for at most [`MEETING`]
-    /// in all.
+    /// Sends posted work and waits until peers have acknowledged it. Work may wait for peers whose
+    /// addresses are not known yet. Waits for at most [`LINGERING`] after the last such peer was
+    /// found, and for at most [`MEETING`] in all.
     fn linger(&self, began: std::time::Instant) {
         let mut is_sent = false;
         let mut unsent = Unsent::Outstanding;
@@ -157,7 +159,7 @@ impl Shared {
     fn wait_for_sender(&self) {
         let mut left = SENDING;
         loop {
-            // Entering shows that the turn that took the work has ended.
+            // If this thread can enter the cell, the turn that took the work has ended.
             if self.host.doorbells.is_empty() {
                 if let Some(inside) = self.cell.try_enter() {
                     return inside.abandon();
@@ -189,24 +191,24 @@ impl Shared {
     }
 }
 
-/// Longest time that the end of a process waits for peers: a few round trips over any network, and
-/// too short for a user to notice.
+/// Longest time that the end of a process waits for peers. It lasts a few round trips over any
+/// network, and is too short for a user to notice.
 const PARTING: Duration = Duration::from_millis(100);
 
 /// The part of [`PARTING`] in which the process waits for acknowledgements before it closes
-/// connections, because the peer's process may wait for its processor.
+/// connections. A peer may acknowledge late because its process waits for a processor.
 const LINGERING: Duration = Duration::from_millis(20);
 
-/// The part of [`PARTING`] in which the process waits for peers that are not found yet.
+/// The part of [`PARTING`] in which the process waits for peers whose addresses are not known yet.
 const MEETING: Duration = Duration::from_millis(50);
 
-/// Longest time that the end of a process by `_exit` waits for the thread that sends.
+/// Longest time that a process which ends by `_exit` waits for the thread that sends.
 const SENDING: Duration = Duration::from_millis(20);
 
-/// Interval of checks in that wait: a turn takes a few microseconds.
+/// Interval between the checks during [`SENDING`]: a turn takes a few microseconds.
 const SENDING_LOOK: Duration = Duration::from_micros(50);
 
-/// Longest interval of checks whether peers have acknowledged, in nanoseconds.
+/// Longest interval between checks for acknowledgements of peers, in nanoseconds.
 const PARTING_LOOK_NS: u64 = 1_000_000;
 
 static LIVING: AtomicPtr<Living> = AtomicPtr::new(ptr::null_mut());

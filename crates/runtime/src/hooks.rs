@@ -1,4 +1,4 @@
-//! Functions that the runtime calls when something has happened.
+//! Functions that the runtime calls when events occur.
 
 use std::sync::Arc;
 
@@ -9,17 +9,18 @@ use semantics::{CompletionQueue, SharedReceives};
 
 use crate::auxiliary::Readiness;
 
-/// Functions that the runtime calls in the thread that makes a turn.
+/// Functions that the thread which makes a turn calls.
 ///
-/// Code that needs nothing but the [`Event`] may pass a function of an event instead.
+/// Code that needs only the [`Event`] may pass a function of an event instead.
 pub trait Hooks: Send + Sync {
-    /// Handles an event of a connection. It is called inside the engine, within the turn that
-    /// brought the event, so that the result is sent at once: it may accept a connection although
-    /// the application only polls. It must be quick, and must not call the runtime.
+    /// Handles an event of a connection. The thread that makes the turn calls this inside the
+    /// engine, in the turn that brought the event, so the same turn sends the result. For example,
+    /// the hook may accept a connection although the application only polls. The hook must be
+    /// quick, and must not call the runtime.
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event);
 
-    /// Handles a connection that has room again, for which [`Engine::await_room`] was called. It is
-    /// called inside the engine, as [`Hooks::on_event`] is.
+    /// Handles a connection that has room again, after a call of [`Engine::await_room`] for it. The
+    /// caller is inside the engine, like that of [`Hooks::on_event`].
     fn on_room(
         &self,
         engine: &mut Engine,
@@ -30,9 +31,9 @@ pub trait Hooks: Send + Sync {
         let _ = (engine, memory, now, connection);
     }
 
-    /// Handles a descriptor that is [watched](crate::Runtime::watch_descriptor) under this key and
-    /// is ready. It is called inside the engine, as [`Hooks::on_event`] is, in each turn while the
-    /// descriptor is ready.
+    /// Handles a ready descriptor that is [watched](crate::Runtime::watch_descriptor) under this
+    /// key. The runtime calls this in each turn while the descriptor is ready. The caller is inside
+    /// the engine, like that of [`Hooks::on_event`].
     fn on_descriptor(
         &self,
         engine: &mut Engine,
@@ -44,35 +45,35 @@ pub trait Hooks: Send + Sync {
         let _ = (engine, memory, now, key, ready);
     }
 
-    /// Returns the time at which to call [`Hooks::on_due`]. It is called in every turn, so it must
-    /// cost almost nothing. An earlier time that a thread outside of the engine sets takes effect
-    /// in the next turn.
+    /// Returns the time at which to call [`Hooks::on_due`]. The runtime calls this in every turn,
+    /// so it must cost almost nothing. If a thread outside of the engine sets an earlier time, that
+    /// time takes effect in the next turn.
     fn due(&self) -> Instant {
         Instant::NEVER
     }
 
-    /// Does work for which the time returned by [`Hooks::due`] has come. It is called inside the
-    /// engine, as [`Hooks::on_event`] is, in every turn until `due` returns a later time.
+    /// Does work when the time returned by [`Hooks::due`] has come. The runtime calls this in every
+    /// turn until `due` returns a later time. The caller is inside the engine, like that of
+    /// [`Hooks::on_event`].
     fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
         let _ = (engine, memory, now);
     }
 
-    /// Whether posted work waits for peers that may be found in a moment. A process that is about
-    /// to end waits for such work. It is called inside the engine.
+    /// Returns whether posted work waits for peers whose addresses may be found soon. A process
+    /// that is about to end waits for such work. The caller is inside the engine.
     fn awaits_peers(&self, now: Instant) -> bool {
         let _ = now;
         false
     }
 
-    /// Handles shared queues that have fewer receives left than their
-    /// [limit](SharedReceives::arm_limit). It is called after the calling thread has left the
-    /// engine.
+    /// Handles shared receive queues that have fewer receives left than their
+    /// [limit](SharedReceives::arm_limit). The calling thread has left the engine.
     fn on_below_limit(&self, queues: &[Arc<SharedReceives>]) {
         let _ = queues;
     }
 
-    /// Handles completion queues that were armed, and that reached what they were armed for. It is
-    /// called after the calling thread has left the engine.
+    /// Handles completion queues whose armed condition is met. The calling thread has left the
+    /// engine.
     fn on_completions(&self, queues: &[Arc<CompletionQueue>]) {
         let _ = queues;
     }

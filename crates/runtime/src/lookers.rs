@@ -1,10 +1,10 @@
-//! Tasks that wait for changes that no event announces: room for an operation, or the last
+//! Tasks that wait for changes which cause no event, such as room for an operation, or the last
 //! acknowledgement of a close.
 //!
-//! Each report to the application wakes these tasks, as it does other tasks. Without a report, a
-//! task is woken to check again after a millisecond. If only peers and time can change what the
-//! task waits for, the millisecond starts when frames arrive or a timer runs, so that such tasks do
-//! not wake an idle process.
+//! Each report to the application wakes these tasks, like other tasks. Without a report, the
+//! runtime wakes a task after a millisecond so that it checks again. If only peers and time can
+//! change the awaited state, the millisecond starts when frames arrive or a timer runs. So such
+//! tasks do not wake an idle process.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,27 +20,27 @@ use crate::tasks::Enlisted;
 /// What can change the state for which a task checks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ChangedBy {
-    /// Only peers and time; for example the acknowledgement of an operation.
+    /// Only peers and time. Example: the acknowledgement of an operation.
     Peers,
-    /// The application as well; for example room in a queue that it polls.
+    /// Peers, time and the application. Example: room in a queue that the application polls.
     Application,
 }
 
-/// Tasks that check again soon.
+/// Tasks that the runtime wakes soon, so that they check again.
 #[derive(Debug, Default)]
 pub(crate) struct Lookers {
-    /// Woken at [`Driver::lookers_due`], which is set.
+    /// Tasks to wake at [`Driver::lookers_due`], which is already set.
     tasks: Mutex<Vec<Waker>>,
-    /// Woken after peers or time have changed something.
+    /// Tasks to wake after peers or time have changed something.
     of_peers: Mutex<Vec<Waker>>,
     /// `of_peers` is not empty.
     has_of_peers: AtomicBool,
 }
 
 impl Runtime {
-    /// Wakes a task as [`Runtime::enlist_task`] does for each report to the application. For
-    /// changes that no event announces, also wakes it at most a millisecond later, or, with
-    /// [`ChangedBy::Peers`], a millisecond after frames arrived or a timer ran. The task must check
+    /// Wakes a task at each report to the application, like [`Runtime::enlist_task`]. Also wakes
+    /// the task without a report, for changes that cause none: at most a millisecond later, or with
+    /// [`ChangedBy::Peers`] a millisecond after frames arrived or a timer ran. The task must check
     /// once more after this call.
     pub fn enlist_looker(&self, waker: &Waker, changed_by: ChangedBy) -> Enlisted {
         let enlisted = self.enlist_task(waker, Interest::Anything);
@@ -48,7 +48,8 @@ impl Runtime {
         let lookers = &shared.host.lookers;
         if changed_by == ChangedBy::Peers {
             lock(&lookers.of_peers).push(waker.clone());
-            // The check that must follow enters the engine, and later turns see this flag.
+            // The caller must check next. That check enters the engine, so later turns see this
+            // flag.
             lookers.has_of_peers.store(true, Ordering::SeqCst);
             return enlisted;
         }
@@ -70,7 +71,7 @@ impl Driver {
         }
     }
 
-    /// Wakes the tasks, as soon as the calling thread has left the engine.
+    /// Queues the tasks; they are woken when the calling thread has left the engine.
     #[cold]
     pub(crate) fn wake_lookers(&mut self, host: &RuntimeHost) {
         self.lookers_due = Instant::NEVER;
@@ -84,5 +85,6 @@ impl Driver {
     }
 }
 
-/// Longest wait of a task for a change that no event announces, in nanoseconds, as for a thread.
+/// Longest time in nanoseconds after which a task or thread checks for a change that causes no
+/// event.
 const LOOK_NS: u64 = 1_000_000;

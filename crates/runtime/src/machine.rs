@@ -1,4 +1,4 @@
-//! Machines: protocols other than the engine's, which the same threads drive beside it.
+//! Machines: protocols that the threads of the runtime drive beside the engine.
 
 use std::any::Any;
 use std::io;
@@ -16,56 +16,56 @@ use crate::runtime::Shared;
 
 /// A protocol with sockets of its own.
 ///
-/// Its methods are called inside the engine, by any thread that makes turns. They must be quick,
-/// must not wait, and must not call the runtime.
+/// Any thread that makes turns calls the methods, inside the engine. They must be quick, must not
+/// wait, and must not call the runtime.
 pub trait Machine: Any + Send {
-    /// Attaches the machine, which watches descriptors by means of `descriptors` until it is
-    /// detached.
+    /// Handles attachment to a runtime. The machine uses `descriptors` to watch descriptors until
+    /// it is detached.
     fn attached(&mut self, descriptors: Descriptors) {
         let _ = descriptors;
     }
 
-    /// Reads, writes and runs timers, for a bounded time. It is called once in each turn of the
-    /// engine, after [`Machine::on_descriptor`], so a turn with nothing to do must cost almost
-    /// nothing.
+    /// Reads, writes and runs timers, for a bounded time. The runtime calls this once in each turn
+    /// of the engine, after [`Machine::on_descriptor`]. A call with nothing to do must therefore
+    /// cost almost nothing.
     fn turn(&mut self, now: Instant, memory: &MemoryAccess<'_>) -> Progress;
 
-    /// Handles a descriptor that the machine [watches](Descriptors::watch) under this key and that
-    /// is ready. It is called in each turn while the descriptor is ready. A descriptor that the
-    /// machine has just unwatched may be reported once more.
+    /// Handles a ready descriptor that the machine [watches](Descriptors::watch) under this key.
+    /// The runtime calls this in each turn while the descriptor is ready, and may call it once more
+    /// after the machine has unwatched the descriptor.
     fn on_descriptor(&mut self, key: u64, ready: Readiness);
 
-    /// Moves completion queues that were armed, and that reached what they were armed for since the
-    /// last call, to `fired`. It is called after each turn.
+    /// Moves completion queues to `fired` whose armed condition was met since the last call. The
+    /// runtime calls this after each turn.
     fn take_fired(&mut self, fired: &mut Vec<Arc<CompletionQueue>>) {
         let _ = fired;
     }
 
-    /// Prepares for the end of the process: in the turns that follow, the machine notifies its
-    /// peers.
+    /// Prepares for the end of the process. The machine notifies its peers in the turns that
+    /// follow.
     fn close(&mut self, now: Instant);
 
-    /// Whether there is still a peer to notify after [`Machine::close`]. The end of the process
-    /// waits for that, for at most 100 ms.
+    /// Returns whether the machine still has to notify a peer after [`Machine::close`]. The end of
+    /// the process waits for the notification, for at most 100 ms.
     fn is_closing(&self) -> bool;
 }
 
 /// The result of a machine's turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
-    /// The turn changed something that other threads may wait for.
+    /// The turn changed something for which other threads may wait.
     pub worked: bool,
     /// There is more to do: the next turn should follow at once.
     pub more: bool,
-    /// There are events of connections: threads that wait for
-    /// [`Interest::News`](crate::Interest::News) are woken.
+    /// There are events of connections, so the runtime wakes threads that wait for
+    /// [`Interest::News`](crate::Interest::News).
     pub news: bool,
-    /// When the machine wants its next turn at the latest, if no descriptor is ready before.
+    /// Latest time at which the machine wants its next turn, if no descriptor is ready before.
     pub due: Instant,
 }
 
 impl Progress {
-    /// There was nothing to do, and there will be nothing until a descriptor is ready.
+    /// The machine has nothing to do until a descriptor is ready.
     pub const NONE: Self = Self { worked: false, more: false, news: false, due: Instant::NEVER };
 }
 
@@ -74,7 +74,7 @@ impl Progress {
 pub struct MachineId(u32);
 
 impl MachineId {
-    /// Returns the key in the epoll set for the machine's `key`.
+    /// Returns the key in the common epoll set for the machine's own `key`.
     const fn common_key(self, key: u64) -> u64 {
         MACHINE_KEYS | (self.0 as u64) << KEY_BITS | key
     }
@@ -84,10 +84,10 @@ impl MachineId {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MachineError {
-    /// The runtime has as many machines as it may have, or has used all identifiers.
+    /// The runtime already has the most machines that it may have, or has used all identifiers.
     #[error("the endpoint has {MACHINES_MAX} protocols beside its own, the most there can be")]
     NoneLeft,
-    /// The machine was detached, or is of another type.
+    /// The machine was detached, or has another type.
     #[error("the endpoint has no such protocol")]
     NotThere,
     /// The epoll set cannot be created.
@@ -106,10 +106,10 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// Reports to the machine, under `key`, when a descriptor is ready. For a descriptor that is
-    /// already watched, replaces the key and the readiness. The descriptor must be
-    /// [unwatched](Descriptors::unwatch) before it is closed. Keys are below 2^32; each machine has
-    /// its own.
+    /// Watches a descriptor, and reports to the machine under `key` when the descriptor is ready.
+    /// If the descriptor is already watched, replaces the key and the readiness. Call
+    /// [`Descriptors::unwatch`] before you close the descriptor. Keys are below 2^32; each machine
+    /// has its own keys.
     ///
     /// # Errors
     /// The error of the system call that failed, `InvalidInput` for a larger key, or `NotConnected` if
@@ -119,9 +119,10 @@ impl Descriptors {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let shared = self.shared.upgrade().ok_or(io::ErrorKind::NotConnected)?;
-        // A forked child would change the epoll set of its parent.
+        // A forked child shares the epoll set with its parent, so it would change the set of the
+        // parent.
         shared.home.check().map_err(io::Error::other)?;
-        // The set exists already, so a sleeping thread polls it.
+        // The epoll set exists already, so a sleeping thread polls it.
         shared.host.sleeper.auxiliary.watch(fd, self.id.common_key(key), ready)
     }
 
@@ -135,11 +136,11 @@ impl Descriptors {
 /// The machines of an endpoint, at most [`MACHINES_MAX`].
 pub(crate) struct Machines {
     attached: Vec<(MachineId, Box<dyn Machine>)>,
-    /// Machines attached so far.
+    /// Number of machines attached so far.
     count: u32,
-    /// When the first machine wants its next turn.
+    /// Earliest time at which a machine wants its next turn.
     due: Instant,
-    /// Completion queues to report.
+    /// Completion queues that the runtime has to report.
     pub(crate) fired: Vec<Arc<CompletionQueue>>,
 }
 
@@ -195,8 +196,7 @@ impl Machines {
         machine.and_then(|machine| machine.downcast_mut()).ok_or(MachineError::NotThere)
     }
 
-    /// Passes a descriptor that is ready to the machine that watches it under this key of the epoll
-    /// set.
+    /// Passes a ready descriptor to the machine that watches it under this key of the epoll set.
     pub(crate) fn on_descriptor(&mut self, common_key: u64, ready: Readiness) {
         let key = common_key & KEY_MAX;
         let found = self.attached.iter_mut().find(|(id, _)| id.common_key(key) == common_key);
@@ -205,7 +205,7 @@ impl Machines {
         }
     }
 
-    /// Makes a turn of each machine. Returns the results combined.
+    /// Makes a turn of each machine. Returns the combined results.
     #[cold]
     pub(crate) fn turn(&mut self, now: Instant, memory: &MemoryAccess<'_>) -> Progress {
         let mut all = Progress::NONE;
@@ -217,7 +217,8 @@ impl Machines {
             all.due = all.due.min(due);
             machine.take_fired(&mut self.fired);
         }
-        // A sleeping thread may have armed a later time.
+        // If a machine wants its next turn earlier than before, wake the sleeping thread, because
+        // it may have set its timeout to a later time.
         all.worked |= all.news || all.due < self.due;
         self.due = all.due;
         all
@@ -234,13 +235,14 @@ impl Machines {
     }
 }
 
-/// Most machines at one time: each takes part in each turn.
+/// Most machines at one time; the limit is low because each machine runs in each turn.
 const MACHINES_MAX: usize = 16;
 
-/// First key of machines. The runtime's own keys below are those of auxiliary sockets.
+/// First key of machines. Keys below this one are those of auxiliary sockets and of watched
+/// descriptors.
 pub(crate) const MACHINE_KEYS: u64 = 3 << 62;
 
-/// Low bits of a key that the machine chooses; 30 bits are left to identify the machine.
+/// Number of low bits of a key that the machine chooses. The other 30 bits identify the machine.
 const KEY_BITS: u32 = 32;
 const KEY_MAX: u64 = (1 << KEY_BITS) - 1;
 const ID_MAX: u32 = (1 << (62 - KEY_BITS)) - 1;

@@ -1,4 +1,4 @@
-//! Sleeping until a link has frames, a timeout expires, or another thread calls.
+//! Lets a thread sleep until a link has frames, a timeout expires, or another thread calls.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -13,10 +13,10 @@ use crate::timer::Timer;
 /// What the thread on watch sleeps on: the descriptors of all links, an epoll set of other
 /// descriptors, a timer, and a descriptor by which other threads call it.
 ///
-/// Built on `ppoll`, not on epoll: with at most 16 links it costs the same, needs no system call
-/// when a link starts to wait for room to send, and leaves no object in the kernel that a forked
-/// child would share. The other descriptors may be many and are rarely ready, so they are in an
-/// epoll set.
+/// Built on `ppoll`, not on epoll, because an endpoint has at most 16 links. For so few, `ppoll`
+/// costs the same. It needs no system call when a link starts to wait for room to send, and leaves
+/// no object in the kernel that a forked child would share. The other descriptors may be many and
+/// are rarely ready, so they are in an epoll set.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     call: Descriptor,
@@ -29,14 +29,14 @@ pub(crate) struct Sleeper {
 /// The descriptors of a link that the sleeper polls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watched {
-    /// Readable when frames wait; the first is writable when there is room to send. All `None` if
-    /// the link must be polled.
+    /// Both are readable when frames wait, and the first is writable when there is room to send.
+    /// Both are `None` if the runtime must poll the link.
     pub(crate) fds: [Option<RawFd>; FDS_PER_LINK],
     /// The link had no room for frames that wait to be sent.
     pub(crate) is_full: bool,
 }
 
-/// An eventfd that is readable after it was raised.
+/// An eventfd that is readable after [`Descriptor::raise`].
 #[derive(Debug)]
 pub(crate) struct Descriptor(OwnedFd);
 
@@ -47,21 +47,22 @@ impl Descriptor {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just given us this descriptor, and nothing else has it.
+        // SAFETY: the kernel has just returned this descriptor, and nothing else has it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
     /// Makes the descriptor readable.
     pub(crate) fn raise(&self) {
         let one = 1_u64;
-        // SAFETY: eight bytes are read from `one`. A counter at its limit is readable already.
+        // SAFETY: the kernel reads eight bytes from `one`. If the counter is at its limit, the
+        // descriptor is readable already.
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
     /// Makes the descriptor unreadable again.
     pub(crate) fn lower(&self) {
         let mut raised = 0_u64;
-        // SAFETY: eight bytes are written to `raised`; the descriptor does not block.
+        // SAFETY: the kernel writes eight bytes to `raised`; the descriptor does not block.
         unsafe { libc::read(self.0.as_raw_fd(), (&raw mut raised).cast(), 8) };
     }
 }
@@ -92,16 +93,16 @@ impl Sleeper {
         self.call.raise();
     }
 
-    /// Sleeps until a link has frames (or room again), another thread calls, a signal handler has
-    /// run, or `limit_ns` nanoseconds have passed (`None`: no limit). Returns false if the limit
-    /// ended the sleep.
+    /// Sleeps until one of these happens: a link has frames or has room again, another thread
+    /// calls, a signal handler has run, or `limit_ns` nanoseconds have passed (`None`: no limit).
+    /// Returns false if the limit ended the sleep.
     pub(crate) fn sleep(&self, limit_ns: Option<u64>) -> bool {
         !matches!(self.sleep_beside(limit_ns, None, &mut Others::none()), Ok(Slept::Limit))
     }
 
-    /// Sleeps as [`Sleeper::sleep`] does, until a time of `clock` or until one of `others` is
-    /// ready; `revents` of `others` then shows for what. Only for the thread on watch, because
-    /// there is one timer.
+    /// Sleeps like [`Sleeper::sleep`], until a time of `clock` or until one of `others` is ready.
+    /// In the latter case, `revents` of `others` shows for what each is ready. Only the thread on
+    /// watch may call this, because there is one timer.
     pub(crate) fn sleep_until(
         &self,
         clock: &Clock,
@@ -118,7 +119,7 @@ impl Sleeper {
                 (Some(until.since_ns(now)), None)
             };
             let slept = self.sleep_beside(limit_ns, timer, others)?;
-            // The timer was set for an earlier sleep and expired before `until`.
+            // The timer was set for an earlier sleep, and expired before `until`.
             let is_early = slept == Slept::Limit && timer.is_some() && clock.now() < until;
             if !is_early {
                 return Ok(slept);
@@ -147,7 +148,7 @@ impl Sleeper {
         let (own, beside) = fds.split_at(OWN_FDS);
         let is_ready = |fd: Option<&libc::pollfd>| fd.is_some_and(|fd| fd.revents != 0);
         if is_ready(own.last()) {
-            // This answers all calls so far.
+            // This thread has now answered all calls so far.
             self.call.lower();
         }
         let ready_beside = beside.iter().filter(|fd| fd.revents != 0).count();
@@ -159,8 +160,8 @@ impl Sleeper {
         Ok(if ready == expired { Slept::Limit } else { Slept::Come })
     }
 
-    /// Sleeps as [`Sleeper::sleep_until`] does, but frames on the links do not end the sleep.
-    /// Returns [`Slept::Interval`] unless one of `others` is ready.
+    /// Sleeps like [`Sleeper::sleep_until`], but frames on the links do not end the sleep. Returns
+    /// [`Slept::Others`] if one of `others` is ready, and [`Slept::Interval`] otherwise.
     pub(crate) fn sleep_without_links(
         &self,
         limit_ns: u64,
@@ -176,8 +177,8 @@ impl Sleeper {
         })
     }
 
-    /// Fills in the descriptors of this endpoint: the timer first, the call last. Returns the
-    /// limit, shortened if a link must be polled.
+    /// Fills in the descriptors of this endpoint: the timer first, the call last. Returns the limit
+    /// of the sleep, shortened if a link must be polled.
     fn name_own(
         &self,
         own: &mut [libc::pollfd],
@@ -221,7 +222,7 @@ pub(crate) enum Slept {
     Not,
     /// The limit has passed.
     Limit,
-    /// An interval in which frames stay unread has ended, or a call ended it.
+    /// An interval in which frames stay unread has ended, or a call of another thread ended it.
     Interval,
     /// A link has frames or room, or another thread called.
     Come,
@@ -229,8 +230,8 @@ pub(crate) enum Slept {
     Others(usize),
 }
 
-/// Descriptors, in the form that `ppoll` uses, for which a thread of the application waits besides
-/// the engine.
+/// Descriptors for which a thread of the application waits besides the engine, in the form that
+/// `ppoll` uses.
 #[derive(Debug)]
 pub struct Others<'a> {
     pub(crate) fds: &'a mut [libc::pollfd],
@@ -240,27 +241,29 @@ pub struct Others<'a> {
 }
 
 impl<'a> Others<'a> {
-    /// Creates a set of these descriptors. After the wait, `revents` shows which are ready;
-    /// negative descriptors are skipped. More than 8 descriptors need an allocation for each sleep.
+    /// Creates a set of these descriptors. After the wait, `revents` shows which of them are ready.
+    /// Negative descriptors are skipped. If there are more than 8 descriptors, each sleep allocates
+    /// memory.
     pub fn new(fds: &'a mut [libc::pollfd]) -> Self {
         Self { fds, signals: None, asleep: None }
     }
 
-    /// Creates an empty set: only a signal that is handled ends the wait early.
+    /// Creates an empty set: apart from the awaited event and the time limit, only a handled signal
+    /// ends the wait.
     pub fn none() -> Self {
         Self::new(&mut [])
     }
 
-    /// Blocks these signals instead of the thread's own while the thread polls the descriptors and
-    /// while it sleeps, as `ppoll` does.
+    /// Replaces the signal mask of the thread with `blocked` while it polls the descriptors and
+    /// while it sleeps, like `ppoll`.
     #[must_use]
     pub fn with_signals(self, blocked: &'a libc::sigset_t) -> Self {
         Self { signals: Some(blocked), asleep: Some(blocked), ..self }
     }
 
-    /// Blocks these signals instead of the thread's own only while the thread sleeps. A pending
-    /// signal that is not blocked ends a sleep. Polling the descriptors costs no additional system
-    /// call.
+    /// Replaces the signal mask of the thread with `blocked` only while the thread sleeps. A
+    /// pending signal that is not blocked ends a sleep. Polling the descriptors needs no additional
+    /// system call.
     #[must_use]
     pub fn with_signals_asleep(self, blocked: &'a libc::sigset_t) -> Self {
         Self { asleep: Some(blocked), ..self }
@@ -271,7 +274,7 @@ impl<'a> Others<'a> {
         self.fds.is_empty()
     }
 
-    /// Polls the descriptors without waiting. Returns how many are ready.
+    /// Polls the descriptors without waiting. Returns how many of them are ready.
     pub(crate) fn poll(&mut self) -> io::Result<usize> {
         if self.fds.is_empty() && self.signals.is_none() {
             return Ok(0);
@@ -326,20 +329,21 @@ fn poll(
 /// An entry that `ppoll` skips.
 const NOTHING: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
-/// Descriptors of the endpoint: the timer, those of the links, the epoll set, and the call.
+/// Number of descriptors of the endpoint itself: the timer, those of the links, the epoll set, and
+/// the call.
 const OWN_FDS: usize = LINKS_MAX * FDS_PER_LINK + 3;
 
-/// Descriptors of the application for which a sleep needs no allocation.
+/// Number of descriptors of the application up to which a sleep needs no allocation.
 const OTHERS_INLINE: usize = 8;
 
-/// Descriptors of one link.
+/// Most descriptors of one link.
 pub(crate) const FDS_PER_LINK: usize = 2;
 
-/// Interval in nanoseconds at which a link without descriptors is polled: a rate that costs 1 % of
-/// a core.
+/// Interval in nanoseconds at which a link without descriptors is polled. Polling at this rate
+/// costs 1 % of a core.
 const UNWATCHED_LINK_NS: u64 = 100_000;
 
-/// How much later than its timeout a precise sleep may end, in nanoseconds.
+/// Most nanoseconds by which a precise sleep may end after its timeout.
 const SLACK_NS: libc::c_ulong = 1000;
 
 /// Makes all sleeps of the calling thread precise. By default the kernel may add 50 µs to every
@@ -349,8 +353,8 @@ pub(crate) fn sleep_precisely() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
 }
 
-/// Makes one sleep of the calling thread precise, and restores its setting, because the thread
-/// belongs to the application.
+/// Makes one sleep of the calling thread precise, and then restores the timer slack of the thread,
+/// because the thread belongs to the application.
 pub(crate) fn sleep_precisely_once<R>(sleep: impl FnOnce() -> R) -> R {
     // SAFETY: asks for an attribute of the calling thread; no memory is passed.
     let slack_ns = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
@@ -371,25 +375,25 @@ pub(crate) fn processor_ns() -> u64 {
     spent.tv_sec.cast_unsigned() * 1_000_000_000 + spent.tv_nsec.cast_unsigned()
 }
 
-/// Returns how often the calling thread was preempted (involuntary context switches).
+/// Returns how often the kernel has preempted the calling thread (involuntary context switches).
 pub(crate) fn preemptions() -> u64 {
-    // SAFETY: `rusage` is made of integers, for which zero is a value.
+    // SAFETY: `rusage` consists of integers, for which zero is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes one `rusage`.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
     usage.ru_nivcsw.cast_unsigned()
 }
 
-/// Whether the calling thread is of a real-time class. The kernel preempts such a thread only for
-/// threads of real-time classes.
+/// Returns whether the calling thread is in a real-time scheduling class. The kernel preempts such
+/// a thread only for threads in real-time classes.
 pub(crate) fn is_real_time() -> bool {
-    // SAFETY: asks for an attribute of the calling thread; no memory is passed.
+    // SAFETY: reads an attribute of the calling thread; no memory is passed.
     let class = unsafe { libc::sched_getscheduler(0) };
     matches!(class & !libc::SCHED_RESET_ON_FORK, libc::SCHED_FIFO | libc::SCHED_RR)
 }
 
-/// Returns unpredictable bytes from the kernel; at most 256, which `getrandom` returns without a
-/// short read.
+/// Returns unpredictable bytes from the kernel. `BYTES` is at most 256: `getrandom` returns so few
+/// without a short read.
 pub(crate) fn entropy<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
     let mut bytes = [0_u8; BYTES];
     // SAFETY: the kernel writes at most that many bytes.
@@ -428,16 +432,16 @@ mod tests {
         let soon = clock.now().after_ns(2_000_000);
         sleeper.call();
         assert_eq!(sleep(soon).expect("no signal"), Slept::Come);
-        // The timer is still set.
+        // The timer is still set from the earlier sleep.
         let later = clock.now().after_ns(8_000_000);
         assert_eq!(sleep(later).expect("no signal"), Slept::Limit);
         assert!(clock.now() >= later);
-        // A later time does not keep an earlier one from ending the sleep.
+        // The timer is set for a later time. A new sleep still ends at its own earlier time.
         let (hour, soon) = (clock.now().after_ns(3_600_000_000_000), clock.now().after_ns(1_000));
         sleeper.call();
         assert_eq!(sleep(hour).expect("no signal"), Slept::Come);
         assert_eq!(sleep(soon).expect("no signal"), Slept::Limit);
-        // A time in the past ends the sleep at once; `NEVER` does not end it.
+        // A time in the past ends the sleep at once. `NEVER` never ends a sleep.
         assert_eq!(sleep(Instant(1)).expect("no signal"), Slept::Limit);
         sleeper.call();
         assert_eq!(sleep(Instant::NEVER).expect("no signal"), Slept::Come);

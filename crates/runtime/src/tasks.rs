@@ -1,4 +1,4 @@
-//! Waiting without blocking a thread: on a descriptor, and in tasks with a waker.
+//! Waiting without a blocked thread: on a descriptor, and in tasks with a waker.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use crate::park::Interest;
 use crate::runtime::{Runtime, Shared};
 use crate::waits::Spin;
 
-/// The time for which a waiting task still polls, as a thread spins before it blocks
-/// ([`Polling`](crate::Polling)). Meanwhile the task wakes itself at once after each poll, so that
-/// other tasks run in between.
+/// The time for which a waiting task polls, like a thread that spins before it blocks
+/// ([`Polling`](crate::Polling)). During this time the task wakes itself at once after each poll,
+/// so that other tasks run between its polls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpinBudget {
-    /// The polling part of the wait; `Some` once the wait has begun.
+    /// The polling part of the wait; `None` before the wait has begun.
     spin: Option<Spin>,
-    /// At the last reading of the clock there was time left.
+    /// At the last reading of the clock, the budget was not used up.
     lasts: bool,
     polls: u8,
 }
 
 impl SpinBudget {
-    /// Whether to poll again, after a poll that found nothing. Reads the clock only now and then,
-    /// because a reading costs as much as waking the task.
+    /// Returns whether to poll again, after a poll that found nothing. Reads the clock only at
+    /// every [`POLLS_PER_CLOCK`]th poll, because a reading costs as much as waking the task.
     #[inline]
     fn lasts(&mut self, shared: &Shared) -> bool {
         self.polls = self.polls.wrapping_add(1);
@@ -35,7 +35,7 @@ impl SpinBudget {
         self.lasts
     }
 
-    /// Records that what the task waits for has arrived.
+    /// Records that the awaited event has occurred.
     #[inline]
     fn found(&mut self, shared: &Shared) {
         if let Some(spin) = self.spin.take() {
@@ -59,11 +59,14 @@ impl Drop for Enlisted {
 
 impl Runtime {
     /// Polls `ready`, makes progress and polls `ready` again. If neither poll returns a value,
-    /// arranges for the task to be woken: at once while its `spin_budget` lasts, after that by the
-    /// thread that brings what the task waits for. For the latter, `enlist` gets the waker, and
-    /// must make sure that whatever arrives from then on wakes it.
+    /// arranges a wake-up of the task:
     ///
-    /// A task polls for as long as it waits if the runtime has no progress thread.
+    /// * While its `spin_budget` lasts, the task wakes itself at once.
+    /// * After that, the thread that brings what the task waits for wakes the task. For this,
+    ///   `enlist` gets the waker, and must make sure that every event after its call wakes the
+    ///   task.
+    ///
+    /// If the runtime has no progress thread, the task polls for the whole wait.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -91,8 +94,8 @@ impl Runtime {
             return Poll::Pending;
         }
         enlist(context.waker());
-        // Work finished before other threads could see that this task waits is visible to `ready`
-        // below.
+        // If a thread finished work before it could see that this task waits, `ready` below sees
+        // that work.
         shared.cell.pass();
         if let Some(result) = ready() {
             return Poll::Ready(Ok(result));
@@ -101,24 +104,26 @@ impl Runtime {
         Poll::Pending
     }
 
-    /// Wakes a task when an event of `interest` has occurred. The task must check once more after
-    /// this call.
+    /// Arranges that an event of `interest` wakes a task. The task must check once more after this
+    /// call.
     pub fn enlist_task(&self, waker: &Waker, interest: Interest<'_>) -> Enlisted {
         let host = &self.shared.host;
         let number = host.waiters.enlist_task(waker, interest, host.arming.reports());
         Enlisted { shared: Arc::clone(&self.shared), number }
     }
 
-    /// Returns the descriptor that becomes readable as [`Runtime::arm`] says. Only one thread or
-    /// task may wait on it at a time.
+    /// Returns the descriptor that [`Runtime::arm`] arms. Only one thread or task at a time may
+    /// wait for it to become readable.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.shared.host.descriptor.as_fd()
     }
 
-    /// Arms the descriptor: it becomes readable at the next report to the application, that is, a
+    /// Arms the descriptor, so that it becomes readable at the next report to the application: a
     /// completion, a finished operation or receive with a slot, or an event of a connection.
-    /// Returns false, without arming, if something was reported since the last call, which the
-    /// caller must handle first, or if the runtime has no progress thread.
+    /// Returns false, without arming, in two cases:
+    ///
+    /// * There was a report since the last call. The caller must handle it first.
+    /// * The runtime has no progress thread.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -148,5 +153,5 @@ impl Runtime {
     }
 }
 
-/// Polls of a task from one reading of the clock to the next.
+/// Number of polls of a task for each reading of the clock.
 const POLLS_PER_CLOCK: u8 = 4;

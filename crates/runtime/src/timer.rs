@@ -7,18 +7,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use delivery::Instant;
 
-/// A `timerfd`, readable once it has expired. It stays set when something else ends the sleep.
+/// A `timerfd`, which is readable after it has expired. It stays set if something else ends the
+/// sleep.
 ///
-/// `ppoll` sets and cancels its timeout in each sleep. If that timeout is the processor's next
-/// timer, this costs 9 µs of processor time on a virtual machine, half as much as the rest of a
-/// sleep. A thread that sleeps for each answer has such a timeout each time, because the probe
-/// timeout of its connection moves with each answer. This timer may expire early for a later sleep,
-/// which costs that sleep one reading of the clock.
+/// The timeout of `ppoll` would cost more, because `ppoll` sets and cancels it in each sleep. If
+/// that timeout is the processor's next timer, this costs 9 µs of processor time on a virtual
+/// machine, half as much as the rest of a sleep. This happens in each sleep of a thread that sleeps
+/// for each answer: the next timeout is then the probe timeout of its connection, which moves with
+/// each answer.
+///
+/// This timer may expire early for a later sleep, which costs that sleep one reading of the clock.
 #[derive(Debug)]
 pub(crate) struct Timer {
     fd: OwnedFd,
-    /// When it expires or has expired, in nanoseconds; 0 if it was never set. Used by the thread on
-    /// watch only.
+    /// Time in nanoseconds at which the timer expires or has expired; 0 if it was never set. Only
+    /// the thread on watch uses this value.
     expires_at: AtomicU64,
 }
 
@@ -35,8 +38,8 @@ impl Timer {
         Ok(Self { fd, expires_at: AtomicU64::new(0) })
     }
 
-    /// Makes the timer expire after `now` and no later than `until`, which is later than `now`.
-    /// Returns false if the kernel refuses; the timer then does not expire.
+    /// Makes the timer expire after `now` and no later than `until`, which must be later than
+    /// `now`. Returns false if the kernel refuses; the timer then does not expire.
     pub(crate) fn set(&self, now: Instant, until: Instant) -> bool {
         let expires_at = Instant(self.expires_at.load(Ordering::Relaxed));
         if now < expires_at && expires_at <= until {
@@ -49,8 +52,8 @@ impl Timer {
         };
         let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let setting = libc::itimerspec { it_interval: once, it_value: value };
-        // SAFETY: `setting` is read during the call; null means that the old setting is not
-        // returned.
+        // SAFETY: the kernel reads `setting` during the call. The null pointer means that it does
+        // not return the old setting.
         let set = unsafe {
             libc::timerfd_settime(self.fd.as_raw_fd(), 0, &raw const setting, ptr::null_mut())
         };

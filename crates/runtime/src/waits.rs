@@ -1,5 +1,5 @@
-//! How the threads of a process follow the waiting policy: what they measure, and what they then
-//! do.
+//! Connects the threads of a process with the waiting policy: takes the measurements and carries
+//! out the decisions.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -13,8 +13,8 @@ use crate::cell::Drive;
 use crate::runtime::{Shared, lock};
 use crate::sleep::{Slept, is_real_time, preemptions, processor_ns};
 
-/// The waiting policies of an endpoint. They are separate, because threads that wait for their own
-/// operations measure other times than threads that serve peers.
+/// The waiting policies of an endpoint. Each kind of thread has a policy of its own, because
+/// threads that wait for their own operations measure other times than threads that serve peers.
 #[derive(Debug)]
 pub(crate) struct Waits {
     /// For threads of the application in calls that wait.
@@ -23,16 +23,16 @@ pub(crate) struct Waits {
     polling: Published,
     /// For the thread on watch, which serves peers.
     server: Published,
-    /// Arrival of frames at the thread on watch.
+    /// Decides whether frames are taken at intervals, by their arrival at the thread on watch.
     moderation: Mutex<Moderation>,
     spinning: Spinning,
-    /// Since when polls of the application have found nothing, in nanoseconds; 0 if unknown.
+    /// Time in nanoseconds since which polls of the application have found nothing; 0 if unknown.
     polls_idle_since: AtomicU64,
-    /// From this time in nanoseconds on, a polling thread that finds nothing checks whether it is
-    /// of a real-time class.
+    /// Earliest time in nanoseconds at which a polling thread that finds nothing checks whether it
+    /// is in a real-time scheduling class.
     real_time_due: AtomicU64,
-    /// Since when threads of the application have found another thread inside the engine, in
-    /// nanoseconds; 0 if they do not.
+    /// Time in nanoseconds since which threads of the application have found another thread inside
+    /// the engine; 0 if the engine is free.
     kept_out_since: AtomicU64,
 }
 
@@ -79,7 +79,7 @@ impl Waits {
     }
 }
 
-/// A policy, with copies of the values that are read without its lock.
+/// A policy, with copies of the values that threads read without its lock.
 #[derive(Debug)]
 struct Published {
     policy: Mutex<WaitPolicy>,
@@ -105,7 +105,8 @@ impl Published {
         self.publish(&mut lock(&self.policy), change)
     }
 
-    /// Records a wait. If several threads do so at one time, only one of the waits is recorded.
+    /// Records a wait. If several threads record a wait at the same time, only one of the waits is
+    /// recorded.
     fn on_waited(&self, took_ns: u64, limit_ns: u64, has_slept: bool) {
         if let Ok(mut policy) = self.policy.try_lock() {
             self.publish(&mut policy, |policy| policy.on_waited(took_ns, limit_ns, has_slept));
@@ -127,12 +128,12 @@ impl Published {
     }
 }
 
-/// The part of a wait of the application in which the thread spins.
+/// The part of a wait in which a thread of the application spins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spin {
     started_at: Instant,
     now: Instant,
-    /// How long the thread spins.
+    /// Nanoseconds for which the thread spins.
     limit_ns: u64,
     deadline: Instant,
     looks: u32,
@@ -147,29 +148,29 @@ impl Spin {
         Self { started_at: now, now, limit_ns, deadline, looks: 0 }
     }
 
-    /// Returns when the wait ends.
+    /// Returns the time at which the wait ends.
     pub(crate) fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Whether the deadline has passed.
+    /// Returns whether the deadline has passed.
     pub(crate) fn has_ended(&self) -> bool {
         self.now >= self.deadline
     }
 
-    /// Whether the thread goes to sleep without driving the engine first. Whatever has arrived ends
-    /// its sleep at once.
+    /// Returns whether the thread goes to sleep without driving the engine first. If something has
+    /// already arrived, the sleep ends at once.
     pub(crate) fn sleeps_at_once(&self, shared: &Shared) -> bool {
         if self.limit_ns > 0 || self.has_ended() {
             return false;
         }
-        // This counts as a poll as well.
+        // Going to sleep at once counts as a poll.
         shared.host.polled_at.store(self.now.0, Ordering::Relaxed);
         shared.host.looked_at.store(self.now.0, Ordering::Relaxed);
         true
     }
 
-    /// Returns how many looks have found nothing so far.
+    /// Returns the number of looks (passes through the engine) that have found nothing so far.
     pub(crate) fn looks(&self) -> u32 {
         self.looks
     }
@@ -188,14 +189,16 @@ impl Spin {
 
     /// Records that a look has found what the thread waits for.
     pub(crate) fn found(&self, shared: &Shared) {
-        // What was there at the first look says nothing about how long to spin for it.
+        // If the first look found it, the thread did not wait, so the wait gives no measure of how
+        // long to spin.
         if self.looks > 0 {
             let took_ns = self.now.since_ns(self.started_at);
             shared.waits.application.on_waited(took_ns, self.limit_ns, false);
         }
     }
 
-    /// Records that what the thread waits for has arrived; `has_slept`: possibly while it slept.
+    /// Records that what the thread waits for has arrived. `has_slept`: the thread slept during the
+    /// wait.
     #[cold]
     pub(crate) fn came(&self, shared: &Shared, has_slept: bool) {
         let took_ns = shared.host.clock.now().since_ns(self.started_at);
@@ -203,23 +206,23 @@ impl Spin {
     }
 }
 
-/// State of a thread on watch between two looks.
+/// State of a thread on watch between two looks (passes through the engine).
 #[derive(Debug, Default)]
 pub(crate) struct Looking {
-    /// How long it spins, in nanoseconds; `None` until its first look that finds no work.
+    /// Nanoseconds for which the thread spins; `None` until its first look that finds no work.
     limit_ns: Option<u64>,
     has_slept: bool,
-    /// Its last sleep was an interval.
+    /// The last sleep was an interval in which frames stay unread.
     slept_interval: bool,
 }
 
 impl Shared {
-    /// Records that a thread on watch has slept, or was about to.
+    /// Records that a thread on watch has slept, or was about to sleep.
     pub(crate) fn on_slept(&self, looking: &mut Looking, slept: Slept) {
         looking.slept_interval = slept == Slept::Interval;
         looking.has_slept |= !matches!(slept, Slept::Not | Slept::Interval);
         if looking.has_slept {
-            // The thread may not have looked before it slept.
+            // The thread may have slept without a look before, so its limit may not be set yet.
             looking.limit_ns.get_or_insert_with(|| self.waits.server.spin_limit_ns());
         }
     }
@@ -233,7 +236,7 @@ impl Shared {
         }
         let frames_before = self.host.frames.load(Ordering::Relaxed);
         let (outcome, worked) = self.drive_all();
-        // The caller checks next for what it waits for.
+        // The caller checks next for what it waits for, so the flag is not needed any more.
         self.host.must_look.store(false, Ordering::Relaxed);
         let frames = self.host.frames.load(Ordering::Relaxed) - frames_before;
         self.on_looked(frames, std::mem::take(&mut looking.slept_interval));
@@ -243,7 +246,7 @@ impl Shared {
             return (outcome, worked);
         }
         let Looking { limit_ns, has_slept, .. } = std::mem::take(looking);
-        // 0 where the driver of the link knows no time of arrival.
+        // The time is 0 if the driver of the link reports no time of arrival.
         let waited_ns = self.host.frame_waited_ns.load(Ordering::Relaxed);
         if has_slept && waited_ns != 0 {
             self.waits.for_all(|policy| policy.on_woken_by_frame(waited_ns));
@@ -255,7 +258,7 @@ impl Shared {
         (outcome, worked)
     }
 
-    /// Records how many frames a thread on watch found, and whether it `slept_interval` before.
+    /// Records how many frames a thread on watch found, and whether its last sleep was an interval.
     fn on_looked(&self, frames: u64, slept_interval: bool) {
         if frames == 0 && !slept_interval {
             return;
@@ -265,7 +268,8 @@ impl Shared {
         if frames == 0 {
             moderation.on_silence(now);
         } else {
-            // The peer waits for each answer, as the application does for each notification.
+            // A peer waits for each answer, like the application waits for each notification, so
+            // answers count as notifications.
             let answers = self.host.answers_begun.load(Ordering::Relaxed);
             let notified = self.host.arming.reports().wrapping_add(answers);
             moderation.on_frames(now, frames, notified, self.waits.sleep_cost_ns());
@@ -279,7 +283,7 @@ impl Shared {
         lock(&self.waits.moderation).on_interval(now, late_ns, self.waits.sleep_cost_ns());
     }
 
-    /// Returns how long frames may stay unread from now on, in nanoseconds; `None` if the thread
+    /// Returns for how many nanoseconds from now frames may stay unread; `None` if the thread
     /// should wait for the next frame.
     pub(crate) fn interval_ns(&self) -> Option<u64> {
         let active_at = Instant(self.host.polled_at.load(Ordering::Relaxed));
@@ -291,7 +295,7 @@ impl Shared {
         lock(&self.waits.moderation).interval_ns(now, sleep, may_spin, active_at)
     }
 
-    /// Whether a thread that would spin sleeps for an interval instead.
+    /// Returns whether a thread that would spin sleeps for an interval instead.
     pub(crate) fn moderates_instead(&self) -> bool {
         self.waits.spinning == Spinning::Learned && self.interval_ns().is_some()
     }
@@ -310,8 +314,8 @@ impl Shared {
         self.waits.server.change(|policy| policy.on_served(found, polled_ns_ago));
     }
 
-    /// Decides whether a thread of the application that is on watch spins. It does not spin while
-    /// another thread polls.
+    /// Decides whether a thread of the application that is on watch spins. While another thread
+    /// polls, it does not spin.
     pub(crate) fn spins_on_watch(&self) -> bool {
         let (_, idle_ns) = self.idle_ns();
         idle_ns < self.waits.server.spin_limit_ns()
@@ -320,16 +324,16 @@ impl Shared {
             && !self.moderates_instead()
     }
 
-    /// Returns the time now, and how long ago a turn last did work.
+    /// Returns the current time, and the nanoseconds since the last turn that did work.
     fn idle_ns(&self) -> (Instant, u64) {
         let now = self.host.clock.now();
         (now, now.since_ns(Instant(self.host.worked_at.load(Ordering::Relaxed))))
     }
 
-    /// Records the end of a poll of the application. The poll before was at `before`; `worked`: the
-    /// turn did work.
+    /// Records the end of a poll of the application. `before`: time of the poll before this one.
+    /// `worked`: the turn did work.
     ///
-    /// Costs four loads while processors are not short.
+    /// While no thread lacks a processor, this costs four loads.
     #[inline]
     pub(crate) fn on_polled(&self, before: Instant, outcome: Drive, worked: bool) {
         let now = Instant(self.host.polled_at.load(Ordering::Relaxed));
@@ -347,7 +351,7 @@ impl Shared {
         let Waits { polling, polls_idle_since, .. } = &self.waits;
         let away_ns = now.since_ns(before);
         if away_ns >= self.waits.sleep_cost_ns() {
-            // The thread computed or was descheduled.
+            // The thread computed, or the kernel descheduled it.
             if was_preempted() && before != Instant(0) {
                 self.waits.for_all(|policy| policy.on_descheduled(now, away_ns));
             }
@@ -370,7 +374,7 @@ impl Shared {
             sleeps.then(|| policy.poll_sleep_ns())
         });
         if let Some(sleeps_for_ns) = sleeps_for_ns {
-            // What ends this sleep says nothing about how long to spin.
+            // The end of this sleep gives no measure of how long to spin.
             polls_idle_since.store(0, Ordering::Relaxed);
             let _found = self.sleep_polling(sleeps_for_ns, self.waits.sleep_cost_ns());
         } else if !found_nothing {
@@ -378,8 +382,9 @@ impl Shared {
         }
     }
 
-    /// Lets a thread of a real-time class sleep after it has polled in vain for long. The kernel
-    /// preempts it for no thread of another class, such as that of a peer on the same host.
+    /// Lets a thread in a real-time scheduling class sleep after it has polled in vain for long.
+    /// The kernel does not preempt such a thread for threads in other classes, for example a thread
+    /// of a peer on the same host.
     #[cold]
     fn on_polled_for_long(&self) {
         let Waits { polling, real_time_due, .. } = &self.waits;
@@ -393,8 +398,8 @@ impl Shared {
             return;
         }
         if is_real_time() && self.sleep_polling(sleeps_for_ns, sleeps_for_ns) {
-            // A frame rarely arrives during so short a sleep, unless its sender ran only because of
-            // it.
+            // A frame rarely arrives during so short a sleep. If a frame has arrived, its sender
+            // probably ran only because this thread slept.
             let now = self.host.clock.now();
             self.waits.for_all(|policy| policy.on_descheduled(now, limit_ns));
         }
@@ -402,8 +407,8 @@ impl Shared {
     }
 
     /// Lets other threads use the processor of a polling thread: sleeps until an event, for at most
-    /// `at_most_ns`. If another thread sleeps on the links, no event wakes this thread, and it
-    /// sleeps for `unwoken_ns`. Returns whether a turn did work meanwhile.
+    /// `at_most_ns`. If another thread sleeps on the links, no event wakes this thread, so it
+    /// sleeps for `unwoken_ns`. Returns whether a turn did work during the sleep.
     fn sleep_polling(&self, at_most_ns: u64, unwoken_ns: u64) -> bool {
         let worked_at = self.host.worked_at.load(Ordering::Relaxed);
         if self.host.waiters.take_watch() {
@@ -418,9 +423,9 @@ impl Shared {
         self.host.worked_at.load(Ordering::Relaxed) != worked_at
     }
 
-    /// Waits a moment for another thread that is inside the engine, because the calling thread has
-    /// work for it. If that thread stays inside, it has lost its processor, perhaps to this thread;
-    /// then this thread sleeps.
+    /// Gives way to another thread inside the engine, because the calling thread has work for that
+    /// thread. Spins briefly at first. If the other thread stays inside, it has lost its processor,
+    /// perhaps to this thread, so this thread sleeps.
     #[cold]
     pub(crate) fn make_way(&self) {
         let (waits, now) = (&self.waits, self.host.clock.now());
@@ -436,8 +441,8 @@ impl Shared {
         std::hint::spin_loop();
     }
 
-    /// Records a sleep until `until` of a thread whose sleeps end precisely. `spent_before_ns`:
-    /// processor time that the thread had used before the sleep.
+    /// Records a sleep that should have ended at `until`, of a thread whose sleeps are precise.
+    /// `spent_before_ns`: processor time that the thread had used before the sleep.
     pub(crate) fn on_wake_up(&self, until: Instant, spent_before_ns: u64) {
         let late_ns = self.host.clock.now().since_ns(until);
         let spent_ns = processor_ns().saturating_sub(spent_before_ns);
@@ -445,7 +450,7 @@ impl Shared {
     }
 }
 
-/// Whether the calling thread was preempted since the last call.
+/// Returns whether the kernel has preempted the calling thread since the last call.
 fn was_preempted() -> bool {
     thread_local! {
         static SEEN: Cell<Option<u64>> = const { Cell::new(None) };
@@ -454,8 +459,8 @@ fn was_preempted() -> bool {
     SEEN.replace(Some(now)).is_some_and(|before| before != now)
 }
 
-/// Assumed cost of a sleep in nanoseconds, until one is measured. Without a progress thread, none
-/// is measured.
+/// Assumed cost of a sleep in nanoseconds, until the progress thread has measured one. Without a
+/// progress thread, this value stays.
 const SLEEP_COST_ASSUMED_NS: u64 = 30_000;
 
 #[cfg(test)]
@@ -464,7 +469,8 @@ mod tests {
 
     use crate::runtime::{Runtime, RuntimeConfig};
 
-    /// Gets of one word follow each other at the rate of a stream, and a peer waits for each.
+    /// Gets of one word follow each other at the rate of a stream, but a peer waits for each of
+    /// them.
     #[test]
     fn requests_that_peers_wait_for_are_no_stream() {
         let mut config = RuntimeConfig::from_entropy().expect("the kernel has entropy");
@@ -485,8 +491,8 @@ mod tests {
         assert!(is_moderated(0, 100_000), "acknowledgements are a stream");
     }
 
-    /// The progress thread is parked while a thread of the application is on watch, until that
-    /// thread calls it.
+    /// While a thread of the application is on watch, the progress thread stays parked until that
+    /// thread wakes it.
     #[test]
     fn a_polling_thread_that_has_slept_on_the_links_hands_them_to_the_progress_thread() {
         let mut config = RuntimeConfig::from_entropy().expect("the kernel has entropy");
