@@ -1,4 +1,4 @@
-//! Waiting for the engine and for descriptors of the application, whichever is ready first.
+//! Waits for the engine and for descriptors of the application, until the first of them is ready.
 
 use std::io;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::runtime::{PARK_NS_MAX, Runtime, Shared};
 use crate::sleep::{Descriptor, Others, Slept};
 use crate::waits::{Looking, Spin};
 
-/// What ended a [`Runtime::wait_beside`].
+/// The reason why a [`Runtime::wait_beside`] ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Waited {
-    /// `ready` returned true. Descriptors may be ready as well.
+    /// `ready` returned true. Some descriptors may be ready as well.
     Ready,
-    /// This many descriptors are ready; their `revents` show for what.
+    /// This many descriptors are ready. The `revents` of each show for what it is ready.
     Descriptors(usize),
-    /// The limit has passed.
+    /// The time limit has passed.
     TimedOut,
 }
 
@@ -36,8 +36,8 @@ pub enum WaitError {
     /// The caller is a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
-    /// The system refuses to wait: no descriptor can be created by which to call the thread, or
-    /// there are more descriptors than the process may have.
+    /// The kernel refuses to wait. Either the thread gets no descriptor by which others can wake
+    /// it, or there are more descriptors than the process may have.
     #[error("cannot wait for descriptors (raise their limit with `ulimit -n`?)")]
     System(#[source] io::Error),
 }
@@ -53,17 +53,19 @@ impl From<io::Error> for WaitError {
 
 impl Runtime {
     /// Waits until `ready` is true or one of `others` is ready, for at most `limit`. `None` waits
-    /// for ever; zero checks each once. `ready` is called after every turn of this thread, and when
-    /// an event of `interest` may have occurred.
+    /// for ever; zero checks each condition once. Calls `ready` after every turn of this thread,
+    /// and when an event of `interest` may have occurred.
     ///
-    /// The thread spins as [`Polling`](crate::Polling) says. Then it sleeps on the links and on the
-    /// descriptors at once, so that whichever is ready first wakes it. If another thread already
-    /// sleeps on the links, it sleeps on the descriptors only, and that thread wakes it.
+    /// The thread spins according to [`Polling`](crate::Polling). Then it sleeps on the links and
+    /// the descriptors together, so that the first ready one wakes it. If another thread already
+    /// sleeps on the links, this thread sleeps on its descriptors only, and the other thread wakes
+    /// it.
     ///
     /// # Errors
-    /// [`WaitError::Interrupted`] if a signal handler has run while the thread slept, or, for signals that are
-    /// [blocked](Others::with_signals) except while it polls the descriptors, at any time. A handler that ran
-    /// while the thread spun counts as having run before the call. The other errors are those of [`WaitError`].
+    /// [`WaitError::Interrupted`] if a signal handler has run while the thread slept. For signals
+    /// that are [unblocked](Others::with_signals) only while the thread polls and sleeps, this
+    /// holds at any time of the wait. A handler of other signals that ran while the thread spun
+    /// counts as having run before the call. [`WaitError`] describes the other errors.
     pub fn wait_beside(
         &self,
         interest: Interest<'_>,
@@ -77,8 +79,8 @@ impl Runtime {
             return Ok(Waited::Ready);
         }
         let mut spin = Spin::begin(shared, limit);
-        // With descriptors, the thread drives the engine first: descriptors that are always ready
-        // must not keep it from the links.
+        // If there are descriptors, the thread drives the engine first. Otherwise descriptors that
+        // are always ready could keep it from reading the links.
         let looks = !(others.are_none() && spin.sleeps_at_once(shared));
         let mut goes_on = looks;
         while goes_on {
@@ -105,14 +107,15 @@ impl Runtime {
         waited
     }
 
-    /// Raises a mark and wakes the threads that wait for it. May be called outside of the engine,
-    /// and with no lock held that these threads take.
+    /// Raises a mark and wakes the threads that wait for it. The caller must be outside of the
+    /// engine, and must hold no lock that these threads take.
     pub fn raise(&self, mark: &Mark) {
         mark.raise();
         if self.check_process().is_err() {
             return;
         }
-        // A thread that goes to sleep passes as well, so that one of the two sees the other.
+        // A thread that goes to sleep calls `pass` as well, so at least one of the two threads sees
+        // the other.
         self.shared.cell.pass();
         if self.shared.host.waiters.are_blocked() {
             self.shared.host.wake_waiters(false);
@@ -121,7 +124,7 @@ impl Runtime {
 }
 
 impl Shared {
-    /// Blocks as [`Shared::block`] does, but waits for `others` as well.
+    /// Blocks like [`Shared::block`], but also waits for `others`.
     #[cold]
     fn block_beside(
         &self,
@@ -132,8 +135,8 @@ impl Shared {
         mut ready: impl FnMut() -> bool,
     ) -> Result<Waited, WaitError> {
         let call = self.host.waiters.enlist_beside(interest, self.host.arming.reports())?;
-        // Work finished before other threads could see this waiter in the list is visible to
-        // `ready` below.
+        // If a thread finished work before it could see this waiter in the list, `ready` below sees
+        // that work.
         self.cell.pass();
         let result = self.sleep_beside(&call, others, deadline, has_looked, &mut ready);
         self.delist();
@@ -177,7 +180,7 @@ impl Shared {
         }
     }
 
-    /// Watches as [`Shared::watch_until`] does, but waits for `others` as well.
+    /// Watches the links like [`Shared::watch_until`], but also waits for `others`.
     fn watch_beside(
         &self,
         others: &mut Others<'_>,
@@ -215,6 +218,6 @@ impl Shared {
     }
 }
 
-/// Turns from one poll of the descriptors to the next. A system call in each would halve the rate
-/// of turns.
+/// Number of turns for each poll of the descriptors. A system call in each turn would halve the
+/// rate of turns.
 const LOOKS_PER_POLL: u32 = 8;

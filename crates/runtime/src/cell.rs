@@ -1,5 +1,5 @@
-//! The cell that one thread at a time can enter. A thread that finds another thread inside does not
-//! wait: it asks the thread inside to look for work again before leaving.
+//! The cell that one thread at a time can enter. If another thread is inside, a thread does not
+//! wait: it makes the thread inside look for work again before leaving.
 
 #[cfg(loom)]
 use loom::{
@@ -15,26 +15,28 @@ use self::plain::UnsafeCell;
 /// The result of [`ProgressCell::drive`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Drive {
-    /// This thread drove until there was nothing more to do and no announcement.
+    /// The calling thread worked until there was nothing more to do and no announcement.
     Drove,
-    /// Another thread is inside. Before it leaves, it sees what the caller published before the
-    /// call.
+    /// Another thread is inside. Before that thread leaves, it sees all work that the caller
+    /// published before the call.
     HandedOver,
-    /// This thread drove for as many rounds as it was allowed to, and there is more to do.
+    /// The calling thread has used all its rounds, and there is more to do.
     Exhausted,
 }
 
-/// Holds content that one thread at a time may drive, and makes sure that a thread does.
+/// Holds content that one thread at a time may change, and makes sure that no announced work is
+/// missed.
 ///
 /// A thread publishes its work elsewhere (in a lock-free ring, in a socket) and calls
-/// [`ProgressCell::drive`]. If no thread is inside, the caller enters and works. Otherwise it sets
-/// a mark and returns at once, and the thread inside looks for work again before it leaves. So no
-/// thread waits for another, and no work is left behind. A mutex with `try_lock` would lose work
-/// that is published between the owner's last look and its unlock.
+/// [`ProgressCell::drive`]. If no thread is inside, the caller enters and works. Otherwise the
+/// caller sets a flag and returns at once, and the thread inside looks for work again before it
+/// leaves. So no thread waits for another, and no work is left behind. A mutex with `try_lock`
+/// would leave work behind: work that a thread publishes after the owner's last look and before its
+/// unlock.
 ///
 /// The cell has three states: no thread is inside; a thread is inside; a thread is inside and must
-/// look again. Entering an empty cell and leaving it without an announcement cost one
-/// compare-and-swap each.
+/// look again. Entering an empty cell costs one compare-and-swap, and so does leaving it without an
+/// announcement.
 ///
 /// A panic inside leaves the cell occupied and [poisoned](Self::is_poisoned), so that no thread
 /// ever enters half-changed state.
@@ -45,10 +47,10 @@ pub struct ProgressCell<T> {
     content: UnsafeCell<T>,
 }
 
-// SAFETY: `content` is reached only through `Inside`, of which there is at most one: the thread
+// SAFETY: only `Inside` gives access to `content`, and there is at most one `Inside`: the thread
 // that moves `state` away from `EMPTY` creates it, and it is consumed when `state` returns to
-// `EMPTY`. `T: Send` permits sending `T` between threads; no shared reference to `content` is
-// handed out.
+// `EMPTY`. `T: Send` permits moving `T` between threads; the cell hands out no shared reference to
+// `content`.
 unsafe impl<T: Send> Sync for ProgressCell<T> {}
 
 impl<T> ProgressCell<T> {
@@ -61,8 +63,8 @@ impl<T> ProgressCell<T> {
         }
     }
 
-    /// Enters if no thread is inside. Announces nothing: after `None`, no thread looks for the
-    /// caller's work.
+    /// Enters if no thread is inside. Announces nothing: if this returns `None`, no thread looks
+    /// for the caller's work.
     #[inline]
     pub fn try_enter(&self) -> Option<Inside<'_, T>> {
         self.state
@@ -71,47 +73,48 @@ impl<T> ProgressCell<T> {
             .map(|_| Inside { cell: self })
     }
 
-    /// Enters, or asks the thread inside to look again before leaving.
+    /// Enters if no thread is inside. Otherwise makes the thread inside look again before leaving.
     #[inline]
     pub fn enter_or_announce(&self) -> Option<Inside<'_, T>> {
         if let Some(inside) = self.try_enter() {
             return Some(inside);
         }
-        // Release publishes the caller's work to the thread that removes the mark. Acquire is for
-        // the case that the thread inside has just left: then this thread enters with the mark set,
-        // which only costs it a second look.
+        // Release publishes the caller's work to the thread that removes the flag. Acquire matters
+        // if the thread inside has just left. Then this thread enters with the flag set, which only
+        // costs it a second look.
         match self.state.swap(LOOK_AGAIN, Ordering::AcqRel) {
             EMPTY => Some(Inside { cell: self }),
             _ => None,
         }
     }
 
-    /// Whether a thread is inside. The thread may have left when this call returns.
+    /// Returns whether a thread is inside. That thread may have left when this call returns.
     pub fn is_occupied(&self) -> bool {
         self.state.load(Ordering::Relaxed) != EMPTY
     }
 
-    /// Whether a thread has panicked inside, so that no thread will ever enter again.
+    /// Returns whether a thread has panicked inside, so that no thread can ever enter again.
     pub fn is_poisoned(&self) -> bool {
         self.is_poisoned.load(Ordering::Relaxed)
     }
 
     /// Orders the calling thread with the threads that leave the cell, as if the calling thread had
-    /// entered and left. A thread that leaves after this call sees what the calling thread did
-    /// before it. The calling thread sees what threads did that left before it.
+    /// entered and left. Threads that leave after this call see what the calling thread did before
+    /// the call. After the call, the calling thread sees what threads did that left before.
     ///
-    /// Suppose one thread announces that it sleeps, passes and looks for work, while another thread
-    /// works, leaves and looks for sleepers. Then one of them sees the other, and the thread that
-    /// leaves needs no fence.
+    /// Example: one thread announces that it sleeps, calls this, and looks for work. Another thread
+    /// works, leaves and looks for sleepers. Then at least one of them sees the other, although the
+    /// thread that leaves uses no fence.
     #[inline]
     pub fn pass(&self) {
-        // All changes of the state are read-modify-write operations, so each sees what happened
-        // before all earlier ones.
+        // All changes of the state are read-modify-write operations. So each of them sees what
+        // happened before all earlier changes.
         self.state.fetch_or(0, Ordering::AcqRel);
     }
 
-    /// Announces work. If no other thread is inside, enters and calls `work` until it returns false
-    /// (nothing more to do) and no thread has announced work meanwhile, but at most `rounds` times.
+    /// Announces work. If no other thread is inside, enters and calls `work` repeatedly, at most
+    /// `rounds` times. Stops when `work` returns false (nothing more to do) and no thread has
+    /// announced work since the call of `work` began.
     #[inline]
     pub fn drive(&self, rounds: u32, work: impl FnMut(&mut T) -> bool) -> Drive {
         match self.enter_or_announce() {
@@ -121,9 +124,9 @@ impl<T> ProgressCell<T> {
     }
 }
 
-/// Exclusive access to the content of a [`ProgressCell`]. Ended by [`Inside::drive`],
-/// [`Inside::leave`] or [`Inside::abandon`]; if it is dropped otherwise (in a panic), the cell is
-/// poisoned.
+/// Exclusive access to the content of a [`ProgressCell`]. End it by [`Inside::drive`],
+/// [`Inside::leave`] or [`Inside::abandon`]. If it is dropped in another way (in a panic), the cell
+/// is poisoned.
 #[derive(Debug)]
 #[must_use = "the cell stays occupied until it is left"]
 pub struct Inside<'a, T> {
@@ -141,7 +144,7 @@ impl<T> Inside<'_, T> {
         })
     }
 
-    /// Calls `work` as [`ProgressCell::drive`] does, then leaves.
+    /// Calls `work` like [`ProgressCell::drive`], then leaves.
     #[inline]
     pub fn drive(self, rounds: u32, mut work: impl FnMut(&mut T) -> bool) -> Drive {
         let mut inside = self;
@@ -157,21 +160,21 @@ impl<T> Inside<'_, T> {
         Drive::Exhausted
     }
 
-    /// Leaves, unless another thread has announced work: then the caller must look for it and leave
-    /// again.
+    /// Leaves if no other thread has announced work. Otherwise the caller must look for that work
+    /// and call this again.
     ///
     /// # Errors
-    /// The guard, if a thread has announced work.
+    /// The guard itself, if a thread has announced work.
     #[inline]
     pub fn leave(self) -> Result<(), Self> {
         let state = &self.cell.state;
-        // Acquire is for `ProgressCell::pass`.
+        // Acquire makes `ProgressCell::pass` work.
         if state.compare_exchange(OCCUPIED, EMPTY, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             core::mem::forget(self);
             return Ok(());
         }
         if cfg!(loom_mutation) {
-            // The mistake that the model must find: leaving without a look.
+            // This is the mistake that the model must find: the thread leaves without another look.
             state.store(EMPTY, Ordering::Release);
             core::mem::forget(self);
             return Ok(());
@@ -181,7 +184,7 @@ impl<T> Inside<'_, T> {
     }
 
     /// Leaves although there may be more to do. The caller must make sure that another thread does
-    /// it.
+    /// the rest.
     pub fn abandon(self) {
         self.cell.state.swap(EMPTY, Ordering::AcqRel);
         core::mem::forget(self);
@@ -200,7 +203,7 @@ const LOOK_AGAIN: u8 = 2;
 
 #[cfg(not(loom))]
 mod plain {
-    /// The cell of `core` with the interface of loom's cell.
+    /// The cell of `core`, with the interface of loom's cell.
     #[derive(Debug)]
     pub(super) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
 
@@ -301,7 +304,7 @@ mod tests {
     }
 }
 
-/// Every interleaving of two threads. To run it:
+/// Model: two threads publish work and drive, in every interleaving. To run it:
 ///
 /// ```sh
 /// ./x loom
@@ -339,7 +342,7 @@ mod model {
         });
     }
 
-    /// As posting does: a direct attempt first, then publish and announce.
+    /// Takes the steps of posting: a direct attempt first, then publish and announce.
     #[test]
     fn work_handed_over_after_a_direct_attempt_is_not_left_behind() {
         loom::model(|| {
@@ -362,7 +365,8 @@ mod model {
         });
     }
 
-    /// As going to sleep does: either the sleeper sees the work, or the worker sees the sleeper.
+    /// Takes the steps of going to sleep: either the sleeper sees the work, or the worker sees the
+    /// sleeper.
     #[test]
     fn a_passing_thread_sees_the_work_of_the_leaving_one_or_is_seen() {
         loom::model(|| {

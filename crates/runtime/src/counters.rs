@@ -16,15 +16,16 @@ pub struct RuntimeCounters {
     pub wakeups: u64,
     /// Nanoseconds inside turns with work: the CPU time of the protocol, including system calls.
     pub protocol_ns: u64,
-    /// Operations handed over to another thread, because it was inside the engine.
+    /// Operations handed over to another thread, because that thread was inside the engine.
     pub handed_over: u64,
     /// Pieces of work taken from sources.
     pub pulled: u64,
-    /// Times that sources were asked again for work that had to wait.
+    /// Number of times that sources with waiting work were asked again.
     pub asked_again: u64,
-    /// Operations handed over that had to wait for room in a queue.
+    /// Operations that were handed over and then had to wait for room in a queue.
     pub held_back: u64,
-    /// Operations handed over that the engine refused, so that they completed with an error.
+    /// Operations that the engine refused after they were handed over, so that they completed with
+    /// an error.
     pub refused_late: u64,
     /// Links taken out of use because their driver failed.
     pub links_failed: u64,

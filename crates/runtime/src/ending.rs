@@ -1,4 +1,4 @@
-//! How a runtime ends: stopped, dropped, or ended by a background thread.
+//! The end of a runtime: stopped, dropped, or ended by a background thread.
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +11,9 @@ use crate::exit;
 use crate::runtime::{Runtime, lock};
 
 impl Runtime {
-    /// Starts a background thread that runs `last` and then ends the runtime as dropping does. For
-    /// a caller that must not wait for peers. The runtime must not be used after this call. If no
-    /// thread can be started, the runtime ends at once, without `last`.
+    /// Starts a background thread that runs `last` and then ends the runtime like dropping it.
+    /// Meant for a caller that must not wait for peers. The runtime must not be used after this
+    /// call. If no thread can be started, the runtime ends at once, without `last`.
     pub fn stop_later(&self, last: impl FnOnce(&Self) + Send + 'static) {
         if self.check_process().is_err() || self.is_handed_over.swap(true, Ordering::AcqRel) {
             return;
@@ -21,15 +21,15 @@ impl Runtime {
         let thread = Mutex::new(lock(&self.thread).take());
         let (shared, is_handed_over) = (Arc::clone(&self.shared), AtomicBool::new(false));
         let rest = Self { shared, thread, is_handed_over };
-        // If no thread can be started, the closure is dropped, and the runtime with it.
+        // If no thread can be started, this drops the closure and the runtime that it holds.
         let _no_thread = start_thread("ethernot-end", move || {
             last(&rest);
             drop(rest);
         });
     }
 
-    /// Sends pending acknowledgements and stops the progress thread. Connections should be closed
-    /// before. Afterwards the endpoint makes progress only inside calls.
+    /// Sends pending acknowledgements and stops the progress thread. Close connections before this
+    /// call. After it, the endpoint makes progress only inside calls.
     pub fn stop(&self) {
         if self.shared.home.check().is_err() || self.shared.cell.is_poisoned() {
             return;
@@ -41,16 +41,17 @@ impl Runtime {
         let thread = ManuallyDrop::into_inner(thread);
         thread.thread().unpark();
         self.shared.host.sleeper.call();
-        // The progress thread does not join itself; it ends when it sees the flag.
+        // If the progress thread itself makes this call, it cannot join itself. It ends when it
+        // sees the flag.
         if thread.thread().id() != thread::current().id() {
-            // The panic hook has reported a panic of the thread.
+            // If the thread panicked, the panic hook has already reported the panic.
             drop(thread.join());
         }
     }
 }
 
 impl Drop for Runtime {
-    /// Does nothing in a forked child, in which the progress thread does not exist.
+    /// Does nothing in a forked child, because the progress thread does not exist there.
     fn drop(&mut self) {
         if *self.is_handed_over.get_mut() {
             return;

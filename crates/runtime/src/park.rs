@@ -336,7 +336,7 @@ impl Waiters {
         !self.watch.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether a thread is on watch.
+    /// Returns whether a thread is on watch.
     pub(crate) fn is_watched(&self) -> bool {
         self.watch.load(Ordering::SeqCst)
     }

@@ -22,9 +22,9 @@ use crate::waits::Looking;
 /// arrives soon, and a wake-up takes longer than serving the frame.
 ///
 /// While the application polls, or a thread of the application is on watch, the progress thread
-/// leaves the links to the application: it neither drives the engine nor sleeps on the links, but
-/// checks at intervals whether the application still does so. It is to the application what the
-/// interrupt of a network adapter is to a polling driver.
+/// leaves the links to the application. It neither drives the engine nor sleeps on the links, but
+/// checks at intervals whether the application still does so. A polling network driver disables the
+/// interrupt of its adapter for the same reason.
 pub(crate) fn run(shared: &Arc<Shared>) {
     sleep_precisely();
     measure_wake_ups(shared);
@@ -44,14 +44,14 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     }
 }
 
-/// Sleeps a few times, each about as long as the wait for a frame, to measure the cost of a wake-up
-/// on this host.
+/// Sleeps a few times to measure the cost of a wake-up on this host. Each sleep takes about as long
+/// as a wait for a frame.
 fn measure_wake_ups(shared: &Shared) {
     for _ in 0..WAKE_UPS {
         let spent_ns = processor_ns();
         let until = shared.host.clock.now().after_ns(MEASURED_SLEEP_NS);
         thread::park_timeout(Duration::from_nanos(MEASURED_SLEEP_NS));
-        // Another thread may have ended the sleep early.
+        // If another thread ended the sleep early, the sleep gives no measure.
         if shared.host.clock.now() >= until {
             shared.on_wake_up(until, spent_ns);
         }
@@ -60,7 +60,7 @@ fn measure_wake_ups(shared: &Shared) {
 
 /// Pins a thread to one processor.
 pub(crate) fn keep_to(thread: &JoinHandle<()>, processor: usize) -> io::Result<()> {
-    // SAFETY: a set of processors is an array of bits, and all bits may be zero.
+    // SAFETY: a `cpu_set_t` is an array of bits, and all bits may be zero.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     if processor >= size_of::<libc::cpu_set_t>() * 8 {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -68,20 +68,20 @@ pub(crate) fn keep_to(thread: &JoinHandle<()>, processor: usize) -> io::Result<(
     // SAFETY: the set has a bit for the processor, as checked above.
     unsafe { libc::CPU_SET(processor, &mut set) };
     let (id, bytes) = (thread.as_pthread_t(), size_of::<libc::cpu_set_t>());
-    // SAFETY: the thread has not been joined, because its handle is here, and `set` has the length
-    // that is passed.
+    // SAFETY: the thread has not been joined, because its handle is here, and `bytes` is the length
+    // of `set`.
     match unsafe { libc::pthread_setaffinity_np(id, bytes, &raw const set) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
     }
 }
 
-/// Serves the links and sleeps on them, then gives up the watch, which the caller has taken.
+/// Reads the links and sleeps on them, then gives up the watch, which the caller has taken.
 fn serve(shared: &Shared, looking: &mut Looking) {
     let (mut outcome, found) = shared.look(looking);
     shared.on_served(found);
-    // If another thread is inside the engine, it may have lost its processor. Looking again at once
-    // would keep it from getting the processor back.
+    // If another thread is inside the engine, stop looking. That thread may have lost its
+    // processor, and another look at once would keep it from getting the processor back.
     while outcome == Drive::Drove && !shared.is_stopping.load(Ordering::Relaxed) {
         match shared.while_serving() {
             Outcome::Spin if !shared.moderates_instead() => {
@@ -100,7 +100,7 @@ fn serve(shared: &Shared, looking: &mut Looking) {
 }
 
 /// Waits while a thread of the application is on watch: first for increasing times, then until that
-/// thread calls.
+/// thread wakes the progress thread.
 fn stand_by(shared: &Shared, standby: &mut Standby) {
     let now = shared.host.clock.now();
     if let Some(time) = standby.on_watched(now, shared.waits.sleep_cost_ns()) {
@@ -117,6 +117,6 @@ fn park_until(shared: &Shared, time: Instant) {
     thread::park_timeout(Duration::from_nanos(time.since_ns(shared.host.clock.now())));
 }
 
-/// Length of each measured sleep, in nanoseconds: longer than setting a timer takes on the slowest
-/// hosts, and so short that all measurements together take a millisecond.
+/// Length of each measured sleep, in nanoseconds. This is longer than setting a timer takes on the
+/// slowest hosts, and so short that all measurements together take a millisecond.
 const MEASURED_SLEEP_NS: u64 = 50_000;

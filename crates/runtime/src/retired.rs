@@ -1,9 +1,9 @@
-//! Deferred deregistration: a region whose owner has dropped it stays until the last operation that
-//! uses it has ended.
+//! Deferred deregistration: if operations use a region when its owner drops it, the region stays
+//! until the last of these operations has ended.
 //!
-//! Operations do not count their uses in regions, because counting would make each operation
-//! slower. Instead, all pending work is searched for a region that was dropped: at once if there is
-//! little work, otherwise at intervals.
+//! Operations do not count their uses of a region, because counting would make each operation
+//! slower. Instead, the runtime searches all pending work for each dropped region: at once if there
+//! is little work, otherwise at intervals.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,8 @@ use crate::fork::HomeProcess;
 use crate::runtime::{Runtime, Shared, lock};
 use crate::turn_access::TurnAccess;
 
-/// Revokes and deregisters memory regions of a runtime. Does not keep the runtime alive.
+/// Revokes and deregisters memory regions of a runtime. This handle does not keep the runtime
+/// alive.
 #[derive(Clone, Debug)]
 pub struct Regions {
     table: Arc<MemoryTable>,
@@ -41,14 +42,14 @@ impl Regions {
         &self.table
     }
 
-    /// Revokes a region: when this returns, peers have no access to it. If the table [keeps its
-    /// memory alive](MemoryTable::keeps_alive), operations of this side continue to use it;
-    /// otherwise the region is deregistered.
+    /// Revokes a region: when this returns, peers have no access to the region. If the table
+    /// [keeps its memory alive](MemoryTable::keeps_alive), operations of this side continue to use
+    /// the region. Otherwise this call deregisters it.
     ///
     /// Does nothing in a forked child.
     ///
     /// # Errors
-    /// Those of [`MemoryTable::deregister`].
+    /// The errors of [`MemoryTable::deregister`].
     pub fn revoke(&self, region: RegionId) -> Result<(), RegisterError> {
         if self.home.check().is_err() {
             return Ok(());
@@ -61,13 +62,14 @@ impl Regions {
         Ok(())
     }
 
-    /// Deregisters a region. If the table keeps its memory alive and operations or receives use it,
-    /// the region is only revoked now, and deregistered when the last of them has ended.
+    /// Deregisters a region. If the table keeps its memory alive and operations or receives use the
+    /// region, this call only revokes it. The runtime then deregisters it when the last of these
+    /// operations and receives has ended.
     ///
     /// Does nothing in a forked child.
     ///
     /// # Errors
-    /// Those of [`MemoryTable::deregister`].
+    /// The errors of [`MemoryTable::deregister`].
     pub fn release(&self, region: RegionId) -> Result<(), RegisterError> {
         if self.home.check().is_err() {
             return Ok(());
@@ -91,8 +93,8 @@ impl Regions {
 }
 
 impl Shared {
-    /// Whether no pending work uses the region, if that can be found out at little cost. Returns
-    /// false if another thread is inside the engine, or if there is much pending work.
+    /// Returns true if a short search shows that no pending work uses the region. Returns false if
+    /// another thread is inside the engine, or if there is much pending work.
     fn finds_unused(&self, region: RegionId) -> bool {
         let Some(mut inside) = self.cell.try_enter() else { return false };
         let is_unused = inside.with(|driver| driver.finds_unused(&self.host, region));
@@ -101,11 +103,12 @@ impl Shared {
     }
 }
 
-/// Regions handed to the thread inside the engine, and regions it returns for deregistration.
+/// Regions for which the thread inside the engine searches, and regions that it returns for
+/// deregistration.
 #[derive(Debug, Default)]
 pub(crate) struct Retired {
     added: Mutex<Vec<RegionId>>,
-    /// Regions that no work uses any more.
+    /// Regions that pending work does not use any more.
     ended: Mutex<Vec<RegionId>>,
     /// `ended` is not empty.
     has_ended: AtomicBool,
@@ -116,22 +119,22 @@ impl Retired {
         lock(&self.added).push(region);
     }
 
-    /// Whether [`Retired::deregister`] has something to do.
+    /// Returns whether [`Retired::deregister`] has something to do.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Deregisters regions that no work uses any more. The calling thread must have left the
-    /// engine.
+    /// Deregisters regions that pending work does not use any more. The calling thread must have
+    /// left the engine.
     #[cold]
     pub(crate) fn deregister(&self, table: &MemoryTable) {
         self.has_ended.store(false, Ordering::Relaxed);
         let ended = std::mem::take(&mut *lock(&self.ended));
         for region in ended {
             if let Err(RegisterError::InsideAccess { .. }) = table.deregister(region) {
-                // The calling thread has an access of its own, so the deregistration would wait for
-                // itself.
+                // The calling thread has access to memory, so the deregistration would wait for
+                // this thread itself. Try again later.
                 self.end(std::iter::once(region));
             }
         }
@@ -148,7 +151,7 @@ impl Retired {
 pub(crate) struct Retiring {
     regions: HashSet<RegionId>,
     look_at: Instant,
-    /// Time from the last search to the next.
+    /// Nanoseconds from the last search to the next.
     interval_ns: u64,
 }
 
@@ -159,13 +162,13 @@ impl Default for Retiring {
 }
 
 impl Retiring {
-    /// Returns when to search again.
+    /// Returns the time of the next search.
     #[inline]
     pub(crate) const fn look_at(&self) -> Instant {
         self.look_at
     }
 
-    /// Takes newly dropped regions, and searches the pending work for all dropped regions.
+    /// Takes over the newly dropped regions, and searches the pending work for all dropped regions.
     /// `visit_others` visits the regions of work that the engine has not taken yet.
     fn look(
         &mut self,
@@ -198,8 +201,8 @@ impl Retiring {
             if self.regions.is_empty() { Instant::NEVER } else { now.after_ns(self.interval_ns) };
     }
 
-    /// Returns all regions for deregistration, whether they are used or not, because the engine
-    /// does nothing any more.
+    /// Returns all regions for deregistration, even those in use, because the engine does no more
+    /// work.
     pub(crate) fn give_up(&mut self, retired: &Retired) {
         retired.end(self.regions.drain().chain(std::mem::take(&mut *lock(&retired.added))));
         self.look_at = Instant::NEVER;
@@ -215,13 +218,14 @@ impl Driver {
         now: Instant,
         memory: &TurnAccess<'_>,
     ) {
-        // Operations that threads handed over before they dropped a region are now included.
+        // After this, the search also covers operations that threads handed over before they
+        // dropped a region.
         self.take_submissions(host, memory);
         let Self { retiring, held, engine, .. } = self;
         retiring.look(&host.retired, engine, now, |visit| held.visit_regions(visit));
     }
 
-    /// Whether no pending work uses the region, if that can be found out at little cost.
+    /// Returns true if a short search shows that no pending work uses the region.
     #[cold]
     fn finds_unused(&mut self, host: &RuntimeHost, region: RegionId) -> bool {
         if self.engine.visited_count() > VISITED_AT_ONCE {
@@ -236,17 +240,18 @@ impl Driver {
     }
 }
 
-/// Most records and connections that are searched at once for a region: about a microsecond.
+/// Most records and connections that are searched at once for a region. The search takes about a
+/// microsecond.
 const VISITED_AT_ONCE: u32 = 64;
 
-/// Shortest interval of searches for regions in use, in nanoseconds: a small operation ends in that
-/// time.
+/// Shortest interval in nanoseconds between searches for regions in use. A small operation ends in
+/// this time.
 const LOOK_NS: u64 = 1_000_000;
 
-/// Longest interval of searches while the same regions stay in use, in nanoseconds: a peer that is
-/// silent keeps them in use for seconds.
+/// Longest interval in nanoseconds between searches while the same regions stay in use. A silent
+/// peer keeps them in use for seconds.
 const LOOK_NS_MAX: u64 = 128_000_000;
 
-/// Interval per record, in nanoseconds. Searching a record takes about 10 ns, so that searches take
-/// at most 1 % of the time.
+/// Nanoseconds of the interval for each record that is searched. Searching a record takes about 10
+/// ns, so searches take at most 1 % of the time.
 const NS_PER_VISIT: u64 = 1_000;

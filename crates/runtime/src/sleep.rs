@@ -269,7 +269,7 @@ impl<'a> Others<'a> {
         Self { asleep: Some(blocked), ..self }
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     pub(crate) fn are_none(&self) -> bool {
         self.fds.is_empty()
     }

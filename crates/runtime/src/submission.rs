@@ -1,5 +1,5 @@
-//! Handing over of operations: a thread that finds another thread inside the engine puts its
-//! operation into a ring, from which the thread inside posts it.
+//! Hands over operations: if another thread is inside the engine, a thread puts its operation into
+//! a ring, and the thread inside posts it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,35 +15,36 @@ use semantics::{
 
 use crate::counters::RuntimeCounters;
 
-/// An operation or receive that waits to be posted.
+/// An operation or receive that a thread has handed over and that is not posted yet.
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) connection: ConnectionHandle,
-    /// Completion queue that reports an error if the engine refuses the posting; the call that
-    /// handed it over has returned before.
+    /// Completion queue that reports an error if the engine refuses the posting. The call that
+    /// handed over the posting has returned before, so it cannot report the error.
     pub(crate) queue: Arc<CompletionQueue>,
     pub(crate) posting: Posting,
-    /// Pieces of memory that hold the bytes, if the posting names none itself.
+    /// Pieces of memory that hold the bytes, if the posting itself names no memory.
     pub(crate) list: Option<Box<StoredPieces>>,
 }
 
-/// An operation, a receive, or both together, as handed to the engine.
+/// An operation, a receive, or both together, in the form that the engine takes.
 #[derive(Clone, Copy, Debug)]
 pub enum Posting {
     /// An operation for the peer.
     Operation(Operation),
     /// A buffer for a message.
     Receive(Receive),
-    /// A buffer for a message, reported in a slot of the status table instead of by a completion.
+    /// A buffer for a message. A slot of the status table reports the buffer instead of a
+    /// completion.
     Followed {
         /// The buffer.
         receive: Receive,
         /// The slot.
         status: u32,
     },
-    /// A request together with the buffer for its answer; either both are posted or neither.
-    /// Because both are posted at once, answers to requests of several threads arrive in the order
-    /// of their buffers. The buffer is reported in a slot, as that of [`Posting::Followed`].
+    /// A request together with the buffer for its answer. Both are posted at once, or neither is
+    /// posted. Answers to requests of several threads therefore arrive in the order of their
+    /// buffers. A slot reports the buffer, like that of [`Posting::Followed`].
     Call {
         /// The buffer.
         receive: Receive,
@@ -77,7 +78,7 @@ impl Posting {
         }
     }
 
-    /// Posts to the engine now. With a list, the bytes are in the pieces of the list.
+    /// Posts to the engine at once. If there is a list, the bytes are in the pieces of the list.
     #[inline]
     pub(crate) fn apply(
         &self,
@@ -122,7 +123,7 @@ impl Posting {
         receive.map(|receive| receive.region).into_iter().chain(region).for_each(visit);
     }
 
-    /// Checks the posting as far as that is possible outside the engine.
+    /// Makes those checks of the posting that are possible outside the engine.
     pub(crate) fn check(
         &self,
         list: Option<PieceList<'_>>,
@@ -152,37 +153,39 @@ impl Posting {
     }
 }
 
-/// Queue into the engine for threads that find another thread inside.
+/// Queue of submissions from threads outside the engine to the thread inside.
 #[derive(Debug)]
 pub(crate) struct Submissions {
     ring: ArrayQueue<Submission>,
-    /// Submissions in the ring plus submissions held back.
+    /// Number of submissions in the ring and of submissions held back.
     in_line: AtomicUsize,
-    /// Memory of piece lists whose submissions have been posted, for reuse. Allocated when lists
-    /// are handed over; holds at most as many lists as the queue has places.
+    /// Memory of piece lists whose submissions have been posted, kept for reuse. Handing over a
+    /// list allocates memory if none is spare. The queue keeps at most as many lists as it has
+    /// places for submissions.
     spare_lists: ArrayQueue<Box<StoredPieces>>,
 }
 
 impl Submissions {
-    /// Creates a queue with `capacity` places, at least 1, including those of submissions held
-    /// back.
+    /// Creates a queue with `capacity` places, at least 1. Submissions that are held back take
+    /// places, too.
     pub(crate) fn new(capacity: u32) -> Self {
         let (ring, spare_lists) =
             (ArrayQueue::new(capacity as usize), ArrayQueue::new(capacity as usize));
         Self { ring, in_line: AtomicUsize::new(0), spare_lists }
     }
 
-    /// Copies a list of pieces, to be handed over.
+    /// Copies a list of pieces into memory that can be handed over.
     pub(crate) fn store(&self, list: PieceList<'_>) -> Box<StoredPieces> {
         let mut kept = self.spare_lists.pop().unwrap_or_else(|| Box::new(StoredPieces::EMPTY));
         kept.store(list);
         kept
     }
 
-    /// Keeps the memory of a list that is no longer needed for reuse.
+    /// Keeps the memory of a list for reuse.
     fn give_back(&self, list: Option<Box<StoredPieces>>) {
         if let Some(list) = list {
-            // There is room, unless more threads were refused at one time than there are places.
+            // There is usually room. It is missing only if more threads were refused at the same
+            // time than there are places; the memory is then freed.
             let _full = self.spare_lists.push(list);
         }
     }
@@ -191,7 +194,7 @@ impl Submissions {
         self.ring.capacity()
     }
 
-    /// Hands over a submission. Returns false if all places are taken.
+    /// Hands over a submission. Returns false if no place is free.
     pub(crate) fn push(&self, submission: Submission) -> bool {
         let has_room = self.in_line.fetch_add(1, Ordering::Relaxed) < self.capacity();
         let refused = if has_room { self.ring.push(submission).err() } else { Some(submission) };
@@ -206,23 +209,23 @@ impl Submissions {
 
 /// Submissions for which the engine had no room, in the order in which they were handed over.
 ///
-/// Within a connection, an operation waits only for earlier operations, and a receive only for
-/// earlier receives. Completing operations, and polling the connection's queue, make room for
-/// operations. Room for a receive, however, may need the arrival of a message that the peer sends
-/// only after an operation was performed.
+/// Operations of a connection wait only for its earlier operations, and receives only for its
+/// earlier receives. Operations get room when operations complete and when the application polls
+/// the connection's queue. Receives get room when messages arrive. The peer may send such a message
+/// only after one of the operations was performed, so receives must not hold back operations.
 #[derive(Debug)]
 pub(crate) struct HeldBack {
     /// Has at most as many entries as [`Submissions`] has places, so that [`HeldBack::drain`]
-    /// always empties the ring. Direct postings then keep their order behind it, and no posting
-    /// waits behind one of another connection.
+    /// always empties the ring. Direct postings can therefore keep their order after those in the
+    /// ring. No posting waits for a posting of another connection.
     waiting: VecDeque<Submission>,
-    /// Connection, class and reason of the submissions that found no room when last tried.
+    /// Connection, class and reason of each submission that found no room at the last attempt.
     blocked: Vec<(ConnectionHandle, Class, PostError)>,
-    /// Connections to close, because an operation of theirs names memory of this side that is gone.
+    /// Connections to close, because one of their operations names local memory that is gone.
     without_memory: Vec<ConnectionHandle>,
 }
 
-/// Postings that keep their order within a connection.
+/// Classes of postings: within a connection, postings of one class keep their order.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Class {
     Operation,
@@ -231,7 +234,7 @@ enum Class {
 }
 
 impl Class {
-    /// Whether a posting of this class may not overtake one of `other`.
+    /// Returns whether a posting of this class may not overtake a posting of class `other`.
     fn follows(self, other: Self) -> bool {
         self == other || self == Self::Both || other == Self::Both
     }
@@ -244,16 +247,16 @@ impl HeldBack {
         Self { waiting, blocked, without_memory: Vec::new() }
     }
 
-    /// Returns a connection that must be closed: one of its operations was refused, because memory
-    /// of this side went away after the operation was handed over. To be called until it returns
-    /// `None`.
+    /// Returns a connection that must be closed: the engine refused one of its operations, because
+    /// local memory went away after the operation was handed over. The caller must call this until
+    /// it returns `None`.
     #[inline]
     pub(crate) fn take_without_memory(&mut self) -> Option<ConnectionHandle> {
         self.without_memory.pop()
     }
 
-    /// Returns why a posting must wait, if an earlier posting waits that it must not overtake.
-    /// Valid right after [`HeldBack::drain`], or if no submission waits.
+    /// Returns why a posting must wait, or `None` if no earlier posting waits that it must not
+    /// overtake. The result is valid right after [`HeldBack::drain`], or if no submission waits.
     #[inline]
     pub(crate) fn reason_to_wait(
         &self,
@@ -263,13 +266,14 @@ impl HeldBack {
         if self.waiting.is_empty() { None } else { self.obstacle(connection, posting.class()) }
     }
 
-    /// Returns why submissions that this class must not overtake wait, if any do.
+    /// Returns why submissions wait that this class must not overtake, or `None` if no such
+    /// submission waits.
     fn obstacle(&self, connection: ConnectionHandle, class: Class) -> Option<PostError> {
         let mut blocked = self.blocked.iter();
         blocked.find(|it| it.0 == connection && class.follows(it.1)).map(|it| it.2)
     }
 
-    /// Calls `visit` with each region of the submissions held back.
+    /// Calls `visit` with each region that the held-back submissions name.
     pub(crate) fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
         for submission in &self.waiting {
             submission.posting.visit_regions(visit);
@@ -278,13 +282,14 @@ impl HeldBack {
         }
     }
 
-    /// Whether no submission waits, here or in the ring.
+    /// Returns whether no submission waits, neither held back nor in the ring.
     #[inline]
     pub(crate) fn is_idle(&self, submissions: &Submissions) -> bool {
         self.waiting.is_empty() && submissions.ring.is_empty()
     }
 
-    /// Posts the submissions held back, then those in the ring. Returns whether any left the queue.
+    /// Posts the submissions that are held back, then those in the ring. Returns whether any
+    /// submission left the queue.
     #[inline]
     pub(crate) fn drain(
         &mut self,
@@ -305,8 +310,8 @@ impl HeldBack {
             }
             waits
         });
-        // Takes at most one full ring, so that threads that keep posting do not keep this thread
-        // here.
+        // Take at most one full ring. Without this limit, threads that keep posting could keep this
+        // thread inside the engine.
         for _ in 0..submissions.capacity() {
             let Some(submission) = submissions.ring.pop() else { break };
             if self.pass_on(&submission, engine, memory, status, counters) {
@@ -322,7 +327,8 @@ impl HeldBack {
         left > 0
     }
 
-    /// Posts a submission, or completes it with an error. Returns false if it must wait.
+    /// Posts a submission, or completes it with an error. Returns false if the submission must
+    /// wait.
     fn pass_on(
         &mut self,
         submission: &Submission,
@@ -333,8 +339,8 @@ impl HeldBack {
     ) -> bool {
         let (connection, class) = (submission.connection, submission.posting.class());
         if let Some(error) = self.obstacle(connection, class) {
-            // A submission of class `Both` that waits must not be overtaken by either class, even
-            // by one that may overtake the submission it waits for.
+            // No later submission may overtake this waiting submission of class `Both`, not even
+            // one that may overtake the submission it waits for.
             if class == Class::Both {
                 self.blocked.push((connection, class, error));
             }
@@ -380,7 +386,7 @@ const fn region_of(request: &Request) -> Option<RegionId> {
     }
 }
 
-/// Whether the same posting can succeed later, when other operations of the connection are
+/// Returns whether the same posting can succeed later, when other operations of the connection are
 /// complete.
 const fn is_temporary(error: PostError) -> bool {
     matches!(
@@ -392,7 +398,7 @@ const fn is_temporary(error: PostError) -> bool {
     )
 }
 
-/// Completes a submission that could not be posted with an error.
+/// Reports an error for a submission that could not be posted.
 #[cold]
 fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
     let error = match error {
@@ -410,7 +416,7 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
             (operation.context, operation.request.completion_kind(), length)
         }
         Posting::Receive(receive) => (receive.context, CompletionKind::Receive, 0),
-        // A receive that has a slot is reported there only, not by a completion.
+        // A receive with a slot is reported only in the slot, not by a completion.
         Posting::Followed { status: slot, .. } => return status.fail(*slot, error),
         Posting::Call { status: slot, operation, .. } => {
             if let Some(slot) = operation.status {
@@ -429,8 +435,7 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
         solicited: false,
         value: 0,
     };
-    // If the queue has no room, the application has stopped polling; a handle still shows the
-    // error.
+    // The queue has no room if the application has stopped polling. A handle still shows the error.
     let _ = submission.queue.offer(&completion);
 }
 

@@ -1,4 +1,4 @@
-//! Polling the links and sleeping on them, for the thread that is on watch.
+//! Polls the links and sleeps on them, for the thread on watch.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -12,8 +12,8 @@ use crate::waits::Looking;
 
 impl Shared {
     /// Sleeps on the links and drives the engine, until `ready` returns a value or `deadline`
-    /// passes. Sleeps first: the caller has just driven the engine, and frames that arrived since
-    /// then end the sleep.
+    /// passes. Begins with a sleep, because the caller has just driven the engine. Frames that have
+    /// arrived after that end the sleep at once.
     pub(crate) fn watch_until<R>(
         &self,
         deadline: Instant,
@@ -40,15 +40,18 @@ impl Shared {
     }
 
     /// Flushes pending acknowledgements and sleeps until a link has frames or room, a timer
-    /// expires, another thread calls, or `deadline` passes. Only for the thread that is on watch,
-    /// right after it drove.
+    /// expires, another thread calls, or `deadline` passes. Only the thread on watch may call this,
+    /// right after it drove the engine.
     pub(crate) fn sleep_on_links(&self, deadline: Option<Instant>) -> Slept {
-        // Whatever ended the sleep, the caller drives the engine again.
+        // Whatever ends the sleep, including an error, the caller drives the engine again.
         self.sleep_on_links_beside(deadline, &mut Others::none()).unwrap_or(Slept::Come)
     }
 
-    /// Sleeps as [`Shared::sleep_on_links`] does, or until one of `others` is ready. Fails as
-    /// `ppoll` does.
+    /// Sleeps like [`Shared::sleep_on_links`], but one of `others` that becomes ready also ends the
+    /// sleep.
+    ///
+    /// # Errors
+    /// The errors of `ppoll`.
     pub(crate) fn sleep_on_links_beside(
         &self,
         deadline: Option<Instant>,
@@ -60,8 +63,8 @@ impl Shared {
         if !(is_moderated && was_moderated) {
             self.host.is_parting.store(true, Ordering::Relaxed);
             let (outcome, worked) = self.drive_all();
-            // The turn may have brought what this thread waits for, and no other thread would wake
-            // it.
+            // The turn may have brought what this thread waits for. No other thread would wake it
+            // in this case.
             if outcome != Drive::Drove || worked && deadline.is_some() {
                 return Ok(Slept::Not);
             }
@@ -71,8 +74,9 @@ impl Shared {
         let interval_ends = interval_ns.map(|ns| self.host.clock.now().after_ns(ns));
         let until = due.min(own).min(interval_ends.unwrap_or(Instant::NEVER));
         self.host.armed_until.store(until.0.max(1), Ordering::SeqCst);
-        // This thread now sees an earlier time or unfinished work of threads that could not see
-        // `armed_until` when they left.
+        // Other threads may have left the engine before they could see `armed_until`. After this
+        // call, this thread sees the unfinished work and the earlier time of the next turn that
+        // they left.
         self.cell.pass();
         let must_turn = self.host.must_look.swap(false, Ordering::Relaxed)
             | self.host.is_unfinished.swap(false, Ordering::SeqCst)
@@ -80,9 +84,10 @@ impl Shared {
             || self.is_stopping.load(Ordering::SeqCst);
         let mut slept = Ok(Slept::Not);
         if !must_turn {
-            // Sleeps with a deadline are not measured: they belong to threads of the application,
-            // which end sleeps imprecisely. Reading the processor time is a system call, which is
-            // wasted if frames end the sleep.
+            // Do not measure sleeps with a deadline: they belong to threads of the application,
+            // whose sleeps end imprecisely. Read the processor time only if the last sleep ended by
+            // its timeout, because the reading is a system call, and is wasted if frames end the
+            // sleep.
             let is_measured = until != Instant::NEVER
                 && deadline.is_none()
                 && !is_moderated

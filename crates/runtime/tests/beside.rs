@@ -1,4 +1,4 @@
-//! Waiting for the engine and for descriptors, whichever is ready first.
+//! Waits for the engine and for descriptors, until the first of them is ready.
 
 mod pair;
 
@@ -27,7 +27,7 @@ fn with_polling(polling: Polling, progress_thread: bool) -> Side {
     Side::with(config)
 }
 
-/// Sides on which the wait ends while the thread sleeps, in either state, and while it spins.
+/// Creates sides on which a thread sleeps at once, sleeps after a while, and always spins.
 fn sides() -> [Side; 3] {
     let polls = [Polling::NEVER, Polling::ADAPTIVE, Polling::for_at_most(Duration::from_hours(1))];
     polls.map(|polling| with_polling(polling, true))
@@ -101,7 +101,7 @@ fn a_wait_without_time_looks_once_at_each_and_one_with_some_ends() {
     }
 }
 
-/// One of the threads sleeps on the links, the others on their descriptors only.
+/// One of the threads sleeps on the links, and the others sleep on their descriptors only.
 #[test]
 fn each_thread_is_woken_for_what_is_raised_inside_the_engine_outside_of_it_and_by_its_descriptor() {
     const ROUNDS: u64 = 300;
@@ -161,7 +161,7 @@ fn each_thread_is_woken_for_what_is_raised_inside_the_engine_outside_of_it_and_b
     }
 }
 
-/// One of the two threads sleeps on the links.
+/// One of the two threads sleeps on the links, and the other does not.
 #[test]
 fn a_signal_that_is_handled_ends_the_sleep() {
     handle(libc::SIGUSR1);
@@ -191,8 +191,8 @@ fn a_signal_that_only_the_wait_lets_through_ends_it_whether_it_sleeps_or_spins()
     handle(libc::SIGUSR2);
     for side in sides() {
         let mut set = MaybeUninit::uninit();
-        // SAFETY: the sets are filled before they are used; this thread blocks the signal from now
-        // on, and sends it to itself.
+        // SAFETY: the sets are filled before they are used. This thread blocks the signal here, and
+        // sends it to itself.
         let let_through = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             libc::sigaddset(set.as_mut_ptr(), libc::SIGUSR2);

@@ -1,4 +1,4 @@
-//! Endpoints in forked children, and what peers are sent at the end of a process.
+//! Endpoints in forked children, and messages to peers at the end of a process.
 
 mod pair;
 
@@ -36,7 +36,7 @@ fn serves_itself() -> bool {
     }
 }
 
-/// Forks a child whose exit status is 0 if `work` returns true. A child that hangs is ended.
+/// Forks a child whose exit status is 0 if `work` returns true. A timer ends a child that hangs.
 fn in_child(work: impl FnOnce() -> bool) -> libc::pid_t {
     // SAFETY: the allocator works in a child, and the child ends without the parent's exit
     // handlers.
@@ -45,7 +45,7 @@ fn in_child(work: impl FnOnce() -> bool) -> libc::pid_t {
             // SAFETY: sets a timer of the process.
             unsafe { libc::alarm(60) };
             let is_true = work();
-            // SAFETY: as above.
+            // SAFETY: same reason as for `fork` above.
             unsafe { libc::_exit(i32::from(!is_true)) }
         }
         child => {
@@ -55,8 +55,8 @@ fn in_child(work: impl FnOnce() -> bool) -> libc::pid_t {
     }
 }
 
-/// Keeps the tests of this file apart: a child of another test would inherit what this test has not
-/// finished.
+/// Makes the tests of this file run one at a time. Otherwise a child of one test would inherit the
+/// open resources of another test.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -96,7 +96,7 @@ fn a_child_opens_endpoints_of_its_own_whatever_the_parents_threads_are_at() {
 fn a_child_does_not_keep_the_addresses_of_its_parents_links() {
     let _alone = alone();
     let side = Side::new(false);
-    // Watches 100 descriptors that belong to no link as well.
+    // Also watch 100 descriptors that belong to no link.
     let others: Vec<_> = (0..100)
         .map(|key| {
             let other = UdpSocket::bind("127.0.0.1:0").expect("a socket on loopback");
@@ -123,10 +123,10 @@ fn a_child_does_not_keep_the_addresses_of_its_parents_links() {
     again.expect("the address is free when the endpoint is gone");
 }
 
-/// A protocol that sends a goodbye when it is closed, after a delay.
+/// A protocol that sends a goodbye after a delay when it is closed.
 struct Polite {
     stream: UnixStream,
-    /// When it sends the goodbye.
+    /// Time at which the goodbye is sent.
     due: Instant,
     is_closing: bool,
 }
@@ -225,7 +225,7 @@ fn the_end_of_a_process_is_reported_to_its_peers() {
         look(&mut closed);
     }
     assert_eq!(status, 0);
-    // Everything that the child has sent has arrived by now.
+    // All datagrams that the child has sent have arrived before this line. Process them.
     (0..100).for_each(|_| look(&mut closed));
     assert_eq!(closed, Some(Closed::ByPeer));
 }

@@ -100,7 +100,7 @@ impl End {
     }
 }
 
-/// Sends datagrams in both directions, of sizes that are copied and of sizes that are not.
+/// Sends datagrams in both directions: small ones, which are copied, and large ones, which are not.
 fn exchange(links: [Box<dyn Link>; 2]) {
     let [one, two] = links;
     let (one, two) = (End::new(one, 0x00_1234), End::new(two, 0xf0_0001));
@@ -118,7 +118,7 @@ fn exchange(links: [Box<dyn Link>; 2]) {
         let header = route_header(one.address(), two.address(), length as u16);
         assert_eq!(two.read(10_000, ROUTE_BYTES as u32), header);
         assert_eq!(two.read(10_000 + ROUTE_BYTES, length), one.read(from, length));
-        // Answers go to the queue pair that the first datagram names.
+        // An answer goes to the queue pair that the first datagram names.
         one.receive(20_000, 1000, context);
         two.send(&one, 10_000 + ROUTE_BYTES, length.min(900), context);
         assert_eq!(two.done().kind, CompletionKind::Send);
@@ -145,7 +145,7 @@ fn two_endpoints_exchange_datagrams_over_shared_memory() {
     exchange([shm(), shm()]);
 }
 
-/// Datagrams that are posted together leave together, whatever their sizes.
+/// A link sends datagrams together if they are posted together, even if their sizes differ.
 #[test]
 fn a_burst_of_datagrams_of_all_sizes_arrives_over_udp() {
     let udp = || {
@@ -191,8 +191,8 @@ fn a_burst_of_datagrams_of_all_sizes_arrives_over_udp() {
     }
 }
 
-/// Posts as many receives as a port can have, and reposts each when its datagram has arrived, until
-/// `stops` is set. Returns how many datagrams arrived.
+/// Posts as many receives as a port can have, and reposts each of them when its datagram has
+/// arrived. Stops when `stops` is set. Returns the number of datagrams that arrived.
 fn receive_all(end: &End, stops: &AtomicBool) -> u64 {
     let (port, region) = (end.port, end.region.id);
     let receive =
@@ -218,8 +218,8 @@ fn receive_all(end: &End, stops: &AtomicBool) -> u64 {
     received
 }
 
-/// Posts bursts of datagrams of 64 bytes. Returns how many million a second were handed to the
-/// network.
+/// Posts bursts of datagrams of 64 bytes. Returns the rate at which they were handed to the
+/// network, in millions a second.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn rate_of_sending(from: &End, to: &End, bursts: u64) -> f64 {
     let (link, _) = from.side.runtime.link_addresses().expect("not forked")[0];
@@ -254,7 +254,7 @@ fn rate_of_sending(from: &End, to: &End, bursts: u64) -> f64 {
     done as f64 / began.elapsed().as_secs_f64() / 1e6
 }
 
-/// Datagrams posted together.
+/// Number of datagrams that are posted together.
 const BURST: u64 = 64;
 
 #[test]
@@ -301,7 +301,8 @@ fn send_to_group(from: &End, group: IpAddr, context: u64, length: u32) {
     assert_eq!(from.done().kind, CompletionKind::Send);
 }
 
-/// One endpoint sends to a group. Two others have joined it, and leave it one after the other.
+/// One endpoint sends to a group. Two others have joined the group, and leave it one after the
+/// other.
 fn share_a_group(local: IpAddr, group: IpAddr) {
     let udp = || {
         let bound = UdpLink::bind((local, 0).into(), &UdpConfig::default());
@@ -346,14 +347,14 @@ fn share_a_group(local: IpAddr, group: IpAddr) {
 //= protocol.md: datagram.6, datagram.8
 #[test]
 fn members_of_an_ip_group_get_what_is_sent_there() {
-    // Other tests use other groups.
+    // Use a group that no other test uses.
     share_a_group(Ipv4Addr::LOCALHOST.into(), [239, 83, 2, 1].into());
 }
 
 //= protocol.md: datagram.8
 #[test]
 fn members_of_a_group_of_ipv6_get_what_is_sent_there() {
-    // Loopback has no route to IPv6 groups, but a pair of interfaces has.
+    // Loopback has no route to IPv6 groups, but a pair of virtual interfaces has one.
     in_namespace(|| {
         let own = Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 1);
         ip("link add edge0 type veth peer name edge1");
@@ -364,7 +365,7 @@ fn members_of_a_group_of_ipv6_get_what_is_sent_there() {
     });
 }
 
-/// Runs a test on a thread in a network namespace of its own, which ends with the thread.
+/// Runs a test on a thread in a network namespace of its own. The namespace ends with the thread.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = thread::spawn(move || {
         // SAFETY: takes no pointers; only this thread changes its namespace.

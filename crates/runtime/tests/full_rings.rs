@@ -1,4 +1,4 @@
-//! Processes of one host that share memory with several others.
+//! Processes of one host. One of them shares memory with several others.
 
 mod pair;
 
@@ -9,7 +9,7 @@ use pair::{Side, connect};
 use runtime::{Doorbell, RuntimeConfig};
 use semantics::{Operation, OperationFlags, Request, Source};
 
-/// A process, with memory that others may write.
+/// A process, with memory that other processes may write.
 struct Process {
     side: Side,
     region: Region,
@@ -19,7 +19,7 @@ impl Process {
     fn new() -> Self {
         let mut config = RuntimeConfig::from_entropy().expect("entropy");
         config.progress_thread = false;
-        // However slow this host is, no peer becomes unreachable during the test.
+        // Even if this host is very slow, no peer must count as unreachable during the test.
         config.engine.silence_budget_ns = 3_600_000_000_000;
         let side = Side::on(Box::new(ShmLink::open().expect("shared memory")), config);
         let buffer = Buffer::new(BYTES);
@@ -44,13 +44,13 @@ impl Process {
     }
 }
 
-/// The ring to a stopped process becomes full; all others are served meanwhile.
+/// The ring to a stopped process becomes full. The client must still serve all other processes.
 #[test]
 fn a_process_that_is_stopped_holds_up_no_other() {
     let (client, stopped, other) = (Process::new(), Process::new(), Process::new());
     let to_stopped = connect(&client.side, &stopped.side);
     let to_other = connect(&client.side, &other.side);
-    // The bytes go through the rings, because buffers of this size are not lent.
+    // The bytes go through the rings, because this endpoint does not lend buffers of this size.
     let source = Buffer::new(SOURCE_BYTES);
     let source = client.side.runtime.memory().register(client.side.domain, source, Rights::NONE);
     let source = Source::Region { region: source.expect("it is registered").id, offset: 0 };
@@ -82,5 +82,5 @@ fn a_process_that_is_stopped_holds_up_no_other() {
 
 const BYTES: u64 = 1 << 16;
 
-/// Less than the smallest size that is lent.
+/// Bytes of the source; less than the smallest size that is lent.
 const SOURCE_BYTES: u64 = 40_000;

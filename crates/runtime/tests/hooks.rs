@@ -1,4 +1,4 @@
-//! What hooks may do, and when they are called.
+//! What hooks may do, and when the runtime calls them.
 
 mod pair;
 
@@ -47,7 +47,8 @@ fn an_application_that_only_polls_accepts_connections() {
     assert_eq!(accepted.load(Ordering::Relaxed), 1);
 }
 
-/// Enters the engine from within the hook, which works only if the hook is called outside of it.
+/// Enters the engine from within the hook. This works only if the runtime calls the hook outside of
+/// the engine.
 struct Noting {
     runtime: Arc<OnceLock<Arc<Runtime>>>,
     fired: Arc<Mutex<Vec<Arc<CompletionQueue>>>>,
@@ -74,8 +75,8 @@ fn queues_that_fired_are_reported_once_and_outside_of_the_engine() {
     let queue = Arc::new(CompletionQueue::with_events(16));
     let connection = connect(client, &server, &queue);
     assert!(queue.arm(Arm::Next));
-    // The key is from another domain than the connection's, so the write fails. That counts as a
-    // completion as well.
+    // The key is from another domain than that of the connection, so the write fails. The error is
+    // a completion as well.
     let region = server.memory().register(domain, Buffer::new(64), Rights::REMOTE_WRITE);
     let region = region.expect("it is registered");
     let write = small_write(region);
@@ -90,7 +91,7 @@ fn queues_that_fired_are_reported_once_and_outside_of_the_engine() {
     assert!(matches!(&**fired, [one] if Arc::ptr_eq(one, &queue)), "{fired:?}");
 }
 
-/// Reads the byte that arrives, and passes it on.
+/// Reads the byte that arrives, and sends it to the test.
 struct Reading {
     stream: UnixStream,
     read: Mutex<Sender<(u64, u8)>>,
@@ -139,7 +140,7 @@ fn descriptors_that_are_no_links_are_reported_by_the_thread_that_serves_the_link
     }
 }
 
-/// Asks to be called at a time, and reports the call.
+/// Requests a call at a time, and reports the call to the test.
 struct Due {
     at_ns: AtomicU64,
     called: Mutex<Sender<Instant>>,
@@ -173,13 +174,13 @@ fn a_machine_that_wants_a_call_at_a_time_is_called_once_it_has_come() {
             at
         };
         let at = runtime.control(set).expect("not forked");
-        // The progress thread sleeps until that time, although nothing else happens.
+        // The progress thread sleeps until `at`, although nothing else happens.
         assert!(awaited.recv().expect("it is called") >= at);
         assert!(awaited.try_recv().is_err(), "once");
     }
 }
 
-/// Accepts every request, with receives from a shared queue.
+/// Accepts every request for a connection, and takes its receives from a shared queue.
 struct Sharing {
     domain: OnceLock<ProtectionDomain>,
     receives: Arc<SharedReceives>,
@@ -261,8 +262,8 @@ fn a_program_that_wants_to_know_is_notified_once_that_receives_run_low() {
     }
 }
 
-/// Starts a runtime that accepts every connection. Returns it with the number of connections it has
-/// accepted.
+/// Starts a runtime that accepts every connection. Also returns the number of connections that it
+/// has accepted.
 fn accepting() -> (Runtime, Arc<AtomicU32>) {
     let (domain, accepted) = (Arc::new(OnceLock::new()), Arc::new(AtomicU32::new(0)));
     let hooks = Accepting { domain: Arc::clone(&domain), accepted: Arc::clone(&accepted) };
@@ -272,7 +273,7 @@ fn accepting() -> (Runtime, Arc<AtomicU32>) {
     (server, accepted)
 }
 
-/// Connects while both sides only poll. Completions at the client go to `queue`.
+/// Connects. Both sides only poll. Completions at the client go to `queue`.
 fn connect(client: &Runtime, server: &Runtime, queue: &Arc<CompletionQueue>) -> ConnectionHandle {
     let (_, peer) = server.link_addresses().expect("not forked")[0];
     let handle = ask(client, client.memory().allocate_domain(), peer, queue);

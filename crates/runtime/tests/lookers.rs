@@ -1,4 +1,4 @@
-//! Tasks that wait for changes that no event announces.
+//! Tasks that wait for changes which cause no event.
 
 mod pair;
 
@@ -9,7 +9,7 @@ use std::task::{Wake, Waker};
 use pair::{Side, connect};
 use runtime::ChangedBy;
 
-/// Counts how often a task is woken.
+/// Counts the wake-ups of a task.
 #[derive(Default)]
 struct Woken(AtomicU32);
 
@@ -19,8 +19,8 @@ impl Wake for Woken {
     }
 }
 
-/// Turns in which nothing arrives. A turn takes longer than 10 ns, so these take longer than the
-/// millisecond after which a task checks again.
+/// Number of turns in which nothing arrives. A turn takes longer than 10 ns, so these turns take
+/// longer than the millisecond after which a task checks again.
 const TURNS: u32 = 200_000;
 
 #[test]
@@ -33,7 +33,7 @@ fn a_task_that_waits_for_peers_does_not_wake_while_nothing_comes() {
         client.runtime.drive().expect("not forked");
     }
     assert_eq!(woken[0].0.load(Ordering::SeqCst), 0);
-    // A task that waits for a change by the application is woken all the same.
+    // A task that waits for a change by the application is woken even if nothing arrives.
     let _of_application = client.runtime.enlist_looker(&wakers[1], ChangedBy::Application);
     while woken[1].0.load(Ordering::SeqCst) == 0 {
         client.runtime.drive().expect("not forked");

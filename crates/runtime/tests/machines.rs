@@ -1,4 +1,4 @@
-//! Protocols other than the engine's, which the same threads drive beside it.
+//! Protocols that the threads of a runtime drive beside the engine.
 
 mod pair;
 
@@ -23,14 +23,15 @@ use runtime::{
 use semantics::{Completion, CompletionKind, CompletionQueue, Owner, Push};
 use work::Arm;
 
-/// More than the buffers of both sockets hold, so that the streams become full.
+/// More bytes than the buffers of both sockets hold, so that the streams become full.
 const ECHOED: usize = 8 << 20;
 
-/// The key under which each machine watches its stream: keys of different machines do not collide.
+/// The key under which each machine watches its stream. Equal keys of different machines do not
+/// collide.
 const KEY: u64 = 5;
 
-/// A byte stream that either echoes what arrives, or counts it and reports a completion for each
-/// [`ECHOED`] bytes.
+/// A byte stream. It either echoes the bytes that arrive, or counts them and reports a completion
+/// for each [`ECHOED`] bytes.
 struct Stream {
     socket: TcpStream,
     descriptors: Option<Descriptors>,
@@ -122,17 +123,17 @@ impl Machine for Stream {
     }
 }
 
-/// Watches a descriptor, records what is reported to it, and returns the progress that the test has
+/// Watches a descriptor, records each report for it, and returns the progress that the test has
 /// set.
 struct Noting {
     watched: Option<UnixStream>,
     sender: Sender<u64>,
     progress: Progress,
-    /// Number of next turns that report more work.
+    /// Number of the following turns that report more work.
     more: u32,
     turns: Arc<AtomicU32>,
-    /// Time in nanoseconds after which the machine wants its next turn, set without entering the
-    /// engine; 0 for none.
+    /// Nanoseconds after which the machine wants its next turn; 0 for none. A thread outside of the
+    /// engine sets this.
     asked_for: Arc<AtomicU64>,
 }
 
@@ -181,7 +182,8 @@ impl Machine for Noting {
         if let Some(watched) = &self.watched {
             watched.set_nonblocking(true).expect("a socket");
             if (&mut &*watched).read_exact(&mut [0]).is_ok() {
-                // The test may have ended: the last turn runs when its endpoint is dropped.
+                // The test may have ended before the last turn, which runs when its endpoint is
+                // dropped.
                 let _unheard = self.sender.send(key);
             }
         }
@@ -255,7 +257,7 @@ fn machines_of_two_runtimes_talk_while_both_are_polled() {
 
 #[test]
 fn an_application_that_only_sleeps_is_woken() {
-    // Without a progress thread, the application's thread sleeps on the links itself.
+    // Without a progress thread, the thread of the application sleeps on the links itself.
     for progress_thread in [true, false] {
         let (client, server) = (sleepy(progress_thread), sleepy(true));
         echo(&client.runtime, &server.runtime, |queue| {
@@ -265,7 +267,7 @@ fn an_application_that_only_sleeps_is_woken() {
     }
 }
 
-/// Passes on the queues that fired and the keys of ready descriptors.
+/// Sends to the test the queues that fired and the keys of ready descriptors.
 struct Hooked(Mutex<Sender<Arc<CompletionQueue>>>, Mutex<Sender<u64>>);
 
 impl Hooks for Hooked {
@@ -290,8 +292,8 @@ impl Hooks for Hooked {
     }
 }
 
-/// Starts a runtime. Returns it with the queues that fired and the keys that were reported to its
-/// hooks.
+/// Starts a runtime. Also returns the queues that fired and the keys that the runtime reported to
+/// its hooks.
 fn hooked(progress_thread: bool) -> (Runtime, Receiver<Arc<CompletionQueue>>, Receiver<u64>) {
     let udp = UdpLink::bind((Ipv4Addr::LOCALHOST, 0).into(), &UdpConfig::default());
     let links = vec![Box::new(udp.expect("a socket on loopback")) as _];
@@ -328,7 +330,7 @@ fn a_time_that_a_call_has_set_is_kept_by_threads_that_sleep_without_descriptors(
             machine.progress.due
         };
         let due = side.runtime.with_machine(id, set).expect("it is attached");
-        // The application sleeps in a call that the runtime does not know of.
+        // The application sleeps in a call that the runtime cannot see.
         assert!(times.recv().expect("its time comes") >= due.0);
     }
     let set = |machine: &mut Noting, _: &MemoryAccess<'_>, now: Instant| {
@@ -362,7 +364,7 @@ fn threads_that_wait_for_news_hear_of_a_machines() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut looks = 0;
-            // The thread polls at least once before it sleeps, and once more after each wake-up.
+            // The thread polls at least once before it sleeps, and again after each wake-up.
             let heard = side.runtime.wait(Interest::News, None, || {
                 looks += 1;
                 sender.send(looks).expect("it is awaited");
@@ -423,7 +425,7 @@ fn a_machine_is_detached_while_something_is_ready_and_hears_of_it_when_it_is_att
     let (machine, heard) = Noting::new(Some(ours));
     let turns = Arc::clone(&machine.turns);
     let first = side.runtime.attach_machine(machine).expect("it is attached");
-    // The machine may have read this byte before it is detached, or not.
+    // The machine may or may not read this byte before it is detached.
     (&theirs).write_all(b"x").expect("there is room");
     let back: Box<dyn Any> = side.runtime.detach_machine(first).expect("it is attached");
     let back: Box<Noting> = back.downcast().expect("it is the same");

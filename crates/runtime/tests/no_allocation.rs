@@ -10,7 +10,7 @@ use pair::{Side, connect};
 use runtime::{Doorbell, RuntimeConfig};
 use semantics::{Operation, OperationFlags, Request, Source};
 
-/// Makes `count` writes of `length` bytes with up to 64 outstanding, polling on both sides.
+/// Makes `count` writes of `length` bytes with up to 64 outstanding, and polls on both sides.
 fn write_many(sides: [&Side; 2], to: ConnectionHandle, write: Operation, count: u64) {
     let [client, server] = sides;
     let (mut posted, mut done) = (0, 0);
@@ -30,15 +30,16 @@ fn write_many(sides: [&Side; 2], to: ConnectionHandle, write: Operation, count: 
     }
 }
 
-/// The only test in this file, because allocations of other tests at the same time would be counted
-/// too.
+/// This is the only test in this file. Otherwise the allocations of other tests at the same time
+/// would be counted too.
 #[test]
 fn ten_thousand_writes_allocate_nothing() {
     for progress_thread in [false, true] {
         let side = || {
             let mut config = RuntimeConfig::from_entropy().expect("entropy");
             config.progress_thread = progress_thread;
-            // Without this, connections would be packed if the test does not run for a while.
+            // Without this, the endpoint would compress the connections if the test does not run
+            // for a while, which allocates.
             config.engine.rest_ns = u64::MAX;
             Side::with(config)
         };
@@ -62,7 +63,7 @@ fn ten_thousand_writes_allocate_nothing() {
         let small = write(Source::Inline([5; 64]), 8);
         let large = write(Source::Region { region: source.id, offset: 0 }, 40_000);
         let sides = [&client, &server];
-        // The first writes let path MTU, rates and rings reach their final sizes.
+        // During the first writes, path MTU, rates and rings reach their final sizes.
         write_many(sides, handle, small, 2000);
         write_many(sides, handle, large, 2000);
         let before = allocations();

@@ -1,4 +1,4 @@
-//! What a runtime leaves behind in forked children, and in the process after it has ended.
+//! Resources that a runtime leaves in forked children, and in its process after it has ended.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -18,11 +18,11 @@ fn count(folder: &str) -> usize {
     std::fs::read_dir(folder).expect("Linux tells what a process has").count()
 }
 
-/// The only test in this file, because descriptors that other tests open at the same time would be
-/// counted too.
+/// This is the only test in this file. Otherwise the descriptors that other tests open at the same
+/// time would be counted too.
 #[test]
 fn a_child_is_refused_and_nothing_is_left_behind() {
-    // The first runtime registers the fork handler and sets up whatever else stays open.
+    // The first runtime registers the fork handler and sets up everything else that stays open.
     drop(start(true));
     let before = [count("/proc/self/fd"), count("/proc/self/task")];
     for progress_thread in [true, false] {

@@ -1,5 +1,5 @@
-//! Two processes: one connects to a redirect port of the other, and is answered with the address of
-//! the service.
+//! Two processes: one connects to a redirect port of the other. The redirect port answers with the
+//! address of the service.
 
 mod pair;
 
@@ -16,12 +16,12 @@ use runtime::{AuxiliaryError, Doorbell, Interest, Readiness, RuntimeConfig};
 use semantics::{CompletionKind, Operation, OperationFlags, Receive, Request, Source};
 use wire_edge::{Moved, PeerAddr, QueuePairNumber};
 
-/// A service of a listener, and the service that is asked for at the redirect port.
+/// Number of a service. The server listens for it, and the client asks for it at the redirect port.
 const SERVICE: u32 = 0x0106_1234;
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Variable that passes the address of the redirect port to the other process.
+/// Environment variable that passes the address of the redirect port to the other process.
 const REDIRECT_PORT: &str = "ETHERNOT_TEST_DOOR";
 
 /// Creates an endpoint in a slot of its own.
@@ -62,7 +62,7 @@ fn a_process_behind_a_redirect_port_is_found_by_another() {
         Event::Requested { connection, service: SERVICE, .. } => Some(connection),
         _ => None,
     });
-    // Connections continue without the redirect port.
+    // Connections continue after the redirect port is closed.
     assert_eq!(server.runtime.close_redirect_port(redirect_port), Ok(true));
     assert_eq!(server.runtime.close_redirect_port(redirect_port), Ok(false));
     drop(AuxiliarySocket::bind(redirect_port).expect("it is free"));
@@ -84,14 +84,14 @@ fn a_process_behind_a_redirect_port_is_found_by_another() {
     let mut bytes = [0; 10];
     buffer.read(0, &mut bytes);
     assert_eq!(&bytes, b"redirected");
-    // The client process ends when its message is acknowledged.
+    // The client process ends when the server has acknowledged its message.
     while client.try_wait().expect("a child").is_none() {
         server.runtime.drive().expect("not forked");
     }
     assert!(client.wait().expect("a child").success());
 }
 
-/// The code of the other process. Run as a test, it does nothing.
+/// The code of the other process. Does nothing when run as a normal test.
 #[test]
 fn the_other_process() {
     let Ok(redirect_port) = std::env::var(REDIRECT_PORT) else { return };

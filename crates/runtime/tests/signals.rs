@@ -6,17 +6,18 @@ use std::net::Ipv4Addr;
 use link::{Link, UdpConfig, UdpLink};
 use runtime::{Runtime, RuntimeConfig};
 
-/// Signals that programs use: timers, terminals, language runtimes, and faults that are sent.
+/// Signals that programs use: timers, terminals, language runtimes, and faults sent by other
+/// processes.
 const SIGNALS: [libc::c_int; 6] =
     [libc::SIGALRM, libc::SIGUSR1, libc::SIGINT, libc::SIGTERM, libc::SIGCHLD, libc::SIGPROF];
 
-/// Runs in a process of its own, where no thread of the test harness can take the signal.
+/// Runs in a process of its own, so that no thread of the test harness can take the signal.
 #[test]
 fn a_signal_to_the_process_is_never_taken_by_the_progress_thread() {
     // SAFETY: the allocator works in a child, and the child ends without the parent's exit
     // handlers.
     match unsafe { libc::fork() } {
-        // SAFETY: as above.
+        // SAFETY: same reason as for `fork` above.
         0 => unsafe { libc::_exit(i32::from(!is_left_to_the_program())) },
         child => {
             assert!(child > 0, "no process could be made");
@@ -28,8 +29,8 @@ fn a_signal_to_the_process_is_never_taken_by_the_progress_thread() {
     }
 }
 
-/// Whether signals to the process stay pending for this thread, which has blocked them. Otherwise
-/// the progress thread takes them, which ends the process.
+/// Returns whether signals to the process stay pending for this thread, which has blocked them.
+/// Otherwise the progress thread takes a signal, which ends the process.
 fn is_left_to_the_program() -> bool {
     let udp = UdpLink::bind((Ipv4Addr::LOCALHOST, 0).into(), &UdpConfig::default());
     let links: Vec<Box<dyn Link>> = vec![Box::new(udp.expect("a socket on loopback"))];

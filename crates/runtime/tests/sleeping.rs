@@ -13,8 +13,8 @@ use semantics::{Operation, OperationFlags, Request};
 
 const READS: u64 = 2000;
 
-/// Each such call is a system call, and they are most of what an operation costs a thread that
-/// sleeps.
+/// Each read of a link is a system call, and these calls are most of the cost of an operation for a
+/// thread that sleeps.
 #[test]
 fn a_thread_that_sleeps_for_each_answer_hardly_asks_links_in_vain() {
     let mut config = RuntimeConfig::from_entropy().expect("entropy");
@@ -55,7 +55,8 @@ fn a_thread_that_sleeps_for_each_answer_hardly_asks_links_in_vain() {
     assert!(calls <= 3 * frames, "{calls} calls for {frames} frames");
 }
 
-/// The progress thread is on watch then, and does not know of the work that waits for its doorbell.
+/// While the thread sleeps, the progress thread is on watch. It does not know of the work that
+/// waits for its doorbell.
 #[test]
 #[expect(
     clippy::disallowed_methods,
@@ -70,7 +71,7 @@ fn work_that_waits_for_its_doorbell_is_sent_by_a_thread_that_sleeps_at_once() {
     let target = memory.register(server.domain, Buffer::new(64), Rights::REMOTE_WRITE);
     let write = small_write(target.expect("it is registered"));
     for _ in 0..20 {
-        // Long enough for the progress thread to go to sleep on the links.
+        // Wait until the progress thread sleeps on the links.
         thread::sleep(Duration::from_millis(50));
         let posted = client.runtime.post(connection, &client.queue, &write, Doorbell::Later);
         posted.expect("it is posted");

@@ -15,7 +15,7 @@ use pair::{Side, connect_with, small_write};
 use runtime::{Posted, Rest, RuntimeConfig, SourceDoorbell, WorkSource};
 use semantics::{CompletionQueue, Operation, PostError};
 
-/// Number of connections, and of operations that each connection posts: 10 000 in all.
+/// Number of connections. Each posts [`EACH`] operations, 10 000 in all.
 const CONNECTIONS: u32 = 16;
 const EACH: u64 = 625;
 
@@ -90,13 +90,13 @@ struct Setting {
 }
 
 impl Setting {
-    /// Gives the first connection room for one completion. All connections together have room for
-    /// fewer operations than are posted.
+    /// Creates a setting in which the first connection has room for one completion. All connections
+    /// together have room for fewer operations than the test posts.
     fn new() -> Self {
         Self::with_room(1)
     }
 
-    /// Gives the first connection room for `places_of_first` completions.
+    /// Creates a setting in which the first connection has room for `places_of_first` completions.
     fn with_room(places_of_first: usize) -> Self {
         let mut config = RuntimeConfig::from_entropy().expect("entropy");
         config.progress_thread = false;
@@ -147,7 +147,8 @@ impl Setting {
         }
     }
 
-    /// Polls the first source as well, from which nothing was polled yet.
+    /// Polls the first source until all its operations are complete. Nothing was polled from it
+    /// before.
     fn complete_first(&self) {
         let first = &self.sources[0];
         assert_eq!(first.waiting.lock().expect("no thread panics").len() as u64, EACH - 1);
@@ -213,7 +214,7 @@ fn ten_thousand_posts_while_another_thread_is_inside_the_engine_are_all_performe
 fn what_was_deferred_goes_with_the_next_poll() {
     let setting = Setting::new();
     let source = &setting.sources[1];
-    // With an operation outstanding, the source is never idle, so rings may be deferred.
+    // An operation is outstanding, so the source is never idle, and its rings may be deferred.
     source.in_flight.fetch_add(1, Ordering::Relaxed);
     for context in 0..10 {
         setting.drive();
@@ -226,7 +227,8 @@ fn what_was_deferred_goes_with_the_next_poll() {
 }
 
 /// Posts the same operations to all sixteen connections. Returns the seconds until fifteen of them
-/// have completed theirs. The first connection is polled, or blocked because it is not.
+/// have completed all their operations. If `is_blocked`, the application does not poll the first
+/// connection, so that it blocks.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn seconds_of_fifteen(is_blocked: bool) -> f64 {
     let setting = Setting::with_room(if is_blocked { 1 } else { EACH as usize });

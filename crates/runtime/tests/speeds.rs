@@ -1,4 +1,4 @@
-//! Speed of transfers, for the acceptance table.
+//! Speed of transfers, a row of the acceptance table.
 
 mod pair;
 
@@ -11,12 +11,12 @@ use semantics::{Operation, OperationFlags, Piece, PieceList, Request, Source};
 
 const MEBIBYTE: u32 = 1 << 20;
 
-/// Writes in a round, and how many of them are outstanding at a time.
+/// Number of writes in a round. `IN_FLIGHT` of them are outstanding at a time.
 const WRITES: u32 = 200;
 const IN_FLIGHT: u32 = 4;
 
-/// Returns sixteen pieces with gaps between them. Their lengths differ, and none is a whole number
-/// of words.
+/// Returns sixteen pieces with gaps between them. Their lengths differ, and none is a multiple
+/// of the word size.
 fn uneven(region: RegionId) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let (mut offset, mut left) = (3, MEBIBYTE);
@@ -28,8 +28,8 @@ fn uneven(region: RegionId) -> Vec<Piece> {
     pieces
 }
 
-/// Returns the seconds that the writes of a round take, each of a mebibyte from `pieces` or from
-/// one range.
+/// Returns the seconds that a round of writes takes. Each write sends a mebibyte from `pieces` or
+/// from one range.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn seconds(
     sides: [&Side; 2],

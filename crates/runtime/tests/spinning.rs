@@ -1,4 +1,4 @@
-//! A thread that has polled its endpoint and then waits for bytes in its memory.
+//! A thread polls its endpoint, and then waits for bytes in its memory without polling.
 
 mod pair;
 
@@ -12,12 +12,12 @@ use pair::{Side, connect};
 use runtime::Doorbell;
 use semantics::{Operation, OperationFlags, Request, Source};
 
-/// Writes measured: enough that a thousandth of them is more than a handful.
+/// Number of measured writes, so large that a thousandth of it is more than a few writes.
 const WRITES: u64 = 20_000;
 
-/// One thread writes, and sleeps until the other thread, which spins, has seen the write: so a
-/// processor is free for the progress thread. Before it spins, the other thread polls once or 200
-/// times, in turn.
+/// One thread writes, and sleeps until the other thread, which spins, has seen the write. So a
+/// processor is free for the progress thread. Before the other thread spins, it polls alternately
+/// once and 200 times.
 #[test]
 #[ignore = "slow: run by hand, in release mode with --ignored --nocapture; prints a figure"]
 #[expect(clippy::disallowed_methods, reason = "it measures")]

@@ -11,8 +11,8 @@ use pair::{Side, connect, connect_with, small_write};
 use runtime::{Doorbell, RuntimeConfig};
 use semantics::{CompletionKind, CompletionQueue, Operation, OperationFlags, PostError, Receive};
 
-/// 200 operations of the full connection are held back; those of another connection must not wait
-/// for them.
+/// 200 operations of the full connection are held back. Operations of another connection must not
+/// wait for them.
 #[test]
 fn operations_of_a_thread_keep_their_order_behind_a_connection_whose_application_does_not_poll() {
     let (client, server) = (Side::new(false), Side::new(false));
@@ -28,7 +28,8 @@ fn operations_of_a_thread_keep_their_order_behind_a_connection_whose_application
         }
         post(&client, &client.queue, other, &notifying(target, 1));
     });
-    // From here on no other thread is inside, so the operation is posted directly.
+    // After `while_occupied`, no other thread is inside the engine, so this operation is posted
+    // directly.
     post(&client, &client.queue, other, &notifying(target, 2));
     let mut notes = Vec::new();
     drive_until(&client, &server, || {
@@ -36,7 +37,8 @@ fn operations_of_a_thread_keep_their_order_behind_a_connection_whose_application
         assert!([1, 2].starts_with(&notes), "{notes:?}");
         notes.len() == 2
     });
-    // The operations held back continue in order when the application polls their connection.
+    // When the application polls the full connection, the operations that were held back continue
+    // in order.
     drive_until(&client, &server, || {
         while unpolled.poll().is_some() {}
         notes.extend(server.queue.poll().and_then(|note| note.immediate));
@@ -84,7 +86,8 @@ fn post(side: &Side, queue: &Arc<CompletionQueue>, to: ConnectionHandle, operati
     side.runtime.post(to, queue, operation, Doorbell::Ring).expect("it is posted or handed over");
 }
 
-/// Runs `work` while another thread is inside the engine of `side`; no thread is inside afterwards.
+/// Runs `work` while another thread is inside the engine of `side`. That thread leaves before this
+/// returns.
 fn while_occupied(side: &Side, work: impl FnOnce()) {
     let (entered, done) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let inside = (Arc::clone(&entered), Arc::clone(&done));
@@ -113,5 +116,5 @@ fn drive_until(client: &Side, server: &Side, mut is_met: impl FnMut() -> bool) {
     panic!("it does not come");
 }
 
-/// More drives than any test here needs, so that a failing test ends.
+/// More calls of `drive` than any test here needs. The limit makes a failing test end.
 const DRIVES_MAX: u32 = 1_000_000;

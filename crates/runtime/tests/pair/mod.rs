@@ -1,4 +1,4 @@
-//! Runtimes of one host, and connections between them.
+//! Runtimes on one host, and connections between them.
 #![allow(dead_code, reason = "not every test uses everything")]
 
 use std::net::Ipv4Addr;
@@ -14,7 +14,7 @@ use wire_edge::PeerAddr;
 pub(crate) struct Side {
     pub(crate) runtime: Runtime,
     events: Arc<Mutex<Vec<Event>>>,
-    /// Completion queue of all connections of this side for which no other queue is given.
+    /// Completion queue of this side's connections for which a test gives no other queue.
     pub(crate) queue: Arc<CompletionQueue>,
     pub(crate) domain: ProtectionDomain,
 }
@@ -40,7 +40,7 @@ impl Side {
         Self { runtime, events, queue: Arc::new(CompletionQueue::new(256)), domain }
     }
 
-    /// Accepts a request, with completions going to the queue of this side.
+    /// Accepts a request. Completions of the connection go to the queue of this side.
     pub(crate) fn accept(&self, connection: ConnectionHandle) {
         let (domain, queue) = (self.domain, Arc::clone(&self.queue));
         let accepted = self
@@ -60,7 +60,7 @@ pub(crate) fn connect(client: &Side, server: &Side) -> ConnectionHandle {
     connect_with(client, server, &client.queue)
 }
 
-/// Requests a connection, with completions going to `queue`.
+/// Requests a connection. Its completions go to `queue`.
 pub(crate) fn ask(
     client: &Runtime,
     domain: ProtectionDomain,
@@ -80,7 +80,7 @@ pub(crate) fn ask(
     connected.expect("not forked").expect("it is asked for")
 }
 
-/// Connects, with completions at the client going to `queue`.
+/// Connects. Completions at the client go to `queue`.
 pub(crate) fn connect_with(
     client: &Side,
     server: &Side,
@@ -101,7 +101,7 @@ pub(crate) fn connect_with(
     }
 }
 
-/// Returns a write of eight bytes, each a 5, to the start of `target`, with a completion.
+/// Returns a write to the start of `target`, with a completion. It writes eight bytes, each a 5.
 pub(crate) fn small_write(target: Region) -> Operation {
     Operation {
         request: Request::Write {
