@@ -1,4 +1,4 @@
-//! Capture of a link's frames in a pcapng file, which Wireshark reads.
+//! Captures a link's frames in a pcapng file, which Wireshark reads.
 
 mod at_exit;
 mod encapsulation;
@@ -26,8 +26,8 @@ use crate::{Link, OnFrame, PayloadUnmapped, payload};
 pub enum CaptureClock {
     /// The host's wall clock, for real links.
     Wall,
-    /// The engine's clock, with its zero at 1970, for simulated links. A sent frame gets the time
-    /// of the last receive. A capture of a simulation is the same in every run.
+    /// The engine's clock, with its zero at 1970. Meant for simulated links, because the capture of
+    /// a simulation is then the same in every run. A sent frame gets the time of the last receive.
     Engine,
 }
 
@@ -37,20 +37,20 @@ pub enum CaptureClock {
 pub struct CaptureStatistics {
     /// Frames that passed through the link.
     pub frames: u64,
-    /// Those of `frames` that are missing from the file: the writer did not keep up, a write
-    /// failed, or the payload could not be read.
+    /// Number of frames in `frames` that are missing from the file. Reasons: the writer did not
+    /// keep up, a write failed, or the payload could not be read.
     pub frames_missing: u64,
 }
 
 /// A pcapng file for the frames of several links. Each link is an interface of the file.
 ///
-/// A dissector identifies a connection by its handshake, so all links of one endpoint should be
-/// captured in one file.
+/// Wireshark recognises a connection by its handshake. Capture all links of one endpoint in one
+/// file, so that the file contains the handshake.
 ///
 /// A thread writes the file from a queue of at most 4096 frames and 64 MiB. If the queue is full,
-/// the frame is counted and not written, so that a slow disk never delays a link. The file ends
-/// when this value, its clones and all captures are dropped. The last drop waits until everything
-/// queued is written.
+/// the capture counts a frame without writing it, so that a slow disk never delays a link. The file
+/// ends when this value, its clones and all captures are dropped. The last drop waits until all
+/// queued frames are written.
 ///
 /// ```no_run
 /// use link::{CaptureClock, CaptureOutput, PacketConfig, PacketLink, UdpConfig, UdpLink};
@@ -103,11 +103,12 @@ impl CaptureOutput {
     }
 }
 
-/// A link whose frames are also written to a pcapng file, with the headers they had on the wire.
+/// A link whose frames are also written to a pcapng file, with the headers that they had on the
+/// wire.
 ///
-/// Frames in shared memory have no such headers. The file has raw Ethernet headers for them, with
-/// addresses derived from the link's own. [`CaptureOutput`] describes the writing thread and when
-/// frames are missing.
+/// Frames in shared memory have no such headers, so the file has raw Ethernet headers for them.
+/// Their addresses are derived from the link's address. [`CaptureOutput`] describes the writing
+/// thread and which frames can be missing.
 #[derive(Debug)]
 pub struct Capture<L> {
     link: L,

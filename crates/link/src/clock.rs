@@ -4,22 +4,22 @@ use delivery::Instant;
 
 /// Converts the kernel's wall-clock times to the engine's clock.
 ///
-/// The engine's clock is monotonic; the driver does not know its origin. The driver sees this clock
-/// only as the `now` of each turn, which was read some time earlier. The conversion therefore has
-/// two steps:
+/// The engine's clock is monotonic, and the driver does not know its origin. The driver knows this
+/// clock only by the `now` of each turn, a reading that is already some time old. The conversion
+/// therefore has two steps:
 ///
-/// * Wall clock to `CLOCK_MONOTONIC`: every [`REFRESH_NS`] the wall clock is read between two
-///   readings of `CLOCK_MONOTONIC`, because the wall clock is slewed and stepped. If these two
-///   readings lie far apart, the thread lost its processor in between, and frames would seem to
-///   have arrived that much too early; then the readings are not used.
+/// * Wall clock to `CLOCK_MONOTONIC`: the kernel slews and steps the wall clock, so the driver
+///   reads it every [`REFRESH_NS`], between two readings of `CLOCK_MONOTONIC`. If these two
+///   readings lie far apart, the thread lost its processor between them. Frames would then seem to
+///   have arrived too early by that time, so the driver discards the readings.
 /// * `CLOCK_MONOTONIC` to the engine's clock: the smallest difference seen so far. Each difference
-///   is a constant plus the age of `now`, which is never negative.
+///   is a constant plus the age of `now`, and this age is never negative.
 #[derive(Debug)]
 pub(crate) struct ReceiveClock {
     refreshed_at: Option<Instant>,
     /// Wall clock minus `CLOCK_MONOTONIC`, in nanoseconds.
     wall_ahead_ns: i64,
-    /// `CLOCK_MONOTONIC` minus the engine's clock, in nanoseconds: an upper bound.
+    /// `CLOCK_MONOTONIC` minus the engine's clock, in nanoseconds. This is an upper bound.
     monotonic_ahead_ns: i64,
 }
 
@@ -40,8 +40,8 @@ impl ReceiveClock {
         self.observe(now, before_ns, wall_ns, after_ns);
     }
 
-    /// Converts `wall_ns` to the engine's clock, limited to `now`. Returns `now` if the result is
-    /// implausible, as after a step of the wall clock.
+    /// Converts `wall_ns` to the engine's clock, limited to `now`. If the result is implausible,
+    /// for example after a step of the wall clock, returns `now`.
     pub(crate) fn instant(&mut self, wall_ns: u64, now: Instant) -> Instant {
         let ahead_ns = self.wall_ahead_ns.saturating_add(self.monotonic_ahead_ns);
         let engine_ns = wall_ns.cast_signed().saturating_sub(ahead_ns);
@@ -57,8 +57,8 @@ impl ReceiveClock {
     }
 
     /// Records that the wall clock read `wall_ns` between two readings of `CLOCK_MONOTONIC`. If
-    /// these are too far apart, they are used only if there is no earlier reading; the next turn
-    /// then reads the clocks again.
+    /// these two readings are too far apart, uses them only if there is no earlier reading. In that
+    /// case the next turn reads the clocks again.
     fn observe(&mut self, now: Instant, before_ns: i64, wall_ns: i64, after_ns: i64) {
         let is_exact = after_ns - before_ns <= READING_NS_MAX;
         if is_exact {
@@ -80,11 +80,11 @@ const REFRESH_NS: u64 = 1_000_000;
 /// about 25 ns, or 300 ns on a clock that needs a system call.
 const READING_NS_MAX: i64 = 2_000;
 
-/// A frame may arrive this much after `now` was read and still be handled in the turn of that
-/// `now`.
+/// Most nanoseconds by which a frame may arrive after the reading of `now` and still belong to the
+/// turn of that `now`.
 const AHEAD_MAX_NS: u64 = 10_000_000;
 
-/// Maximum age of a frame. A frame that seems older was more likely stamped by another clock.
+/// Maximum age of a frame. If a frame seems older, its time probably comes from another clock.
 const AGE_MAX_NS: u64 = 1_000_000_000;
 
 fn read_ns(clock: libc::clockid_t) -> i64 {

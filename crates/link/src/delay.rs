@@ -10,10 +10,11 @@ use wire_edge::PeerAddr;
 use crate::wrapper::Wrapper;
 use crate::{Link, OnFrame};
 
-/// A link whose frames arrive later, in order, as over a longer cable.
+/// A link that delivers each frame later, in order, like a link over a longer cable.
 ///
-/// For hosts that poll: no descriptor becomes readable when a delayed frame is due. Buffers are
-/// reused, so nothing is allocated once the largest number of frames has been in flight.
+/// Meant for hosts that poll, because no descriptor becomes readable when a delayed frame is due.
+/// Buffers are reused, so the link stops allocating when the number of frames in flight has reached
+/// its maximum.
 #[derive(Debug)]
 pub struct Delay<L> {
     link: L,
@@ -49,7 +50,7 @@ impl<L: Link> Wrapper for Delay<L> {
     }
 
     fn caps_around(&self, inner: LinkCaps) -> LinkCaps {
-        // Delayed frames occupy no socket's buffer.
+        // Delayed frames take no room in the buffer of a socket.
         let receive_buffer_bytes = inner.receive_buffer_bytes.max(HELD_BYTES);
         LinkCaps { receive_buffer_bytes, ..inner }
     }

@@ -1,10 +1,11 @@
-//! Events of a link that wait to be polled.
+//! Events of a link that the engine has not polled yet.
 
 use std::collections::VecDeque;
 
 use delivery::LinkEvent;
 
-/// Events in order. If they are not polled, the oldest are dropped. Allocates only when created.
+/// A queue of events. If the queue is full, a new event replaces the oldest. Allocates only when
+/// created.
 #[derive(Debug)]
 pub(crate) struct Events {
     waiting: VecDeque<LinkEvent>,

@@ -15,17 +15,17 @@ use crate::{Link, OnFrame, PayloadUnmapped};
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct FaultConfig {
-    /// Seed of all random choices; they depend only on it and on the order of the frames.
+    /// Seed of all random choices. They depend only on the seed and on the order of the frames.
     pub seed: u64,
-    /// Frames lost on arrival.
+    /// Share of frames that are lost on arrival.
     pub receive_loss: f64,
-    /// Frames lost before they are sent.
+    /// Share of frames that are lost before they are sent.
     pub send_loss: f64,
-    /// Frames delivered twice, the second time later.
+    /// Share of frames that are delivered twice, the second time later.
     pub duplication: f64,
-    /// Frames held back while others pass.
+    /// Share of frames that are held back while later frames pass.
     pub reordering: f64,
-    /// Frames delivered with one bit inverted.
+    /// Share of frames that are delivered with one bit inverted.
     pub corruption: f64,
     /// Maximum number of frames that overtake a frame that is held back, at least 1.
     pub distance_frames: u32,
@@ -93,9 +93,9 @@ pub enum Cut {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct FaultStatistics {
-    /// Frames lost on arrival, without frames lost to a cut.
+    /// Frames lost on arrival. Frames that a cut drops are not included.
     pub receive_lost: u64,
-    /// Frames lost before they were sent, without frames lost to a cut.
+    /// Frames lost before they were sent. Frames that a cut drops are not included.
     pub send_lost: u64,
     /// Frames delivered twice.
     pub duplicated: u64,
@@ -103,13 +103,14 @@ pub struct FaultStatistics {
     pub reordered: u64,
     /// Frames corrupted.
     pub corrupted: u64,
-    /// Frames dropped by a cut, in both directions.
+    /// Frames that a cut dropped, in both directions.
     pub cut: u64,
 }
 
-/// A link that loses, duplicates, reorders and corrupts frames at random, from a seed.
+/// A link that loses, duplicates, reorders and corrupts frames. A seed determines the random
+/// choices.
 ///
-/// Frames that are held back are delivered by a later [`Link::receive`]; the descriptors of
+/// A later [`Link::receive`] delivers the frames that are held back. The descriptors of
 /// [`Link::wait_fds`] do not become readable for them. The number that `receive` returns includes
 /// lost frames.
 #[derive(Debug)]
@@ -120,8 +121,8 @@ pub struct Fault<L> {
     random: Random,
     /// Frames to deliver later, in any order.
     held: VecDeque<HeldFrame>,
-    /// The frames of a batch that are not lost. `origins` has the index of each in the original
-    /// batch.
+    /// The frames of a batch that are not lost. For each of them, `origins` has its index in the
+    /// original batch.
     remaining: TxBatch,
     origins: Vec<usize>,
     statistics: FaultStatistics,
@@ -133,7 +134,7 @@ struct HeldFrame {
     received_at: Instant,
     congestion_experienced: bool,
     from: PeerAddr,
-    /// Number of frames that will still overtake this one.
+    /// Number of frames that must still overtake this frame.
     passes: u32,
     release_at: Instant,
 }
@@ -172,7 +173,7 @@ impl<L: Link> Fault<L> {
         self.link
     }
 
-    /// Copies the frames of `batch` that are not lost to `remaining`.
+    /// Copies the frames of `batch` to `remaining`, except the frames that are lost.
     fn thin_out(&mut self, batch: &TxBatch) {
         self.remaining.reset(batch.to());
         self.origins.clear();
@@ -229,8 +230,8 @@ impl<L: Link> Wrapper for Fault<L> {
         }
         let origin = |frame: usize| self.origins.get(frame).copied().unwrap_or(batch.len());
         match self.link.send(&self.remaining) {
-            // Lost frames before the first frame that was not sent count as sent. Lost frames after
-            // it are decided again when the caller retries.
+            // If a lost frame comes before the first frame that was not sent, it counts as sent.
+            // For lost frames after that frame, the choice is made again when the caller retries.
             Ok(frames) => Ok(origin(frames)),
             Err(error) => match PayloadUnmapped::from_io(&error) {
                 Some(PayloadUnmapped { frame }) => {
@@ -242,7 +243,7 @@ impl<L: Link> Wrapper for Fault<L> {
     }
 }
 
-/// State for the faults of one receive call.
+/// State of one receive call, by which faults are applied.
 struct Arrivals<'a> {
     now: Instant,
     config: &'a FaultConfig,
@@ -299,7 +300,8 @@ impl Arrivals<'_> {
         });
     }
 
-    /// Counts `passed` frames as having overtaken the held frames, and delivers those that are due.
+    /// Counts `passed` frames as having overtaken each held frame, and delivers the held frames
+    /// that are due.
     fn release(&mut self, passed: u32, on_frame: OnFrame<'_>) {
         for _ in 0..self.held.len() {
             let Some(mut held) = self.held.pop_front() else { return };
@@ -320,7 +322,7 @@ impl Arrivals<'_> {
     }
 }
 
-/// Maximum number of frames held back at a time. At this limit, frames are not reordered.
+/// Maximum number of frames held back at a time. At this limit, no further frame is held back.
 const HELD_MAX: usize = 1024;
 
 /// The `SplitMix64` generator: equal seeds give equal faults on every host.

@@ -1,4 +1,4 @@
-//! Fault rates as a line of text on a command line.
+//! Parses fault rates from text, such as an argument of a command line.
 
 use std::str::FromStr;
 
@@ -13,14 +13,14 @@ pub struct FaultShares {
     pub loss: f64,
     /// Share of frames that arrive twice.
     pub duplication: f64,
-    /// Share of frames that others overtake.
+    /// Share of frames that later frames overtake.
     pub reordering: f64,
 }
 
 /// An error in the text of fault shares.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum FaultSharesError {
-    /// A part has no `=` and share.
+    /// A part of the text has no `=` and share.
     #[error("{0:?} has no value; write it as in loss=0.01")]
     NoValue(String),
     /// No fault has this name.

@@ -1,8 +1,8 @@
-//! What this host offers to links: interfaces, routes to peers, and rights of the process.
+//! Interfaces of this host, routes to peers, and rights of the process, which links need to know.
 //!
 //! This module only queries; it changes nothing. It queries the kernel directly (rtnetlink,
-//! ethtool, generic netlink), because `/sys/class/net` shows the interfaces of the network
-//! namespace that mounted it. The process may be in a different namespace.
+//! ethtool, generic netlink). `/sys/class/net` would be wrong for a process in a different network
+//! namespace: it shows the interfaces of the namespace that mounted it.
 
 mod ethtool;
 mod interfaces;

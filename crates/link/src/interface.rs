@@ -1,4 +1,4 @@
-//! State of the host's interfaces, and events when it changes.
+//! State of the host's interfaces, and the events that report changes.
 
 mod retry;
 mod watch;
@@ -29,7 +29,7 @@ pub struct Interface {
     pub mtu_bytes: u32,
     /// The station address, for Ethernet and loopback interfaces.
     pub station: Option<Station>,
-    /// Whether this is a loopback interface. Its MTU is that of every path through it.
+    /// Whether this is a loopback interface. Its MTU is the MTU of every path through it.
     pub is_loopback: bool,
     /// Whether the administrator has set the interface up.
     pub is_up: bool,
@@ -64,8 +64,8 @@ impl Interface {
         self.name.to_string()
     }
 
-    /// Returns the nominal rate of a real device in bits per second. Virtual interfaces report a
-    /// meaningless rate, so `None` is returned for them.
+    /// Returns the nominal rate of a real device in bits per second. Returns `None` for a virtual
+    /// interface, because such an interface reports a meaningless rate.
     pub fn rate(&self) -> Option<u64> {
         let folder = format!("/sys/class/net/{}", self.name);
         fs::metadata(format!("{folder}/device")).ok()?;
@@ -81,8 +81,8 @@ impl Interface {
         u16::try_from(carried).unwrap_or(u16::MAX).min(most)
     }
 
-    /// Returns the interface's current state. If the interface is gone, the result is not running,
-    /// because an interface of this name may appear again.
+    /// Returns the interface's current state. If the interface is gone, returns its last state
+    /// marked as not running, because an interface of this name may appear again.
     pub(crate) fn refreshed(&self, socket: BorrowedFd<'_>) -> Self {
         Self::query(socket, self.name).unwrap_or_else(|_| Self {
             is_running: false,
@@ -126,8 +126,8 @@ impl Interface {
 pub(crate) struct InterfaceName([libc::c_char; libc::IFNAMSIZ]);
 
 impl InterfaceName {
-    /// Returns the name without its `:alias`, which interface requests would read as another
-    /// interface; `None` if no interface can have this name.
+    /// Returns the name without its `:alias`, because interface requests would read a name with
+    /// alias as another interface. Returns `None` if no interface can have this name.
     pub(crate) fn new(name: &[u8]) -> Option<Self> {
         let plain = name.split(|&byte| byte == b':').next()?;
         let is_possible = !plain.is_empty()
@@ -161,7 +161,7 @@ impl fmt::Debug for InterfaceName {
     }
 }
 
-/// Opens a socket for interface requests only. Every host supports its family, `AF_UNIX`.
+/// Opens a socket for interface requests. Its family is `AF_UNIX`, which every host supports.
 pub(crate) fn request_socket() -> io::Result<OwnedFd> {
     // SAFETY: `socket` takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };

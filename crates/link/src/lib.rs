@@ -1,8 +1,8 @@
 //! Links: the only code that does packet I/O.
 //!
 //! A [`Link`] carries frames to peers and guarantees neither delivery nor order nor the absence of
-//! duplicates. The engine calls it once per batch of frames, never once per frame. Different links
-//! can therefore share an endpoint behind `dyn Link` at negligible cost.
+//! duplicates. The engine calls a link once per batch of frames, never once per frame. Calls
+//! through `dyn Link` therefore cost almost nothing.
 //!
 //! * [`UdpLink`] sends with segmentation offload straight from registered memory, and receives
 //!   coalesced datagrams with the kernel's timestamps and congestion marks.
@@ -11,10 +11,11 @@
 //! * [`XdpLink`] exchanges raw Ethernet frames with a driver's queue through rings in memory that
 //!   it shares with the kernel, with few system calls or none.
 //! * [`ShmLink`] exchanges frames with other processes of the host through shared memory.
-//! * [`Capture`] writes the frames of any link to a pcapng file, [`CaptureOutput`] those of several
-//!   links.
+//! * [`Capture`] writes the frames of any link to a pcapng file. [`CaptureOutput`] writes the
+//!   frames of several links to one file.
 //! * [`Delay`] delays the frames of any link.
-//! * [`Fault`] loses, duplicates, reorders and corrupts frames of any link, from a seed.
+//! * [`Fault`] loses, duplicates, reorders and corrupts frames of any link, with random choices
+//!   from a seed.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![expect(
     clippy::disallowed_methods,
@@ -75,7 +76,7 @@ pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 /// Smallest maximum frame size that the edge protocol works with, in bytes.
 const FRAME_BYTES_MIN: u16 = 256;
 
-/// Rejects a maximum frame size below what every endpoint needs.
+/// Checks that a maximum frame size is at least the minimum that every endpoint needs.
 fn check_frame_bytes(frame_bytes_max: u16) -> Result<(), SettingError> {
     let wanted = FRAME_BYTES_MIN..=u16::MAX;
     SettingError::unless_within("frame_bytes_max", &frame_bytes_max, &wanted)
@@ -86,53 +87,56 @@ fn check_frame_bytes(frame_bytes_max: u16) -> Result<(), SettingError> {
 ///
 /// No method blocks.
 pub trait Link: Send {
-    /// Returns the current capabilities of the link. A change is announced as
+    /// Returns the current capabilities of the link. The link reports changes as
     /// [`LinkEvent::Changed`].
     fn caps(&self) -> LinkCaps;
 
     /// Passes waiting frames to `on_frame`, at most about `limit`, and returns their number.
     ///
-    /// A message that the kernel coalesced from several frames is never split. The number may
-    /// therefore exceed `limit` by the frames of one message, or of a few messages when frame sizes
-    /// change abruptly. `now` is the engine's time of this turn; [`RxFrame::received_at`] is never
-    /// later. A return value below `limit` means that no more frames waited.
+    /// If the kernel coalesced several frames into a message, the link passes all of them. The
+    /// number may therefore exceed `limit` by the frames of one message. When frame sizes change
+    /// abruptly, it may exceed `limit` by the frames of a few messages. `now` is the engine's time
+    /// of this turn; [`RxFrame::received_at`] is never later. A return value below `limit` means
+    /// that no more frames waited.
     ///
     /// # Errors
     /// The error of the system call that failed.
     fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize>;
 
-    /// Sends a prefix of the batch, in order, and returns its length; 0 if the driver is full.
+    /// Sends the first frames of the batch, in order, and returns how many; 0 if the driver is
+    /// full.
     ///
     /// A frame that the host cannot send to this peer (too big, no route) counts as sent and lost.
     /// The link does not read payload memory after the call returns, with one exception: a peer on
-    /// the same host may read large buffers of this library until it acknowledges the frame. The
-    /// owner therefore must not change a buffer before the operation completes.
+    /// the same host may read large buffers of this library until it acknowledges the frame.
+    /// Therefore the owner of a buffer must not change the buffer before the operation completes.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] with [`PayloadUnmapped`] inside if payload memory cannot be
-    /// read; the frames before the one that it names were sent. Any other error means that the link
-    /// has failed.
+    /// read. The link has then sent all frames before the frame that [`PayloadUnmapped`] names. Any
+    /// other error means that the link has failed.
     fn send(&mut self, batch: &TxBatch) -> io::Result<usize>;
 
-    /// Returns how many frames after those that the last [`Link::send`] counted as sent may have
-    /// left the host nevertheless. The kernel reports that an interface has no room (`ENOBUFS`)
-    /// even if the interface accepted part of the frames.
+    /// Returns how many further frames may have left the host, beyond those that the last
+    /// [`Link::send`] counted as sent. The kernel may report that an interface has no room
+    /// (`ENOBUFS`), although the interface accepted some of the frames.
     fn doubtful(&self) -> usize {
         0
     }
 
-    /// Returns the next event, if any. Call it after [`Link::receive`] and [`Link::send`] until it
-    /// returns `None`.
+    /// Returns the next event, if any. After [`Link::receive`] and [`Link::send`], call this until
+    /// it returns `None`.
     fn poll_event(&mut self) -> Option<LinkEvent>;
 
-    /// Returns the descriptors of the link; none if the link must be polled. One of them is
-    /// readable when frames wait. The first is writable when there is room to transmit.
+    /// Returns the descriptors of the link; `None` for all if the caller must poll the link. One of
+    /// them is readable when frames wait. The first is writable when there is room to transmit.
     /// [`LinkEvent::Descriptors`] reports that the descriptors have changed.
     fn wait_fds(&self) -> WaitFds<'_>;
 
     /// Prepares the link for a thread that is about to sleep until one of [`Link::wait_fds`] is
-    /// ready. Returns false if frames wait already. A link whose peers must wake it explicitly asks
-    /// them for that here, so that peers pay for a wake-up only while a thread sleeps.
+    /// ready. Returns false if frames already wait. Some links need explicit wake-ups by their
+    /// peers. Such a link requests them here, so that peers pay for wake-ups only while a thread
+    /// sleeps.
     fn prepare_sleep(&mut self) -> bool {
         true
     }
@@ -140,7 +144,7 @@ pub trait Link: Send {
     /// Returns the counters since the link was created.
     fn statistics(&self) -> LinkStatistics;
 
-    /// Returns the `EtherType` and VLAN of each frame, for a link on raw Ethernet.
+    /// Returns the `EtherType` and VLAN of the link's frames, if it is a link on raw Ethernet.
     fn ethernet_header(&self) -> Option<EthernetHeader> {
         None
     }
@@ -176,8 +180,8 @@ pub struct LinkStatistics {
     pub send_frames: u64,
     /// Bytes of sent frames.
     pub send_bytes: u64,
-    /// Received Ethernet frames for other stations or ports, or of another protocol, that the
-    /// kernel's filter let through.
+    /// Received Ethernet frames that passed the kernel's filter, but were for other stations or
+    /// ports, or of another protocol.
     pub receive_not_ours: u64,
     /// Received Ethernet frames shorter than their headers or the length in their envelope, or
     /// longer than the driver's slots.
@@ -197,11 +201,11 @@ pub struct LinkStatistics {
     pub send_too_big: u64,
     /// Frames dropped because the host has no route to the peer.
     pub send_unreachable: u64,
-    /// Number of times that a socket was connected to the peer with the most frames.
+    /// Number of times that the driver connected a socket to the peer with the most frames.
     pub connected: u64,
-    /// Reports read from the socket's error queue.
+    /// Error reports read from the socket's error queue.
     pub errors_reported: u64,
-    /// Events dropped because they were not polled.
+    /// Events dropped because the caller did not poll them.
     pub events_dropped: u64,
     /// Number of capabilities that failed at run time and are no longer used.
     pub fallbacks: u32,

@@ -1,7 +1,8 @@
 //! Copies of payload into user space.
 //!
-//! The application may write or unmap the memory at any time. Payload is therefore only copied, and
-//! a copy from unmapped memory returns an error instead of raising a signal.
+//! The application may write or unmap the memory at any time. A driver therefore copies payload and
+//! never works on it in place. If the memory is unmapped, the copy returns an error instead of
+//! raising a signal.
 
 use std::io;
 use std::process;
@@ -12,10 +13,12 @@ use mem::{FaultGuard, PayloadSlice};
 /// Copies the payloads of a batch to where the driver builds its frames.
 ///
 /// If faults can be caught ([`FaultGuard`]), each payload is copied at once. Otherwise the kernel
-/// copies all payloads in one system call. For each entry the kernel takes a lock and looks up
-/// pages; payloads of consecutive frames are usually adjacent in registered memory and become one
-/// entry. The kernel also copies if a program has registered its whole address space. That may
-/// include memory of devices, where a read may have effects; the kernel refuses to read it.
+/// copies all payloads in one system call. For each entry of that call, the kernel takes a lock and
+/// looks up pages. Payloads of consecutive frames are usually adjacent in registered memory, so
+/// they become one entry.
+///
+/// The kernel also copies if a program has registered its whole address space. That may include
+/// memory of devices, where a read may have effects; the kernel refuses to read it.
 ///
 /// Allocates only when created.
 #[derive(Debug)]
@@ -23,7 +26,7 @@ pub(crate) struct PayloadCopier {
     way: Way,
     /// Destinations of the payloads that the kernel will copy, one per payload.
     to: Vec<iovec>,
-    /// Sources of these payloads; adjacent ones are merged.
+    /// Sources of these payloads. Adjacent sources are merged into one entry.
     from: Vec<iovec>,
     process: libc::pid_t,
 }
@@ -33,10 +36,10 @@ pub(crate) struct PayloadCopier {
 enum Way {
     /// No payload was pushed yet.
     Undecided,
-    /// At once, with faults caught. `whole` payloads were copied in full. After a failed copy,
-    /// `is_broken` is set and no further payload is copied.
+    /// Each payload is copied at once, and faults are caught. `whole` payloads were copied in full.
+    /// If a copy has failed, `is_broken` is set and no further payload is copied.
     Caught { guard: FaultGuard, whole: usize, is_broken: bool },
-    /// By the kernel, in [`PayloadCopier::copy`].
+    /// The kernel copies all payloads in [`PayloadCopier::copy`].
     Kernel,
 }
 
@@ -54,7 +57,7 @@ impl Way {
 pub(crate) struct CopyError {
     /// Number of payloads, in the order of their pushes, that were copied in full.
     pub(crate) whole: usize,
-    /// The kernel's error, or the one that the kernel would have returned.
+    /// The kernel's error. If faults were caught, the error that the kernel would have returned.
     pub(crate) source: io::Error,
 }
 
@@ -70,8 +73,8 @@ impl PayloadCopier {
         }
     }
 
-    /// Checks that the kernel lets this process copy its own memory, as is necessary where faults
-    /// are not caught.
+    /// Checks that the kernel lets this process copy its own memory. This is necessary if faults
+    /// cannot be caught.
     pub(crate) fn probe() -> io::Result<()> {
         let (witness, mut byte) = (7_u8, 0_u8);
         let mut copier = Self { way: Way::Kernel, ..Self::new(1) };
@@ -105,7 +108,8 @@ impl PayloadCopier {
             return self.push_for_kernel(to, payload);
         };
         if !*is_broken {
-            // SAFETY: the caller guarantees `to`. No memory is both registered and a driver's own.
+            // SAFETY: the caller guarantees `to`. Source and destination do not overlap, because a
+            // driver's own memory is never registered.
             let copied = unsafe { guard.copy(to, payload.start, len) };
             *is_broken = copied < len;
             *whole += usize::from(!*is_broken);
@@ -126,7 +130,7 @@ impl PayloadCopier {
         }
     }
 
-    /// Finishes copying all pushed payloads, and forgets them.
+    /// Finishes copying all pushed payloads, and removes them from the copier.
     #[inline]
     pub(crate) fn copy(&mut self) -> Result<(), CopyError> {
         let result = match self.way {
@@ -143,8 +147,8 @@ impl PayloadCopier {
     fn copy_by_kernel(&self) -> Result<(), CopyError> {
         let total: usize = self.to.iter().map(|piece| piece.iov_len).sum();
         let copied = loop {
-            // SAFETY: the kernel writes to the entries of `to`, as the callers of `push` guarantee,
-            // and checks its reads of `from`.
+            // SAFETY: the callers of `push` guarantee the entries of `to`, to which the kernel
+            // writes. The kernel checks its reads of `from`.
             let copied = unsafe {
                 libc::process_vm_readv(
                     self.process,
@@ -161,7 +165,7 @@ impl PayloadCopier {
         };
         match copied {
             Ok(copied) if copied == total => Ok(()),
-            // The kernel stops before the entry that it cannot read.
+            // The kernel stops before an entry that it cannot read.
             Ok(copied) => {
                 let mut left = copied;
                 let is_whole = |piece: &&iovec| {
@@ -178,17 +182,17 @@ impl PayloadCopier {
 }
 
 // SAFETY: the pointers are used only between `push` and `copy`, and the callers of `push` guarantee
-// them. The guard exists only from the first `push` of a batch to `copy` or `clear`: within one
-// method of a driver, on one thread.
+// that they are valid. The guard exists only from the first `push` of a batch to `copy` or `clear`.
+// Both happen within one method of a driver, on one thread.
 unsafe impl Send for PayloadCopier {}
 
 /// Maximum number of payloads in one system call (`UIO_MAXIOV`).
 const PAYLOADS_MAX: usize = 1024;
 
-/// Appends the bytes of `payload` to `out`. Returns false and appends nothing if they cannot be
-/// read.
+/// Appends the bytes of `payload` to `out`. If they cannot be read, returns false and appends
+/// nothing.
 ///
-/// Costs one system call per payload, which is acceptable for diagnosis.
+/// Costs one system call per payload, which is acceptable because only diagnosis uses it.
 #[must_use]
 pub(crate) fn append(payload: PayloadSlice<'_>, out: &mut Vec<u8>) -> bool {
     let len = payload.len as usize;
@@ -229,7 +233,7 @@ mod tests {
         let mut out = vec![0];
         assert!(append(PayloadSlice::at(memory.as_ptr(), 3), &mut out));
         assert!(append(PayloadSlice::EMPTY, &mut out));
-        // The lowest page is never mapped.
+        // The lowest page is never mapped, so this payload cannot be read.
         assert!(!append(PayloadSlice::at(64 as *const u8, 3), &mut out));
         assert_eq!(out, [0, 1, 2, 3]);
     }
@@ -268,13 +272,13 @@ mod tests {
             let gone = PayloadSlice::at(64 as *const u8, 3);
             let there = PayloadSlice::at(memory.as_ptr(), 3);
             for (slot, payload) in slots.iter_mut().zip([there, gone, there]) {
-                // SAFETY: as above.
+                // SAFETY: each slot has room for the payload and is not used before the copy.
                 unsafe { copier.push(slot.as_mut_ptr(), payload) };
             }
             let error = copier.copy().unwrap_err();
             assert_eq!((error.whole, error.source.raw_os_error()), (1, Some(libc::EFAULT)));
             assert_eq!(slots, [memory, [0; 3], [0; 3]]);
-            // SAFETY: as above.
+            // SAFETY: the slot has room for the payload and is not used before the copy.
             unsafe { copier.push(slots[1].as_mut_ptr(), there) };
             copier.copy().expect("the next batch knows nothing of it");
             assert_eq!(slots[1], memory);

@@ -62,7 +62,8 @@ pub(crate) fn put_packet(
     });
 }
 
-/// Appends the counters of an interface: packets seen, and how many of these are not in the file.
+/// Appends the counters of an interface: the number of packets seen, and the number of those that
+/// are missing from the file.
 pub(crate) fn put_statistics(
     out: &mut Vec<u8>,
     interface: u32,
@@ -103,7 +104,7 @@ fn put_time(out: &mut Vec<u8>, at_ns: u64) {
     out.extend_from_slice(&(at_ns as u32).to_le_bytes());
 }
 
-/// Pads `out` to a multiple of four bytes, at which every block and option starts.
+/// Pads `out` to a multiple of four bytes, where the next block or option starts.
 fn pad(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
@@ -122,10 +123,11 @@ const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 const ISB_IFRECV: u16 = 4;
 const ISB_IFDROP: u16 = 5;
-/// Description of an interface. The dissector recognises it and treats all datagrams of the
-/// interface as frames, even those of connections whose handshake is not in the file.
+/// Description of an interface. The dissector recognises this text and treats all datagrams of the
+/// interface as frames. This includes datagrams of connections whose handshake is not in the file.
 const DESCRIPTION: &[u8] = b"Ethernot edge protocol";
-/// Longer names are truncated. An interface's name has at most 15 bytes.
+/// Longest name of an interface in bytes; longer names are truncated. The kernel's names have at
+/// most 15 bytes.
 const NAME_BYTES_MAX: usize = 255;
 
 #[cfg(test)]

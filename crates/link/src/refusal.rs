@@ -1,19 +1,19 @@
-//! Frames that the kernel refuses for want of room, possibly forever.
+//! Frames that the kernel refuses because the interface has no room, possibly for ever.
 
 use delivery::Instant;
 
-/// How long an interface has accepted no frame for want of room (`ENOBUFS`).
+/// Measures how long an interface has refused all frames because it has no room (`ENOBUFS`).
 ///
 /// If the queue of the interface is full, the link retries the frame. But the kernel returns the
-/// same error for a frame that the interface dropped for another reason, for instance because the
-/// frame is too large for the far end of a virtual cable. Retried forever, such a frame would block
-/// everything behind it. Therefore a frame counts as lost after enough time of refusals, and its
-/// sender retransmits or adapts.
+/// same error if the interface drops a frame for another reason, for instance because the frame is
+/// too large for the far end of a virtual cable. If the link retried such a frame for ever, all
+/// later frames would be blocked. Therefore a frame counts as lost after a time of refusals, and
+/// its sender retransmits or adapts.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     /// Time of the link's last receive call.
     now: Instant,
-    /// Time of the first refusal since a frame was accepted.
+    /// Time of the first refusal since the interface last accepted a frame.
     since: Option<Instant>,
 }
 
@@ -30,8 +30,8 @@ impl Refusals {
         self.since = None;
     }
 
-    /// Notes that a frame was refused. Returns whether the frame counts as lost, because refusals
-    /// have lasted too long; each true costs one frame.
+    /// Notes that the interface refused a frame. Returns whether the frame counts as lost, because
+    /// the refusals have lasted too long. After each lost frame, the time starts again.
     #[cold]
     pub(crate) fn is_lost(&mut self) -> bool {
         let since = *self.since.get_or_insert(self.now);
@@ -44,8 +44,8 @@ impl Refusals {
 }
 
 /// Longest time without an accepted frame, in nanoseconds: the transmission time of four frames of
-/// 1500 bytes at 10 Mb/s. A slower interface occasionally loses a frame, as one with a full queue
-/// does.
+/// 1500 bytes at 10 Mb/s. A slower interface occasionally loses a frame, like an interface with a
+/// full queue.
 pub(crate) const REFUSED_NS_MAX: u64 = 5_000_000;
 
 #[cfg(test)]

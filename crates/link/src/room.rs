@@ -1,4 +1,4 @@
-//! Receive buffers of stream sockets.
+//! Enlarges receive buffers of stream sockets.
 
 use std::io;
 use std::mem::size_of;
@@ -6,12 +6,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::{c_int, c_void, socklen_t};
 
-/// Makes the kernel buffer at least `bytes` received and unread bytes of a TCP socket. A buffer
-/// size that the program has set (`SO_RCVBUF`) does not change.
+/// Makes the kernel keep at least `bytes` received bytes that the program has not read from a TCP
+/// socket. A buffer size that the program has set (`SO_RCVBUF`) does not change.
 ///
 /// A byte that stays unread keeps its whole packet buffer allocated, up to some hundred kilobytes.
-/// Without more room, that can close the connection's receive window forever, and the bytes that
-/// the reader waits for never arrive.
+/// Without more room, such buffers can close the connection's receive window for ever. The bytes
+/// for which the reader waits then never arrive.
 ///
 /// # Errors
 /// The errors of `getsockopt` and `setsockopt`.

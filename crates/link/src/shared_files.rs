@@ -1,7 +1,8 @@
-//! Files in folders to which other users can write: counters, logs, traces.
+//! Files in folders to which other users can write, such as counters, logs and traces.
 //!
-//! Another user may have created a link to one of our files there, or a pipe that no process reads.
-//! This module neither writes through such a link nor blocks on such a pipe.
+//! In such a folder, another user may have created a link with the name of one of our files, or a
+//! pipe that no process reads. This module neither writes through such a link nor blocks on such a
+//! pipe.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -12,19 +13,19 @@ use std::path::{Path, PathBuf};
 /// Opens a file to append to, and creates it if it does not exist.
 ///
 /// # Errors
-/// The errors of `open`. [`io::ErrorKind::PermissionDenied`] if the path is a link or no regular
-/// file, in a folder to which everyone may write.
+/// The errors of `open`. Also [`io::ErrorKind::PermissionDenied`] if everyone may write to the
+/// folder, and the path is a link or not a regular file.
 pub fn append_to(path: &Path) -> io::Result<File> {
     open(path, OpenOptions::new().append(true).create(true))
 }
 
-/// Replaces a file atomically: a reader sees the old content or the new, never a part.
+/// Replaces a file atomically: a reader sees either the whole old content or the whole new content.
 ///
 /// # Errors
 /// The errors of `open`, `write` and `rename`.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    // An unpredictable name, so that no other file has it.
+    // The name is unpredictable, so another user cannot create the file first.
     let fresh = path.with_file_name(format!(".{name}.{:016x}", RandomState::new().hash_one(0)));
     let mut file = OpenOptions::new().write(true).create_new(true).open(&fresh)?;
     let written = file.write_all(bytes).and_then(|()| fs::rename(&fresh, path));
@@ -35,7 +36,7 @@ fn open(path: &Path, how: &mut OpenOptions) -> io::Result<File> {
     let careful = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let is_shared = is_shared(path)?;
     let file = match how.custom_flags(careful).open(path) {
-        // In a folder that only trusted users write to, links are followed.
+        // Follow the link, because only trusted users can write to the folder.
         Err(error) if error.raw_os_error() == Some(libc::ELOOP) && !is_shared => {
             how.custom_flags(careful & !libc::O_NOFOLLOW).open(path)?
         }

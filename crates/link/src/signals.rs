@@ -1,4 +1,5 @@
-//! Signals while a thread of the program waits: a signal ends the wait, as it ends `read`.
+//! Handles signals while a thread of the program waits: a signal ends the wait, like it ends
+//! `read`.
 
 use std::io;
 use std::marker::PhantomData;
@@ -9,12 +10,12 @@ use crate::threads::{set_mask, signals_from_outside};
 
 /// Defers signals to the calling thread while this value exists.
 ///
-/// A signal that arrives between the last check and the sleep would go unnoticed. It is therefore
-/// blocked before the check, and [`HeldSignals::wait_for`] unblocks it.
+/// If a signal arrived between the last check and the sleep, the thread would miss it. Therefore
+/// this value blocks signals before the check, and [`HeldSignals::wait_for`] unblocks them.
 #[derive(Debug)]
 pub struct HeldSignals {
     before: libc::sigset_t,
-    /// Signal masks belong to a thread, so the value must stay on its thread.
+    /// A signal mask belongs to a thread, so this value must stay on its thread.
     _of_this_thread: PhantomData<*const ()>,
 }
 
@@ -28,17 +29,17 @@ impl HeldSignals {
         Ok(Self { before, _of_this_thread: PhantomData })
     }
 
-    /// Returns the signals that the calling thread had blocked before.
+    /// Returns the signals that the calling thread had blocked before [`HeldSignals::hold`].
     pub const fn before(&self) -> &libc::sigset_t {
         &self.before
     }
 
-    /// Sleeps until the descriptor is readable. Signal handlers run meanwhile.
+    /// Sleeps until the descriptor is readable. Signal handlers can run during the sleep.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Interrupted`] if a handler has run during the call or since signals were
-    /// deferred, and the program has a handler that interrupts calls (one without `SA_RESTART`).
-    /// The kernel does not report which handler has run.
+    /// [`io::ErrorKind::Interrupted`] if a handler has run during the call or since
+    /// [`HeldSignals::hold`], and the program has a handler that interrupts calls (one without
+    /// `SA_RESTART`). The kernel does not report which handler has run.
     pub fn wait_for(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         let mut wanted =
             libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };

@@ -1,5 +1,5 @@
-//! Slots of queue pair numbers: processes of a host divide the numbers among them without a central
-//! allocator.
+//! Slots of queue pair numbers, by which the processes of a host divide the numbers among
+//! themselves without a central allocator.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,8 +11,8 @@ use crate::{UdpConfig, UdpError, UdpLink};
 ///
 /// A number has 24 bits: a slot and an index of 12 bits each. Slot s of a host corresponds to UDP
 /// port s after the first port. The process that has bound the port owns the slot. The kernel
-/// ensures that only one process owns it, and frees it when that process ends, in whatever way. The
-/// address of a datagram therefore follows from a host's IP address and a queue pair number,
+/// ensures that only one process owns a slot, and frees the slot when that process ends in any way.
+/// The address of a datagram therefore follows from a host's IP address and a queue pair number,
 /// without a look-up.
 ///
 /// All hosts of a network must use the same first port.
@@ -21,7 +21,7 @@ pub struct Slots {
     first_port: u16,
 }
 
-/// A claimed slot: links that are bound to its port, one for each address.
+/// A claimed slot, with one link for each address. The links are bound to the port of the slot.
 #[derive(Debug)]
 pub struct ClaimedSlot {
     /// The number of the slot.
@@ -39,26 +39,29 @@ pub enum SlotError {
         "all {SLOTS} slots of queue pair numbers are in use on this host (`ss -ulpn` shows by whom)"
     )]
     NoneLeft,
-    /// A link cannot be opened on an address, on any port.
+    /// No link can be opened on one of the addresses, on any port.
     #[error(transparent)]
     Link(#[from] UdpError),
 }
 
 impl Default for Slots {
-    /// Starts at port 0xf000, above the ports that Linux assigns automatically (32768 to 60999).
+    /// Returns the mapping that starts at port 0xf000, above the ports that Linux assigns
+    /// automatically (32768 to 60999).
     fn default() -> Self {
         Self { first_port: 0xf000 }
     }
 }
 
 impl Slots {
-    /// Creates the mapping with this first port: 1 to 0xf000, because 4096 ports follow it.
+    /// Creates the mapping with this first port. Returns `None` if the port is 0 or above 0xf000,
+    /// because the mapping needs 4096 ports.
     pub fn new(first_port: u16) -> Option<Self> {
         (first_port > 0 && first_port <= 0xf000).then_some(Self { first_port })
     }
 
     //= protocol.md: slot.1
-    /// Returns the address of datagrams and requests for a queue pair of the host `ip`.
+    /// Returns the address of a queue pair of the host `ip`, to which datagrams and requests are
+    /// sent.
     pub fn address_of(&self, ip: IpAddr, number: QueuePairNumber) -> SocketAddr {
         SocketAddr::new(ip, self.port_of(number.slot()))
     }
@@ -69,9 +72,9 @@ impl Slots {
     }
 
     //= protocol.md: slot.2
-    /// Claims a slot that is free at all these addresses: the one that `random` selects, or the
-    /// next free one. With a random value, the numbers of a process that has ended are not reused
-    /// soon.
+    /// Claims a slot that is free at all these addresses: the slot that `random` selects, or the
+    /// next free slot. A random value avoids that the numbers of a process that has ended are soon
+    /// reused.
     ///
     /// # Errors
     /// [`SlotError::NoneLeft`] if no slot is free; [`SlotError::Link`] if a link cannot be opened
@@ -95,7 +98,7 @@ impl Slots {
     }
 }
 
-/// Number of slots of a host: the ports from 0xf000 on.
+/// Number of slots of a host, one for each port from the first.
 const SLOTS: u16 = 1 << 12;
 
 #[cfg(test)]
@@ -115,7 +118,8 @@ mod tests {
         assert_eq!(Slots::default().address_of(LOCAL, number), (LOCAL, 0xfabc).into());
         assert_eq!(Slots::new(0x8000).unwrap().address_of(LOCAL, number), (LOCAL, 0x8abc).into());
         assert_eq!((Slots::new(0), Slots::new(0xf001)), (None, None));
-        // The group's number, and two numbers that network managers use.
+        // No process may use the number of groups, the two numbers of network managers, or a slot
+        // or index of more than 12 bits.
         for (slot, index) in [(0xfff, 0xfff), (0, 0), (0, 1), (0x1000, 5), (5, 0x1000)] {
             assert_eq!(QueuePairNumber::at(slot, index), None);
         }
@@ -131,7 +135,7 @@ mod tests {
         assert_eq!(first.links.len(), 2);
         let local = first.links[1].caps().local;
         assert_eq!(local.to_socket(), Some((other, slots.port_of(first.slot)).into()));
-        // One address in use is enough to pass over the slot.
+        // If one address of a slot is in use, the slot is passed over.
         let second = slots.claim(&[other], first.slot, &config).unwrap();
         assert_ne!(second.slot, first.slot);
         let third = slots.claim(&[LOCAL, other], first.slot, &config).unwrap();

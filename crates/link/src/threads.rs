@@ -1,4 +1,4 @@
-//! Threads of this library. The program's signals are not delivered to them.
+//! Threads of this library. The kernel never delivers signals of the program to them.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,14 +9,14 @@ use std::time::Duration;
 /// Starts a thread on which no signal handler of the program runs.
 ///
 /// Programs expect signals to interrupt their own waiting threads. Their handlers expect the stack
-/// and the thread-local state of a thread of the program. Signals that a thread causes itself are
-/// not blocked: one of our handlers serves some of them, and the kernel kills a process that blocks
-/// one.
+/// and the thread-local state of a thread of the program. Signals that a thread causes itself stay
+/// unblocked: a handler of this library serves some of them, and if a thread blocks such a signal,
+/// the kernel kills the process.
 ///
-/// The thread is running when this function returns. A new thread maps and unmaps memory for its
-/// allocations. Libraries that track unmapping (libfabric, UCX) overwrite the code of `munmap` when
-/// their user initialises them. A thread that returns from the kernel into code that was
-/// overwritten meanwhile crashes.
+/// The thread is running when this function returns. The reason: a new thread maps and unmaps
+/// memory for its allocations. Libraries that track unmapping (libfabric, UCX) overwrite the code
+/// of `munmap` when the program initialises them. If a thread is inside `munmap` at that moment, it
+/// returns from the kernel into overwritten code and crashes.
 ///
 /// # Errors
 /// The error of the system call that failed.
@@ -27,11 +27,11 @@ pub fn start_thread(
     let others = signals_from_outside();
     let (begins, begun) = mpsc::sync_channel(1);
     let work = move || {
-        // The starting thread may have stopped waiting.
+        // The starting thread may have stopped waiting, so ignore an error.
         let _not_awaited = begins.send(());
         work();
     };
-    // The new thread inherits the mask, so that it never runs without one.
+    // The new thread inherits the mask, so no signal reaches it before its first instruction.
     let before = set_mask(libc::SIG_BLOCK, &others)?;
     let started = Builder::new().name(name.into()).spawn(work);
     set_mask(libc::SIG_SETMASK, &before)?;
@@ -64,8 +64,8 @@ pub(crate) fn set_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<lib
     }
 }
 
-/// Longest time to wait until a new thread runs. The starting thread may own locks of the loader
-/// that the new thread needs.
+/// Longest time to wait until a new thread runs. Without a limit the wait could be endless, because
+/// the starting thread may own locks of the loader that the new thread needs.
 const BEGINNING_MAX: Duration = Duration::from_secs(1);
 
 /// Signals that a thread's own instructions cause.

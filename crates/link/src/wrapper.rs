@@ -6,7 +6,7 @@ use delivery::{Instant, LinkCaps, LinkEvent, TxBatch};
 
 use crate::{EthernetHeader, Link, LinkStatistics, OnFrame, WaitFds};
 
-/// A link that wraps another one. By default it forwards each call to the inner link.
+/// A link that wraps another link. By default it forwards each call to the inner link.
 pub(crate) trait Wrapper: Send {
     /// The type of the inner link.
     type Inner: Link + ?Sized;
@@ -17,17 +17,17 @@ pub(crate) trait Wrapper: Send {
     /// Returns the inner link.
     fn inner_mut(&mut self) -> &mut Self::Inner;
 
-    /// Returns this link's capabilities. `inner` are the inner link's.
+    /// Returns this link's capabilities. `inner` is the capabilities of the inner link.
     fn caps_around(&self, inner: LinkCaps) -> LinkCaps {
         inner
     }
 
-    /// Receives as [`Link::receive`] does.
+    /// Receives like [`Link::receive`].
     fn let_in(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
         self.inner_mut().receive(now, limit, on_frame)
     }
 
-    /// Sends as [`Link::send`] does.
+    /// Sends like [`Link::send`].
     fn let_out(&mut self, batch: &TxBatch) -> io::Result<usize> {
         self.inner_mut().send(batch)
     }

@@ -1,5 +1,5 @@
 //! Waits at the end of the process until captures are written. `exit` drops no values and stops the
-//! writing threads, so without this wait queued frames would be lost.
+//! writing threads. Without this wait, queued frames would be lost.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,18 +8,19 @@ use std::{process, thread};
 
 use super::recorder::Waiting;
 
-/// Running captures.
+/// Captures that are running.
 static CAPTURES: Mutex<Vec<Weak<Waiting>>> = Mutex::new(Vec::new());
 
-/// The process that registered the exit handler, 0 before. A forked child has none of the writing
-/// threads, so its handler returns at once.
+/// The process that registered the exit handler; 0 before registration. A forked child has no
+/// writing threads, so the handler returns at once there.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Makes the end of the process wait until this capture is in its file, for at most [`PATIENCE`].
+/// Makes the end of the process wait until this capture is written to its file, for at most
+/// [`PATIENCE`].
 pub(super) fn wait_for(waiting: &Arc<Waiting>) {
     if PROCESS.swap(process::id(), Ordering::AcqRel) == 0 {
-        // SAFETY: the handler is a function without captured state. If the call fails for want of
-        // memory, the last frames are missing from the file.
+        // SAFETY: the handler is a function without captured state. If there is no memory to
+        // register it, the last frames are missing from the file.
         unsafe { libc::atexit(at_exit) };
     }
     let mut captures = CAPTURES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,7 +32,8 @@ extern "C" fn at_exit() {
     if PROCESS.load(Ordering::Acquire) != process::id() {
         return;
     }
-    // Another thread may be registering a capture; that capture has no frames yet.
+    // If another thread holds the lock, it is registering a capture. That capture has no frames
+    // yet.
     let Ok(captures) = CAPTURES.try_lock() else { return };
     let captures: Vec<_> = captures.iter().filter_map(Weak::upgrade).collect();
     settle(&captures, PATIENCE);
@@ -45,7 +47,7 @@ fn settle(captures: &[Arc<Waiting>], patience: Duration) {
     }
 }
 
-/// Longest wait: as long as peers are notified at the end of a process.
+/// Longest wait. The notification of peers at the end of a process takes at most as long.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 const LOOK: Duration = Duration::from_micros(200);
@@ -66,7 +68,7 @@ mod tests {
 
     impl Write for Slow {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // If the releasing thread is gone, write at once.
+            // If the test has dropped its end of the channel, write at once.
             let _ = self.0.recv();
             *self.1.lock().unwrap() += bytes.len();
             Ok(bytes.len())

@@ -12,13 +12,14 @@ pub(super) struct Envelope {
     pub(super) from: PeerAddr,
     pub(super) to: PeerAddr,
     pub(super) congestion_experienced: bool,
-    /// The EtherType and VLAN, for frames between stations.
+    /// The EtherType and VLAN, for frames between Ethernet stations.
     pub(super) ethernet: Option<EthernetHeader>,
 }
 
 impl Envelope {
-    /// Appends the headers that match the addresses, then `frame`: Ethernet, IP and UDP between
-    /// sockets; raw Ethernet and the edge envelope between stations.
+    /// Appends the headers that match the addresses, then `frame`. Between sockets, these are
+    /// Ethernet, IP and UDP headers. Between stations, they are the raw Ethernet header and the
+    /// edge envelope.
     ///
     /// Returns false and appends nothing if the frame is larger than any datagram.
     #[must_use]
@@ -100,8 +101,8 @@ fn put_raw(out: &mut Vec<u8>, framing: Framing, to: (Station, u16), frame: &[u8]
     is_put
 }
 
-/// Returns the station and port of an address on raw Ethernet. For an address in shared memory it
-/// derives a locally administered station and a port from the endpoint's number; they distinguish
+/// Returns the station and port of an address on raw Ethernet. For an address in shared memory,
+/// derives a locally administered station and a port from the endpoint's number, which distinguish
 /// the endpoints of a host.
 fn station(address: PeerAddr) -> Option<(Station, u16)> {
     if let Some((_host, endpoint)) = address.to_shared_memory() {
@@ -112,8 +113,9 @@ fn station(address: PeerAddr) -> Option<(Station, u16)> {
     address.to_mac()
 }
 
-/// Returns both addresses in one family. A socket for both families has the unspecified IPv6
-/// address as its own, which becomes IPv4 for an IPv4 peer.
+/// Returns both addresses in one address family. If a socket serves both families, its own address
+/// is the unspecified IPv6 address. For an IPv4 peer, that address becomes the unspecified IPv4
+/// address.
 fn ends(from: Option<SocketAddr>, to: Option<SocketAddr>) -> (SocketAddr, SocketAddr) {
     let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let (from, to) = (from.unwrap_or(nowhere), to.unwrap_or(nowhere));
@@ -125,8 +127,8 @@ fn ends(from: Option<SocketAddr>, to: Option<SocketAddr>) -> (SocketAddr, Socket
     }
 }
 
-/// Appends an Ethernet header with locally administered addresses. They end with the last four
-/// bytes of the IP addresses, so that they distinguish the hosts.
+/// Appends an Ethernet header with locally administered addresses. Each ends with the last four
+/// bytes of the IP address, so that different hosts have different addresses.
 fn put_ethernet(out: &mut Vec<u8>, from: IpAddr, to: IpAddr, ethertype: u16) {
     for ip in [to, from] {
         let end = match ip {
@@ -166,20 +168,20 @@ fn udp6_checksum(from: Ipv6Addr, to: Ipv6Addr, udp: &[u8], frame: &[u8]) -> [u8;
         + sum(udp)
         + sum(frame);
     match fold(total) {
-        // Zero would mean that there is no checksum.
+        // In IPv6, zero would mean that there is no checksum.
         [0, 0] => [0xff, 0xff],
         checksum => checksum,
     }
 }
 
-/// Adds big-endian 16-bit words; the last one is padded with zero.
+/// Adds big-endian 16-bit words. The last word is padded with zero.
 fn sum(bytes: &[u8]) -> u64 {
     let (pairs, rest) = bytes.as_chunks::<2>();
     let last = rest.first().map_or(0, |&byte| u64::from(byte) << 8);
     pairs.iter().map(|&pair| u64::from(u16::from_be_bytes(pair))).sum::<u64>() + last
 }
 
-/// Returns the one's complement of the one's-complement sum.
+/// Returns the one's complement of a one's-complement sum.
 fn fold(mut sum: u64) -> [u8; 2] {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

@@ -1,4 +1,5 @@
-//! Frames that passed no link, such as those of a simulation, in a file that Wireshark reads.
+//! Writes frames that passed no link, such as frames of a simulation, to a file that Wireshark
+//! reads.
 
 use std::io::{self, Write};
 
@@ -38,7 +39,7 @@ pub struct CaptureFile<W> {
     block: Vec<u8>,
 }
 
-/// A frame as seen at one of its ends.
+/// A frame as one of its ends saw it.
 #[derive(Clone, Copy, Debug)]
 pub struct CapturedFrame<'a> {
     /// The number that [`CaptureFile::add_interface`] returned.
@@ -51,9 +52,9 @@ pub struct CapturedFrame<'a> {
     pub from: PeerAddr,
     /// The receiver's address, of the same kind as `from`.
     pub to: PeerAddr,
-    /// Whether a switch marked the frame; visible in datagrams only.
+    /// Whether a switch marked the frame (ECN). Only frames between sockets show this in the file.
     pub congestion_experienced: bool,
-    /// The EtherType and VLAN of frames between stations. Sockets need none.
+    /// The EtherType and VLAN of a frame between stations; `None` for a frame between sockets.
     pub ethernet: Option<EthernetHeader>,
     /// The frame of the edge protocol.
     pub bytes: &'a [u8],
@@ -83,7 +84,8 @@ impl<W: Write> CaptureFile<W> {
     }
 
     /// Writes a frame with the headers that match its addresses. Returns false and writes nothing
-    /// if the frame is longer than any datagram, or if its addresses are not of one kind.
+    /// in two cases: the frame is longer than any datagram, or its addresses are of different
+    /// kinds.
     ///
     /// # Errors
     /// The error of the system call that failed.

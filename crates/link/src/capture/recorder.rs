@@ -14,11 +14,12 @@ use crate::start_thread;
 /// The queue to the thread that writes the file.
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// `None` once the queue is closed, which stops the thread.
+    /// `None` if the queue is closed, which stops the thread.
     blocks: Option<SyncSender<Block>>,
     /// Bytes that are not in the file yet.
     waiting: Arc<Waiting>,
-    /// Number of interface blocks queued. Their order determines the numbers of the interfaces.
+    /// Number of interface blocks queued so far. Their order determines the numbers of the
+    /// interfaces.
     interfaces: Mutex<u32>,
     thread: Option<JoinHandle<()>>,
 }
@@ -91,8 +92,8 @@ impl Queue {
         Arc::clone(&self.waiting)
     }
 
-    /// Queues an interface block and returns the interface's number. Blocks while the queue is
-    /// full.
+    /// Queues an interface block and returns the interface's number. While the queue is full,
+    /// blocks.
     fn add_interface(&self, name: &str, counts: &Arc<Counts>) -> u32 {
         let mut interfaces = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
         let mut bytes = Vec::new();
@@ -102,7 +103,7 @@ impl Queue {
         *interfaces - 1
     }
 
-    /// Queues a block unless the queue is full. Returns whether the block was queued.
+    /// Queues a block if the queue has room. Returns whether the block was queued.
     fn enqueue(&self, block: Block) -> bool {
         let bytes = block.bytes.len() as u64;
         let has_room = self.waiting.add(&block) + bytes <= QUEUE_BYTES_MAX;
@@ -114,12 +115,12 @@ impl Queue {
         is_queued
     }
 
-    /// Queues a block that must not be dropped. Blocks while the queue is full.
+    /// Queues a block that must not be dropped. While the queue is full, blocks.
     fn enqueue_last(&self, block: Block) {
         let bytes = block.bytes.len() as u64;
         self.waiting.add(&block);
         if self.blocks.as_ref().is_none_or(|blocks| blocks.send(block).is_err()) {
-            // The writing thread has panicked; the file stays truncated here.
+            // The writing thread has panicked, so the file ends before this block.
             self.waiting.remove(bytes);
         }
     }
@@ -188,8 +189,9 @@ impl Drop for Recorder {
     }
 }
 
-/// Writes blocks until the queue is closed. Flushes whenever the queue is empty, so that the file
-/// can be followed while it grows. After a write error, all blocks count as missing.
+/// Writes blocks until the queue is closed. Flushes whenever the queue is empty, so that other
+/// programs can read the file while it grows. After a write error, all further blocks count as
+/// missing.
 fn write_blocks<W: Write>(mut output: BufWriter<W>, blocks: &Receiver<Block>, waiting: &Waiting) {
     let mut has_failed = false;
     let mut unflushed = 0;
@@ -205,7 +207,7 @@ fn write_blocks<W: Write>(mut output: BufWriter<W>, blocks: &Receiver<Block>, wa
                 }
             }
             Err(TryRecvError::Disconnected) => {
-                // A failure here cannot be reported: the counters are gone.
+                // An error here cannot be reported, because the counters no longer exist.
                 let _ = output.flush();
                 return;
             }
@@ -219,12 +221,12 @@ fn write_blocks<W: Write>(mut output: BufWriter<W>, blocks: &Receiver<Block>, wa
 /// Maximum number of queued blocks: 36 MiB at 9 KiB each.
 const QUEUE_BLOCKS: usize = 4096;
 
-/// Maximum number of queued bytes: 1024 frames of 64 KiB, the longest over shared memory and
-/// loopback.
+/// Maximum number of queued bytes: 1024 frames of 64 KiB, which is the length of the longest frames
+/// over shared memory and loopback.
 const QUEUE_BYTES_MAX: u64 = 64 << 20;
 
-/// Ethernet, IPv6 and UDP headers.
+/// Length of Ethernet, IPv6 and UDP headers together.
 const HEADERS_BYTES: usize = 14 + 40 + 8;
 
-/// Bytes of a packet block besides the packet itself, padding included.
+/// Bytes of a packet block besides the packet itself, including padding.
 const BLOCK_BYTES: usize = 28 + 3 + 8 + 4 + 4;

@@ -8,7 +8,7 @@ use std::ptr;
 use super::interfaces::Interface;
 use super::netlink::{Socket, attributes, put_attribute, text, u16_at, u32_at};
 
-/// Number of queues of an interface that are in use.
+/// Number of queues of an interface that are in use, by kind.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Channels {
     /// Queues that receive only.
@@ -48,7 +48,7 @@ impl Asker {
         Ok(Self { socket: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// Sets the fields of `interface` that its driver reports. The others stay unknown.
+    /// Sets the fields of `interface` that its driver reports. The other fields stay unknown.
     pub(super) fn complete(&self, interface: &mut Interface) {
         let name = interface.name.as_bytes();
         let mut info = [0; DRIVER_INFO_BYTES];
@@ -72,7 +72,7 @@ impl Asker {
     }
 
     /// Asks the driver of interface `name` to fill `answer`, a structure of ethtool. Returns false
-    /// if the driver cannot.
+    /// if the driver does not support the request.
     fn ask(&self, name: &[u8], command: u32, answer: &mut [u8]) -> bool {
         if let Some(head) = answer.first_chunk_mut() {
             *head = command.to_ne_bytes();
@@ -137,8 +137,8 @@ impl XdpFeatures {
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
-/// Commands of `linux/ethtool.h`, and the sizes of the structures that they fill: `struct
-/// ethtool_drvinfo`, `ethtool_channels`, `ethtool_cmd`.
+/// Commands of `linux/ethtool.h`, each with the size of the structure that it fills:
+/// `struct ethtool_drvinfo`, `ethtool_channels`, `ethtool_cmd`.
 const GET_DRIVER_INFO: u32 = 0x03;
 const DRIVER_INFO_BYTES: usize = 196;
 const GET_CHANNELS: u32 = 0x3c;

@@ -37,8 +37,8 @@ pub struct Interface {
     pub queueing_discipline: String,
     /// The driver's name, if it reports one.
     pub driver: Option<String>,
-    /// Nominal rate in bits per second, if the driver reports one. The rate of a virtual interface
-    /// is meaningless.
+    /// Nominal rate in bits per second, if the driver reports one. For a virtual interface, the
+    /// value is meaningless.
     pub rate: Option<u64>,
     /// Usable addresses, in the kernel's order.
     pub addresses: Vec<InterfaceAddress>,
@@ -90,7 +90,7 @@ impl Interface {
         self.xdp_features.map(|features| features & XDP_ZERO_COPY != 0)
     }
 
-    /// Returns whether a link by IP is possible: the interface is up, with a carrier and an
+    /// Returns whether a link over IP can use the interface: it is up, with a carrier and an
     /// address.
     pub fn is_usable_by_ip(&self) -> bool {
         self.is_running && !self.addresses.is_empty()

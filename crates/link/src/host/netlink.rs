@@ -46,8 +46,8 @@ impl Socket {
         Ok(Self { fd, sequence: 0 })
     }
 
-    /// Sends a request and calls `on_message` with the body of each message of the answer. `flags`
-    /// are added to `NLM_F_REQUEST`; with `NLM_F_DUMP` the answer has many messages.
+    /// Sends a request, and calls `on_message` with the body of each message of the answer. The
+    /// function adds `NLM_F_REQUEST` to `flags`. With `NLM_F_DUMP`, the answer has many messages.
     pub(super) fn ask(
         &mut self,
         kind: u16,
@@ -89,10 +89,10 @@ impl Socket {
         }
     }
 
-    /// Discards queued events without parsing them. Returns whether there were any; lost events
-    /// count too. Does not block.
+    /// Discards queued events without parsing them. Returns whether there were any; events that the
+    /// kernel lost count, too. Does not block.
     pub(crate) fn take_events(&self) -> io::Result<bool> {
-        // The kernel truncates each message to the size of the buffer.
+        // One byte is enough, because the kernel truncates each message to the size of the buffer.
         let mut byte = [0];
         for taken in 0..EVENTS_MAX {
             match self.receive(&mut byte, libc::MSG_DONTWAIT) {
@@ -135,7 +135,7 @@ struct Numbered<'a> {
     body: &'a [u8],
 }
 
-/// Iterates over the messages in received bytes; stops at the first truncated one.
+/// Iterates over the messages in received bytes. Stops at the first truncated message.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Numbered<'_>> {
     std::iter::from_fn(move || {
         let length = u32_at(bytes, 0)? as usize;
@@ -152,14 +152,14 @@ fn outcome(body: &[u8]) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.saturating_neg())) }
 }
 
-/// Iterates over the attributes in `bytes`, each a type and its content; stops at the first
-/// truncated one.
+/// Iterates over the attributes in `bytes`; each is a type and its content. Stops at the first
+/// truncated attribute.
 pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (length, kind) = (usize::from(u16_at(bytes, 0)?), u16_at(bytes, 2)?);
         let content = bytes.get(ATTRIBUTE_HEADER_BYTES..length)?;
         bytes = bytes.get(aligned(length)..).unwrap_or_default();
-        // Two bits of the type describe the layout of the content.
+        // Two bits of the type describe the layout of the content, so remove them.
         Some((kind & 0x3fff, content))
     })
 }
@@ -199,7 +199,7 @@ const HEADER_BYTES: usize = 16;
 /// Size of `struct nlattr`.
 const ATTRIBUTE_HEADER_BYTES: usize = 4;
 
-/// Maximum number of events discarded per call. Further events keep the socket readable.
+/// Maximum number of events discarded per call. If there are more, the socket stays readable.
 const EVENTS_MAX: usize = 64;
 
 /// Size of the receive buffer: the kernel sends at most 32 KiB in one message of a dump.

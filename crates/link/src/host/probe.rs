@@ -1,4 +1,4 @@
-//! Rights of this process, found by trying operations that have no lasting effect.
+//! Finds out the rights of this process by trying operations that have no lasting effect.
 
 use std::ffi::{CString, c_long};
 use std::fs;
@@ -27,7 +27,7 @@ pub enum ProbeError {
     Io(#[from] io::Error),
 }
 
-/// A Linux capability: one of the superuser's rights, which can be granted separately.
+/// A Linux capability: one of the rights of the superuser. Each can be granted separately.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Capability {
@@ -87,8 +87,8 @@ pub struct MemoryLock {
     pub hard: Option<u64>,
 }
 
-/// Returns whether a program's file has capabilities that it receives when it is started
-/// (`setcap`).
+/// Returns whether a program's file has capabilities (`setcap`), which the program receives when it
+/// starts.
 ///
 /// # Errors
 /// The error of the system call that failed.
@@ -160,18 +160,19 @@ pub fn probe_bpf_program() -> Result<(), ProbeError> {
     // r0 = XDP_PASS; exit
     let instructions: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
     let license = c"GPL";
-    // The part of `union bpf_attr` that `BPF_PROG_LOAD` reads here.
+    // This is the part of `union bpf_attr` that `BPF_PROG_LOAD` reads here.
     let mut attributes = [0_u64; 16];
     let [kind_and_count, first, text, ..] = &mut attributes;
     *kind_and_count = pair(BPF_PROG_TYPE_XDP, instructions.len() as u32);
     *first = instructions.as_ptr().expose_provenance() as u64;
     *text = license.as_ptr().expose_provenance() as u64;
-    // SAFETY: `attributes` and what it points to outlive the call, which only reads them.
+    // SAFETY: `attributes`, and the memory that it points to, outlive the call, which only reads
+    // them.
     owned(unsafe { bpf(BPF_PROG_LOAD, &mut attributes) }).map(drop)
 }
 
-/// Returns the name of a program in the kernel. Requires the right to inspect other processes'
-/// programs.
+/// Returns the name of a program in the kernel. The caller needs the right to inspect programs of
+/// other processes.
 ///
 /// # Errors
 /// [`ProbeError`], one variant for each cause.
@@ -199,7 +200,8 @@ fn pair(first: u32, second: u32) -> u64 {
     u64::from_ne_bytes(two(first, second))
 }
 
-/// Returns two numbers in the layout of a structure: one after the other, in host byte order.
+/// Returns two numbers in the layout of a structure: first `first`, then `second`, in host byte
+/// order.
 fn two(first: u32, second: u32) -> [u8; 8] {
     let mut bytes = [0; 8];
     let (low, high) = bytes.split_at_mut(4);
@@ -223,7 +225,7 @@ fn open_socket(family: c_int, kind: c_int) -> Result<OwnedFd, ProbeError> {
     owned(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) }.into())
 }
 
-/// Returns the descriptor that a system call returned, or its error.
+/// Returns the descriptor that a system call returned, or the error of the call.
 fn owned(result: c_long) -> Result<OwnedFd, ProbeError> {
     let fd = c_int::try_from(result).ok().filter(|&fd| fd >= 0).ok_or_else(last_error)?;
     // SAFETY: the call has just created the descriptor; it has no other owner.
@@ -247,7 +249,7 @@ const BPF_PROG_GET_FD_BY_ID: c_int = 13;
 const BPF_OBJ_GET_INFO_BY_FD: c_int = 15;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 
-/// Number of bytes of `struct bpf_prog_info` that are requested, and the offset of the name.
+/// Number of bytes of `struct bpf_prog_info` to request, and the offset of the name in it.
 const PROGRAM_INFO_BYTES: usize = 80;
 const PROGRAM_NAME: usize = 64;
 

@@ -17,7 +17,8 @@ pub struct Route {
     pub gateway: Option<IpAddr>,
 }
 
-/// Looks up the route that the kernel would use now to reach `to`; `None` if there is no route.
+/// Looks up the route that the kernel would use now to reach `to`. Returns `None` if there is no
+/// route.
 ///
 /// # Errors
 /// The error of the system call that failed.

@@ -9,8 +9,8 @@ use super::netlink::Socket;
 
 /// Waits for changes of interfaces and their addresses.
 ///
-/// It reports *that* something changed; [`interfaces`](super::interfaces) returns the current
-/// state. Lost events therefore do no harm.
+/// The watch reports only that something changed; [`interfaces`](super::interfaces) returns the
+/// current state. Lost events therefore do no harm.
 #[derive(Debug)]
 pub struct InterfaceWatch {
     socket: Socket,
@@ -44,7 +44,7 @@ impl InterfaceWatch {
     }
 
     /// Waits until something changes or `limit` has passed, and discards all queued events. Returns
-    /// whether there were any, or `None` if the watch was stopped.
+    /// whether there were any, or `None` if a [`WatchStopper`] has stopped the watch.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -68,7 +68,7 @@ impl InterfaceWatch {
 }
 
 impl WatchStopper {
-    /// Stops the current wait and all later ones.
+    /// Stops the current wait and all later waits.
     pub fn stop(&self) {
         let one = 1_u64.to_ne_bytes();
         // SAFETY: `one` outlives the call and has the length given. If the counter is full, the

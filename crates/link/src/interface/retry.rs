@@ -1,5 +1,5 @@
-//! A timer descriptor that wakes a sleeping thread, so that a link without its queue retries to
-//! open the queue.
+//! A timer descriptor that wakes a sleeping thread. Meant for a link that must open its queue
+//! again.
 
 use std::io;
 use std::mem::zeroed;
@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 
 /// Wakes a sleeping thread periodically, so that the link retries. Without the timer, no thread
-/// would notice that time has passed while all threads sleep.
+/// would retry while all threads sleep.
 #[derive(Debug)]
 pub(super) struct RetryTimer(OwnedFd);
 
@@ -63,7 +63,8 @@ mod tests {
     fn a_sleeper_is_woken_again_and_again() {
         let timer = RetryTimer::new(1_000_000).unwrap();
         for _ in 0..3 {
-            // Far longer than the timer needs. A timer that does not expire only delays the test.
+            // This limit is far longer than the timer needs. A timer that does not expire only
+            // delays the test.
             wait_readable(&[timer.as_fd()], Duration::from_secs(20));
             timer.clear();
         }

@@ -1,5 +1,5 @@
-//! The part that all drivers of an interface share: when they query its state, and which events
-//! they report.
+//! Follows the state of an interface for all drivers: decides when to query the state and which
+//! events to report.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -11,8 +11,9 @@ use crate::host::netlink::Socket;
 
 /// Follows the interface of a driver: its MTU, carrier and address, and whether it exists.
 ///
-/// The kernel notifies the driver of a change; the driver then queries the interface's state.
-/// Because notifications can be lost when many arrive at once, their content is not used.
+/// The kernel notifies the driver of a change; the driver then queries the interface's state. It
+/// ignores the content of notifications, because the kernel may lose some when many arrive
+/// together.
 #[derive(Debug)]
 pub(crate) struct Watch {
     /// Readable when an interface of the network namespace has changed; `None` if the kernel
@@ -20,19 +21,19 @@ pub(crate) struct Watch {
     news: Option<Socket>,
     /// Wakes a sleeping thread while the interface exists and cannot be used.
     retry: Option<RetryTimer>,
-    /// When the driver last checked for notifications.
+    /// Time of the last check for notifications.
     looked_at: Instant,
-    /// When the interface was last queried.
+    /// Time of the last query of the interface.
     asked_at: Instant,
-    /// Whether a send failed in a way that suggests that the interface changed.
+    /// Whether a send failed with an error that suggests a change of the interface.
     is_suspect: bool,
     is_down: bool,
     events: Events,
 }
 
 impl Watch {
-    /// Starts to watch. Create the watch before the first query of the interface, so that no change
-    /// is missed.
+    /// Starts to watch. Call this before the first query of the interface. Otherwise a change
+    /// before the watch would be missed.
     pub(crate) fn new() -> Self {
         Self {
             news: Socket::route(libc::RTMGRP_LINK as u32).ok(),
@@ -68,18 +69,19 @@ impl Watch {
         is_due
     }
 
-    /// Makes the next check query the interface, as a notification would.
+    /// Makes the next check query the interface, like a notification.
     pub(crate) const fn suspect(&mut self) {
         self.is_suspect = true;
     }
 
-    /// Returns whether the last report was that the link is down.
+    /// Returns whether the last event reported that the link is down.
     pub(crate) const fn is_down(&self) -> bool {
         self.is_down
     }
 
-    /// Queues an event if the state has changed: [`LinkEvent::Down`] when the link goes down;
-    /// [`LinkEvent::Changed`] when it comes up, or is up and `is_changed`.
+    /// Queues an event if the state has changed: [`LinkEvent::Down`] if the link goes down,
+    /// [`LinkEvent::Changed`] if the link comes up. Also queues [`LinkEvent::Changed`] if the link
+    /// is up and `is_changed`.
     pub(crate) fn report(&mut self, is_down: bool, is_changed: bool, caps: LinkCaps) {
         let was_down = std::mem::replace(&mut self.is_down, is_down);
         if is_down && !was_down {
@@ -92,7 +94,8 @@ impl Watch {
     /// Starts or stops the timer that makes a sleeping thread query the interface again.
     pub(crate) fn retry(&mut self, wanted: bool) {
         if wanted != self.retry.is_some() {
-            // Without a timer, the next activity of the endpoint causes the next attempt.
+            // If no timer can be created, the next activity of the endpoint causes the next
+            // attempt.
             self.retry = wanted.then(|| RetryTimer::new(RETRY_NS).ok()).flatten();
             self.push(LinkEvent::Descriptors);
         }
@@ -109,7 +112,7 @@ impl Watch {
         self.events.pop()
     }
 
-    /// Returns the number of events dropped because they were not polled.
+    /// Returns the number of events dropped because the caller did not poll them.
     pub(crate) const fn events_dropped(&self) -> u64 {
         self.events.dropped()
     }
@@ -125,9 +128,9 @@ impl Watch {
     }
 }
 
-/// Interval between checks for notifications, in nanoseconds. Notifications wake a sleeping thread;
-/// a polling thread spends a thousandth of its time on the checks. A change is noticed before a
-/// probe times out.
+/// Interval between checks for notifications, in nanoseconds. A sleeping thread needs no checks,
+/// because notifications wake it. A polling thread spends a thousandth of its time on the checks.
+/// The interval is shorter than a probe timeout.
 const NEWS_NS: u64 = 1_000_000;
 
 /// Interval between queries of an interface without notifications, in nanoseconds. A query is two
@@ -137,8 +140,8 @@ pub(crate) const ASK_NS: u64 = 100_000_000;
 /// Interval between attempts to use an unusable interface, in nanoseconds.
 pub(crate) const RETRY_NS: u64 = 50_000_000;
 
-/// Maximum number of queued events. In the worst case there is one per peer, and the engine polls
-/// after every turn.
+/// Maximum number of queued events. In the worst case there is one event per peer, and the engine
+/// polls events after every turn.
 const EVENTS_MAX: usize = 64;
 
 #[cfg(test)]
