@@ -42,20 +42,22 @@ pub struct ShmError {
 /// The endpoint listens on an abstract Unix socket, which leaves no file behind. The first end that
 /// sends to a peer connects to that peer's socket. It passes the peer a memory file (memfd) that
 /// contains one ring of frames for each direction. The receiver maps the file only if its size is
-/// correct and sealed. After that, the socket wakes a sleeping peer and reports when the peer ends,
-/// for whatever reason. (A wake-up by a shared eventfd would be cheaper, but a peer could make it
-/// block.) If two peers connect to each other at the same time, they have two channels. They read
-/// both, and send over the older one.
+/// correct and sealed.
 ///
-/// The headers of a frame are copied to private memory before they are parsed, because the other
-/// process may change them at any time. Payload is passed on as memory that others may write, and
-/// is placed directly from the ring or from lent memory. No frame is lost here: if the ring is
-/// full, the sender waits.
+/// After that, each end uses the socket to wake the other if it sleeps, and to notice the end of
+/// the other process for any reason. (A wake-up by a shared eventfd would be cheaper, but a peer
+/// could make it block.) If two peers connect to each other at the same time, they have two
+/// channels. They read both, and send over the older channel.
+///
+/// A link copies the headers of a frame to private memory before it parses them, because the other
+/// process may change them at any time. It does not copy payload: the engine gets memory that other
+/// processes may write, and places the bytes directly from the ring or from lent memory. No frame
+/// is lost in the ring: if the ring is full, the sender waits.
 #[derive(Debug)]
 pub struct ShmLink {
     local: PeerAddr,
     listener: OwnedFd,
-    /// Watches all sockets. This is the descriptor that a sleeping thread waits for.
+    /// Watches all sockets. A sleeping thread waits for this descriptor.
     epoll: OwnedFd,
     channels: Vec<Channel>,
     /// Accepted connections that have not sent a greeting yet.
@@ -67,7 +69,7 @@ pub struct ShmLink {
     /// Position of the channel to read first.
     first_read: usize,
     attended_at: Instant,
-    /// When a frame last arrived.
+    /// Time at which a frame last arrived.
     brought_at: Instant,
     copier: PayloadCopier,
     buffer: Box<[u8; FRAME_BYTES_MAX]>,
@@ -85,8 +87,8 @@ struct Channel {
     reader: Reader,
     lender: Lender,
     borrower: Borrower,
-    /// The peer is gone or violated the protocol. Frames that it wrote are read, then the channel
-    /// is closed.
+    /// The peer is gone or violated the protocol. The link still reads the frames that the peer
+    /// wrote, and then closes the channel.
     has_ended: bool,
 }
 
@@ -126,12 +128,12 @@ impl ShmLink {
         })
     }
 
-    /// Returns the number of channels. A peer that connected both ways has two.
+    /// Returns the number of channels. If both ends connected, there are two channels to one peer.
     pub const fn channels(&self) -> usize {
         self.channels.len()
     }
 
-    /// Returns the position of the channel to `peer`, and connects if there is none.
+    /// Returns the position of the channel to `peer`. Connects if there is no channel.
     #[inline]
     fn channel_to(&mut self, peer: PeerAddr) -> Option<usize> {
         let is_it = |channel: &Channel| channel.peer == peer && !channel.has_ended;
@@ -163,7 +165,8 @@ impl ShmLink {
         }
     }
 
-    /// Reports that no listener exists at the address of `peer`, once until the event is polled.
+    /// Reports that no listener exists at the address of `peer`. Does nothing while such an event
+    /// waits to be polled.
     #[cold]
     fn refuse(&mut self, peer: PeerAddr) {
         let says_so = |event: &LinkEvent| matches!(event, LinkEvent::Refused(at, _) if *at == peer);
@@ -190,7 +193,8 @@ impl ShmLink {
         let key = self.next_key;
         self.next_key += 1;
         watch(&self.epoll, socket.as_fd(), key)?;
-        // A thread may be asleep already; it could not announce that to this new peer.
+        // A thread may be asleep already. It could not announce the sleep to this new peer, so
+        // announce it here.
         reader.announce_sleep();
         let (lender, borrower) = (Lender::default(), Borrower::default());
         let has_ended = false;
@@ -207,7 +211,8 @@ impl ShmLink {
         Ok(())
     }
 
-    /// Handles socket events: peers that connect, send a wake-up or a notice, or are gone.
+    /// Handles socket events: peers that connect, that send a wake-up or a notice, or that are
+    /// gone.
     #[cold]
     fn attend(&mut self) {
         let mut ready = [libc::epoll_event { events: 0, u64: 0 }; READY_MAX];
@@ -241,9 +246,9 @@ impl ShmLink {
     fn accept(&mut self) {
         for left in (0..=STRANGERS_MAX).rev() {
             if left == 0 {
-                // More connections may wait. Watching the listener again makes `epoll` report it
-                // again, so that the next call continues. If that fails, the next peer that
-                // connects causes the report.
+                // More connections may wait. Watch the listener again, so that `epoll` reports it
+                // again and the next call continues. If that fails, the next peer that connects
+                // causes the report.
                 let _unwatched = watch_arrivals(&self.epoll, self.listener.as_fd());
                 break;
             }
@@ -315,7 +320,7 @@ impl ShmLink {
         frames
     }
 
-    /// Returns whether a frame arrives within a few more polls of the rings.
+    /// Returns whether a frame arrives during a few more polls of the rings.
     #[inline]
     fn has_frame_soon(&self) -> bool {
         let has_frame = |channel: &Channel| channel.reader.has_frame();
@@ -404,8 +409,8 @@ impl Channel {
                 Heard::Call => {}
                 Heard::Notice(Notice::Lent { memory, len }, Some(file)) => {
                     if self.borrower.borrow(memory, len, file.as_fd()).is_err() {
-                        // Frames that refer to this memory are lost. The peer retransmits their
-                        // payload through the ring.
+                        // Frames that refer to this memory are lost. The peer retransmits them with
+                        // the payload in the ring.
                         socket::send_notice(self.socket.as_fd(), Notice::Refused, None);
                     }
                 }
@@ -553,9 +558,9 @@ fn watch(epoll: &OwnedFd, socket: BorrowedFd<'_>, key: u64) -> io::Result<()> {
     control(epoll, libc::EPOLL_CTL_ADD, socket, wanted)
 }
 
-/// Watches the listener, with one report per arrival (edge-triggered). Otherwise a connection that
-/// cannot be accepted, because the process has no descriptors left, would keep waking the threads.
-/// If the listener is watched already, waiting connections are reported again.
+/// Watches the listener edge-triggered, with one report per arrival. Otherwise a connection would
+/// keep waking the threads if the process has no descriptors left to accept it. If the listener is
+/// watched already, waiting connections are reported again.
 fn watch_arrivals(epoll: &OwnedFd, listener: BorrowedFd<'_>) -> io::Result<()> {
     let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
     let wanted = libc::epoll_event { events, u64: LISTENER_KEY };
@@ -589,41 +594,43 @@ fn unwatch(epoll: &OwnedFd, socket: BorrowedFd<'_>) {
 /// Key in `epoll` of the listening socket.
 const LISTENER_KEY: u64 = 0;
 
-/// Index of the ring that each end writes to.
+/// Index of the ring to which the connecting end writes. The accepting end writes to the other.
 const CONNECTOR: usize = 0;
 const ACCEPTOR: usize = 1;
 
-/// Maximum number of channels. At half a MiB each they take 32 MiB. Further peers use other links.
+/// Maximum number of channels. Each takes half a MiB, so all take 32 MiB. Further peers use other
+/// links.
 const CHANNELS_MAX: usize = 64;
 
-/// Maximum number of channels with one peer: one from each side, and one that the peer opens after
-/// it lost a channel whose end has not been noticed here yet.
+/// Maximum number of channels with one peer: one that each side opened, and one more. A peer may
+/// lose a channel and open the third before this end notices the loss.
 const CHANNELS_PER_PEER: usize = 3;
 
-/// Maximum number of connections without a greeting.
+/// Maximum number of accepted connections that have not sent a greeting.
 const STRANGERS_MAX: usize = 8;
 
 /// Maximum number of queued events: two for each peer.
 const EVENTS_MAX: usize = 2 * CHANNELS_MAX;
 
-/// Maximum number of sockets handled per call. The others stay ready for the next call.
+/// Maximum number of sockets handled per call. If more are ready, the next call handles them.
 const READY_MAX: usize = 16;
 
-/// Maximum number of messages read from a peer per call: one wake-up for each time that this end
-/// went to sleep, and the notices about lent memory. Further messages wait for the next call.
+/// Maximum number of messages read from a peer per call: notices about lent memory, and one wake-up
+/// for each time that this end went to sleep. The next call reads further messages.
 const NOTICES_MAX: usize = 3 * 64;
 
-/// Maximum number of frames in a batch. A frame costs no system call.
+/// Maximum number of frames in a batch. Sending a frame needs no system call.
 const SEGMENTS: u16 = 64;
 
 /// Number of polls of empty rings while they are busy. A poll costs 1 to 2 ns, and the rest of a
-/// turn 60 ns. An arriving frame is therefore more likely to be seen at once than after the rest of
-/// a turn.
+/// turn costs 60 ns. If a frame arrives, these polls probably see it before the rest of a turn
+/// would have ended.
 const LOOKS: u32 = 32;
 
-/// Time in nanoseconds for which rings count as busy after a frame arrived: a few round trips.
+/// Nanoseconds for which rings count as busy after a frame arrived: a few round trips.
 const BUSY_NS: u64 = 20_000;
 
-/// Interval between checks of the sockets while the link is polled, in nanoseconds. 10,000 calls of
-/// 200 ns per second take 0.2 % of a processor. A connecting peer waits for at most this long.
+/// Interval in nanoseconds between checks of the sockets while the link is polled. 10,000 checks
+/// per second, each of 200 ns, take 0.2 % of a processor. A connecting peer waits for at most one
+/// interval.
 const ATTEND_NS: u64 = 100_000;

@@ -36,20 +36,20 @@ pub use self::auxiliary::{AuxiliarySocket, GROUP_PORT, give_way};
 pub use self::config::{UdpConfig, UdpFeatures};
 pub use self::error::{PayloadUnmapped, UdpError};
 
-/// One unconnected UDP socket for any number of peers, and a second socket that is connected to the
-/// peer with the most frames.
+/// A link over UDP. It has an unconnected socket for any number of peers, and a second socket that
+/// is connected to the peer with the most frames.
 ///
-/// A batch is sent with one system call per run of equal-sized frames. The kernel reads these
-/// frames directly from the batch and from registered memory. Received messages are split where the
-/// kernel has coalesced frames. If the kernel does not support a feature, the link stops using it;
-/// see [`UdpLink::features`].
+/// The link sends a batch with one system call per run of equal-sized frames. The kernel reads
+/// these frames directly from the batch and from registered memory. If the kernel has coalesced
+/// received frames into one message, the link splits the message. If the kernel does not support a
+/// feature, the link stops using it; see [`UdpLink::features`].
 #[derive(Debug)]
 pub struct UdpLink {
     socket: OwnedFd,
     hot: Option<HotSocket>,
     traffic: Traffic,
-    /// The bound address, which the connected socket shares; `None` if there must be no connected
-    /// socket.
+    /// The bound address, which the connected socket shares. `None` if the link must not have a
+    /// connected socket.
     shareable: Option<SocketName>,
     family: Family,
     features: UdpFeatures,
@@ -58,7 +58,7 @@ pub struct UdpLink {
     interface: Option<Interface>,
     watch: Watch,
     refusals: Refusals,
-    /// See [`Link::doubtful`].
+    /// The return value of [`Link::doubtful`].
     doubtful: usize,
     ring: ReceiveRing,
     transmitter: Transmitter,
@@ -104,14 +104,15 @@ impl UdpLink {
         let watch = Watch::new();
         let interface = interface::interface_of(socket.as_fd(), address.ip()).unwrap_or(None);
         if family == Family::V6 {
-            // Datagrams to groups leave by this interface. For IPv4 the bound address already
-            // selects it.
+            // Send datagrams to groups through this interface. For IPv4, the bound address already
+            // selects the interface.
             let index = interface::index_of(address.ip()).cast_signed();
             let level = libc::IPPROTO_IPV6;
             let _ = socket::set_option(socket.as_fd(), level, libc::IPV6_MULTICAST_IF, index);
         }
 
-        // With an unspecified address, a connected socket would fix the source address of frames.
+        // If the address is unspecified, do not share it: a connected socket would fix the source
+        // address of frames.
         let is_shareable = features.connected_peer && !address.ip().is_unspecified();
         features.connected_peer = is_shareable;
         let mut link = Self {
@@ -154,12 +155,12 @@ impl UdpLink {
         Ok(link)
     }
 
-    /// Returns the features in use, without those that the system lacks.
+    /// Returns the features in use. Features that the kernel lacks are not in the result.
     pub const fn features(&self) -> UdpFeatures {
         self.features
     }
 
-    /// Returns improvements that an administrator could make, each a sentence with a command.
+    /// Returns improvements that an administrator could make. Each is a sentence with a command.
     pub fn hints(&self) -> &[String] {
         &self.hints
     }
@@ -282,7 +283,7 @@ impl Link for UdpLink {
     fn wait_fds(&self) -> WaitFds<'_> {
         let main = self.socket.as_fd();
         match &self.hot {
-            // The socket that sends comes first, because its buffer may be full.
+            // The sending socket comes first, because its buffer may be full.
             Some(hot) if self.transmitter.is_connected() => [Some(hot.socket.as_fd()), Some(main)],
             Some(hot) => [Some(main), Some(hot.socket.as_fd())],
             None => [Some(main), self.watch.news()],
@@ -303,7 +304,7 @@ enum Which {
     Hot,
 }
 
-/// Returns the selected socket, or the main one if there is no connected socket.
+/// Returns the selected socket. If there is no connected socket, returns the unconnected socket.
 #[inline]
 fn fd_of<'a>(main: &'a OwnedFd, hot: Option<&'a HotSocket>, which: Which) -> BorrowedFd<'a> {
     match (hot, which) {
@@ -315,7 +316,7 @@ fn fd_of<'a>(main: &'a OwnedFd, hot: Option<&'a HotSocket>, which: Which) -> Bor
 /// Maximum number of retries after errors that concern earlier operations.
 const ATTEMPTS_MAX: usize = 4;
 
-/// MTU assumed if no interface is known, in bytes. Every Ethernet carries it.
+/// MTU assumed if no interface is known, in bytes. Every Ethernet carries packets of this size.
 const MTU_UNKNOWN_BYTES: u32 = 1500;
 
 #[cfg(test)]
@@ -324,8 +325,9 @@ mod tests {
 
     use super::*;
 
-    /// Returns a link that cannot segment: a kernel refuses to segment for a socket without
-    /// checksums, as it does on devices that cannot compute them.
+    /// Returns a link that cannot segment. Its socket computes no checksums, and the kernel refuses
+    /// to segment for such a socket. The kernel does the same on devices that cannot compute
+    /// checksums.
     fn unable_to_segment() -> UdpLink {
         let link = UdpLink::bind(([127, 0, 0, 1], 0).into(), &UdpConfig::default()).unwrap();
         socket::set_option(link.socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
@@ -348,7 +350,7 @@ mod tests {
         assert_eq!(link.send(&batch).unwrap(), 300);
         assert!(!link.features().segmentation);
         assert_eq!(link.caps().segments, 1);
-        // The link first reduces the number of segments, then stops segmenting.
+        // The link first reduces the number of segments per message, then stops segmenting.
         assert_eq!(link.statistics().fallbacks, 2);
         for segments in [64, 1] {
             let event = link.poll_event();

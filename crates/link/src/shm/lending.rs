@@ -1,9 +1,10 @@
-//! Memory that one process lends another to read, so that large payload is copied only once.
+//! Memory that one process lends to another, which may read it. So large payload is copied only
+//! once.
 //!
-//! Instead of copying a payload into the ring, the sender writes its location there. The receiver
-//! places the payload from the sender's own pages. This requires memory that is backed by a file,
-//! as large buffers of this library are. The file is passed once, over the Unix socket. All other
-//! payload goes through the ring.
+//! The sender writes the location of a payload into the ring, instead of the payload itself. The
+//! receiver places the payload from the sender's own pages. This requires memory that is backed by
+//! a file, which large buffers of this library have. The sender passes the file once, over the Unix
+//! socket. All other payload goes through the ring.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,7 +21,7 @@ use super::socket::{self, Notice};
 pub(super) struct Lender {
     /// Numbers of the memory files that the peer has received.
     lent: Vec<u64>,
-    /// The memory in which payload was found last.
+    /// The memory that contained the payload looked up last.
     known: Option<Known>,
     /// Value of [`mem::lendable_changes`] for which `lent` and `known` are valid.
     changes: u64,
@@ -36,8 +37,8 @@ struct Known {
 }
 
 impl Lender {
-    /// Returns the place at which the peer finds this payload; `None` if the payload must be
-    /// copied.
+    /// Returns the place at which the peer finds this payload. Returns `None` if the payload must
+    /// be copied.
     #[inline]
     pub(super) fn place_of(
         &mut self,
@@ -65,7 +66,7 @@ impl Lender {
         }
     }
 
-    /// Stops lending to a peer that cannot map the files it receives.
+    /// Stops lending to a peer that cannot map the files that it receives.
     pub(super) const fn on_refused(&mut self) {
         self.is_refused = true;
     }
@@ -78,8 +79,8 @@ impl Lender {
             return;
         }
         let there = mem::lendable_numbers();
-        // If a notice cannot be sent now, it is sent after the next change. The end of the channel
-        // makes it unnecessary.
+        // If a notice cannot be sent now, the next change sends it. If the channel ends before, the
+        // notice is not needed.
         self.lent.retain(|number| {
             there.contains(number) || !socket::send_notice(socket, Notice::Gone(*number), None)
         });
@@ -140,7 +141,7 @@ impl Borrower {
     }
 
     /// Returns the `len` bytes at `place`; `None` if they are not in borrowed memory. The peer may
-    /// write them at any time. They stay mapped while the result exists.
+    /// write them at any time. The memory stays mapped while the result exists.
     #[inline]
     pub(super) fn find(&mut self, place: LentPlace, len: usize) -> Option<Payload<'_>> {
         let is_it = |borrowed: &Borrowed| borrowed.memory == place.memory;
@@ -184,15 +185,15 @@ impl Borrowed {
             return None;
         }
         // SAFETY: all bytes are inside the mapping, as just checked. The result borrows the
-        // mapping, which therefore stays. No reference to the bytes exists.
+        // mapping, so the mapping stays. No reference to the bytes exists.
         Some(unsafe { Payload::foreign(self.start.as_ptr().add(offset as usize), len) })
     }
 }
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length. Every user of the bytes borrows the mapping, so
-        // no user exists now.
+        // SAFETY: `new` mapped the memory with this length. Every user of the bytes borrows the
+        // mapping, so no user exists now.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -200,14 +201,14 @@ impl Drop for Borrowed {
 // SAFETY: only the owning thread copies from the mapping.
 unsafe impl Send for Borrowed {}
 
-/// Smallest payload that is lent, in bytes. For a smaller one, the headers cost more than a second
-/// copy.
+/// Smallest payload that is lent, in bytes. For a smaller payload, the longer headers cost more
+/// than a second copy.
 const LENT_BYTES_MIN: u32 = 4096;
 
-/// Maximum number of memory files that one process lends to another at a time: as many as a process
-/// has.
+/// Maximum number of memory files that one process lends to another at a time. A process has at
+/// most as many.
 const LENT_MAX: usize = 64;
 
 /// Maximum number of bytes that one peer may make this process map; most of them may have no pages.
-/// With the maximum number of peers this is a fourth of a process's 2^47 bytes of address space.
+/// The maximum number of peers together can map a fourth of the 2^47 bytes of address space.
 const BORROWED_BYTES_MAX: u64 = 1 << 39;

@@ -2,15 +2,14 @@
 //!
 //! Each record starts on its own cache line: two header words, then the headers of a frame, then
 //! its payload from the next line on. A small frame consists of headers only. The reader polls only
-//! the first word to find out whether a frame is there, so that a small frame moves from one
-//! processor to the other in one or two lines. The writer stores an empty header after a record
-//! before it publishes the record. Instead of a payload, a record can contain its location in lent
-//! memory.
+//! the first word of a record. A small frame therefore moves from one processor to the other in one
+//! or two cache lines. The writer stores an empty header after a record before it publishes the
+//! record. Instead of a payload, a record can contain the location of the payload in lent memory.
 //!
-//! The other process is not trusted. Each end keeps its position in private memory. Values in
-//! shared memory are read once, checked, and then used: headers are copied first, and payload is
-//! only ever copied. By writing to the ring, the other end can make it unusable and cause no other
-//! harm.
+//! The other process is not trusted. Each end keeps its position in private memory. Each end reads
+//! a value in shared memory once, checks it, and uses the checked copy. It copies headers before it
+//! parses them, and only copies payload, without parsing it. A hostile end can make the ring
+//! unusable, but can cause no other harm.
 
 mod mapping;
 
@@ -26,7 +25,7 @@ pub(super) use self::mapping::{FILE_BYTES, Mapping, RING_BYTES};
 
 impl Mapping {
     /// Returns both ends for this process: the writer of direction `out` and the reader of the
-    /// other one.
+    /// other direction.
     pub(super) fn ends(self: &Arc<Self>, out: usize) -> (Writer, Reader) {
         (Writer::new(self.direction(out)), Reader::new(self.direction(out + 1)))
     }
@@ -37,10 +36,10 @@ impl Mapping {
 pub(super) struct Shape {
     /// Bytes of headers, at least 1.
     pub(super) headers: usize,
-    /// Bytes of payload after the headers; headers and payload have at most [`FRAME_BYTES_MAX`]
-    /// together.
+    /// Bytes of payload after the headers. Headers and payload together have at most
+    /// [`FRAME_BYTES_MAX`] bytes.
     pub(super) payload: usize,
-    /// The place of the payload, if it is not in the ring.
+    /// The place of the payload in lent memory; `None` if the payload is in the ring.
     pub(super) lent: Option<LentPlace>,
 }
 
@@ -59,7 +58,8 @@ impl Shape {
         if self.lent.is_some() { HEADER_BYTES + LENT_PLACE_BYTES } else { HEADER_BYTES }
     }
 
-    /// Returns the offset of the payload, if it is in the ring. Without one, the record ends there.
+    /// Returns the offset of the payload, if it is in the ring. If the ring holds no payload, the
+    /// record ends at this offset.
     const fn payload_at(&self) -> usize {
         (self.headers_at() + self.headers).next_multiple_of(LINE_BYTES)
     }
@@ -89,7 +89,7 @@ pub(super) enum Written {
     Full,
     /// The callback could not fill in the bytes, so no record was published.
     Abandoned,
-    /// The reader reported that it read more than was written.
+    /// The reader reported to have read more than was written.
     Broken,
 }
 
@@ -97,7 +97,8 @@ pub(super) enum Written {
 #[derive(Debug)]
 pub(super) struct Writer {
     area: Area,
-    /// Total number of bytes written. Modulo [`RING_BYTES`], the position of the next record.
+    /// Total number of bytes written. This number modulo [`RING_BYTES`] is the position of the next
+    /// record.
     written: u64,
     /// Total number of bytes read, as last reported by the reader; at most `written`.
     consumed: u64,
@@ -108,8 +109,8 @@ impl Writer {
         Self { area, written: 0, consumed: 0 }
     }
 
-    /// Writes a frame. `fill` copies the headers to its first argument and the payload to its
-    /// second, and returns whether it succeeded. For lent or empty payload the second argument is
+    /// Writes a frame. `fill` must copy the headers to its first argument and the payload to its
+    /// second, and return whether it succeeded. For lent or empty payload the second argument is
     /// `None`.
     #[inline]
     pub(super) fn write(
@@ -122,7 +123,7 @@ impl Writer {
         let at = (self.written % RING_BYTES as u64) as usize;
         let to_end = RING_BYTES - at;
         let (skipped, start) = if record > to_end { (to_end, 0) } else { (0, at) };
-        // The line after the record holds the empty header.
+        // Reserve one more line for the empty header that follows the record.
         match self.has_room((skipped + record + LINE_BYTES) as u64) {
             Ok(true) => {}
             Ok(false) => return Written::Full,
@@ -159,7 +160,7 @@ impl Writer {
         Written::Yes
     }
 
-    /// Returns whether the reader sleeps and must be woken. Call it after writing.
+    /// Returns whether the reader sleeps and must be woken. The writer calls this after writing.
     #[inline]
     pub(super) fn must_wake(&self) -> bool {
         // Pairs with the fence in `Reader::announce_sleep`: either the reader sees the frame, or
@@ -195,20 +196,21 @@ impl Writer {
 /// Result of a read. The ring cannot be read or released while the result exists.
 #[derive(Debug)]
 pub(super) enum Read<'ring> {
-    /// A frame: the number of header bytes, which were copied, and the payload.
+    /// A frame. The first field is the number of header bytes, which were copied, the second is the
+    /// payload.
     Frame(usize, Outside<'ring>),
     /// The ring is empty.
     Nothing,
-    /// Bytes that no correct writer writes.
+    /// The ring contains bytes that no correct writer writes.
     Broken,
 }
 
 /// The location of a frame's payload.
 #[derive(Debug)]
 pub(super) enum Outside<'ring> {
-    /// In the ring, or empty.
+    /// In the ring. The payload may be empty.
     Ring(Payload<'ring>),
-    /// In lent memory, with the number of bytes.
+    /// In lent memory; the second field is the number of bytes.
     Lent(LentPlace, usize),
 }
 
@@ -238,8 +240,8 @@ impl Reader {
         if header == WRAP {
             let to_end = RING_BYTES - at;
             let first = self.area.header(0).load(Ordering::Acquire);
-            // At the start of the ring there is nothing to skip, and a frame always follows a
-            // skipped end.
+            // At the start of the ring there is nothing to skip, so this mark is invalid there.
+            // After a skipped end, a frame must follow.
             if at == 0 || first == EMPTY {
                 return Read::Broken;
             }
@@ -255,8 +257,8 @@ impl Reader {
         }
         let from = self.area.place(at, shape.headers_at());
         // SAFETY: the record ends within the ring, as checked with lengths that were read once, and
-        // the buffer is at least that long. If the other process writes meanwhile, the copied bytes
-        // are arbitrary; the decoder checks them as it checks every frame.
+        // the buffer is at least that long. If the other process writes at the same time, the
+        // copied bytes are arbitrary. The decoder checks them, like the bytes of every frame.
         unsafe { mem::copy_foreign(buffer.as_mut_ptr(), from, shape.headers) };
         self.read += shape.record_bytes() as u64;
         let outside = match lent {
@@ -264,9 +266,9 @@ impl Reader {
             None if payload == 0 => Outside::Ring(Payload::EMPTY),
             None => {
                 let from = self.area.place(at, shape.payload_at());
-                // SAFETY: the record ends within the ring, as above. The result borrows this end,
-                // so the mapping stays and no room is released. If the other process writes
-                // nevertheless, the copy is torn. No reference to the bytes exists.
+                // SAFETY: the record ends within the ring, as checked above. The result borrows
+                // this end, so the mapping stays and no room is released. If the other process
+                // writes nevertheless, the copy is torn. No reference to the bytes exists.
                 Outside::Ring(unsafe { Payload::foreign(from, payload) })
             }
         };
@@ -287,9 +289,9 @@ impl Reader {
     /// Reports read bytes to the writer, at most once per eighth of the ring. Returns whether the
     /// writer waits for room and must be woken.
     ///
-    /// Bytes read but not yet reported are less than an eighth of the ring. The largest frame, with
-    /// the end that may be skipped for it, fits into the rest. A waiting writer therefore gets a
-    /// report at the latest when everything was read.
+    /// The bytes that were read but not reported are less than an eighth of the ring. The rest of
+    /// the ring has room for the largest frame, and for the end that may be skipped before it. A
+    /// waiting writer therefore gets a report at the latest when the reader has read everything.
     #[inline]
     pub(super) fn release(&mut self) -> bool {
         if self.read - self.reported < (RING_BYTES / 8) as u64 {
@@ -321,7 +323,7 @@ impl Reader {
 /// The other end violated the protocol of the ring.
 struct Broken;
 
-/// Allocates private memory for the headers of received frames.
+/// Allocates private memory for copies of frame headers.
 #[expect(
     clippy::large_stack_arrays,
     reason = "once, and the compiler sees that it goes to the heap"
@@ -330,7 +332,8 @@ pub(super) fn frame_buffer() -> Box<[u8; FRAME_BYTES_MAX]> {
     Box::new([0; FRAME_BYTES_MAX])
 }
 
-/// Reads and writes a ring that the other process has overwritten with `bytes`: for fuzzing.
+/// For fuzzing: overwrites a ring with `bytes`, like a hostile process, and then reads and writes
+/// it.
 ///
 /// # Panics
 /// If this process cannot create shared memory.
@@ -377,18 +380,18 @@ pub fn fuzz_shm_ring(bytes: &[u8]) {
 }
 
 /// Largest frame in bytes: about 64 KiB, as much as a batch. With 32 bytes of headers, the payload
-/// is a multiple of the line size, so that source and target of large operations stay aligned.
+/// is a multiple of the line size. So source and target of large operations stay aligned.
 pub(super) const FRAME_BYTES_MAX: usize = 65_504;
 const HEADER_BYTES: usize = 8;
-/// Header value at which no record has started.
+/// Header value at a position where no record has been written yet.
 const EMPTY: u32 = 0;
-/// Header value from which on the ring is unused: the next record is at the start of the ring.
+/// Header value which means that the rest of the ring is unused: the next record is at its start.
 const WRAP: u32 = u32::MAX;
 /// Bit of the second word: the payload is in lent memory.
 const LENT: u32 = 1 << 31;
 const LENT_PLACE_BYTES: usize = 16;
 
-/// Largest record: headers and payload may each leave part of a line unused.
+/// Bytes of the largest record. Headers and payload may each leave part of a line unused.
 const RECORD_BYTES_MAX: usize = HEADER_BYTES + FRAME_BYTES_MAX + 2 * LINE_BYTES;
 const _: () = assert!(
     2 * RECORD_BYTES_MAX + LINE_BYTES <= RING_BYTES - RING_BYTES / 8,

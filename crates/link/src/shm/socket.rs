@@ -1,4 +1,4 @@
-//! Unix sockets between two processes. Over them the processes find each other, agree on shared
+//! Unix sockets between two processes. With them the processes find each other, agree on shared
 //! memory, wake each other, lend memory, and notice each other's end.
 
 use std::io;
@@ -43,8 +43,8 @@ impl Greeting {
 }
 
 /// Returns a number for this host as its processes see it: a hash of the running kernel's boot
-/// identifier and of the network namespace. Processes with equal numbers can reach each other by
-/// abstract Unix sockets.
+/// identifier and of the network namespace. If two processes get equal numbers, they can reach each
+/// other by abstract Unix sockets.
 pub(super) fn host_identity() -> io::Result<u64> {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id")?;
     let namespace = std::fs::metadata("/proc/self/ns/net")?;
@@ -64,8 +64,8 @@ pub(super) fn random() -> io::Result<u64> {
     if got == 8 { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Opens the listening socket of an endpoint. Its name is abstract, so it disappears with the
-/// socket, however the process ends.
+/// Opens the listening socket of an endpoint. Its name is abstract, so the name disappears with the
+/// socket when the process ends in any way.
 pub(super) fn listen(endpoint: u64) -> io::Result<OwnedFd> {
     let socket = open()?;
     let (name, len) = name_of(endpoint);
@@ -76,7 +76,7 @@ pub(super) fn listen(endpoint: u64) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Connects to an endpoint of this number, if its process runs as the same user or as root.
+/// Connects to the endpoint with this number, if its process runs as the same user or as root.
 pub(super) fn connect(endpoint: u64) -> io::Result<OwnedFd> {
     let socket = open()?;
     let (name, len) = name_of(endpoint);
@@ -89,7 +89,7 @@ pub(super) fn connect(endpoint: u64) -> io::Result<OwnedFd> {
     }
 }
 
-/// Accepts the next connection; `None` if there is none. Rejects processes of other users.
+/// Accepts the next connection; `None` if no connection waits. Rejects processes of other users.
 pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     loop {
         // SAFETY: the address pointers are null, so no memory is passed.
@@ -132,14 +132,14 @@ fn is_trusted(socket: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(peer.uid == own || peer.uid == 0)
 }
 
-/// Creates memory to share: [`FILE_BYTES`] of zeroes, whose size no process can change.
+/// Creates memory to share: [`FILE_BYTES`] bytes of zero. No process can change its size.
 pub(super) fn create_memory() -> io::Result<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a literal that ends with 0.
     let file = check(unsafe { libc::memfd_create(c"ethernot".as_ptr(), flags) })?;
     // SAFETY: the kernel just returned this descriptor; it has no other owner.
     let file = unsafe { OwnedFd::from_raw_fd(file) };
-    // Allocates all pages now: a shortage of memory is an error here, and not a fault later.
+    // Allocate all pages now, so that a shortage of memory is an error here and not a fault later.
     // SAFETY: no memory is passed.
     check(unsafe {
         libc::fallocate(file.as_raw_fd(), 0, 0, FILE_BYTES.cast_signed() as libc::off_t)
@@ -155,21 +155,22 @@ pub(super) fn is_sealed_memory(file: BorrowedFd<'_>) -> bool {
     seals & SEALS == SEALS && size == FILE_BYTES as u64
 }
 
-/// Returns whether a descriptor is memory of at least `bytes`, which is not 0, and cannot shrink.
+/// Returns whether a descriptor is memory of at least `bytes` that cannot shrink. `bytes` must not
+/// be 0.
 pub(super) fn is_unshrinkable(file: BorrowedFd<'_>, bytes: u64) -> bool {
     let (seals, size) = seals_and_size(file);
     seals & libc::F_SEAL_SHRINK != 0 && (1..=size).contains(&bytes)
 }
 
-/// Returns the flags `F_SEAL_*` and the size of a memory file with pages of normal size; zeroes for
-/// any other file. Pages of a file with huge pages can be freed even if the file is sealed, and a
-/// read faults if no page is available then.
+/// Returns the flags `F_SEAL_*` and the size of a memory file with pages of normal size. Returns
+/// zeroes for any other file, including files with huge pages. The kernel can free pages of such a
+/// file although the file is sealed. A read then faults if no page is available.
 fn seals_and_size(file: BorrowedFd<'_>) -> (i32, u64) {
     // SAFETY: no memory is passed. Only files in memory can be sealed.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     if seals < 0 {
-        // Other files are not examined further: some are served by a process, which may delay its
-        // answer.
+        // Do not examine other files further: a process may serve them, and that process may delay
+        // its answer.
         return (0, 0);
     }
     let mut status = MaybeUninit::<libc::stat>::zeroed();
@@ -189,7 +190,7 @@ fn seals_and_size(file: BorrowedFd<'_>) -> (i32, u64) {
     (seals, u64::try_from(status.st_size).unwrap_or(0))
 }
 
-/// Sends the greeting and the memory over a socket that was just connected, and so has room.
+/// Sends the greeting and the memory. The socket was just connected, so it has room for them.
 pub(super) fn greet(
     socket: BorrowedFd<'_>,
     greeting: &Greeting,
@@ -259,7 +260,7 @@ pub(super) fn be_greeted(socket: BorrowedFd<'_>) -> Greeted {
     }
 }
 
-/// Receives a message, and its descriptor if the message has exactly one.
+/// Receives a message. Also returns its descriptor, if the message has exactly one.
 fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut control = Control::default();
     let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
@@ -271,13 +272,14 @@ fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Optio
     Ok((got, only_descriptor(&message)))
 }
 
-/// Takes ownership of the descriptors of a message. Returns the descriptor if there is only one,
-/// and closes several.
+/// Takes ownership of the descriptors of a message. If there is only one descriptor, returns it.
+/// Otherwise closes them all.
 fn only_descriptor(message: &libc::msghdr) -> Option<OwnedFd> {
     let mut found = None;
     let mut count = 0;
     // SAFETY: the kernel filled the control buffer up to `msg_controllen` with whole headers, and
-    // the macros stay within them. Since the call, this process owns each descriptor there.
+    // the macros stay within them. The call has made this process the owner of each descriptor
+    // there.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while !header.is_null() {
@@ -305,18 +307,19 @@ pub(super) fn wake(socket: BorrowedFd<'_>) -> bool {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: one byte is read from a local variable.
     let sent = unsafe { libc::send(socket.as_raw_fd(), (&raw const byte).cast(), 1, flags) };
-    // If the socket is full, the other end has not read earlier wake-ups yet, and one is enough.
+    // If the socket is full, the other end has not read earlier wake-ups yet. One wake-up is
+    // enough.
     sent == 1 || is_nothing(&io::Error::last_os_error())
 }
 
 /// A notice from one end to the other, sent over the socket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Notice {
-    /// Lends `len` bytes of the attached memory file, under the number `memory`.
+    /// The sender lends `len` bytes of the attached memory file, under the number `memory`.
     Lent { memory: u64, len: u64 },
-    /// Memory with this number is no longer lent.
+    /// The sender no longer lends the memory with this number.
     Gone(u64),
-    /// Lent memory cannot be mapped, so payload must be copied.
+    /// The sender cannot map lent memory, so the other end must copy payload.
     Refused,
 }
 
@@ -382,7 +385,7 @@ pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
     }
 }
 
-/// Decodes any bytes as a greeting and as a notice: for fuzzing.
+/// For fuzzing: decodes any bytes as a greeting and as a notice.
 ///
 /// # Panics
 /// If a decoded message does not encode to the same bytes.
@@ -440,8 +443,8 @@ const MAGIC: &[u8] = b"ethernot shm 002";
 const GREETING_BYTES: usize = MAGIC.len() + 2 * 20 + 2 * 8;
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// Maximum number of connections that wait to be accepted. Further ones are refused, and the peer
-/// retries.
+/// Maximum number of connections that wait to be accepted. The kernel refuses further connections,
+/// and their peers retry.
 const BACKLOG: i32 = 32;
 
 /// Bytes of a notice: its kind and two numbers.

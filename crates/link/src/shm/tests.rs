@@ -65,7 +65,7 @@ fn a_sleeping_link_is_woken_by_its_descriptor() {
     let calls = a.statistics().send_calls;
     send(&mut a, &b, b"x");
     received(&mut b);
-    // The first frame of a channel sends a wake-up, in case the other end sleeps already.
+    // The first frame of a channel sends a wake-up, because the other end may already sleep.
     assert!(a.statistics().send_calls <= calls + 1);
     received(&mut b);
     for _ in 0..100 {
@@ -176,7 +176,8 @@ fn payload_of_a_large_buffer_is_lent_and_that_of_other_memory_copied() {
     ];
     for (payload, is_lasting, is_lent) in sources {
         assert_eq!(send_payload(&mut a, &b, payload, is_lasting).unwrap(), 1);
-        // Lent payload is read when it arrives; copied payload, when it is sent.
+        // The receiver reads lent payload when the frame arrives. The sender copies other payload
+        // when it sends.
         buffer.write(500_000, &[9; 10_000]);
         let frames = received(&mut b);
         let [frame] = frames.as_slice() else { panic!("{} frames", frames.len()) };
@@ -238,7 +239,8 @@ fn a_peer_that_cannot_map_what_it_is_lent_gets_copies() {
 
 #[test]
 fn memory_of_huge_pages_is_not_borrowed() {
-    // Sealing such a file does not keep its pages, and only a signal would report a missing page.
+    // Sealing a file with huge pages does not keep its pages. A missing page would be noticed only
+    // by a signal.
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     send(&mut a, &b, b"hello");
     received(&mut b);
@@ -273,7 +275,8 @@ fn a_peer_cannot_use_up_the_addresses_of_a_process() {
     assert!(socket::send_notice(a.channels[0].socket.as_fd(), gone, None));
     let file = memfd(len as usize);
     seal(&file);
-    // Lending again under a number replaces the earlier memory.
+    // If a peer lends memory under a number that is in use, the new memory replaces the earlier
+    // memory.
     for _ in 0..3 {
         let notice = Notice::Lent { memory: 1, len };
         assert!(socket::send_notice(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));
@@ -306,7 +309,7 @@ fn payload_that_was_unmapped_is_an_error_and_frames_before_it_are_sent() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     let payload = vec![9_u8; 1000];
     let there = PayloadSlice::at(payload.as_ptr(), 1000);
-    // The lowest page is never mapped.
+    // The lowest page is never mapped, so this payload cannot be read.
     let gone = PayloadSlice::at(64 as *const u8, 1000);
     let mut batch = TxBatch::new(3, 64);
     batch.reset(b.caps().local);
@@ -434,7 +437,7 @@ fn seal(file: &OwnedFd) {
     assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
 }
 
-/// Runs in its own process, because a process's limit of descriptors applies to all threads.
+/// Runs in its own process, because the limit of descriptors applies to all threads of a process.
 #[test]
 fn a_listener_does_not_stay_ready_while_no_descriptor_is_left() {
     const INNER: &str = "LINK_TEST_WITHOUT_DESCRIPTORS";

@@ -37,7 +37,7 @@ impl Family {
 }
 
 /// A `sockaddr_in` or `sockaddr_in6`, as bytes. Both start with the family in host byte order and
-/// the port in network byte order; the address follows at byte 4 or 8.
+/// the port in network byte order; the IPv4 address follows at byte 4, the IPv6 address at byte 8.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[repr(C, align(8))]
 pub(super) struct SocketName([u8; 28]);
@@ -59,8 +59,8 @@ impl SocketName {
         name
     }
 
-    /// Returns the name of `peer` for a socket of `family`; `None` if such a socket cannot reach
-    /// the peer.
+    /// Returns the name of `peer` for a socket of `family`. Returns `None` if such a socket cannot
+    /// reach the peer.
     ///
     /// A [`PeerAddr`] does not contain the scope of a link-local address. Such a peer is on the
     /// link to which the socket is bound, so the scope of the socket's own address (`scope`) is

@@ -1,4 +1,4 @@
-//! UDP sockets beside the links, for the few datagrams of groups or strangers.
+//! UDP sockets beside the links, for the few datagrams of multicast groups and unknown peers.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -10,8 +10,8 @@ use super::{interface, socket};
 
 /// A UDP socket that is read occasionally, one datagram at a time, and never blocks.
 ///
-/// An endpoint receives through such sockets what does not arrive on its links: datagrams to a
-/// group that it joined, and requests at a port that is not one of its links.
+/// An endpoint uses such sockets for datagrams that do not arrive on its links: datagrams to a
+/// group that the endpoint joined, and requests at a port at which it has no link.
 #[derive(Debug)]
 pub struct AuxiliarySocket {
     socket: UdpSocket,
@@ -20,8 +20,8 @@ pub struct AuxiliarySocket {
 }
 
 impl AuxiliarySocket {
-    /// Opens a socket at this address. No other socket of the host can use the address, unless that
-    /// socket has yielded it with [`give_way`].
+    /// Opens a socket at this address. No other socket of the host can use the address then. If
+    /// another socket already uses the address, it must have yielded the address with [`give_way`].
     ///
     /// # Errors
     /// The errors of [`UdpLink::bind`](crate::UdpLink::bind).
@@ -38,7 +38,8 @@ impl AuxiliarySocket {
 
     //= protocol.md: datagram.8
     /// Opens a socket for datagrams to a group that arrive on the interface with the address
-    /// `local`. Any number of processes of the host may do so; each receives all datagrams.
+    /// `local`. Any number of processes of the host may open such a socket, and each receives all
+    /// datagrams.
     ///
     /// # Errors
     /// `group` is not a group address, or the interface has no route to it.
@@ -92,7 +93,7 @@ impl AuxiliarySocket {
     }
 
     /// Returns the next datagram and the address of its sender. Returns `None` if no datagram
-    /// waits, or after several errors, which concern earlier answers.
+    /// waits. Also returns `None` after several errors, which concern earlier answers.
     pub fn receive(&mut self) -> Option<(&mut [u8], SocketAddr)> {
         for _ in 0..ERRORS_MAX {
             match self.socket.recv_from(&mut self.buffer) {
@@ -106,7 +107,7 @@ impl AuxiliarySocket {
 
     /// Sends an answer, or drops it if the socket has no room.
     pub fn answer(&self, bytes: &[u8], to: SocketAddr) {
-        // A peer that gets no answer retries.
+        // Ignore errors, because a peer that gets no answer retries.
         let _ = self.socket.send_to(bytes, to);
     }
 
@@ -116,9 +117,10 @@ impl AuxiliarySocket {
     }
 }
 
-/// Lets a [`AuxiliarySocket`](AuxiliarySocket::bind) of the same user bind the address of a socket that only
-/// reserved it, before that socket is closed. Without this there would be a moment at which a peer
-/// finds no listener. No socket of another user can bind the address.
+/// Lets an [`AuxiliarySocket`](AuxiliarySocket::bind) of the same user bind the address of
+/// `socket`, which only reserves the address, while `socket` is still open. Otherwise `socket`
+/// would have to be closed first, and until the new socket is bound, a peer would find no listener.
+/// No socket of another user can bind the address.
 ///
 /// # Errors
 /// The error of the system call.
@@ -126,7 +128,7 @@ pub fn give_way(socket: &UdpSocket) -> io::Result<()> {
     socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)
 }
 
-/// UDP port of datagrams to groups. The ports of queue pairs follow it.
+/// UDP port of datagrams to groups. The ports of the slots of queue pairs follow it.
 pub const GROUP_PORT: u16 = 0xefff;
 
 /// Size of the largest datagram, in bytes.
@@ -153,7 +155,7 @@ mod tests {
         assert_eq!(asks.recv(&mut answer).unwrap(), 6);
         let again = AuxiliarySocket::bind(auxiliary.local());
         assert!(matches!(again, Err(UdpError::AddressInUse { .. })), "{again:?}");
-        // The address has no listener any more; the socket reports that as an error.
+        // The address has no listener any more, which the socket reports as an error.
         drop(asks);
         auxiliary.answer(b"late", from);
         assert!(auxiliary.receive().is_none());
@@ -176,7 +178,7 @@ mod tests {
     //= protocol.md: datagram.8
     #[test]
     fn all_sockets_of_a_group_get_what_was_sent_to_it() {
-        // Other tests use other groups.
+        // Use groups that no other test uses.
         let group = IpAddr::from([239, 83, 1, 7]);
         let local = IpAddr::from(Ipv4Addr::LOCALHOST);
         let mut sockets = [0, 1].map(|_| AuxiliarySocket::join(group, local).unwrap());

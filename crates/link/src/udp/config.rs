@@ -9,12 +9,12 @@ use crate::check_frame_bytes;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct UdpConfig {
-    /// Receive buffer to request from the kernel, in bytes of full frames.
+    /// Size of the receive buffer to request from the kernel, in bytes of full frames.
     ///
-    /// The default of 4 MiB holds 3 ms at 10 Gb/s. A busy host may keep a process from running for
-    /// about this long.
+    /// The default of 4 MiB holds 3 ms at 10 Gb/s. On a busy host, a process may have to wait for a
+    /// processor for about this long.
     pub receive_buffer_bytes: u32,
-    /// Send buffer to request from the kernel, in bytes of full frames.
+    /// Size of the send buffer to request from the kernel, in bytes of full frames.
     ///
     /// The default of 1 MiB holds sixteen segmented messages in a device's queue.
     pub send_buffer_bytes: u32,
@@ -23,7 +23,7 @@ pub struct UdpConfig {
     /// Maximum number of messages that one system call receives, 1 to 16. One message may contain
     /// many frames.
     pub receive_messages: u8,
-    /// Capabilities of the kernel that may be used.
+    /// Capabilities of the kernel that the link may use.
     pub features: UdpFeatures,
 }
 
@@ -36,7 +36,7 @@ delivery::setters!(UdpConfig {
 });
 
 impl UdpConfig {
-    /// Rejects settings with which no link works.
+    /// Checks that a link can work with these settings.
     pub(super) fn check(&self) -> Result<(), SettingError> {
         check_frame_bytes(self.frame_bytes_max)?;
         let messages = 1..=MESSAGES_MAX as u8;
@@ -56,39 +56,41 @@ impl Default for UdpConfig {
     }
 }
 
-/// Largest frame of a UDP link, in bytes. No jumbo Ethernet carries more (9216 with IP and UDP
-/// headers). On loopback, seven of them fill one segmented message of 64 KiB.
+/// Largest frame of a UDP link, in bytes. No jumbo Ethernet carries larger frames (9216 with IP and
+/// UDP headers). On loopback, seven such frames fill one segmented message of 64 KiB.
 pub(super) const FRAME_BYTES_MAX: u16 = 9200;
 
 /// Optional capabilities of the kernel for a UDP link.
 ///
-/// In [`UdpConfig`] they are the capabilities that may be used. `UdpLink::features` returns those
-/// in use, after the link found out which ones work.
+/// In [`UdpConfig`], these are the capabilities that the link may use. `UdpLink::features` returns
+/// the capabilities in use, after the link has found out which of them work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct UdpFeatures {
-    /// Send many equal-sized frames in one message (`UDP_SEGMENT`). Otherwise one message per
+    /// Send many equal-sized frames in one message (`UDP_SEGMENT`). If off, each message has one
     /// frame.
     pub segmentation: bool,
-    /// Receive many frames in one message (`UDP_GRO`). Otherwise one message per frame.
+    /// Receive many frames in one message (`UDP_GRO`). If off, each message has one frame.
     pub coalescing: bool,
-    /// Many messages in one system call (`sendmmsg`, `recvmmsg`). Otherwise one system call per
-    /// message.
+    /// Pass many messages in one system call (`sendmmsg`, `recvmmsg`). If off, each system call
+    /// passes one message.
     pub batching: bool,
-    /// The kernel's receive times (`SO_TIMESTAMPNS`). Otherwise the time of the turn.
+    /// Use the kernel's receive times (`SO_TIMESTAMPNS`). If off, a frame gets the time of the
+    /// turn.
     pub timestamps: bool,
-    /// ECN congestion marks (`IP_TOS`, `IP_RECVTOS`). Otherwise frames are sent as not ECN-capable.
+    /// Use ECN congestion marks (`IP_TOS`, `IP_RECVTOS`). If off, frames are sent as not
+    /// ECN-capable.
     pub congestion_marks: bool,
-    /// ICMP errors (`IP_RECVERR`). Otherwise no
+    /// Use ICMP errors (`IP_RECVERR`). If off, the link never reports
     /// [`LinkEvent::Refused`](delivery::LinkEvent::Refused).
     pub error_queue: bool,
-    /// Buffers beyond the system's limit (`SO_RCVBUFFORCE`, for the superuser). Otherwise within
-    /// it.
+    /// Request buffers beyond the system's limit (`SO_RCVBUFFORCE`, for the superuser). If off,
+    /// buffers stay within the limit.
     pub forced_buffers: bool,
-    /// The kernel's count of dropped frames (`SO_RXQ_OVFL`). Otherwise drops are not counted.
+    /// Use the kernel's count of dropped frames (`SO_RXQ_OVFL`). If off, drops are not counted.
     pub drop_count: bool,
-    /// A second socket, connected to the peer with the most frames, for a link that is bound to one
-    /// address. Otherwise the one unconnected socket serves all peers.
+    /// Use a second socket, connected to the peer with the most frames, if the link is bound to one
+    /// address. If off, the unconnected socket serves all peers.
     pub connected_peer: bool,
 }
 
@@ -118,7 +120,7 @@ impl UdpFeatures {
         connected_peer: true,
     };
 
-    /// No optional capability: only sockets as they were in 1983.
+    /// No optional capability: sockets with only the functions that they had in 1983.
     pub const NONE: Self = Self {
         segmentation: false,
         coalescing: false,

@@ -1,4 +1,4 @@
-//! Control messages: what the kernel reports about a datagram besides its bytes.
+//! Control messages, in which the kernel reports details about a datagram.
 
 use std::mem::{align_of, size_of};
 
@@ -22,16 +22,17 @@ pub(super) struct Ancillary {
 pub(super) struct ErrorReport {
     /// The reported `errno`.
     pub(super) errno: c_int,
-    /// Whether this host rejected the datagram, and not the network.
+    /// Whether this host rejected the datagram. Otherwise the network rejected it.
     pub(super) is_local: bool,
     /// Largest IP packet that passes, in bytes, if `errno` is `EMSGSIZE`.
     pub(super) info: u32,
 }
 
-/// Buffer size for one control message of each requested kind, in bytes.
+/// Buffer size in bytes, with room for one control message of each requested kind.
 ///
-/// Timestamp 16 + 16, type of service 16 + 8, traffic class 16 + 8, segment size 16 + 8, drop count
-/// 16 + 8: 128 bytes. An error report takes 16 + 16 + 28, rounded up to 64 bytes.
+/// The kinds take: timestamp 16 + 16, type of service 16 + 8, traffic class 16 + 8, segment size 16
+/// + 8, drop count 16 + 8. The sum is 128 bytes. An error report takes 16 + 16 + 28, rounded up to
+/// 64 bytes.
 pub(super) const CONTROL_BYTES: usize = 128;
 
 /// A buffer for control messages, aligned as the kernel requires.
@@ -46,7 +47,7 @@ impl Default for ControlBuffer {
 }
 
 impl Ancillary {
-    /// Parses the control messages of a received message; ignores unknown ones.
+    /// Parses the control messages of a received message. Ignores unknown control messages.
     pub(super) fn parse(control: &[u8]) -> Self {
         let mut ancillary = Self::default();
         for message in messages(control) {
@@ -57,7 +58,8 @@ impl Ancillary {
                 (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
                     ancillary.wall_ns = message.timespec_ns();
                 }
-                // One byte (IPv4) or an integer (IPv6). Only the two ECN bits are used.
+                // The value is one byte (IPv4) or an integer (IPv6). Only the two ECN bits are
+                // used.
                 (libc::IPPROTO_IP, libc::IP_TOS) => {
                     ancillary.congestion_experienced |=
                         message.data.first().is_some_and(|tos| tos & ECN_MASK == ECN_CE);
@@ -139,7 +141,7 @@ impl Message<'_> {
     }
 }
 
-/// Iterates over the control messages in `control`, up to the first malformed one.
+/// Iterates over the control messages in `control`. Stops at the first malformed message.
 fn messages(control: &[u8]) -> impl Iterator<Item = Message<'_>> {
     let mut rest = control;
     core::iter::from_fn(move || {

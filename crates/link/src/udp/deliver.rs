@@ -1,4 +1,4 @@
-//! Receiving: the choice between the sockets, and passing frames on.
+//! Receiving: chooses the socket to read, and passes frames to the engine.
 
 use std::io;
 
@@ -13,8 +13,8 @@ use super::{ATTEMPTS_MAX, UdpLink, Which, fd_of};
 use crate::OnFrame;
 
 impl UdpLink {
-    /// Reads messages from one of the sockets and passes their frames to `on_frame`, about `limit`
-    /// at most.
+    /// Reads messages from one of the sockets and passes their frames to `on_frame`, at most about
+    /// `limit` frames.
     pub(super) fn receive_from(
         &mut self,
         which: Which,
@@ -55,7 +55,7 @@ impl UdpLink {
             if let (Some(hot), Which::Hot) = (&mut self.hot, which) {
                 hot.note_frames(fullest, self.ring.streak());
             }
-            // If only one message was requested, the next call reads the others.
+            // If only one message was requested, the next call reads the remaining messages.
             if messages < wanted || wanted == 1 {
                 break;
             }
@@ -63,7 +63,7 @@ impl UdpLink {
         Ok(delivered)
     }
 
-    /// Reads the connected socket always, and the other one occasionally.
+    /// Reads the connected socket in each call, and the unconnected socket occasionally.
     pub(super) fn receive_from_both(
         &mut self,
         now: Instant,
@@ -109,7 +109,7 @@ impl UdpLink {
         Ok(delivered)
     }
 
-    /// Opens a socket for the peer that sent all of the latest messages.
+    /// Opens a connected socket for the peer that sent all of the latest messages.
     #[cold]
     pub(super) fn open_hot(&mut self, peer: PeerAddr) {
         let scope = self.transmitter.scope();

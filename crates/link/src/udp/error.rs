@@ -31,7 +31,7 @@ pub enum UdpError {
         /// The requested address.
         address: SocketAddr,
     },
-    /// The process may not use the port, or may not use sockets.
+    /// The process may not use the port, or may not use sockets at all.
     #[error(
         "cannot bind UDP {address}: permission denied; ports below \
          net.ipv4.ip_unprivileged_port_start (1024 by default) need CAP_NET_BIND_SERVICE, choose \
@@ -85,12 +85,12 @@ impl UdpError {
 
 /// Payload memory of a frame could not be read, because the application has unmapped it.
 ///
-/// It is returned inside an [`io::Error`] of kind [`io::ErrorKind::InvalidInput`]. The operation of
-/// the frame has failed; the link has not.
+/// An [`io::Error`] of kind [`io::ErrorKind::InvalidInput`] contains this error. The operation of
+/// the frame has failed, but the link still works.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("payload memory of frame {frame} of the batch cannot be read; was it unmapped?")]
 pub struct PayloadUnmapped {
-    /// Index of the frame in its batch. All frames before it were sent, and none after it.
+    /// Index of the frame in its batch. All frames before it were sent. No frame after it was sent.
     pub frame: usize,
 }
 

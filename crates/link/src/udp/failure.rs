@@ -1,5 +1,5 @@
-//! Meaning of failed system calls. Often the error concerns an earlier datagram, and the error
-//! queue has the details.
+//! Interprets failed system calls. An error often concerns an earlier datagram; the error queue
+//! then has the details.
 
 use std::io;
 
@@ -11,8 +11,8 @@ use super::transmit::Run;
 use super::{ATTEMPTS_MAX, UdpLink, Which, fd_of};
 
 impl UdpLink {
-    /// Classifies the error of a receive call. If it concerns an earlier send, reads the error
-    /// queue.
+    /// Classifies the error of a receive call. If the error concerns an earlier send, reads the
+    /// error queue.
     #[cold]
     pub(super) fn on_receive_error(&mut self, error: io::Error) -> io::Result<Receiving> {
         match error.raw_os_error() {
@@ -54,7 +54,7 @@ impl UdpLink {
                 Sending::Full
             }
             libc::EINTR => Sending::Again,
-            // Sending the frames one by one finds the bad one.
+            // Send the frames one by one to find the bad frame.
             libc::EFAULT | libc::EINVAL | libc::EIO if run.frames > 1 => Sending::Singly,
             libc::EFAULT => Sending::Failed,
             libc::ENOSYS if self.features.batching => {
@@ -65,7 +65,8 @@ impl UdpLink {
             _ => {
                 let drained = self.drain_errors();
                 if drained.any && !drained.local_too_big && attempts < ATTEMPTS_MAX {
-                    // The error concerned an earlier send; this one was not attempted.
+                    // The error concerned an earlier send, and the kernel did not attempt this
+                    // send.
                     return Sending::Again;
                 }
                 if errno == libc::EMSGSIZE {
@@ -85,8 +86,8 @@ impl UdpLink {
                     && hot.peer == batch.to()
                     && !hot.has_failed
                 {
-                    // The connected socket keeps its route, and perhaps only that route is
-                    // unusable.
+                    // The connected socket keeps its route. Other routes to the peer may still be
+                    // usable, so use the other socket.
                     hot.has_failed = true;
                     return Sending::Again;
                 }
@@ -143,13 +144,13 @@ impl UdpLink {
 pub(super) enum Receiving {
     /// No message waits.
     Empty,
-    /// The error concerned an earlier operation; frames may wait.
+    /// The error concerned an earlier operation, so frames may wait.
     Again,
 }
 
 /// Meaning of a failed send call.
 pub(super) enum Sending {
-    /// The error concerned an earlier operation; a retry may succeed.
+    /// The error concerned an earlier operation, so a retry may succeed.
     Again,
     /// The kernel has no room.
     Full,
@@ -170,8 +171,8 @@ struct Drained {
     local_too_big: bool,
 }
 
-/// Returns whether the socket reports this error about an earlier datagram, at whatever call is
-/// next.
+/// Returns whether the socket reports this error about an earlier datagram. The next call of any
+/// kind on the socket then returns the error.
 const fn is_asynchronous(errno: i32) -> bool {
     matches!(
         errno,
@@ -189,11 +190,11 @@ const fn is_asynchronous(errno: i32) -> bool {
     )
 }
 
-/// Returns whether the error would occur for every peer and frame.
+/// Returns whether the error would occur for all peers and frames.
 const fn is_failure_of_the_socket(errno: i32) -> bool {
     matches!(errno, libc::EBADF | libc::ENOTSOCK | libc::EPIPE | libc::ENOSYS)
 }
 
-/// Maximum number of reports read from the error queue at a time. The next error triggers reading
-/// the others.
+/// Maximum number of reports read from the error queue at a time. The next error causes a read of
+/// the remaining reports.
 const ERRORS_MAX: usize = 64;

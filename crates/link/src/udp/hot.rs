@@ -2,8 +2,8 @@
 //!
 //! The kernel looks up the route of a connected socket once, and not for each message. It also
 //! delivers a message to a connected socket without searching for a better match. Both sockets have
-//! the same local address. The kernel delivers each message to the socket that matches best, so the
-//! unconnected socket still receives the messages of all other peers.
+//! the same local address, and the kernel delivers each message to the socket that matches best. So
+//! the unconnected socket still receives the messages of all peers except the connected one.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,8 +22,8 @@ pub(super) struct HotSocket {
     pub(super) peer: PeerAddr,
     /// The kernel's drop count as last reported, modulo 2^32.
     pub(super) drops_reported: u32,
-    /// Whether sending failed for a reason that may not affect the unconnected socket. No more
-    /// frames are sent through this socket, and the next receive closes it.
+    /// Whether sending failed for a reason that may not affect the unconnected socket. The link
+    /// sends no more frames through this socket, and closes it at the next receive.
     pub(super) has_failed: bool,
     /// Whether the kernel reports receive times and congestion marks of this socket's messages.
     reports_details: bool,
@@ -37,7 +37,7 @@ impl HotSocket {
     /// Opens a socket with the address (`local`) and options of `main`, connected to `peer`.
     ///
     /// # Errors
-    /// Any error of the kernel; `main` is unchanged.
+    /// Any error of the kernel; in this case `main` is unchanged.
     pub(super) fn open(
         main: &OwnedFd,
         local: &SocketName,
@@ -52,8 +52,8 @@ impl HotSocket {
             return Err(io::ErrorKind::Unsupported.into());
         }
         setup::ask_for_buffers(opened.as_fd(), config, &mut kept)?;
-        // The address is shared only during these calls, and only with sockets of the same user.
-        // Before and after them, no further socket can bind it.
+        // The address is shared only during these calls, and only with sockets of the same user. At
+        // other times no further socket can bind the address.
         share_address(main, true)?;
         let result = share_address(&opened, true)
             .and_then(|()| socket::bind(opened.as_fd(), local))
@@ -73,11 +73,11 @@ impl HotSocket {
         })
     }
 
-    /// Notes that a call found `frames` frames, and that `streak` consecutive calls found some. A
-    /// long exchange of single frames needs neither receive times nor congestion marks: the polling
-    /// thread knows the time, and such an exchange builds no queues to be marked. Without these
-    /// reports, a receive costs 0.2 µs less. They are enabled again at the first frames that arrive
-    /// close together.
+    /// Notes that a call found `frames` frames, and that `streak` consecutive calls found some. In
+    /// a long exchange of single frames, disables the reports of receive times and congestion
+    /// marks, so that a receive costs 0.2 µs less. The reports are not needed there: the polling
+    /// thread knows the time, and such an exchange builds no queues that switches could mark.
+    /// Enables the reports again at the first frames that arrive close together.
     #[inline]
     pub(super) fn note_frames(&mut self, frames: usize, streak: u8) {
         if frames > 1 || streak > 1 {
@@ -93,8 +93,8 @@ impl HotSocket {
         }
     }
 
-    /// Enables or disables the kernel's reports of receive times and congestion marks. Errors are
-    /// ignored, because these reports only affect cost.
+    /// Enables or disables the kernel's reports of receive times and congestion marks. Ignores
+    /// errors, because the reports only affect cost.
     #[cold]
     fn set_details(&mut self, reports_details: bool) {
         self.reports_details = reports_details;
@@ -118,7 +118,8 @@ fn share_address(socket: &OwnedFd, shared: bool) -> io::Result<()> {
     socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, shared.into())
 }
 
-/// Statistics of senders: which peer deserves a connected socket, and when it no longer does.
+/// Statistics of senders. They show which peer deserves a connected socket, and when it stops to
+/// deserve the socket.
 #[derive(Debug)]
 pub(super) struct Traffic {
     /// The sender of the latest messages to the unconnected socket.
@@ -127,11 +128,12 @@ pub(super) struct Traffic {
     run: u32,
     /// Number of consecutive messages after which a peer gets a connected socket.
     run_min: u32,
-    /// Number of messages to the unconnected socket since the last one to the connected socket.
+    /// Number of messages to the unconnected socket after the latest message to the connected
+    /// socket.
     foreign: u32,
-    /// Whether the unconnected socket may contain messages older than those of the connected one.
+    /// Whether the unconnected socket may contain older messages than the connected socket.
     pub(super) has_older: bool,
-    /// Number of calls since the unconnected socket was read.
+    /// Number of calls since the last read of the unconnected socket.
     skipped: u8,
     looked_at: Instant,
 }
@@ -179,7 +181,8 @@ impl Traffic {
         self.foreign >= RUN_MIN
     }
 
-    /// Records that a socket was opened, or could not be. The next socket requires more messages.
+    /// Records that a connected socket was opened, or that opening failed. After a success, the
+    /// next socket requires more messages.
     pub(super) fn on_opened(&mut self, is_open: bool) {
         self.run = 0;
         self.foreign = 0;
@@ -187,8 +190,8 @@ impl Traffic {
         self.run_min = if is_open { (self.run_min * 2).min(RUN_MIN_MAX) } else { u32::MAX };
     }
 
-    /// Returns whether this call should also read the unconnected socket. `is_busy` means that the
-    /// connected socket had messages.
+    /// Returns whether this call should also read the unconnected socket. `is_busy`: the connected
+    /// socket had messages.
     #[inline]
     pub(super) fn is_main_due(&mut self, now: Instant, is_busy: bool) -> bool {
         let limit_ns = if is_busy { BUSY_NS_MAX } else { SKIPPED_NS_MAX };
@@ -203,26 +206,29 @@ impl Traffic {
     }
 }
 
-/// Number of consecutive messages after which a peer gets a connected socket. The socket costs 20
-/// µs and saves 0.3 µs per message, so it has paid off after the same number of further messages.
+/// Number of consecutive messages after which a peer gets a connected socket. Opening the socket
+/// costs 20 µs, and the socket saves 0.3 µs per message. So the cost is recovered after the same
+/// number of further messages.
 pub(super) const RUN_MIN: u32 = 64;
 
-/// Number of receives of single frames, with pauses between, after which the reports are disabled.
-/// Two system calls of 0.2 µs have paid off after the same number of further receives.
+/// Number of receives of single frames, with pauses between them, after which the reports are
+/// disabled. Disabling takes two system calls of 0.2 µs. This cost is recovered after the same
+/// number of further receives.
 const QUIET_CALLS_MIN: u32 = 64;
 
-/// Maximum of `run_min`. It doubles with each socket, so that peers that alternate do not cause a
-/// new socket each time. The maximum is a second of ping-pong.
+/// Maximum of `run_min`, which doubles with each socket. Without the doubling, peers that alternate
+/// would cause a new socket each time. The maximum is a second of ping-pong.
 const RUN_MIN_MAX: u32 = 1 << 17;
 
-/// Maximum number of consecutive calls that read only the connected socket. Reading the other one
-/// costs 0.3 µs.
+/// Maximum number of consecutive calls that read only the connected socket. Reading the unconnected
+/// socket costs 0.3 µs.
 const SKIPPED_MAX: u8 = 15;
 
 /// Longest time between reads of the unconnected socket, in nanoseconds: about a round trip.
 const SKIPPED_NS_MAX: u64 = 5_000;
 
-/// Longest time between these reads while the connected socket always has messages, in nanoseconds.
+/// Longest time between reads of the unconnected socket while the connected socket always has
+/// messages, in nanoseconds.
 const BUSY_NS_MAX: u64 = 50_000;
 
 #[cfg(test)]
@@ -251,7 +257,8 @@ mod tests {
 
     #[test]
     fn an_address_is_shared_with_sockets_of_the_same_user_alone() {
-        // Any user's socket may request this kind of sharing, and would receive messages for ours.
+        // Sockets of any user may request this kind of sharing. They would then receive messages
+        // for our socket.
         let reuse = |socket: &OwnedFd| {
             socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)
         };

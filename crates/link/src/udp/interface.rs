@@ -10,9 +10,9 @@ use libc::{c_int, c_uint};
 
 use crate::interface::{Interface, InterfaceName};
 
-/// Returns the interface that has `address`. For an unspecified address returns the interface with
-/// the smallest MTU, but prefers a running interface, and one that is not loopback. Returns `None`
-/// if there is none.
+/// Returns the interface that has `address`, or `None` if there is none. For an unspecified
+/// address, returns the interface with the smallest MTU. Prefers running interfaces, and interfaces
+/// other than loopback.
 pub(super) fn interface_of(
     socket: BorrowedFd<'_>,
     address: IpAddr,
@@ -28,7 +28,7 @@ pub(super) fn interface_of(
         } else if candidate == address.to_canonical()
             || (address.is_loopback() && candidate.is_loopback())
         {
-            // All of 127.0.0.0/8 is local, although only 127.0.0.1 is listed.
+            // All of 127.0.0.0/8 is local, although the kernel lists only 127.0.0.1.
             return Interface::query(socket, name).map(Some);
         }
     }
@@ -84,7 +84,7 @@ unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// Returns the index of the interface that has the address `ip`; 0 if none has it.
+/// Returns the index of the interface that has the address `ip`; 0 if no interface has it.
 pub(super) fn index_of(ip: IpAddr) -> u32 {
     let list = addresses().unwrap_or_default();
     list.into_iter()
@@ -93,8 +93,8 @@ pub(super) fn index_of(ip: IpAddr) -> u32 {
         .map_or(0, |(name, _)| unsafe { libc::if_nametoindex(name.as_ptr()) as c_uint })
 }
 
-/// Returns the scope for `ip`: for a link-local address `given`, or the index of its interface if
-/// `given` is 0; otherwise 0.
+/// Returns the scope for `ip`. For a link-local address this is `given`, or the index of its
+/// interface if `given` is 0. For any other address it is 0.
 pub(super) fn scope_of(ip: IpAddr, given: u32) -> u32 {
     match ip {
         IpAddr::V6(v6) if v6.is_unicast_link_local() && given == 0 => index_of(ip),

@@ -1,4 +1,4 @@
-//! Receiving: buffers that the kernel fills, and the control data of messages.
+//! Receiving: the buffers that the kernel fills, and the control data of messages.
 
 use std::alloc::{self, Layout};
 use std::io;
@@ -11,18 +11,20 @@ use libc::{c_uint, iovec, mmsghdr};
 use super::address::SocketName;
 use super::control::{Ancillary, CONTROL_BYTES, ControlBuffer};
 
-/// Maximum number of messages received by one system call. With more, the call itself would already
-/// be below 2 % of the cost.
+/// Maximum number of messages received by one system call. With 16 messages, the call itself is
+/// already below 2 % of the cost.
 pub(super) const MESSAGES_MAX: usize = 16;
 
-/// Size of one buffer, in bytes. The kernel coalesces up to the largest IP packet, 65535 bytes.
+/// Size of one buffer, in bytes. The kernel coalesces frames up to the size of the largest IP
+/// packet, 65535 bytes.
 const BUFFER_BYTES: usize = 1 << 16;
 
 /// Buffers for the messages of one system call, and the message headers that the kernel reads and
 /// writes.
 ///
-/// All of it is behind raw pointers, because the message headers point to the buffers and to each
-/// other. They are set up once; a call resets only the fields that the last call has changed.
+/// All of this memory is behind raw pointers, because the message headers point to the buffers and
+/// to each other. The headers are set up once. Before a call, only the fields that the last call
+/// has changed are reset.
 #[derive(Debug)]
 pub(super) struct ReceiveRing {
     arena: NonNull<Arena>,
@@ -61,7 +63,7 @@ pub(super) struct Received<'a> {
 impl ReceiveRing {
     /// Creates a ring for `messages_max` messages per call, clamped to the valid range.
     pub(super) fn new(messages_max: usize) -> Self {
-        // The allocator zeroes the memory, so that unused buffers have no pages.
+        // The allocator zeroes the memory, so the kernel allocates no pages for unused buffers.
         let layout = Layout::new::<Arena>();
         // SAFETY: the layout is not empty.
         #[expect(clippy::cast_ptr_alignment, reason = "the allocator aligns as the layout asks")]
@@ -92,9 +94,9 @@ impl ReceiveRing {
 
     /// Returns the number of messages to request when `frames` frames are wanted.
     ///
-    /// Returns one while single frames arrive occasionally, as in an exchange of small messages.
-    /// With a larger request the kernel would search for a second message, and this futile search
-    /// costs as much as the receive itself.
+    /// Returns one while single frames arrive occasionally, which happens in an exchange of small
+    /// messages. With a larger request the kernel would search for a second message, and this
+    /// search would cost as much as the receive itself.
     pub(super) fn messages_for(&self, frames: usize) -> usize {
         if self.frames_per_message == 1 && self.streak < STREAK_MIN {
             return 1;
@@ -118,8 +120,8 @@ impl ReceiveRing {
             frames.max(self.frames_per_message - self.frames_per_message / 4).max(1);
     }
 
-    /// Receives up to `messages` messages and returns their number. If it is lower, no more
-    /// messages wait.
+    /// Receives up to `messages` messages and returns their number. A lower number than requested
+    /// means that no more messages wait.
     pub(super) fn fill(&mut self, socket: BorrowedFd<'_>, messages: usize) -> io::Result<usize> {
         assert!(messages <= self.messages_max);
         self.reset();
@@ -141,12 +143,12 @@ impl ReceiveRing {
             if received < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // SAFETY: as above.
+            // SAFETY: same reason as for the call above.
             unsafe { (*arena).headers[0].msg_len = received as c_uint };
             self.used = 1;
             return Ok(1);
         }
-        // SAFETY: as above, for the first `messages` headers.
+        // SAFETY: same reason as for the call above, for the first `messages` headers.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -209,7 +211,7 @@ impl Drop for ReceiveRing {
     }
 }
 
-// SAFETY: the ring owns the memory that its pointers point to.
+// SAFETY: the ring owns the memory to which its pointers point.
 unsafe impl Send for ReceiveRing {}
 
 /// A failed datagram in the error queue.
@@ -223,13 +225,13 @@ pub(super) struct Failed {
 }
 
 impl Failed {
-    /// Returns the start of the datagram, as quoted in the report.
+    /// Returns the start of the datagram, which the report quotes.
     pub(super) fn head(&self) -> &[u8] {
         self.head.get(..self.head_bytes).unwrap_or(&self.head)
     }
 }
 
-/// Reads one message from the error queue, with its control data into `control`.
+/// Reads one message from the error queue, and writes its control data to `control`.
 pub(super) fn receive_error(
     socket: BorrowedFd<'_>,
     control: &mut ControlBuffer,
@@ -256,11 +258,12 @@ pub(super) fn receive_error(
     Ok(Failed { name, control_bytes, head, head_bytes: received.unsigned_abs() })
 }
 
-/// Number of bytes of a failed datagram that are read: more than identify its frame.
+/// Number of bytes of a failed datagram that are read. Fewer bytes would be enough to identify its
+/// frame.
 const HEAD_BYTES: usize = 64;
 const _: () = assert!(HEAD_BYTES >= delivery::QUOTED_BYTES);
 
 const _: () = assert!(size_of::<SocketName>() >= SocketName::BYTES as usize);
-/// Number of consecutive successful calls after which more than one message is requested. Fewer
-/// mean an exchange of small messages, more mean a stream.
+/// Number of consecutive successful calls from which on more than one message is requested. A
+/// shorter series is an exchange of small messages, a longer one a stream.
 const STREAK_MIN: u8 = 2;

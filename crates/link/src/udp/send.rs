@@ -1,4 +1,4 @@
-//! Sending a batch: the choice of the socket, and handling of errors.
+//! Sends a batch: chooses the socket and handles errors.
 
 use std::io;
 
@@ -29,8 +29,8 @@ impl UdpLink {
         }
     }
 
-    /// Sends the frames of a refused run one by one. This shows whether one frame cannot be sent,
-    /// or the kernel cannot segment.
+    /// Sends the frames of a refused run one by one. The results show whether one frame cannot be
+    /// sent, or the kernel cannot segment.
     #[cold]
     pub(super) fn send_singly(
         &mut self,
@@ -62,7 +62,7 @@ impl UdpLink {
                     return Ok(frame - first);
                 }
                 Sending::Lost | Sending::Singly => {
-                    // The refusal of a single frame does not mean that segmentation fails.
+                    // One frame was refused, so segmentation may still work.
                     return Ok(frame + 1 - first);
                 }
                 Sending::Failed => return Err(error),

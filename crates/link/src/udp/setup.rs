@@ -1,4 +1,4 @@
-//! Set-up of a link's sockets.
+//! Sets up the sockets of a link.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,8 +8,8 @@ use super::config::{UdpConfig, UdpFeatures};
 use super::control::ECN_CAPABLE;
 use super::socket;
 
-/// Sets the permanent options and disables the features that the kernel lacks; returns their
-/// number.
+/// Sets the options that never change. Disables the features that the kernel lacks, and returns
+/// their number.
 pub(super) fn set_options(
     socket: BorrowedFd<'_>,
     family: Family,
@@ -22,8 +22,8 @@ pub(super) fn set_options(
     };
     let level = |name, value| socket::set_option(socket, libc::SOL_SOCKET, name, value);
 
-    // A dual-stack socket needs the options of both levels. Frames are never fragmented, and the
-    // engine discovers path MTUs itself.
+    // A socket for both families needs the options of both levels. They forbid fragmentation,
+    // because the engine discovers path MTUs itself.
     ip(libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
     ipv6(libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
 
@@ -59,10 +59,10 @@ pub(super) fn set_options(
 /// Requests buffers and returns the number of frame bytes that the receive buffer reliably holds.
 ///
 /// The kernel doubles the requested size. It charges each frame the memory that the frame occupies:
-/// up to 4352 bytes for a frame of 1472 bytes (a page and the descriptor), so a third of the buffer
+/// up to 4352 bytes for a frame of 1472 bytes (a page and the descriptor). So a third of the buffer
 /// holds frames. The kernel also releases the charge of frames already read only in steps of up to
-/// a quarter of the buffer. Three quarters of a third of the size that the kernel reports, or half
-/// of the requested size, is therefore reliable. Coalesced frames need less memory.
+/// a quarter of the buffer. So three quarters of that third are reliable, which is half of the
+/// requested size. Coalesced frames need less memory.
 pub(super) fn size_buffers(
     socket: BorrowedFd<'_>,
     config: &UdpConfig,
@@ -109,7 +109,8 @@ pub(super) fn ask_for_buffers(
     size(config.send_buffer_bytes, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)
 }
 
-/// Returns the largest and the safe frame size of an interface, in bytes.
+/// Returns the largest frame size of an interface and its safe size, which needs no path-MTU probe,
+/// in bytes.
 pub(super) fn frame_sizes(
     mtu_bytes: u32,
     is_loopback: bool,

@@ -27,7 +27,8 @@ pub(super) fn bind(socket: BorrowedFd<'_>, name: &SocketName) -> io::Result<()> 
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Connects the socket to a peer: it receives from this peer only, and sends without an address.
+/// Connects the socket to a peer. The socket then receives from this peer only, and sends without
+/// an address.
 pub(super) fn connect(socket: BorrowedFd<'_>, name: &SocketName) -> io::Result<()> {
     // SAFETY: `name` points to `name.len()` initialised bytes during the call.
     let result = unsafe { libc::connect(socket.as_raw_fd(), name.as_ptr(), name.len()) };

@@ -1,4 +1,4 @@
-//! A buffer in which the entries of a run are gathered before the run is sent.
+//! A buffer that gathers the entries of a run before the run is sent.
 
 use std::io;
 
@@ -8,8 +8,8 @@ use mem::FaultGuard;
 /// A buffer for one message.
 ///
 /// A segmented send of 44 frames has 88 entries, and the kernel checks and copies each of them
-/// separately. Copying small entries here is faster, because the kernel then handles one entry. For
-/// large frames, the second copy costs more than the entries do.
+/// separately. Copying small entries into this buffer is faster, because the kernel then handles
+/// one entry. For large frames, the additional copy costs more than many entries.
 #[derive(Debug)]
 pub(super) struct Stage {
     /// Always empty; only the capacity is used.
@@ -29,11 +29,11 @@ impl Stage {
     }
 
     /// Copies the entries back to back and returns the result as one entry. Returns `None` if only
-    /// the kernel may read the payload, because this thread cannot catch faults or the program has
+    /// the kernel may read the payload: either this thread cannot catch faults, or the program has
     /// registered its whole address space.
     ///
     /// # Errors
-    /// `EFAULT`, as the kernel would return it, if an entry is no longer mapped.
+    /// `EFAULT` if an entry is no longer mapped. The kernel would return the same error.
     #[inline]
     pub(super) fn copy(&mut self, pieces: &[iovec]) -> Option<io::Result<iovec>> {
         let guard = mem::is_payload_promised().then(FaultGuard::acquire).flatten()?;
@@ -41,7 +41,7 @@ impl Stage {
         let mut len = 0;
         for piece in pieces {
             assert!(piece.iov_len <= self.bytes.capacity() - len);
-            // SAFETY: the buffer has room for the entry after those copied before, and no other
+            // SAFETY: after the earlier entries, the buffer has room for this entry, and no other
             // reference to that room exists. If the source is unmapped, fewer bytes are copied.
             let copied = unsafe {
                 guard.copy(start.add(len), piece.iov_base.cast::<u8>().cast_const(), piece.iov_len)
@@ -55,10 +55,10 @@ impl Stage {
     }
 }
 
-/// Minimum number of entries for which a copy pays off: two frames with outside payload. Bare
-/// datagrams of this size are sent 7 % faster.
+/// Minimum number of entries for which a copy pays off: two frames with outside payload. For bare
+/// datagrams of this size, sending is 7 % faster.
 const PIECES_MIN: usize = 4;
 
-/// Largest frame for which a copy pays off, in bytes. Full Ethernet frames are sent 10 to 25 %
-/// faster, frames of 9000 bytes 12 % slower.
+/// Largest frame for which a copy pays off, in bytes. With a copy, sending full Ethernet frames is
+/// 10 to 25 % faster, and sending frames of 9000 bytes is 12 % slower.
 const SEGMENT_BYTES_MAX: usize = 2048;

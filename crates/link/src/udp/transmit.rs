@@ -1,4 +1,5 @@
-//! Sending: runs of equal-sized frames become one message, read directly from registered memory.
+//! Sends runs of equal-sized frames. Each run becomes one message, which the kernel reads directly
+//! from registered memory.
 
 use std::io;
 use std::mem::zeroed;
@@ -22,8 +23,8 @@ pub(super) const SEGMENTS_SAFE: usize = 64;
 /// Maximum number of messages in one `sendmmsg`.
 const MESSAGES_MAX: usize = 64;
 
-/// Maximum number of entries in a message: a header and a payload per frame. Far below the kernel's
-/// limit of 1024.
+/// Maximum number of entries in a message: a header and a payload per frame. This is far below the
+/// kernel's limit of 1024.
 const VECTORS_MAX: usize = 2 * SEGMENTS_MAX;
 
 /// Maximum number of bytes in one message: the largest IPv4 packet without its headers.
@@ -38,7 +39,7 @@ pub(super) struct Transmitter {
     stage: Stage,
     family: Family,
     scope: u32,
-    /// The peer that `name` names.
+    /// The peer whose address is in `name`.
     peer: PeerAddr,
     name: SocketName,
     /// Whether the next messages go through a connected socket and need no address.
@@ -57,7 +58,8 @@ pub(super) struct Run {
 }
 
 impl Transmitter {
-    /// Creates a transmitter for a socket of `family` whose link-local peers are in `scope`.
+    /// Creates a transmitter for a socket of `family`. `scope` is the scope of its link-local
+    /// peers.
     pub(super) fn new(family: Family, scope: u32) -> Self {
         Self {
             vectors: Vec::with_capacity(VECTORS_MAX),
@@ -99,11 +101,11 @@ impl Transmitter {
         self.scope
     }
 
-    /// Gathers the longest run that starts at frame `first` of the batch, at most `frames_max`
-    /// frames.
+    /// Gathers the longest run that starts at frame `first` of the batch. The run has at most
+    /// `frames_max` frames.
     ///
-    /// Frames without outside payload are adjacent in the batch's arena, so any number of them is
-    /// one entry for the kernel.
+    /// Frames without outside payload are adjacent in the batch's arena. Any number of them is
+    /// therefore one entry for the kernel.
     pub(super) fn gather(&mut self, batch: &TxBatch, first: usize, frames_max: usize) -> Run {
         self.vectors.clear();
         let segment_bytes = batch.frame(first).len();
@@ -133,7 +135,7 @@ impl Transmitter {
             && run.frames == 1
             && let [piece] = self.vectors.as_slice()
         {
-            // SAFETY: the entry is as described below.
+            // SAFETY: same reason as for `sendmsg` below.
             let sent = unsafe { send_bytes(socket, piece) };
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
         }
@@ -152,21 +154,21 @@ impl Transmitter {
             header.msg_controllen = self.control.bytes().len() as _;
         }
         // SAFETY: the name, the control data and the array of entries belong to `self`, and the
-        // kernel does not write them. The entries are either header bytes of the batch, which the
-        // caller borrows, and payload, or they were copied into one buffer of `self`. The kernel
-        // checks its reads of payload: unmapped memory gives `EFAULT`.
+        // kernel does not write them. Either the entries are payload and header bytes of the batch,
+        // which the caller borrows. Or they are one entry in a buffer of `self`. The kernel checks
+        // its reads of payload: unmapped memory gives `EFAULT`.
         let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, SEND_FLAGS) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Copies the entries of the run into one buffer, if that is faster and permitted.
+    /// Copies the entries of the run into one buffer, if a copy is faster and permitted.
     #[inline]
     fn put_together(&mut self, run: Run) -> Option<io::Result<iovec>> {
         let is_worth = Stage::is_worth(self.vectors.len(), run.segment_bytes);
         if is_worth { self.stage.copy(&self.vectors) } else { None }
     }
 
-    /// Sends frames from `first` on as one message each; returns their number, at least 1.
+    /// Sends frames from `first` on, each as one message. Returns their number, at least 1.
     pub(super) fn send_each(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -187,12 +189,13 @@ impl Transmitter {
             self.messages.push(mmsghdr { msg_hdr: header, msg_len: 0 });
         }
         if let [only] = self.messages.as_slice() {
-            // SAFETY: as in `send_run`.
+            // SAFETY: same reason as for `sendmsg` in `send_run`.
             let sent =
                 unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const only.msg_hdr, SEND_FLAGS) };
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) };
         }
-        // SAFETY: as in `send_run`; the kernel writes only the `msg_len` of each message.
+        // SAFETY: same reason as for `sendmsg` in `send_run`. The kernel writes only the `msg_len`
+        // of each message.
         let sent = unsafe {
             libc::sendmmsg(
                 socket.as_raw_fd(),
@@ -218,8 +221,8 @@ impl Transmitter {
     }
 }
 
-/// Sends bytes without a message header. The call is 5 % cheaper, because there is no header to
-/// copy and check. It avoids the C library for the reason given in `ReceiveRing::fill`.
+/// Sends bytes without a message header. The call is 5 % cheaper, because the kernel has no header
+/// to copy and check. The call avoids the C library for the reason given in `ReceiveRing::fill`.
 ///
 /// # Safety
 /// The kernel checks its reads of the entry. The caller must ensure that these bytes may be sent.
@@ -260,7 +263,7 @@ fn push_frame(vectors: &mut Vec<iovec>, continues: &mut bool, frame: delivery::T
     }
 }
 
-// SAFETY: the pointers are those of the last batch, and are used only while it is borrowed.
+// SAFETY: the pointers belong to the last batch, and are used only while that batch is borrowed.
 unsafe impl Send for Transmitter {}
 
 #[cfg(test)]
@@ -271,7 +274,7 @@ mod tests {
 
     const MEMORY: [u8; 2000] = [0; 2000];
 
-    /// Returns a batch of frames given as (header bytes, payload bytes).
+    /// Returns a batch of frames. Each is given by its number of header bytes and of payload bytes.
     fn batch(frames: &[(usize, u32)]) -> TxBatch {
         let mut batch = TxBatch::new(256, 1 << 20);
         for &(header, payload) in frames {

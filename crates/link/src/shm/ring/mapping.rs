@@ -35,7 +35,7 @@ impl Mapping {
         Ok(Arc::new(Self { start }))
     }
 
-    /// Returns the memory of one direction; `index` modulo 2 selects it.
+    /// Returns the memory of one direction. `index` modulo 2 selects the direction.
     pub(super) fn direction(self: &Arc<Self>, index: usize) -> Area {
         let offset = (index % 2) * DIRECTION_BYTES;
         // SAFETY: both directions lie within the mapping of `FILE_BYTES`.
@@ -46,8 +46,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length in `new`. Every pointer into the mapping is in an `Area`,
-        // which keeps the mapping alive.
+        // SAFETY: `new` mapped the memory with this length. Every pointer into the mapping is in an
+        // `Area`, which keeps the mapping alive.
         unsafe { libc::munmap(self.start.as_ptr().cast(), FILE_BYTES) };
     }
 }
@@ -55,7 +55,7 @@ impl Drop for Mapping {
 // SAFETY: the mapping is accessed only with atomics, and with copies that tolerate concurrent
 // writes.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: same reason as for `Send` above.
 unsafe impl Sync for Mapping {}
 
 /// The shared memory of one direction.
@@ -65,26 +65,26 @@ pub(super) struct Area {
     _mapping: Arc<Mapping>,
 }
 
-// SAFETY: as for `Mapping`, which the area keeps alive.
+// SAFETY: `Mapping` is `Send` for the reason above, and the area keeps its mapping alive.
 unsafe impl Send for Area {}
 
 impl Area {
     /// Returns the total number of bytes that the reader has read.
     pub(super) fn consumed(&self) -> &AtomicU64 {
-        // SAFETY: within the control part and aligned to a line. Other processes may access an
-        // atomic.
+        // SAFETY: the word is within the control part and aligned to a line. It is atomic, so other
+        // processes may access it.
         unsafe { AtomicU64::from_ptr(self.start.add(CONSUMED_AT).as_ptr().cast()) }
     }
 
-    /// Returns a word that is not 0 while the writer waits for room.
+    /// Returns a word that is not 0 while the writer waits for room in the ring.
     pub(super) fn writer_waits(&self) -> &AtomicU32 {
-        // SAFETY: as above.
+        // SAFETY: same reason as in `consumed`.
         unsafe { AtomicU32::from_ptr(self.start.add(WRITER_WAITS_AT).as_ptr().cast()) }
     }
 
-    /// Returns a word that is not 0 while the reader sleeps or is about to.
+    /// Returns a word that is not 0 while the reader sleeps or is about to sleep.
     pub(super) fn reader_sleeps(&self) -> &AtomicU32 {
-        // SAFETY: as above.
+        // SAFETY: same reason as in `consumed`.
         unsafe { AtomicU32::from_ptr(self.start.add(READER_SLEEPS_AT).as_ptr().cast()) }
     }
 
@@ -92,7 +92,7 @@ impl Area {
     #[inline]
     pub(super) fn header(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at.is_multiple_of(LINE_BYTES), "records begin with a line");
-        // SAFETY: the remainder is within the ring, and a line has room for a header.
+        // SAFETY: `at` modulo `RING_BYTES` is within the ring, and a line has room for a header.
         unsafe {
             AtomicU32::from_ptr(self.start.add(CONTROL_BYTES + at % RING_BYTES).as_ptr().cast())
         }
@@ -102,7 +102,7 @@ impl Area {
     /// [`LENT`](super::LENT).
     #[inline]
     pub(super) fn second(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: as for `header`: the next word is in the same line.
+        // SAFETY: same reason as in `header`; the second word is in the same line.
         unsafe {
             AtomicU32::from_ptr(self.start.add(CONTROL_BYTES + at % RING_BYTES + 4).as_ptr().cast())
         }
@@ -113,13 +113,13 @@ impl Area {
     #[inline]
     pub(super) fn place(&self, at: usize, behind: usize) -> *mut u8 {
         debug_assert!(at + behind < RING_BYTES, "records do not wrap");
-        // SAFETY: as for `header`; the remainder is within the ring.
+        // SAFETY: `at + behind` modulo `RING_BYTES` is within the ring.
         unsafe { self.start.add(CONTROL_BYTES + (at + behind) % RING_BYTES).as_ptr() }
     }
 }
 
-/// Bytes of the ring of one direction. Three largest frames fit, and both directions fit into a
-/// second-level cache of 1 MiB.
+/// Bytes of the ring of one direction. Three of the largest frames fit. The rings of both
+/// directions fit into a second-level cache of 1 MiB.
 pub(in crate::shm) const RING_BYTES: usize = 256 * 1024;
 
 /// Bytes of shared memory for both directions.

@@ -74,7 +74,7 @@ proptest! {
         fuzz_shm_ring(&bytes);
     }
 
-    /// Writes lines over the control words and the ring that look like records, or nearly do.
+    /// Overwrites the control words and the ring with lines that look like records or nearly do.
     #[test]
     fn whatever_lines_a_peer_writes_nothing_panics(
         lines in prop::collection::vec((word(), word(), any::<u8>()), 1..200),
@@ -167,7 +167,7 @@ proptest! {
     }
 }
 
-/// Generates words that have a meaning at the start of a record, and arbitrary ones.
+/// Generates words that have a meaning at the start of a record, and also arbitrary words.
 fn word() -> impl Strategy<Value = u32> {
     prop_oneof![
         Just(EMPTY),
