@@ -18,21 +18,22 @@ pub(crate) const ETHERNET_BYTES: usize = 14;
 /// Bytes of an IEEE 802.1Q tag.
 pub(crate) const TAG_BYTES: usize = 4;
 
-/// Maximum number of bytes before an edge frame.
+/// Maximum number of header bytes before an edge frame.
 pub(crate) const HEADERS_BYTES_MAX: usize = ETHERNET_BYTES + TAG_BYTES + ENVELOPE_BYTES;
 
 /// The broadcast address.
 pub(crate) const BROADCAST: Station = [0xff; 6];
 
-/// Highest VLAN number: 4095 is reserved, and 0 means none.
+/// Highest VLAN number. 4095 is reserved, and 0 means that the frame has no VLAN.
 pub(crate) const VLAN_MAX: u16 = 4094;
 
-/// Lowest value that is an `EtherType` and not a length (IEEE 802.3, 3.2.6).
+/// Lowest value that is an `EtherType`. Lower values are lengths (IEEE 802.3, 3.2.6).
 pub(crate) const ETHERTYPE_MIN: u16 = 0x0600;
 
 /// Frame size in bytes that nearly every path carries (RFC 9000, section 14). The MTU of this
-/// host's interface does not limit the peer's interface, or tunnels and switches between. No device
-/// reports a frame that is too large for it. One probe finds a size of 1500 bytes.
+/// host's interface says nothing about the peer's interface, or about tunnels and switches on the
+/// path. No device reports that it dropped a frame because of its size. One probe is enough to find
+/// that a path carries 1500 bytes.
 pub(crate) const FRAME_BYTES_SAFE: u16 = 1200;
 
 /// `EtherType` of an IEEE 802.1Q tag.
@@ -44,18 +45,18 @@ pub type Station = [u8; 6];
 /// The bytes between the addresses of a raw Ethernet frame and its envelope.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct EthernetHeader {
-    /// The `EtherType` that distinguishes edge frames from all others.
+    /// The `EtherType` that distinguishes edge frames from all other frames.
     pub ethertype: u16,
     /// The VLAN of the frame's tag, if the frame has a tag.
     pub vlan: Option<u16>,
 }
 
-/// Format of the frames of one endpoint on one interface: the values to write and to check.
+/// Format of the frames of one endpoint on one interface: the header values to write and to check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Framing {
     /// Address of the interface.
     pub(crate) station: Station,
-    /// The `EtherType` that distinguishes edge frames from all others.
+    /// The `EtherType` that distinguishes edge frames from all other frames.
     pub(crate) ethertype: u16,
     /// The VLAN, 1 to [`VLAN_MAX`]. Frames of another VLAN are dropped.
     pub(crate) vlan: Option<u16>,
@@ -73,12 +74,13 @@ pub(crate) enum Arrival<'a> {
         /// The edge frame, without padding.
         bytes: &'a mut [u8],
     },
-    /// A request for the station that receives at our port. The answer is a Here: [`Framing::put`].
+    /// A request for the station that receives at our port. The answer is a Here, which
+    /// [`Framing::put`] writes.
     Discover {
-        /// The address to answer.
+        /// The address to which the answer goes.
         from: (Station, u16),
     },
-    /// The answer to our own request.
+    /// The answer to a request that this endpoint sent.
     Here {
         /// The sender of the answer.
         from: (Station, u16),
@@ -88,18 +90,18 @@ pub(crate) enum Arrival<'a> {
 /// Why a received Ethernet frame is dropped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Refused {
-    /// Another `EtherType`, station or port: a valid frame for another receiver.
+    /// Another `EtherType`, station or port: the frame is valid, but for another receiver.
     NotOurs,
-    /// Shorter than its headers, or than the length in its envelope.
+    /// The frame is shorter than its headers, or than the length in its envelope.
     Truncated,
-    /// Our `EtherType`, but no known envelope.
+    /// The frame has our `EtherType`, but no known envelope.
     Foreign,
-    /// Wrong VLAN: another one, none, or one where none is expected.
+    /// The frame has another VLAN, no VLAN, or a VLAN although this endpoint uses none.
     WrongVlan,
     /// The checksum is wrong.
     Checksum,
-    /// Our own source address on a frame that we did not send: another station uses the address, or
-    /// the network has a loop.
+    /// The frame has our own source address, but we did not send it. Either another station uses
+    /// the address, or the network has a loop.
     OwnStation,
 }
 
@@ -118,10 +120,10 @@ impl Framing {
 
     /// Writes all headers before an edge frame.
     ///
-    /// `slot` is the whole Ethernet frame. Its content starts at [`Framing::header_bytes`] and must
-    /// already be there; it is read for the checksum and not changed. Returns false and writes
-    /// nothing if the slot is too short for the headers, or the content is too long for the length
-    /// field.
+    /// `slot` is the whole Ethernet frame. Its content starts at [`Framing::header_bytes`]. The
+    /// content must already be there, because the checksum covers it; it does not change. Returns
+    /// false and writes nothing if the slot is too short for the headers, or the content is too
+    /// long for the length field.
     #[inline]
     #[must_use]
     pub(crate) fn put(
@@ -156,10 +158,10 @@ impl Framing {
     }
 
     //= protocol.md: envelope.1, envelope.2, envelope.3, envelope.4
-    /// Checks a received Ethernet frame, passed without its frame check sequence.
+    /// Checks a received Ethernet frame. `bytes` must not contain the frame check sequence.
     ///
-    /// `stripped` is the tag that the receiving side has already removed: the two bytes of an IEEE
-    /// 802.1Q tag after its `EtherType`, priority included.
+    /// `stripped` is the VLAN tag, if the receiving side has already removed it. It consists of the
+    /// two bytes of an IEEE 802.1Q tag after its `EtherType`, including the priority.
     #[inline]
     pub(crate) fn check<'a>(
         &self,
@@ -190,7 +192,7 @@ impl Framing {
         if tag.map(|tag| tag & 0x0fff).filter(|&vlan| vlan != 0) != self.vlan {
             return Err(Refused::WrongVlan);
         }
-        // On a loopback interface all stations have address zero.
+        // On a loopback interface all stations have the address zero.
         if from == self.station && from != [0; 6] {
             return Err(Refused::OwnStation);
         }
@@ -250,8 +252,8 @@ impl Refused {
     }
 }
 
-/// Checks any bytes as an Ethernet frame for a fixed endpoint, and as the content of a frame that
-/// is sent and received. The fuzzer calls it.
+/// For fuzzing: checks any bytes as an Ethernet frame for a fixed endpoint, and as the content of a
+/// frame that is sent and received.
 #[doc(hidden)]
 pub fn fuzz_ethernet_frame(bytes: &mut [u8]) {
     let from = PeerAddr::mac([4; 6], 9);

@@ -39,42 +39,45 @@ pub use self::neighbours::resolve;
 
 /// One packet socket on one interface, for one endpoint and any number of peers.
 ///
-/// Receives from a ring in shared memory: a poll reads one word and needs no system call. Sends
-/// many frames with one system call. Follows its interface: changes of MTU and address, loss of
-/// carrier, and an interface that is deleted and created again under the same name.
+/// The link receives from a ring in shared memory: a poll reads one word and needs no system call.
+/// It sends many frames with one system call. It follows its interface: changes of MTU and address,
+/// loss of carrier, and an interface that is deleted and created again under the same name.
 ///
-/// Peers know the link by the address of its interface. When this address changes, frames of peers
-/// are lost until the peers learn the new one, which [`LinkEvent::Changed`] carries.
+/// Peers know the link by the address of its interface. If this address changes, the link reports
+/// the new address by [`LinkEvent::Changed`]. Until peers know the new address, the frames that
+/// they send are lost.
 #[derive(Debug)]
 pub struct PacketLink {
     config: PacketConfig,
     framing: Framing,
     interface: Interface,
-    /// Keeps other endpoints off the port. `None` while the interface is gone and not yet replaced.
+    /// Keeps other endpoints off the port. `None` from the time when the interface is deleted until
+    /// the port is claimed on a new interface.
     claim: Option<PortClaim>,
     port: Port,
     caps: LinkCaps,
     clock: ReceiveClock,
     answers: AnswerLimit,
-    /// For interface requests, in the network namespace in which the link was created.
+    /// Socket for interface requests, in the network namespace in which the link was created.
     requests: OwnedFd,
     watch: Watch,
     refusals: Refusals,
-    /// See [`Link::doubtful`].
+    /// The return value of [`Link::doubtful`].
     doubtful: usize,
     statistics: LinkStatistics,
     kernel_drops: Cell<u64>,
 }
 
-/// State that is created again when the interface is, or when it carries larger frames than before.
+/// State that is created again in two cases: the interface was created again, or it carries larger
+/// frames than before.
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) socket: OwnedFd,
     pub(crate) ring: ReceiveRing,
     transmitter: Transmitter,
-    /// The interface that the socket is bound to.
+    /// The interface to which the socket is bound.
     interface_index: u32,
-    /// Largest frame that fits the ring and the transmitter, in bytes.
+    /// Largest frame that fits into the ring and the transmitter, in bytes.
     frame_bytes_max: u16,
 }
 
@@ -119,8 +122,8 @@ impl PacketLink {
     /// Queries the interface and adapts to its changes.
     #[cold]
     fn check_interface(&mut self) {
-        // A change of the interface also sets the socket's error. Without this, the socket stays
-        // readable.
+        // A change of the interface also sets the socket's error. If the error is not read, the
+        // socket stays readable.
         socket::take_error(self.port.socket.as_fd());
         let seen = self.interface.refreshed(self.requests.as_fd());
         let known = std::mem::replace(&mut self.interface, seen);
@@ -129,11 +132,11 @@ impl PacketLink {
             && station != self.framing.station
         {
             self.framing.station = station;
-            // A filter for the old address would drop every frame.
+            // Set a new filter, because a filter for the old address would drop every frame.
             changed |= socket::set_filter(self.port.socket.as_fd(), &self.framing).is_ok();
         }
-        // Compared with the bound interface, not with the last query: the interface may have been
-        // down then.
+        // Compare with the bound interface and not with the last query, because the interface may
+        // have been down at the last query.
         let is_remade = self.port.interface_index != self.interface.index;
         let carried = self.interface.raw_frame_bytes(self.config.frame_bytes_max);
         let is_larger = carried > self.port.frame_bytes_max;
@@ -144,12 +147,12 @@ impl PacketLink {
         self.watch.report(is_down, changed || is_remade || is_larger, self.caps);
     }
 
-    /// Creates socket, ring and slots again, and claims the port if the interface is a new one.
+    /// Creates socket, ring and slots again. If the interface is a new one, also claims the port.
     /// Returns whether the link can be used.
     #[cold]
     fn reopen(&mut self, is_remade: bool) -> bool {
         if !self.interface.is_up {
-            // The next notification about the interface triggers another attempt.
+            // The next notification about the interface causes another attempt.
             return false;
         }
         if is_remade {
@@ -166,8 +169,8 @@ impl PacketLink {
             self.watch.push(LinkEvent::Descriptors);
             return true;
         }
-        // The old socket still works unless the interface is a new one; only its frames are smaller
-        // than they could be.
+        // If the interface is not new, the old socket still works. Only its frames are smaller than
+        // they could be.
         !is_remade
     }
 
@@ -177,19 +180,19 @@ impl PacketLink {
     }
 
     //= protocol.md: envelope.5
-    /// Answers a Discover request: this endpoint is here.
+    /// Answers a Discover request with a Here.
     #[cold]
     fn answer(&mut self, now: Instant, to: (Station, u16)) {
         if self.answers.permits(now) {
             self.port.transmitter.build_empty(&self.framing, EnvelopeKind::Here, to);
             self.statistics.send_calls += 1;
-            // An error is ignored: the requesting station retries.
+            // Ignore errors, because the requesting station retries.
             let _ = self.port.transmitter.send(self.port.socket.as_fd(), 0);
         }
     }
 
-    /// Passes the frames that were built to the kernel. Returns how many of them are finished: sent
-    /// or lost.
+    /// Passes the frames that were built to the kernel. Returns how many of them were sent or are
+    /// lost.
     #[inline]
     fn send_built(&mut self, to: PeerAddr) -> usize {
         let described = self.port.transmitter.described();
@@ -221,8 +224,8 @@ impl PacketLink {
         self.statistics.send_bytes += bytes.saturating_sub(headers) as u64;
     }
 
-    /// Handles a failed send. Returns how many of the waiting frames are lost; `None` if the kernel
-    /// has no room for them.
+    /// Handles a failed send. Returns how many of the waiting frames are lost. Returns `None` if
+    /// the kernel has no room for them.
     #[cold]
     fn on_send_error(&mut self, error: &io::Error, to: PeerAddr, waiting: usize) -> Option<usize> {
         match error.raw_os_error() {
@@ -265,8 +268,8 @@ impl Link for PacketLink {
     }
 
     fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
-        // While the link is down, the obstacle may disappear without a notification, so the
-        // interface is also queried at intervals.
+        // While the link is down, also query the interface at intervals. The cause may disappear
+        // without a notification.
         let ask_ns = if self.watch.is_down() { ASK_NS } else { u64::MAX };
         if self.watch.is_due(now, ask_ns) {
             self.check_interface();
@@ -401,15 +404,15 @@ fn usable(config: &PacketConfig) -> Result<(Interface, Station), PacketError> {
         let (interface, mtu_bytes) = (name.to_string(), interface.mtu_bytes);
         return Err(PacketError::MtuTooSmall { interface, mtu_bytes, least_bytes });
     }
-    // Checked before the port is claimed, so that a process without the right learns the true
-    // cause.
+    // Check this before the port is claimed, so that a process without the right gets the true
+    // cause as error.
     match socket::open() {
         Ok(_) => Ok((interface, station)),
         Err(source) => Err(PacketError::new(name, "open a packet socket", source)),
     }
 }
 
-/// Claims the configured port, or a free one.
+/// Claims the configured port. If it is 0, claims a free port.
 fn claim(config: &PacketConfig, interface: &Interface) -> Result<PortClaim, PacketError> {
     let PacketConfig { ethertype, vlan, port, .. } = *config;
     PortClaim::take(interface.index, ethertype, vlan, port).map_err(|source| {
@@ -452,14 +455,15 @@ fn caps(config: &PacketConfig, framing: &Framing, interface: &Interface, port: &
     }
 }
 
-/// The attempted step, for errors.
+/// The step that is attempted, for error messages.
 const SET_UP: &str = "set up a packet socket with its ring";
 
-/// Smallest useful maximum frame size, in bytes: what the engine demands of a link.
+/// Smallest maximum frame size in bytes with which the engine accepts a link.
 const FRAME_BYTES_MIN: u32 = crate::FRAME_BYTES_MIN as u32;
 
-/// Maximum number of frames in a batch: two system calls each for copying and for sending.
+/// Maximum number of frames in a batch. A batch takes two system calls for copying, and two for
+/// sending.
 const BATCH_FRAMES: u16 = 2 * FRAMES_MAX as u16;
 
-/// Protocols that the host itself needs: IPv4, ARP, a VLAN tag, IPv6.
+/// Protocols that the host itself uses: IPv4, ARP, a VLAN tag, IPv6.
 const ETHERTYPES_OF_HOSTS: [u16; 4] = [0x0800, 0x0806, ETHERTYPE_VLAN, 0x86dd];

@@ -1,5 +1,5 @@
-//! Bare baselines for links: the least work with which a program can exchange messages over the
-//! same kernel interface, without protocol, checksum and engine.
+//! Bare baselines for links: the least work by which a program can exchange messages over the same
+//! kernel interface. They have no protocol, checksum or engine.
 
 pub mod packet;
 pub mod shm;

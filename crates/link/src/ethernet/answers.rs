@@ -15,7 +15,7 @@ impl AnswerLimit {
     }
 
     //= protocol.md: envelope.6
-    /// Returns whether another answer is permitted, and counts it if so.
+    /// Returns whether the limit permits another answer. If it does, counts the answer.
     pub(crate) fn permits(&mut self, now: Instant) -> bool {
         if now.since_ns(self.since) >= ANSWERS_NS {
             *self = Self { since: now, answers: 0 };
@@ -28,8 +28,8 @@ impl AnswerLimit {
 /// Period of [`ANSWERS_MAX`], in nanoseconds.
 const ANSWERS_NS: u64 = 100_000_000;
 
-/// Maximum number of answers in [`ANSWERS_NS`]: 320 a second. Enough for a cluster whose hosts all
-/// start at once, and a negligible part of any network.
+/// Maximum number of answers in [`ANSWERS_NS`], which makes 320 a second. This is enough for a
+/// cluster whose hosts all start at the same time, and a negligible load for any network.
 const ANSWERS_MAX: u32 = 32;
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use wire_edge::{ENVELOPE_BYTES, ENVELOPE_BYTES_COVERED};
 
-/// Returns the CRC-32C over the covered first bytes of the envelope and the frame after it.
+/// Returns the CRC-32C over the covered first bytes of the envelope and the frame that follows it.
 ///
-/// Short frames are computed here, eight bytes at a time, without regard to alignment. The library
-/// is made for long frames: before the first and after the last address that is a multiple of eight
-/// it processes single bytes, each as slow as eight.
+/// For a short frame, this function itself computes the checksum, eight bytes at a time at any
+/// alignment. The library is made for long frames. Before the first and after the last address that
+/// is a multiple of eight, it processes single bytes, and each takes as long as eight.
 #[inline]
 pub(super) fn checksum(envelope: &[u8; ENVELOPE_BYTES], content: &[u8]) -> u32 {
     let Some(covered) = envelope.first_chunk::<ENVELOPE_BYTES_COVERED>() else { return 0 };
@@ -42,7 +42,7 @@ unsafe fn of_short(covered: [u8; ENVELOPE_BYTES_COVERED], content: &[u8]) -> u32
 }
 
 /// Longest content, in bytes, for which one dependent chain of instructions is faster than three
-/// parallel chains and combining their results.
+/// parallel chains whose results must be combined.
 #[cfg(target_arch = "x86_64")]
 const SHORT_BYTES_MAX: usize = 256;
 

@@ -1,4 +1,4 @@
-//! Ports of an interface; each belongs to one endpoint of the host.
+//! Ports of an interface. Each port belongs to one endpoint of the host.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -8,8 +8,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 /// or the process ends.
 ///
 /// The claim is a socket bound to an abstract name, which is unique in a network namespace. Without
-/// it, two processes could receive at one port and would both answer, because frames name no
-/// process.
+/// the claim, two processes could receive at one port. Both would then answer, because frames name
+/// no process.
 #[derive(Debug)]
 pub(crate) struct PortClaim {
     _socket: UnixDatagram,
@@ -18,9 +18,9 @@ pub(crate) struct PortClaim {
 
 impl PortClaim {
     //= protocol.md: envelope.7
-    /// Claims `port`, or a free port for 0, on interface number `interface` under an `EtherType`
-    /// and VLAN. Free ports on two interfaces most likely differ, so that peers can distinguish
-    /// interfaces that share one address, as those of a bond do.
+    /// Claims `port` on interface number `interface` under an `EtherType` and VLAN. If `port` is 0,
+    /// claims a free port. Free ports on two interfaces most likely differ. So peers can
+    /// distinguish interfaces that share one address, for example the interfaces of a bond.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] if another endpoint uses the port, or if no port is free.
@@ -63,19 +63,20 @@ impl PortClaim {
     }
 }
 
-/// First port that is assigned automatically: the dynamic ports of RFC 6335.
+/// First port that is assigned automatically. The ports from here are the dynamic ports of RFC
+/// 6335.
 const FREE_PORT_MIN: u16 = 49_152;
 const FREE_PORTS: u16 = u16::MAX - FREE_PORT_MIN + 1;
 
-/// Distance between the first free ports of neighbouring interfaces: few processes have this many
-/// links. It is odd, so that all 2^14 ports are reached before the first one repeats.
+/// Distance between the first free ports of neighbouring interfaces. Few processes have this many
+/// links. The distance is odd, so all 2^14 ports are reached before a port repeats.
 const PORTS_APART: u32 = 1021;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A number that no interface has, so that tests do not disturb real links.
+    /// A number that no interface has, so that the tests do not disturb real links.
     const INTERFACE: u32 = u32::MAX - 1;
 
     //= protocol.md: envelope.7

@@ -6,7 +6,7 @@ use super::ring::ReceiveRing;
 use super::{PacketConfig, PacketError, Port, SET_UP, claim, socket, usable};
 use crate::ethernet::{Framing, PortClaim};
 
-/// The packet socket of [`crate::yardstick::packet`] and of discovery.
+/// A packet socket for measurements by [`crate::yardstick::packet`], and for discovery.
 #[derive(Debug)]
 pub(crate) struct Bare {
     pub(crate) framing: Framing,
@@ -14,7 +14,7 @@ pub(crate) struct Bare {
     _claim: PortClaim,
 }
 
-/// How frames are received.
+/// How the socket receives frames.
 #[derive(Debug)]
 enum Way {
     Ring(Box<Port>),

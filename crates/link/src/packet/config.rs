@@ -8,27 +8,27 @@ use wire_edge::ETHERTYPE_DEFAULT;
 pub struct PacketConfig {
     /// Name of the interface. It may be a loopback, VLAN or bridge interface.
     pub interface: String,
-    /// The `EtherType` that distinguishes the frames from all others on the network: 0x0600 to
-    /// 0xffff except 0x8100. All peers must use the same value.
+    /// The `EtherType` that distinguishes edge frames from all other frames on the network: 0x0600
+    /// to 0xffff except 0x8100. All peers must use the same value.
     pub ethertype: u16,
-    /// The port that distinguishes endpoints on the interface. 0 chooses a free one.
+    /// The port that distinguishes endpoints on the interface. 0 chooses a free port.
     pub port: u16,
-    /// The VLAN whose tag sent frames get and received frames must have, 1 to 4094. An interface
-    /// that is itself in a VLAN needs no value here.
+    /// The VLAN, 1 to 4094. Sent frames get its tag, and received frames must have it. If the
+    /// interface itself is in a VLAN, no value is needed here.
     pub vlan: Option<u16>,
     /// Upper bound of the frame size in bytes; the interface may carry less.
     pub frame_bytes_max: u16,
     /// Size of the kernel's receive ring in bytes.
     ///
-    /// The default of 4 MiB holds 3 ms of full frames at 10 Gb/s. A busy host may keep a process
-    /// from running for about this long.
+    /// The default of 4 MiB holds 3 ms of full frames at 10 Gb/s. On a busy host, a process may
+    /// have to wait for a processor for about this long.
     pub receive_ring_bytes: u32,
-    /// Bytes of frames that may wait below the socket until the device sends them.
+    /// Bytes of frames that may wait in the kernel until the device sends them.
     ///
     /// The default of 1 MiB holds sixteen batches of full frames.
     pub send_buffer_bytes: u32,
-    /// Whether to bypass the queueing discipline of the interface. That saves processor time, but
-    /// also ignores a rate limit that the administrator configured there.
+    /// Whether to bypass the queueing discipline of the interface. This saves processor time, but
+    /// ignores a rate limit that the administrator configured there.
     pub qdisc_bypass: bool,
 }
 
@@ -59,5 +59,5 @@ impl PacketConfig {
     }
 }
 
-/// Largest frame of a packet link, in bytes. No jumbo Ethernet carries more.
+/// Largest frame of a packet link, in bytes. No jumbo Ethernet carries larger frames.
 const FRAME_BYTES_MAX: u16 = 9216 - wire_edge::ENVELOPE_BYTES as u16;

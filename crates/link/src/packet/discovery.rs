@@ -1,4 +1,4 @@
-//! Discovery of the stations that receive at a port, by broadcast.
+//! Finds the stations that receive at a port, by broadcast.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant as HostInstant};
@@ -12,8 +12,8 @@ use crate::wait::wait_readable;
 
 /// Finds the stations on the network of `interface` whose endpoints receive at `port`.
 ///
-/// Broadcasts requests until the first station answers, then waits a little longer for others. Two
-/// answers mean that two hosts use the port. Takes at most `limit`.
+/// Broadcasts requests until the first station answers, then waits a little longer for more
+/// answers. If there are two answers, two hosts use the port. Takes at most `limit`.
 ///
 /// # Errors
 /// [`PacketError::NoAnswer`] if no station answers, and all errors of [`super::PacketLink::open`].
@@ -65,7 +65,7 @@ impl Bare {
         let framing = self.framing;
         let Some(own) = self.port_mut() else { return };
         own.transmitter.build_empty(&framing, EnvelopeKind::Discover, (BROADCAST, port));
-        // An error is ignored: the request is repeated.
+        // Ignore errors, because the request is repeated.
         let _ = own.transmitter.send(own.socket.as_fd(), 0);
     }
 
@@ -87,11 +87,12 @@ impl Bare {
     }
 }
 
-/// Pause before the request is repeated; it doubles each time.
+/// Pause before the first repetition of the request. The pause doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// Time to wait for further answers after the first: several scheduling pauses of a busy host.
+/// Time to wait for further answers after the first answer. On a busy host, a process may have to
+/// wait for its processor several times in this time.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Maximum number of stations reported, more than any sensible number of endpoints at one port.
+/// Maximum number of stations reported. No sensible network has so many endpoints at one port.
 const STATIONS_MAX: usize = 1024;

@@ -1,4 +1,4 @@
-//! The kernel's packet filter. It lets a process wake up only for frames of its own endpoint.
+//! The kernel's packet filter. With it, a process wakes up only for frames of its own endpoint.
 
 use libc::sock_filter;
 use wire_edge::{ENVELOPE_BYTES, EnvelopeKind};
@@ -8,12 +8,15 @@ use crate::ethernet::{ETHERNET_BYTES, Framing};
 /// Number of instructions of the program.
 const LENGTH: usize = 22;
 
-/// Returns a classic BPF program that the kernel runs on each frame for the bound socket. The
-/// kernel has already removed a VLAN tag.
+/// Returns a classic BPF program. The kernel runs it on each frame for the bound socket, after it
+/// has removed a VLAN tag.
 ///
-/// Frames to our station and port pass. Malformed frames to our station pass too, so that they are
-/// counted: frames that are too short, or have another envelope version. Of broadcasts, only a
-/// Discover for our port passes.
+/// The program passes these frames:
+///
+/// * frames to our station and port;
+/// * malformed frames to our station, so that the link counts them: frames that are too short, or
+///   have another version of the envelope;
+/// * broadcasts that are a Discover for our port.
 pub(super) fn program(framing: &Framing) -> [sock_filter; LENGTH] {
     let [s0, s1, s2, s3, s4, s5] = framing.station;
     let start = u32::from_be_bytes([s0, s1, s2, s3]);
@@ -67,7 +70,8 @@ const PORT: u32 = 4;
 /// Version of the envelope.
 const VERSION: u8 = 1;
 
-/// Loads big-endian bytes of the frame. The kernel drops a frame that is too short for them.
+/// Returns the instruction that loads big-endian bytes of the frame. If the frame is too short for
+/// them, the kernel drops the frame.
 const fn load(size: u32, offset: u32) -> sock_filter {
     instruction(libc::BPF_LD | size | libc::BPF_ABS, 0, 0, offset)
 }
@@ -76,8 +80,8 @@ const fn jump_if_equal(at: u8, value: u32, then: u8, otherwise: u8) -> sock_filt
     jump(libc::BPF_JEQ, at, value, then, otherwise)
 }
 
-/// Returns the instruction with index `at`: it compares the loaded value and jumps to `then` or
-/// `otherwise`.
+/// Returns the instruction with index `at`. It compares the loaded value, and jumps to the
+/// instruction with index `then` or `otherwise`.
 const fn jump(condition: u32, at: u8, value: u32, then: u8, otherwise: u8) -> sock_filter {
     let code = libc::BPF_JMP | condition | libc::BPF_K;
     instruction(code, then - at - 1, otherwise - at - 1, value)
@@ -95,7 +99,7 @@ mod tests {
     const OURS: Framing =
         Framing { station: [2, 0, 0, 0, 0, 1], ethertype: 0x88b5, vlan: None, port: 0x0708 };
 
-    /// Interprets the program as the kernel does; returns whether the frame passes.
+    /// Interprets the program like the kernel. Returns whether the frame passes.
     fn run(frame: &[u8]) -> bool {
         let program = program(&OURS);
         let (mut at, mut loaded) = (0_usize, 0_u32);

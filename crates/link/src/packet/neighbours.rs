@@ -1,4 +1,4 @@
-//! Resolution of an IP address to a station, through the kernel's neighbour table.
+//! Resolves an IP address to a station, through the kernel's neighbour table.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -63,7 +63,7 @@ fn knock(interface: &Interface, address: IpAddr) {
             SocketAddrV6::new(v6, DISCARD, 0, interface.index).into(),
         ),
     };
-    // Errors are ignored: without a route the search ends at the limit.
+    // Ignore errors: if there is no route, the search ends at the time limit.
     if let Ok(socket) = UdpSocket::bind(from) {
         let _ = socket.send_to(&[], to);
     }
@@ -72,7 +72,7 @@ fn knock(interface: &Interface, address: IpAddr) {
 /// The kernel's neighbour table.
 struct Table {
     requests: OwnedFd,
-    /// Readable when an entry has changed.
+    /// A socket that becomes readable when an entry has changed.
     news: OwnedFd,
     sequence: u32,
 }
@@ -125,7 +125,8 @@ impl Table {
         }
     }
 
-    /// Returns the station of the entry, if the kernel would send to it.
+    /// Returns the station of the entry, if the entry is in a state in which the kernel sends to
+    /// the station.
     fn find(&mut self, interface: &Interface, address: IpAddr) -> io::Result<Option<Station>> {
         self.sequence += 1;
         let mut request = Request {
@@ -192,7 +193,7 @@ impl Table {
     }
 }
 
-/// Parses the kernel's answer; returns the station, or `None` if the entry has no usable one.
+/// Parses the kernel's answer. Returns the station, or `None` if the entry has no usable station.
 fn parse(message: &[u8], sequence: u32) -> io::Result<Option<Station>> {
     let number = |at: usize| message.get(at..at + 4)?.first_chunk().map(|b| u32::from_ne_bytes(*b));
     let half = |at: usize| message.get(at..at + 2)?.first_chunk().map(|b| u16::from_ne_bytes(*b));
@@ -261,10 +262,10 @@ const RTMGRP_NEIGH: u32 = 4;
 /// reachable, probed, stale, delayed.
 const NUD_VALID: u16 = 0x80 | 0x40 | 0x02 | 0x10 | 0x04 | 0x08;
 
-/// The discard port: it has no listener, or one that discards datagrams (RFC 863).
+/// The discard port. Either it has no listener, or its listener discards datagrams (RFC 863).
 const DISCARD: u16 = 9;
 
-/// Pause between two datagrams. The kernel repeats its own requests once a second.
+/// Pause between two datagrams. The kernel itself repeats its requests once a second.
 const KNOCK: Duration = Duration::from_millis(500);
 
 /// Longest wait for a notification, because notifications can be lost.

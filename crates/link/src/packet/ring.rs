@@ -1,4 +1,4 @@
-//! The kernel's receive ring: shared memory, read without system calls.
+//! The kernel's receive ring: shared memory that this process reads without system calls.
 
 use std::io;
 use std::mem::size_of;
@@ -10,11 +10,11 @@ use super::socket;
 use crate::ethernet::{ETHERNET_BYTES, HEADERS_BYTES_MAX};
 
 /// Slots that the kernel fills in order (`PACKET_RX_RING`, version 2). Each slot starts with a
-/// header of the kernel; the first word of the header says whether the kernel or this process owns
+/// header of the kernel. The first word of the header shows whether the kernel or this process owns
 /// the slot.
 ///
-/// Version 3 packs frames into blocks, but returns a block only when the block is full or a timer
-/// of at least a millisecond fires.
+/// Version 3 would pack frames into blocks. But it passes a block to the process only when the
+/// block is full, or when a timer of at least a millisecond expires.
 #[derive(Debug)]
 pub(crate) struct ReceiveRing {
     memory: NonNull<u8>,
@@ -22,8 +22,8 @@ pub(crate) struct ReceiveRing {
     slot_bytes: usize,
     /// Offset of each slot from the start of the memory, in bytes.
     offsets: Box<[u32]>,
-    /// Index of the slot to read next: the oldest filled slot, or the one that the kernel fills
-    /// next.
+    /// Index of the slot to read next. This is the oldest filled slot, or if none is filled, the
+    /// slot that the kernel fills next.
     next: usize,
 }
 
@@ -36,14 +36,15 @@ pub(crate) struct Received<'a> {
     pub(super) is_truncated: bool,
     /// Whether earlier frames were lost because the ring was full.
     pub(super) is_losing: bool,
-    /// The VLAN tag that the kernel removed; [`VLAN_UNKNOWN`] if the kernel did not keep it.
+    /// The VLAN tag that the kernel removed. [`VLAN_UNKNOWN`] if the kernel did not keep the tag.
     pub(super) tag: Option<u16>,
     /// Arrival time on the wall clock, in nanoseconds since 1970.
     pub(super) wall_ns: u64,
 }
 
 impl ReceiveRing {
-    /// Creates a ring of about `ring_bytes` for frames of `frame_bytes_max` after their headers.
+    /// Creates a ring of about `ring_bytes` for frames of at most `frame_bytes_max`, not counting
+    /// their headers.
     pub(super) fn new(
         socket: BorrowedFd<'_>,
         ring_bytes: u32,
@@ -92,7 +93,8 @@ impl ReceiveRing {
         // SAFETY: the slot is inside the mapping, because the kernel accepted the layout, and is
         // aligned to `ALIGNMENT_BYTES`.
         let slot = unsafe { self.memory.add(offset) };
-        // SAFETY: this process and the kernel access the first word of a slot only atomically.
+        // SAFETY: this process and the kernel access the first word of a slot only with atomic
+        // operations.
         let status = unsafe { AtomicU32::from_ptr(slot.as_ptr().cast()) }.load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;
@@ -103,7 +105,7 @@ impl ReceiveRing {
         let start = usize::from(header.tp_mac).min(self.slot_bytes);
         let length = (header.tp_snaplen as usize).min(self.slot_bytes - start);
         // SAFETY: the range is inside the slot, which this process owns until `release`. There is
-        // no other reference to it, because this one borrows `self` mutably.
+        // no other reference to the range, because this reference borrows `self` mutably.
         let bytes = unsafe { std::slice::from_raw_parts_mut(slot.as_ptr().add(start), length) };
         // SAFETY: an address follows the header; the kernel wrote both.
         let kind = unsafe { slot.add(ADDRESS_AT).cast::<libc::sockaddr_ll>().read() }.sll_pkttype;
@@ -111,8 +113,8 @@ impl ReceiveRing {
             Some(header.tp_vlan_tci)
         } else {
             // The filter passes only frames to our station and broadcasts. If the kernel still
-            // classifies the frame as another host's, it had a tag for a VLAN that this host is not
-            // in.
+            // classifies the frame as one for another host, the frame had a tag for a VLAN that
+            // this host is not in.
             (kind == libc::PACKET_OTHERHOST).then_some(VLAN_UNKNOWN)
         };
         Some(Received {
@@ -128,7 +130,7 @@ impl ReceiveRing {
     #[inline]
     pub(crate) fn release(&mut self) {
         let Some(&offset) = self.offsets.get(self.next) else { return };
-        // SAFETY: as in `peek`.
+        // SAFETY: same reason as in `peek`.
         let status =
             unsafe { AtomicU32::from_ptr(self.memory.add(offset as usize).as_ptr().cast()) };
         status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
@@ -141,7 +143,7 @@ impl ReceiveRing {
 
 impl Drop for ReceiveRing {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new`, and no borrow of it remains.
+        // SAFETY: `new` made the mapping, and no borrow of it remains.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.bytes) };
     }
 }
@@ -181,28 +183,29 @@ impl RingLayout {
     }
 }
 
-/// A number that is not a valid VLAN.
+/// A number that is not a valid VLAN, for a tag that the kernel did not keep.
 const VLAN_UNKNOWN: u16 = 4095;
 
 /// Offset of the sender's address in a slot (`tpacket_rcv`).
 const ADDRESS_AT: usize = size_of::<libc::tpacket2_hdr>().next_multiple_of(16);
 
-/// Slots are aligned to cache lines.
+/// Alignment of slots in bytes: a cache line.
 const ALIGNMENT_BYTES: u32 = 64;
 
-/// Bytes that the kernel allocates at a time: a multiple of every page size, with room for the
-/// largest jumbo frame. A slot does not cross a block boundary.
+/// Bytes of a block, which the kernel allocates as one piece. This is a multiple of every page
+/// size, with room for the largest jumbo frame. A slot does not cross a block boundary.
 const BLOCK_BYTES: u32 = 1 << 16;
 
-/// Minimum number of slots: a quarter of a millisecond of smallest frames at 1 Gb/s.
+/// Minimum number of slots. They hold a quarter of a millisecond of the smallest frames at 1 Gb/s.
 const SLOTS_MIN: u32 = 512;
 
-/// Maximum number of slots: four times the frames that a connection has in flight.
+/// Maximum number of slots: four times the largest number of frames that a connection has in
+/// flight.
 const SLOTS_MAX: u32 = 8192;
 
 /// Largest offset of an Ethernet frame in its slot, in bytes. The frame follows the kernel's header
-/// and an address, so that the bytes after the Ethernet header are aligned to 16 (`TPACKET2_HDRLEN`
-/// and `tpacket_rcv`).
+/// and an address. It is placed so that the bytes after the Ethernet header are aligned to 16
+/// (`TPACKET2_HDRLEN` and `tpacket_rcv`).
 const FRAME_AT: u32 =
     (libc::TPACKET2_HDRLEN as u32 + 16).next_multiple_of(16) - ETHERNET_BYTES as u32;
 

@@ -23,8 +23,9 @@ pub(super) fn open() -> io::Result<OwnedFd> {
 
 /// Binds the socket to the interface, for frames of our `EtherType`.
 ///
-/// With a VLAN, the socket receives all frames and the filter selects. The kernel discards the VLAN
-/// of a frame before it passes the frame to sockets bound to one `EtherType`.
+/// With a VLAN, the socket receives frames of all protocols, and the filter selects ours. The
+/// reason: before the kernel passes a frame to sockets bound to one `EtherType`, it discards the
+/// VLAN of the frame.
 pub(super) fn bind(
     socket: BorrowedFd<'_>,
     interface_index: u32,
@@ -49,7 +50,7 @@ pub(super) fn bind(
 pub(super) fn set_filter(socket: BorrowedFd<'_>, framing: &Framing) -> io::Result<()> {
     let mut program = filter::program(framing);
     let description = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: a description is plain data, and the program that it points to outlives the call.
+    // SAFETY: a description is plain data, and the program to which it points outlives the call.
     unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &description) }
 }
 
@@ -63,7 +64,8 @@ pub(super) fn set_packet_option(
     unsafe { set_option(socket, libc::SOL_PACKET, name, &value) }
 }
 
-/// Sets the size of the send buffer, beyond the system's limit if the process is permitted to.
+/// Sets the size of the send buffer. The size may exceed the system's limit if the process has the
+/// right.
 pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
     // SAFETY: a number is plain data.
@@ -80,7 +82,8 @@ pub(super) fn take_error(socket: BorrowedFd<'_>) {
     let _ = unsafe { option(socket, libc::SOL_SOCKET, libc::SO_ERROR, &mut error) };
 }
 
-/// Returns the number of frames that found the ring full since the last call.
+/// Returns the number of frames since the last call that the kernel dropped because the ring was
+/// full.
 pub(super) fn take_drops(socket: BorrowedFd<'_>) -> u32 {
     let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     // SAFETY: every bit pattern is valid for the numbers.
@@ -90,8 +93,8 @@ pub(super) fn take_drops(socket: BorrowedFd<'_>) -> u32 {
 }
 
 /// # Safety
-/// `value` must be plain data of the type that the option requires, and memory that it points to
-/// must outlive the call.
+/// `value` must be plain data of the type that the option requires. If it contains a pointer, the
+/// memory to which it points must outlive the call.
 pub(super) unsafe fn set_option<T>(
     socket: BorrowedFd<'_>,
     level: c_int,
@@ -133,8 +136,9 @@ pub(super) fn prepare(
     let fd = socket.as_fd();
     set_filter(fd, framing)?;
     set_send_buffer(fd, send_buffer_bytes)?;
-    // Kernels before 4.20 do not have this option. There the filter drops our own frames except
-    // Discover broadcasts, which the check of received frames drops.
+    // Kernels before 4.20 do not have this option. On these kernels, the socket also gets our own
+    // sent frames. The filter drops all of them except Discover broadcasts, which the check of
+    // received frames drops.
     let _ = set_packet_option(fd, libc::PACKET_IGNORE_OUTGOING, 1);
     if qdisc_bypass {
         set_packet_option(fd, libc::PACKET_QDISC_BYPASS, 1)?;

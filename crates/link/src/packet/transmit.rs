@@ -1,8 +1,8 @@
-//! Sending: frames are built in slots and passed to the kernel in batches.
+//! Sends frames: builds them in slots and passes them to the kernel in batches.
 //!
-//! A ring shared with the kernel (`PACKET_TX_RING`) would save the kernel a copy, but costs twice
-//! as much per frame. Frames in such a ring must also stay unchanged for longer than the kernel
-//! reports.
+//! A ring shared with the kernel (`PACKET_TX_RING`) would save a copy in the kernel, but costs
+//! twice as much per frame. Also, the kernel may still read a frame in such a ring after it has
+//! reported the frame as sent.
 
 use std::io;
 use std::mem::zeroed;
@@ -24,7 +24,7 @@ pub(super) const FRAMES_MAX: usize = 32;
 pub(super) struct Transmitter {
     slots: Vec<u8>,
     slot_bytes: usize,
-    /// Number of bytes of the frame in each slot; 0 if the frame did not fit.
+    /// Number of bytes of the frame in each slot; 0 if the frame did not fit into its slot.
     lengths: Vec<usize>,
     vectors: Vec<iovec>,
     messages: Vec<mmsghdr>,
@@ -34,12 +34,12 @@ pub(super) struct Transmitter {
 /// Result of building frames in slots.
 #[derive(Debug, Default)]
 pub(super) struct Built {
-    /// Number of frames of the batch that were processed, including those that do not fit and are
-    /// lost.
+    /// Number of frames of the batch that were processed. Frames that do not fit are included; they
+    /// are lost.
     pub(super) frames: usize,
     /// Number of these frames that do not fit.
     pub(super) too_big: usize,
-    /// Why the frame after them could not be built.
+    /// Why the next frame after these could not be built.
     pub(super) failed: Option<CopyError>,
 }
 
@@ -58,7 +58,7 @@ impl Transmitter {
         }
     }
 
-    /// Builds frames of the batch from `first` on, at most [`FRAMES_MAX`].
+    /// Builds frames of the batch from frame `first` on, at most [`FRAMES_MAX`].
     pub(super) fn build(
         &mut self,
         framing: &Framing,
@@ -93,7 +93,7 @@ impl Transmitter {
         built
     }
 
-    /// Builds one frame without content and its message header.
+    /// Builds one frame without content, and the message header for it.
     pub(super) fn build_empty(
         &mut self,
         framing: &Framing,
@@ -109,8 +109,8 @@ impl Transmitter {
         self.describe();
     }
 
-    /// Returns the number of frames, from `first` on, before the frame with copied payload number
-    /// `payload`.
+    /// Returns the number of frames before a certain frame of the batch, counted from `first` on.
+    /// That frame is the one whose payload is the copied payload with number `payload`.
     #[cold]
     fn frames_of_payloads(&self, batch: &TxBatch, first: usize, payload: usize) -> usize {
         let mut payloads = 0;
@@ -125,7 +125,8 @@ impl Transmitter {
         self.lengths.len()
     }
 
-    /// Writes the headers of the first `count` frames, and message headers for those that fit.
+    /// Writes the headers of the first `count` frames. Also writes message headers for those that
+    /// fit.
     fn finish(&mut self, framing: &Framing, to: (Station, u16), count: usize) {
         self.vectors.clear();
         let slots = self.slots.chunks_exact_mut(self.slot_bytes);
@@ -140,16 +141,16 @@ impl Transmitter {
         self.describe();
     }
 
-    /// Builds the message headers. A single frame needs none: [`send`](Self::send) passes it
-    /// directly.
+    /// Builds the message headers. A single frame needs no message header, because
+    /// [`send`](Self::send) passes it directly.
     fn describe(&mut self) {
         self.messages.clear();
         if self.vectors.len() == 1 {
             return;
         }
         for vector in &mut self.vectors {
-            // SAFETY: all-zero bytes are a valid `mmsghdr`. It needs no address, because the socket
-            // is bound.
+            // SAFETY: all-zero bytes are a valid `mmsghdr`. The message needs no address, because
+            // the socket is bound.
             let mut message: mmsghdr = unsafe { zeroed() };
             message.msg_hdr.msg_iov = ptr::from_mut(vector);
             message.msg_hdr.msg_iovlen = 1;
@@ -157,31 +158,32 @@ impl Transmitter {
         }
     }
 
-    /// Returns the number of frames of the last build before described frame `index`, lost ones
-    /// included.
+    /// Returns how many frames of the last build, including lost frames, come before sendable frame
+    /// `index`.
     #[cold]
     pub(super) fn frames_before(&self, index: usize) -> usize {
         let fitting = self.lengths.iter().enumerate().filter(|(_, length)| **length > 0);
         fitting.map(|(frame, _)| frame).nth(index).unwrap_or(self.lengths.len())
     }
 
-    /// Returns the number of frames that the last build described to the kernel.
+    /// Returns the number of sendable frames: those of the last build that [`send`](Self::send) can
+    /// pass to the kernel.
     pub(super) fn described(&self) -> usize {
         self.vectors.len()
     }
 
-    /// Returns the number of bytes of described frame `index`, headers included.
+    /// Returns the number of bytes of sendable frame `index`, including its headers.
     pub(super) fn bytes_of(&self, index: usize) -> usize {
         self.vectors.get(index).map_or(0, |vector| vector.iov_len)
     }
 
-    /// Passes described frames from `first` on to the kernel. Returns how many the kernel accepted,
-    /// at least 1.
+    /// Passes the sendable frames from frame `first` on to the kernel. Returns how many the kernel
+    /// accepted, at least 1.
     pub(super) fn send(&mut self, socket: BorrowedFd<'_>, first: usize) -> io::Result<usize> {
         if let Some([piece]) = self.vectors.get(first..) {
-            // The call is cheaper without a message header to copy and check. The raw system call
-            // avoids the C library's function, which is a cancellation point and costs two atomic
-            // operations in a program with threads.
+            // The call is cheaper without a message header, which the kernel would have to copy and
+            // check. The raw system call avoids the C library's function, which is a cancellation
+            // point and costs two atomic operations in a program with threads.
             let no_address: *const libc::sockaddr = ptr::null();
             let nothing: libc::c_ulong = 0;
             // SAFETY: `piece` describes a frame in `slots`, which the kernel only reads.
@@ -219,5 +221,5 @@ unsafe impl Send for Transmitter {}
 
 const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
-/// Slots start at cache lines if the allocation does.
+/// Size of a cache line in bytes. If the allocation starts at a cache line, each slot does, too.
 const CACHE_LINE_BYTES: usize = 64;

@@ -14,11 +14,11 @@ use crate::{PacketConfig, PacketError};
 pub enum BareReceive {
     /// Polls a ring in shared memory. Neither a poll nor receiving a frame needs a system call.
     Ring,
-    /// Calls `recv` until a frame arrives, as the simplest program does.
+    /// Calls `recv` until a frame arrives, like the simplest program.
     Calls,
 }
 
-/// A packet socket and frames of one size, sent and received as a program without a protocol would:
+/// A packet socket and frames of one size. It sends and receives like a program without a protocol:
 /// one `send` per frame, and polling in one of two ways.
 ///
 /// The client sends and polls until a frame arrives. The server polls and returns the frame.
@@ -74,8 +74,8 @@ impl BarePacket {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Sends `frames` frames in one call, at most 32. Each has `content_bytes` bytes of content and
-    /// starts it with `number`, eight bytes long. Returns the number of frames that the kernel
+    /// Sends `frames` frames in one call, at most 32. Each has `content_bytes` bytes of content,
+    /// which begins with the eight bytes of `number`. Returns the number of frames that the kernel
     /// accepted.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl BarePacket {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
     }
 
-    /// Returns the next numbered frame, if one has arrived. The socket must have a ring.
+    /// Returns the next numbered frame, if a frame has arrived. The socket must have a ring.
     #[inline]
     pub fn poll_number(&mut self) -> Option<NumberedFrame> {
         let at = self.bare.framing.header_bytes();
@@ -126,7 +126,7 @@ impl BarePacket {
         found
     }
 
-    /// Receives the next frame, if one has arrived, and returns its sender.
+    /// Receives the next frame, if a frame has arrived, and returns its sender.
     #[inline]
     pub fn poll(&mut self) -> Option<Station> {
         if self.receive == BareReceive::Calls {
@@ -154,9 +154,9 @@ impl BarePacket {
 pub struct NumberedFrame {
     /// The sender's address.
     pub from: Station,
-    /// The number in the first eight bytes of its content.
+    /// The number in the first eight bytes of the frame's content.
     pub number: u64,
-    /// The length of its content, in bytes.
+    /// The length of the frame's content, in bytes.
     pub content_bytes: usize,
 }
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One cache line in each direction: the minimal cost of a message that one processor writes and
-/// another polls for.
+/// A cache line for each direction. Exchanging it has the minimal cost of a message that one
+/// processor writes and another polls for.
 ///
 /// The client sends and polls until a line arrives. The server polls and returns the line.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl BareShm {
         Self::map(file, PAGE_BYTES)
     }
 
-    /// Returns the path by which other processes open the memory while this value exists.
+    /// Returns the path by which other processes can open the memory while this value exists.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }
@@ -97,15 +97,15 @@ impl BareShm {
     /// Returns a word of the line at the start of one of the two pages.
     #[inline]
     fn word(&self, page: usize, index: usize) -> &AtomicU64 {
-        // SAFETY: both pages are mapped, and a line has this many words. Other processes may access
-        // an atomic.
+        // SAFETY: both pages are mapped, and a line has this many words. The word is atomic, so
+        // other processes may access it.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(page + 8 * (index % WORDS)).cast()) }
     }
 }
 
 impl Drop for BareShm {
     fn drop(&mut self) {
-        // SAFETY: mapped in `map` with this length. No reference outlives a method.
+        // SAFETY: `map` mapped the memory with this length. No reference outlives a method.
         unsafe { libc::munmap(self.start.as_ptr().cast(), 2 * PAGE_BYTES) };
     }
 }
@@ -116,8 +116,8 @@ unsafe impl Send for BareShm {}
 /// Number of words in a cache line.
 const WORDS: usize = 8;
 
-/// Size of the page of one direction, in bytes. Separate pages keep the processor from prefetching
-/// the line of the other direction.
+/// Size of the page of one direction, in bytes. Because each direction has its own page, the
+/// processor does not prefetch the line of the other direction.
 const PAGE_BYTES: usize = 4096;
 
 #[cfg(test)]

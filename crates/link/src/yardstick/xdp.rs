@@ -10,9 +10,9 @@ use crate::ethernet::{ETHERNET_BYTES, Framing, Station};
 use crate::xdp::yardstick::Bare;
 use crate::{XdpConfig, XdpError, XdpMode};
 
-/// One queue of an interface and frames of one size, sent and received as a good program without a
-/// protocol would: it polls rings, and makes one system call per sent frame if the kernel requires
-/// one.
+/// One queue of an interface and frames of one size. It sends and receives like a good program
+/// without a protocol: it polls rings, and makes a system call for a sent frame only if the kernel
+/// requires one.
 ///
 /// The client sends and polls until a frame arrives. The server polls and returns the frame.
 #[derive(Debug)]
@@ -51,8 +51,8 @@ impl BareXdp {
     /// Sends one frame.
     ///
     /// # Errors
-    /// The kernel's error; [`io::ErrorKind::TimedOut`] if the kernel repeatedly does not accept the
-    /// frame.
+    /// The kernel's error. Also [`io::ErrorKind::TimedOut`] if the kernel does not accept the frame
+    /// after many attempts.
     #[inline]
     pub fn send(&mut self, to: Station) -> io::Result<()> {
         let live = &mut self.bare.live;
@@ -64,14 +64,14 @@ impl BareXdp {
         if is_returned {
             socket.completion.release();
         }
-        // Only one frame is in flight at a time, so cycling through the slots always finds a free
-        // one.
+        // Only one frame is in flight at a time. So the next slot in the cycle is always free.
         let shape = &live.shape;
         self.next_slot = (self.next_slot + 1) % shape.slots;
         let address = shape.slots_at() + u64::from(self.next_slot) * u64::from(shape.slot_bytes());
         let length = self.frame.len();
         assert!(socket.memory.holds(address, length as u64));
-        // SAFETY: inside the memory, as just checked. No other reference to the slot exists.
+        // SAFETY: the slot is inside the memory, as just checked. No other reference to the slot
+        // exists.
         let slot = unsafe {
             slice::from_raw_parts_mut(socket.memory.start().as_ptr().add(address as usize), length)
         };
@@ -86,7 +86,7 @@ impl BareXdp {
         }
         for _ in 0..KICKS_MAX {
             match socket.kick() {
-                // The frame is already in the ring, so pushing it again would send it twice.
+                // The frame is already in the ring. Another push would send it twice.
                 Err(error) if is_passing(&error) && socket.transmit.untaken() > 0 => {}
                 Err(error) if is_passing(&error) => return Ok(()),
                 result => return result,
@@ -95,15 +95,15 @@ impl BareXdp {
         Err(io::ErrorKind::TimedOut.into())
     }
 
-    /// Receives the next frame, if one has arrived, and returns its sender.
+    /// Receives the next frame, if a frame has arrived, and returns its sender.
     #[inline]
     pub fn poll(&mut self) -> Option<Station> {
         let socket = &mut self.bare.live.socket;
         let descriptor = socket.receive.take()?;
         let length = u64::from(descriptor.len);
         assert!(socket.memory.holds(descriptor.addr, length), "chunk outside of the memory");
-        // SAFETY: inside the memory, as just checked. The kernel has returned the chunk to this
-        // process.
+        // SAFETY: the bytes are inside the memory, as just checked. The kernel has returned the
+        // chunk to this process.
         let bytes = unsafe {
             let start = socket.memory.start().as_ptr().add(descriptor.addr as usize);
             slice::from_raw_parts(start, descriptor.len as usize)
@@ -125,5 +125,5 @@ fn is_passing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|number| passing.contains(&number))
 }
 
-/// Maximum number of system calls for one frame, far more than the kernel ever needs.
+/// Maximum number of system calls for one frame. The kernel never needs nearly as many.
 const KICKS_MAX: u32 = 1_000_000;
