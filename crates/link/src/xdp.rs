@@ -1,5 +1,5 @@
-//! Links through `AF_XDP`: rings in memory shared with the kernel, filled by a program at the
-//! driver.
+//! Links through `AF_XDP`. Frames pass through rings in memory shared with the kernel, which a
+//! program at the driver fills.
 
 mod bpf;
 mod config;
@@ -40,20 +40,20 @@ pub use self::error::XdpError;
 /// A link through one queue of an Ethernet interface, by `AF_XDP`.
 ///
 /// A program on the interface selects the frames of this endpoint and passes all others to the
-/// kernel. Received frames are passed on from where the kernel has stored them. Frames to send are
-/// built in memory that the kernel reads; payload is copied from registered memory once. While
-/// frames keep arriving, receiving takes no system call. Sending takes one per batch, or none if
-/// the driver polls the ring.
+/// kernel. The link passes received frames to the engine from the memory in which the kernel stored
+/// them. It builds frames to send in memory that the kernel reads, and copies payload from
+/// registered memory once. While frames keep arriving, receiving takes no system call. Sending a
+/// batch takes one system call, or none if the driver polls the ring.
 ///
-/// Only one XDP program fits on an interface, so only one `XdpLink` does. The program is removed
-/// with the link, or when the process ends in whatever way.
+/// Only one XDP program fits on an interface, so only one `XdpLink` fits. The program is removed
+/// with the link, or when the process ends in any way.
 #[derive(Debug)]
 pub struct XdpLink {
     config: XdpConfig,
     framing: Framing,
     claim: Option<PortClaim>,
     interface: Interface,
-    /// `None` while the interface does not exist or its queue cannot be opened.
+    /// The open queue. `None` while the interface does not exist or its queue cannot be opened.
     live: Option<Live>,
     watch: Watch,
     requests: OwnedFd,
@@ -62,7 +62,7 @@ pub struct XdpLink {
     is_kick_due: bool,
     answers: AnswerLimit,
     statistics: LinkStatistics,
-    /// Drops counted by sockets that are now closed.
+    /// Drops that sockets counted which are closed now.
     drops_before: u64,
 }
 
@@ -110,8 +110,8 @@ impl XdpLink {
         Ok(link)
     }
 
-    /// Checks whether [`XdpLink::open`] would work, as far as possible without changing the
-    /// interface. Whether the driver supports XDP shows only when the link is opened.
+    /// Checks whether [`XdpLink::open`] would work, without changing the interface. One thing
+    /// cannot be checked: whether the driver supports XDP shows only when the link is opened.
     ///
     /// # Errors
     /// [`XdpError`], one variant for each cause.
@@ -128,7 +128,7 @@ impl XdpLink {
         self.live.as_ref().map(|live| live.mode)
     }
 
-    /// Returns improvements that an administrator could make, each a sentence with a command.
+    /// Returns improvements that an administrator could make. Each is a sentence with a command.
     pub fn hints(&self) -> Vec<String> {
         let mut hints = Vec::new();
         let Some(live) = &self.live else { return hints };
@@ -197,7 +197,8 @@ impl XdpLink {
             None => self.reopen(),
         };
         let is_usable = self.interface.is_running && self.interface.mtu_bytes >= MTU_BYTES_MIN;
-        // If the interface is not usable, a notification will report when it is.
+        // If the interface is not usable, do not retry, because a notification reports when it is
+        // usable again.
         self.watch.retry(self.live.is_none() && is_usable);
         let is_changed = !fits || has_moved || was.mtu_bytes != self.interface.mtu_bytes;
         self.watch.report(!selected || !is_usable, is_changed, self.caps);
@@ -231,7 +232,8 @@ impl XdpLink {
         }
     }
 
-    /// Returns the number of frames for which the kernel had no room, for the current socket.
+    /// Returns the number of frames for which the kernel had no room. Counts frames of the current
+    /// socket only.
     fn kernel_drops(&self) -> u64 {
         let statistics = self.live.as_ref().and_then(|live| live.socket.statistics().ok());
         statistics.map_or(0, |counted| counted.rx_dropped + counted.rx_ring_full)
@@ -242,7 +244,7 @@ impl XdpLink {
         let Some(live) = &mut self.live else { return Ok(()) };
         match live.transmitter.kick(&mut live.socket, &mut self.statistics) {
             Ok(taken) => self.is_kick_due = !taken,
-            // The interface is down or gone; a notification will report that.
+            // The interface is down or gone, which a notification will report.
             Err(error) if is_about_interface(&error) => self.is_kick_due = false,
             Err(error) => return Err(error),
         }
@@ -250,7 +252,7 @@ impl XdpLink {
     }
 
     //= protocol.md: envelope.5
-    /// Answers a Discover request: this endpoint is here.
+    /// Answers a Discover request with a Here.
     #[cold]
     fn answer(&mut self, now: Instant, to: (Station, u16)) -> io::Result<()> {
         if !self.answers.permits(now) {
@@ -271,8 +273,8 @@ impl Link for XdpLink {
 
     #[inline]
     fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
-        // An obstacle to opening the queue may disappear by itself, for instance the program that
-        // another link leaves behind for a moment when it ends.
+        // The cause that prevents opening the queue may disappear by itself. For instance, when
+        // another link ends, its program stays for a moment.
         let ask_ns = if self.live.is_none() { RETRY_NS } else { u64::MAX };
         if self.watch.is_due(now, ask_ns) {
             self.check_interface();
@@ -345,7 +347,7 @@ impl Link for XdpLink {
     }
 }
 
-/// State for handling the Ethernet frames of one receive call.
+/// State of one receive call, for the handling of its Ethernet frames.
 struct Arrivals<'a> {
     framing: &'a Framing,
     statistics: &'a mut LinkStatistics,
@@ -374,7 +376,8 @@ impl Consumer for Arrivals<'_> {
                 });
             }
             Ok(Arrival::Discover { from }) => self.question = Some(from),
-            // An endpoint that sends Discover requests receives the answers on another socket.
+            // Ignore the answer. An endpoint that sends Discover requests receives their answers on
+            // another socket.
             Ok(Arrival::Here { .. }) => {}
             Err(refused) => refused.count(self.statistics),
         }
@@ -391,8 +394,8 @@ impl Consumer for Arrivals<'_> {
     }
 }
 
-/// Opens the socket. If the last owner of the queue has just ended, waits a while, because the
-/// kernel releases the queue with a delay.
+/// Opens the socket. The last owner of the queue may have just ended, and the kernel releases the
+/// queue with a delay. In this case waits a while.
 fn open_patiently(
     config: &XdpConfig,
     interface: &Interface,
@@ -473,11 +476,12 @@ fn is_about_interface(error: &io::Error) -> bool {
 /// Smallest MTU, in bytes: the smallest frame that every receiver accepts (docs/protocol.md, §2.2)
 /// and its envelope.
 const MTU_BYTES_MIN: u32 = 256 + ENVELOPE_BYTES as u32;
-/// Maximum number of frames in a batch: the number that one call sends on kernels with a fixed
-/// limit.
+/// Maximum number of frames in a batch. On kernels with a fixed limit, one call sends as many
+/// frames.
 const BATCH_FRAMES: u16 = 32;
 /// Maximum number of attempts to open a queue whose owner has ended. The kernel's work queue
-/// releases it, and needs the lock of all interfaces for that. This takes milliseconds, but where
-/// namespaces are created and deleted the lock may be unavailable for hundreds of them.
+/// releases the queue, and needs the lock of all interfaces for this. Usually this takes
+/// milliseconds. Where namespaces are created and deleted, it may take hundreds of milliseconds to
+/// get the lock.
 const QUEUE_ATTEMPTS: u32 = 100;
 const QUEUE_PAUSE: Duration = Duration::from_millis(10);

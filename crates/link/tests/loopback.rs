@@ -1,4 +1,5 @@
-//! UDP links on loopback: sent frames arrive, with all capabilities and without each of them.
+//! UDP links on loopback: sent frames arrive. Tests this with all capabilities, and without each of
+//! them.
 #![expect(clippy::disallowed_methods, reason = "real sockets live in real time")]
 
 use std::io;
@@ -144,7 +145,7 @@ fn closed_port_is_reported_and_the_link_lives_on() {
     batch.header_mut().extend_from_slice(b"is anyone there?");
     batch.finish_frame(PayloadSlice::EMPTY);
     assert_eq!(pair.sender.send(&batch).unwrap(), 1);
-    // The error report may interrupt either a receive or a send to another peer.
+    // The error report may interrupt a receive, or a send to another peer.
     pair.exchange(&[(40, 0); 10]);
     pair.sender.receive(clock(), 16, &mut |_| {}).unwrap();
     let event = pair.sender.poll_event();
@@ -182,7 +183,7 @@ fn unmapped_payload_fails_its_frame_and_nothing_else() {
         batch.reset(pair.receiver.caps().local);
         for index in 0..4 {
             batch.header_mut().extend_from_slice(&[index; 32]);
-            // The lowest page is never mapped.
+            // The lowest page is never mapped, so this payload cannot be read.
             let start = if index == 2 { 64 as *const u8 } else { payload.as_ptr() };
             batch.finish_frame(PayloadSlice::at(start, 1000));
         }
@@ -240,7 +241,7 @@ fn full_receive_buffer_is_noticed() {
         Pair { sender, receiver: bind("127.0.0.1:0", UdpFeatures::ALL).unwrap(), to: Some(to) };
     pair.send(&[(1000, 0); 100]);
     while receiver.receive(clock(), 1000, &mut |_| {}).unwrap() > 0 {}
-    // The kernel reports the count with the next frame that finds room.
+    // The kernel reports the count with the next frame for which it has room.
     pair.send(&[(1000, 0); 1]);
     while receiver.receive(clock(), 1000, &mut |_| {}).unwrap() == 0 {}
     let statistics = receiver.statistics();
@@ -252,8 +253,8 @@ fn full_receive_buffer_is_noticed() {
 fn busy_peer_gets_a_socket_of_its_own_and_no_frame_is_lost_or_out_of_order() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let Some(mut pair) = Pair::new(address, UdpFeatures::ALL) else { continue };
-        // The connected socket is opened and closed while frames are in flight: the receiver lags
-        // by up to 50.
+        // The link opens and closes the connected socket while frames are in flight: the receiver
+        // is up to 50 frames behind.
         for _ in 0..20 {
             pair.exchange(&[(40, 0), (41, 0), (42, 0), (43, 0), (44, 0)].repeat(10));
         }
@@ -275,7 +276,7 @@ fn times_of_reception_are_asked_for_only_while_frames_come_close_together() {
     let stamped_before = |pair: &mut Pair, frames: &[(usize, usize)]| {
         let mut left = pair.send(frames).len();
         let mut stamped_before = 0;
-        // Longer than the difference of two clocks about the arrival of the frames.
+        // Wait for longer than the two clocks can differ about the arrival of the frames.
         let sent_at = clock();
         while clock().since_ns(sent_at) < 500_000 {}
         while left > 0 {
@@ -342,7 +343,7 @@ fn busy_peer_that_is_gone_is_reported() {
     let quoted = Evidence::Quoted(*b"is anyone there?");
     let expected = |event| matches!(event, Some(LinkEvent::Refused(peer, evidence)) if peer == gone_at && evidence == quoted);
     assert!(expected(event), "{event:?}");
-    // The link opens again at the same address.
+    // Open the link again at the same address.
     let address = gone_at.to_socket().unwrap();
     pair.sender = UdpLink::bind(address, &UdpConfig::default()).unwrap();
     pair.exchange(&[(40, 0); 10]);
@@ -391,7 +392,7 @@ fn loopback_frames_are_large_and_safe() {
 struct Pair {
     sender: UdpLink,
     receiver: UdpLink,
-    /// Destination of the frames, if it is not the receiver's own address.
+    /// Destination of the frames; `None` stands for the receiver's own address.
     to: Option<PeerAddr>,
 }
 
@@ -407,7 +408,8 @@ impl Pair {
         Some(Self { sender: bind()?, receiver: bind()?, to: None })
     }
 
-    /// Sends frames of (header bytes, payload bytes) and checks that they arrive unchanged.
+    /// Sends frames, each given as (header bytes, payload bytes), and checks that they arrive
+    /// unchanged.
     fn exchange(&mut self, frames: &[(usize, usize)]) {
         let sent = self.send(frames);
         let from = self.sender.caps().local;
@@ -459,7 +461,7 @@ fn bind(address: &str, features: UdpFeatures) -> Result<UdpLink, UdpError> {
     UdpLink::bind(address.parse().unwrap(), &UdpConfig::default().features(features))
 }
 
-/// Returns the nanoseconds since the tests started.
+/// Returns the nanoseconds since the first call.
 fn clock() -> Instant {
     static START: std::sync::LazyLock<time::Instant> = std::sync::LazyLock::new(time::Instant::now);
     Instant(START.elapsed().as_nanos() as u64)

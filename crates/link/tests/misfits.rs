@@ -1,5 +1,5 @@
-//! Frames on raw Ethernet that must be dropped: larger than the receiver's slots, or from another
-//! station with our address. Needs root: each test has its own network namespace.
+//! Raw Ethernet frames that a link must drop: frames larger than the receiver's slots, and frames
+//! from another station with our address. Needs root: each test has its own network namespace.
 
 #![expect(clippy::disallowed_methods, reason = "the clock bounds a test that fails")]
 
@@ -67,7 +67,7 @@ fn frames_of_another_station_with_our_address_are_dropped_and_counted() {
                 receiver.receive(Instant(0), 64, &mut |_| panic!("whose is it?")).unwrap();
                 receiver.statistics().receive_own_station == 1
             });
-            // With its own address, the station is received.
+            // With an address of its own, the other station's frames are received.
             ip("link set edge0 address 02:00:00:00:00:08");
             let mut sender = PacketLink::open(&PacketConfig::new("edge0")).unwrap();
             send(&mut sender, local, b"from another");
@@ -93,7 +93,7 @@ fn two_interfaces_with_one_address_get_what_came_on_each() {
             ip(&format!("link set {interface} address 02:00:00:00:00:0{address}"));
             ip(&format!("link set {interface} up"));
         }
-        // Both receivers have the same station and port; only the network distinguishes them.
+        // Both receivers have the same station and port. Only their networks differ.
         let open = |interface: &str, port| {
             let config = PacketConfig::new(interface).port(port);
             PacketLink::open(&config).unwrap()
@@ -132,7 +132,7 @@ fn jumbo_sender() -> PacketLink {
     sender
 }
 
-/// Sends jumbo frames of several sizes among small ones, and checks that only the small ones
+/// Sends jumbo frames of several sizes among small frames, and checks that only the small frames
 /// arrive.
 fn send_and_receive_the_small_ones(
     sender: &mut PacketLink,
@@ -155,8 +155,8 @@ fn send_and_receive_the_small_ones(
     assert_eq!(received, [100, usize::from(SMALL), 1]);
 }
 
-/// Opens a link for frames of up to `frame_bytes_max` bytes; returns `None` if this host permits
-/// none.
+/// Opens a link for frames of up to `frame_bytes_max` bytes. Returns `None` if this host permits no
+/// such link.
 fn open_xdp(interface: &str, frame_bytes_max: u16, mode: XdpMode) -> Option<XdpLink> {
     let mode = Some(mode);
     match XdpLink::open(&XdpConfig::new(interface).frame_bytes_max(frame_bytes_max).mode(mode)) {
@@ -185,9 +185,10 @@ fn until(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Largest frame that the receivers accept, in bytes, and the number of larger frames sent to them.
+/// Largest frame that the receivers accept, in bytes. `JUMBOS` is the number of larger frames that
+/// they are sent.
 const SMALL: u16 = 1488;
 const JUMBOS: u64 = 3;
 
-/// Far longer than any test takes; it only bounds a failing test.
+/// Time limit for a failing test. All tests take far less time.
 const LIMIT: Duration = Duration::from_secs(20);

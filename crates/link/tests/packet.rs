@@ -18,7 +18,7 @@ use mem::PayloadSlice;
 use namespace::{Carrier, await_carrier, in_namespace, ip, make_interfaces, may};
 use wire_edge::{ETHERTYPE_DEFAULT, PeerAddr};
 
-/// Far longer than any test takes; it only bounds a failing test.
+/// Time limit for a failing test. All tests take far less time.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
@@ -78,7 +78,7 @@ fn endpoints_on_one_interface_see_their_own_frames_only() {
         send(&mut a, c.caps().local, b"for c");
         assert_eq!(receive(&mut b, 1)[0].0, b"for b");
         assert_eq!(receive(&mut c, 1)[0].0, b"for c");
-        // The filter dropped frames for others, so the link had none to drop.
+        // The filter dropped all frames for other receivers, so the link had none to drop.
         for link in [&b, &c] {
             let statistics = link.statistics();
             assert_eq!((statistics.receive_messages, statistics.receive_not_ours), (1, 0));
@@ -87,8 +87,8 @@ fn endpoints_on_one_interface_see_their_own_frames_only() {
         let error = PacketLink::open(&config).unwrap_err();
         assert!(matches!(error, PacketError::PortTaken { .. }), "{error}");
         drop(b);
-        // Another test that is just starting a program may have a copy of the descriptor until the
-        // program runs.
+        // If another test is just starting a program, the new process may have a copy of the
+        // descriptor until the program runs. So the port may still be in use for a moment.
         let started = HostInstant::now();
         while let Err(error) = PacketLink::open(&config) {
             assert!(started.elapsed() < LIMIT, "the port is free again: {error}");
@@ -106,7 +106,7 @@ fn what_is_no_frame_of_ours_is_dropped_and_counted() {
         let header =
             |from: [u8; 6], ethertype: [u8; 2]| [&station[..], &from[..], &ethertype[..]].concat();
         let ours = [0x88, 0xb5];
-        // The envelope announces five bytes and has a wrong checksum.
+        // The envelope contains a length of five bytes and a wrong checksum.
         let envelope = [1, 1, 5, 0, p0, p1, 0, 9, 1, 2, 3, 4];
         let content = *b"bytes";
         let inject = |parts: &[&[u8]]| inject("edge0", &parts.concat());
@@ -166,7 +166,7 @@ fn frame_that_the_far_end_of_the_cable_never_takes_is_lost() {
         batch.reset(to);
         batch.header_mut().extend_from_slice(&[3; 1400]);
         batch.finish_frame(PayloadSlice::EMPTY);
-        // Kernels differ in whether they report that such a frame was dropped.
+        // The frame is dropped, but some kernels do not report that.
         let taken = (0..=10_u64).map(|ms| {
             link.receive(Instant(ms * 1_000_000), 64, &mut |_| {}).unwrap();
             link.send(&batch).unwrap()
@@ -287,7 +287,8 @@ fn endpoints_are_found_by_port_and_stations_by_address() {
             assert!(matches!(elsewhere.unwrap_err(), PacketError::NoAnswer { .. }));
         });
 
-        // The far end answers for its addresses only from its own namespace.
+        // The far end answers for its addresses only if it is in another namespace. Here it is not,
+        // so enter the neighbours by hand.
         let neighbour = "02:00:00:00:00:09";
         ip(&format!("neighbour add 10.9.9.9 lladdr {neighbour} dev edge0"));
         ip(&format!("neighbour add fd00::9 lladdr {neighbour} dev edge0"));
@@ -403,7 +404,7 @@ fn send(link: &mut PacketLink, to: PeerAddr, frame: &[u8]) {
     assert_eq!(link.send(&batch).unwrap(), 1);
 }
 
-/// Receives `count` frames with their senders, and checks that no more arrive.
+/// Receives `count` frames with their senders, and checks that no further frame arrives.
 fn receive(link: &mut PacketLink, count: usize) -> Vec<(Vec<u8>, PeerAddr)> {
     let started = HostInstant::now();
     let mut received = Vec::new();

@@ -1,5 +1,5 @@
-//! A signal ends a wait as it ends `read`. This is a single test, because signal handlers belong to
-//! the whole process.
+//! A signal ends a wait, like it ends `read`. This file has a single test, because signal handlers
+//! belong to the whole process.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -9,14 +9,14 @@ use link::HeldSignals;
 
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
-/// Makes the descriptor readable when the signal is handled.
+/// Makes the descriptor readable when the process handles the signal.
 extern "C" fn handle(_signal: libc::c_int) {
     let one = 1_u64;
     // SAFETY: eight bytes are read from `one`, and handlers may call `write`.
     unsafe { libc::write(DESCRIPTOR.load(Ordering::SeqCst), (&raw const one).cast(), 8) };
 }
 
-/// Installs the handler for `SIGUSR2`. `flags` decide whether interrupted calls continue.
+/// Installs the handler for `SIGUSR2`. `flags` determine whether interrupted calls continue.
 fn handle_signal(flags: libc::c_int) {
     // SAFETY: a zeroed action is valid, and the handler calls only functions that handlers may
     // call.
@@ -28,8 +28,7 @@ fn handle_signal(flags: libc::c_int) {
     }
 }
 
-/// Returns the result of a wait, if a signal arrives after signals were deferred and before the
-/// wait.
+/// Returns the result of a wait. A signal arrives after signals were blocked and before the wait.
 fn waits() -> Result<(), ErrorKind> {
     // SAFETY: the call takes only numbers and returns a new descriptor without another owner.
     let descriptor = unsafe { OwnedFd::from_raw_fd(libc::eventfd(0, 0)) };

@@ -52,7 +52,7 @@ fn reordered_frames_come_later_and_none_is_missing() {
     let mut link = faulty(Memory::with(0..1000), config);
     let mut seen = receive(&mut link, 0);
     assert!(!seen.is_sorted());
-    // Frames that are still held are delivered when they are due.
+    // The link delivers the frames that it still holds when they are due.
     seen.extend(receive(&mut link, 10_000_000));
     let statistics = link.fault_statistics();
     assert_eq!(seen.len() as u64, 1000 + statistics.duplicated);
@@ -104,7 +104,7 @@ fn full_link_and_unmapped_payload_are_reported_in_frames_of_the_whole_batch() {
     let taken = link.send(&batch(1000)).unwrap();
     let sent = link.into_inner().sent;
     assert_eq!(sent.len(), 10);
-    // The frame after the accepted ones was the first for which the link had no room.
+    // The first frame that the link did not accept was the first frame for which it had no room.
     assert!(sent.iter().all(|&frame| (frame as usize) < taken));
 
     let mut memory = Memory::with(0..0);
@@ -142,7 +142,7 @@ fn capture_has_every_frame_with_its_direction_and_time() {
         assert_eq!(*at_ns, 5_000_000_123);
         assert_eq!(*flags, if index < 3 { 1 } else { 2 });
         assert_eq!(packet[12..14], [8, 0], "IPv4");
-        // The payload, four bytes after a header of four, was read from memory.
+        // The capture has read the payload from memory: four bytes after a header of four.
         let frame = (index % 3) as u32;
         assert_eq!(packet[42..46], frame.to_le_bytes());
         assert_eq!(packet.len(), 42 + if index < 3 { 4 } else { 8 });
@@ -214,7 +214,7 @@ fn wireshark_reads_a_capture() {
     }
 }
 
-/// A link that receives the given frames and records the sent ones.
+/// A link that receives the given frames and records sent frames.
 struct Memory {
     waiting: VecDeque<u32>,
     sent: Vec<u32>,
@@ -315,7 +315,7 @@ fn receive(link: &mut impl Link, now_ns: u64) -> Vec<u32> {
     seen
 }
 
-/// Returns frames that contain their number and four bytes of payload.
+/// Returns frames. Each contains its number and four bytes of payload.
 fn batch(frames: u32) -> TxBatch {
     static PAYLOAD: [u8; 4] = *b"data";
     let mut batch = TxBatch::new(frames as usize, 4 * frames as usize);
@@ -327,7 +327,7 @@ fn batch(frames: u32) -> TxBatch {
     batch
 }
 
-/// Returns time, flags and bytes of every packet in a pcapng file.
+/// Returns the time, flags and bytes of every packet in a pcapng file.
 fn packets(file: &[u8]) -> Vec<(u64, u32, Vec<u8>)> {
     let packets = blocks(file).into_iter().filter(|block| word(block, 0) == 6);
     let packet = |block: &[u8]| {

@@ -69,7 +69,7 @@ fn payload_that_was_unmapped_is_reported_and_frames_before_it_are_sent() {
         let (mut first, mut second) = (open(&on("edge0")), open(&on("edge1")));
         let payload = [7_u8; 100];
         let good = PayloadSlice::at(payload.as_ptr(), 100);
-        // The lowest page is never mapped.
+        // The lowest page is never mapped, so this payload cannot be read.
         let gone = PayloadSlice::at(64 as *const u8, 100);
         let mut batch = TxBatch::new(8, 800);
         batch.reset(second.caps().local);
@@ -85,7 +85,7 @@ fn payload_that_was_unmapped_is_reported_and_frames_before_it_are_sent() {
             lengths.len() >= 3
         });
         assert_eq!(lengths, [140, 40, 140]);
-        // All slots except those in use are free again.
+        // The link has freed all slots except those in use.
         for _ in 0..600 {
             exchange(&mut first, &mut second, 300);
         }
@@ -191,7 +191,7 @@ fn repeated_requests_are_answered_as_often_as_the_protocol_allows() {
             });
             now = now.after_ns(2_000_000);
         }
-        // When a later frame has been counted, the last request has been handled.
+        // The link counts this frame after it has handled the last request.
         *question.last_mut().unwrap() ^= 1;
         inject("edge1", &question);
         until(|| {
@@ -223,7 +223,7 @@ fn frames_that_are_not_as_they_should_be_are_dropped_and_counted() {
         inject("edge1", &frame(station, 9, 64, &[0; 64]));
         inject("edge1", &frame([0xff; 6], 1, 64, &[0; 1480]));
         inject("edge1", &frame([2; 6], 1, 64, &[0; 64]));
-        // Another station uses our address, or the network has a loop.
+        // Such a frame arrives if another station uses our address, or the network has a loop.
         let mut own = frame(station, 1, 64, &[0; 64]);
         own[6..12].copy_from_slice(&station);
         inject("edge1", &own);
@@ -231,7 +231,8 @@ fn frames_that_are_not_as_they_should_be_are_dropped_and_counted() {
         let mut tagged = frame(station, 1, 64, &[0; 64]);
         tagged.splice(12..12, [0x81, 0, 0, 5]);
         inject("edge1", &tagged);
-        // It also ignores a truncated envelope, and another protocol under our `EtherType`.
+        // The program also ignores a truncated envelope, and another protocol under our
+        // `EtherType`.
         inject("edge1", &frame(station, 1, 64, &[])[..20]);
         let mut other = frame(station, 1, 64, &[0; 64]);
         other[14] = 7;
@@ -282,7 +283,8 @@ fn the_interface_is_as_before_however_the_process_ends() {
         for signal in [libc::SIGKILL, libc::SIGINT, libc::SIGTERM, libc::SIGSEGV] {
             in_namespace(move || {
                 let before = [describe("edge0"), describe("edge1")];
-                // Without this, SIGINT is ignored if the tests run in the background of a script.
+                // Use the default action. In the background of a script, SIGINT would otherwise be
+                // ignored.
                 let mut child = Command::new("env")
                     .arg("--default-signal=INT")
                     .arg(env::current_exe().unwrap())
@@ -300,8 +302,8 @@ fn the_interface_is_as_before_however_the_process_ends() {
                     said.push(byte[0]);
                 }
                 assert!(describe("edge0").contains("xdp"), "{}", describe("edge0"));
-                // SAFETY: the call takes no pointers, and the process is our child, which was not
-                // waited for yet.
+                // SAFETY: the call takes no pointers. The process is our child, and no thread has
+                // waited for it yet.
                 assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
                 child.wait().unwrap();
                 until(|| [describe("edge0"), describe("edge1")] == before);
@@ -315,14 +317,14 @@ fn the_interface_is_as_before_however_the_process_ends() {
     }
 }
 
-/// Runs in the child process of the test above.
+/// Runs in the child process of the test above, and keeps a link open.
 fn hold(what: &str) {
     let (interface, mode) = what.split_once(' ').unwrap();
     let mode = MODES.into_iter().find(|known| known.to_string() == mode);
     let link = XdpLink::open(&on(interface).mode(mode)).unwrap();
     print!("holding");
     std::io::stdout().flush().unwrap();
-    // Blocks until the process is killed, or until the parent ends.
+    // Block until the process is killed, or until the parent ends.
     let _ = std::io::stdin().read(&mut [0]);
     drop(link);
 }
@@ -370,7 +372,8 @@ fn what_cannot_be_is_refused_with_a_reason() {
         }
         let ethertype = error(on("edge0").ethertype(1500));
         assert!(matches!(ethertype, XdpError::Ethertype { ethertype: 1500 }), "{ethertype}");
-        // Virtual interfaces have no hardware queues that could receive into user memory.
+        // Virtual interfaces have no hardware queues, so no hardware can receive into the memory of
+        // the process.
         for mtu in [1500, 9000] {
             ip(&format!("link set edge0 mtu {mtu}"));
             let mode = error(on("edge0").mode(Some(XdpMode::ZeroCopy)));
@@ -449,14 +452,14 @@ fn a_queue_that_was_taken_by_others_is_tried_for_again_although_everybody_sleeps
         until(|| turn(&mut link).iter().any(|event| matches!(event, LinkEvent::Down)));
         add_pair();
         let holder = open(&on("edge0").port(8));
-        // After all notifications have been handled, another link still owns the queue.
+        // The link has handled all notifications, but another link still owns the queue.
         for _ in 0..10 {
             let events = turn(&mut link);
             assert!(!events.iter().any(|event| matches!(event, LinkEvent::Changed(_))));
             thread::park_timeout(Duration::from_millis(5));
         }
         drop(holder);
-        // Runs a turn only when a descriptor is readable.
+        // Run a turn only when a descriptor is readable.
         until(|| {
             let mut polled = link.wait_fds().map(|fd| libc::pollfd {
                 fd: fd.map_or(-1, |fd| fd.as_raw_fd()),
@@ -519,7 +522,7 @@ fn the_link_follows_its_interface() {
     }
 }
 
-/// Sends a few frames of `bytes` bytes, partly payload, and compares the received ones.
+/// Sends a few frames of `bytes` bytes, partly payload, and compares the received frames with them.
 fn exchange(from: &mut impl Link, to: &mut impl Link, bytes: usize) {
     let header_bytes = bytes.min(40);
     let payload: Vec<u8> = (0..bytes - header_bytes).map(|i| (i * 7 + bytes) as u8).collect();
@@ -557,8 +560,8 @@ fn on(interface: &str) -> XdpConfig {
     XdpConfig::new(interface)
 }
 
-/// Opens a link. Retries, because other tests create child processes, which may have copies of
-/// descriptors that a test has just closed.
+/// Opens a link. Retries, because the child processes of other tests may have copies of descriptors
+/// that a test has just closed.
 fn open(config: &XdpConfig) -> XdpLink {
     let mut link = None;
     until(|| match XdpLink::open(config) {
@@ -578,7 +581,7 @@ fn describe(interface: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Another network namespace, with one end of the pair.
+/// Another network namespace. It has one end of the pair of interfaces.
 struct Neighbour(Child);
 
 impl Neighbour {
@@ -669,10 +672,10 @@ fn drop_rights(bits: u64) {
     // SAFETY: the kernel reads the header and writes two records of three numbers each.
     let result = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
     assert_eq!(result, 0);
-    // The effective sets: the first number has the low word, the fourth the high word.
+    // Change the effective sets: the first number has the low word, the fourth the high word.
     sets[0] &= !(bits as u32);
     sets[3] &= !((bits >> 32) as u32);
-    // SAFETY: as above; the kernel only reads.
+    // SAFETY: same layout as above; the kernel only reads.
     let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
     assert_eq!(result, 0);
 }
@@ -708,8 +711,8 @@ fn add_pair() {
     put_up();
 }
 
-/// Sets both interfaces up and waits. A link that is opened before its interface is running drops
-/// the frames it should send.
+/// Sets both interfaces up and waits until they run. If a link were opened before its interface
+/// runs, it would drop the frames that it should send.
 fn put_up() {
     ip("link set edge0 up");
     ip("link set edge1 up");

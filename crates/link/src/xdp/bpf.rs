@@ -37,7 +37,7 @@ impl SocketMap {
         status(MAP_UPDATE, &request)
     }
 
-    /// Returns the descriptor by which programs name the map.
+    /// Returns the descriptor by which programs refer to the map.
     pub(super) fn descriptor(&self) -> i32 {
         self.0.as_raw_fd()
     }
@@ -60,7 +60,8 @@ impl Program {
             ..ProgramLoad::default()
         };
         match call(PROGRAM_LOAD, &request) {
-            // Kernels before 5.18 do not support frames in several buffers.
+            // The flag is invalid on kernels before 5.18, which do not support frames in several
+            // buffers.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 request.flags = 0;
                 call(PROGRAM_LOAD, &request).map(Self)
@@ -69,9 +70,9 @@ impl Program {
         }
     }
 
-    /// Attaches the program to an interface, until the attachment is dropped or the process ends in
-    /// whatever way: then the kernel closes the process's descriptors, and closing the last one
-    /// detaches the program.
+    /// Attaches the program to an interface, until the attachment is dropped. If the process ends
+    /// in any way, the kernel closes the descriptors of the process, which detaches the program,
+    /// too.
     pub(super) fn attach(&self, interface: u32, mode: AttachMode) -> io::Result<Attachment> {
         let request = LinkCreate {
             program: self.0.as_raw_fd() as u32,
@@ -95,7 +96,7 @@ impl Program {
         };
         let answer = &raw mut request;
         // SAFETY: the request is a local variable of the size given, which the kernel may write.
-        // The kernel reads the frame within its bounds.
+        // The kernel reads the frame within the bounds in the request.
         let result =
             unsafe { libc::syscall(libc::SYS_bpf, TEST_RUN, answer, size_of::<TestRun>() as u32) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(request.answer) }
@@ -117,7 +118,7 @@ pub(super) enum AttachMode {
 pub(super) struct Attachment(OwnedFd);
 
 impl Attachment {
-    /// Replaces the program atomically: no frame passes without one of the two programs.
+    /// Replaces the program atomically: one of the two programs handles each frame.
     pub(super) fn replace(&self, program: &Program) -> io::Result<()> {
         let request = LinkUpdate {
             link: self.0.as_raw_fd() as u32,
@@ -130,13 +131,14 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // A child process that is being created has a copy of the descriptor, which would keep the
-        // program attached for a moment. If the interface is gone, the call fails without effect.
+        // Detach explicitly. A child process that is being created has a copy of the descriptor,
+        // which would otherwise keep the program attached for a moment. If the interface is gone,
+        // the call fails without effect.
         let _ = status(LINK_DETACH, &LinkDetach { link: self.0.as_raw_fd() as u32 });
     }
 }
 
-/// Returns the name of program `id`; empty if its loader gave none.
+/// Returns the name of program `id`. The name is empty if the program's loader gave none.
 pub(super) fn program_name(id: u32) -> io::Result<String> {
     let program = call(PROGRAM_BY_ID, &ById { id, ..ById::default() })?;
     let mut info = MaybeUninit::<ProgramInfo>::zeroed();
@@ -165,9 +167,9 @@ fn status<T>(command: i32, request: &T) -> io::Result<()> {
 }
 
 fn raw<T>(command: i32, request: &T) -> io::Result<i32> {
-    // SAFETY: `T` is one of the requests below, with its size. The addresses in it point to local
-    // variables and slices of the callers, which outlive the call and have the sizes given in the
-    // request.
+    // SAFETY: `T` is one of the requests below, with its size. The addresses in the request point
+    // to local variables and slices of the callers. These outlive the call and have the sizes given
+    // in the request.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, ptr::from_ref(request), size_of::<T>() as u32)
     };
@@ -306,7 +308,7 @@ const PROGRAM_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;
 /// The program accepts frames that are spread over several buffers.
 const HAS_FRAGMENTS: u32 = 1 << 5;
-/// The functions that the program calls are available to programs of any license.
+/// The license. The functions that the program calls are available to programs of any license.
 const LICENSE: &[u8] = b"Apache-2.0\0";
-/// The program's name in `ip -details link` and `bpftool`.
+/// The name under which `ip -details link` and `bpftool` show the program.
 const PROGRAM_NAME: [u8; 16] = *b"ethernot_rx\0\0\0\0\0";

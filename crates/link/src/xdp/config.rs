@@ -8,20 +8,21 @@ use std::fmt;
 pub struct XdpConfig {
     /// Name of the interface.
     pub interface: String,
-    /// The interface's queue: frames are received from its receive queue and sent on its transmit
-    /// queue.
+    /// The interface's queue. The link receives frames from the receive queue and sends them on the
+    /// transmit queue with this number.
     ///
     /// Frames of this link that the interface puts on another queue are lost. Most interfaces put
     /// frames that are not IP on queue 0.
     pub queue: u32,
-    /// Port of the endpoint on this interface; 0 chooses a free one.
+    /// Port of the endpoint on this interface; 0 chooses a free port.
     pub port: u16,
-    /// The `EtherType` that distinguishes our frames from all others; equal at both ends.
+    /// The `EtherType` that distinguishes our frames from all other frames. Both ends must use the
+    /// same value.
     pub ethertype: u16,
-    /// The VLAN, 1 to 4094, or none; equal at both ends. If an interface removes the tags of
-    /// received frames, this must be disabled: `ethtool -K INTERFACE rxvlan off`.
+    /// The VLAN, 1 to 4094, or none. Both ends must use the same value. If the interface removes
+    /// the tags of received frames, disable this: `ethtool -K INTERFACE rxvlan off`.
     pub vlan: Option<u16>,
-    /// The only mode to accept; by default the best mode that works.
+    /// The only mode that the link may use. If `None`, the link uses the best mode that works.
     pub mode: Option<XdpMode>,
     /// Maximum number of frames that wait to be received, a power of two from 64 to 32768.
     ///
@@ -29,10 +30,11 @@ pub struct XdpConfig {
     pub receive_frames: u32,
     /// Maximum number of frames that wait to be sent, a power of two from 64 to 32768.
     ///
-    /// The default of 512 is sixteen full batches.
+    /// The default of 512 frames is sixteen full batches.
     pub transmit_frames: u32,
-    /// Whether polls for frames drive the interface's queue, so that no interrupts are needed. Best
-    /// for a queue with no other traffic. A poll that finds no frame becomes a system call.
+    /// Whether polls of the link drive the interface's queue, so that the queue needs no
+    /// interrupts. This is best for a queue without other traffic. With it, a poll that finds no
+    /// frame makes a system call.
     pub busy_poll: bool,
     /// Upper bound of the frame size in bytes; the interface may carry less.
     pub frame_bytes_max: u16,
@@ -97,9 +99,9 @@ impl fmt::Display for XdpMode {
     }
 }
 
-/// Largest frame in bytes. No jumbo Ethernet carries more.
+/// Largest frame in bytes. No jumbo Ethernet carries larger frames.
 pub(super) const FRAME_BYTES_MAX: u16 = 9200;
 /// Minimum number of entries of a ring: two full batches.
 pub(super) const RING_FRAMES_MIN: u32 = 64;
-/// Maximum number of entries of a ring, for 128 MiB of full frames.
+/// Maximum number of entries of a ring. With full frames, these take 128 MiB.
 pub(super) const RING_FRAMES_MAX: u32 = 32_768;

@@ -9,7 +9,7 @@ use crate::interface::{Interface, request_socket};
 /// The queues and the program of an interface.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Device {
-    /// Number of receive queues or of transmit queues, whichever is larger.
+    /// The larger of the number of receive queues and the number of transmit queues.
     pub(super) queues: u32,
     /// Number of an XDP program that is attached to the interface.
     pub(super) program: Option<u32>,
@@ -26,7 +26,8 @@ impl Device {
         for attribute in ask(socket.as_fd(), interface.index, &mut answer)? {
             device.note(&attribute);
         }
-        // Drivers report the maximum number of queues there; this is the number in use.
+        // The attributes contain the driver's maximum number of queues. This call returns the
+        // number in use.
         if let Some(queues) = channels(interface) {
             device.queues = queues;
         }
@@ -67,7 +68,7 @@ impl Attribute<'_> {
     }
 }
 
-/// Iterates over the attributes in `bytes`, up to the first truncated one.
+/// Iterates over the attributes in `bytes`. Stops at the first truncated attribute.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = Attribute<'_>> {
     std::iter::from_fn(move || {
         let head = bytes.first_chunk::<ATTRIBUTE_BYTES>()?;
@@ -122,7 +123,7 @@ fn ask<'a>(
     }
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
     let message = answer.get(..received as usize).ok_or_else(malformed)?;
-    // The header: length 4, kind 2, flags 2, sequence 4, port 4.
+    // The bytes of the header are: length 4, kind 2, flags 2, sequence 4, port 4.
     let kind = message.get(4..6).ok_or_else(malformed)?;
     if kind == (libc::NLMSG_ERROR as u16).to_ne_bytes() {
         let code = message.get(HEADER_BYTES..).and_then(<[u8]>::first_chunk);
@@ -133,7 +134,7 @@ fn ask<'a>(
     Ok(attributes(body.ok_or_else(malformed)?))
 }
 
-/// Returns the number of queues in use, if the driver reports it.
+/// Returns the number of queues in use, if the driver reports this number.
 fn channels(interface: &Interface) -> Option<u32> {
     let socket = request_socket().ok()?;
     let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
@@ -177,14 +178,14 @@ struct Channels {
 
 const HEADER_BYTES: usize = size_of::<libc::nlmsghdr>();
 const ATTRIBUTE_BYTES: usize = 4;
-/// Mask of the type without the bits that describe the encoding of the value.
+/// Mask of the attribute type, without the bits that describe the encoding of the value.
 const KIND_MASK: u16 = 0x3fff;
-/// Size of the answer buffer, more than the kernel reports for an interface.
+/// Size of the answer buffer. The kernel reports fewer bytes about an interface.
 const ANSWER_BYTES_MAX: usize = 32 << 10;
 const GET_CHANNELS: u32 = 0x3c;
 const SIOCETHTOOL: u32 = 0x8946;
-/// The attribute about XDP programs, from `linux/if_link.h`. `PROGRAMS` are the attributes within
-/// it that contain the program numbers of each mode.
+/// The attribute about XDP programs, from `linux/if_link.h`. `PROGRAMS` are the attributes inside
+/// it that contain the number of the program in each mode.
 const IFLA_XDP: u16 = 43;
 /// The type of a virtual interface, within `IFLA_LINKINFO`.
 const KIND: u16 = 1;

@@ -57,7 +57,7 @@ pub enum XdpError {
     Occupied {
         /// The interface.
         interface: String,
-        /// The program's name, or a note that it has none.
+        /// The program's name, or a note that the program has no name.
         program: String,
         /// The program's number.
         id: u32,

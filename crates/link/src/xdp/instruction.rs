@@ -1,4 +1,4 @@
-//! Instructions of the kernel's virtual machine (RFC 9669) that the redirect program needs.
+//! The instructions of the kernel's virtual machine (RFC 9669) that the redirect program uses.
 
 /// One instruction, in the kernel's format.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -13,8 +13,8 @@ pub(super) struct Instruction {
 
 const _: () = assert!(size_of::<Instruction>() == 8);
 
-/// A register. A call takes its arguments in R1 to R5, returns its result in R0, and preserves R6
-/// to R9.
+/// A register of the virtual machine. A call takes its arguments in R1 to R5, returns its result in
+/// R0, and preserves R6 to R9.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(super) enum Register {
@@ -26,7 +26,7 @@ pub(super) enum Register {
     R6 = 6,
 }
 
-/// Number of bytes of a load, as encoded in the operation.
+/// Number of bytes of a load, in the encoding of the operation.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(super) enum Width {
@@ -35,15 +35,15 @@ pub(super) enum Width {
     Word = 0x00,
 }
 
-/// The target of a forward jump; [`Assembler::place`] sets its position.
+/// The target of forward jumps. [`Assembler::place`] sets its position.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Label(u8);
 
-/// A program under construction. Jumps go forward only, to labels.
+/// A program under construction. It jumps forward only, to labels.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     code: Vec<Instruction>,
-    /// Index of each jump without an offset, and its label.
+    /// Index and label of each jump that has no offset yet.
     jumps: Vec<(usize, Label)>,
     labels: u8,
 }
@@ -66,51 +66,51 @@ impl Assembler {
         self.jumps.retain(|(_, wanted)| *wanted != label);
     }
 
-    /// `to = *(from + offset)`, in the byte order of the host.
+    /// Appends `to = *(from + offset)`, in the byte order of the host.
     pub(super) fn load(&mut self, width: Width, to: Register, from: Register, offset: i16) {
         self.push(LOAD_MEMORY | width as u8, to, from, offset, 0);
     }
 
-    /// `to = from`.
+    /// Appends `to = from`.
     pub(super) fn copy(&mut self, to: Register, from: Register) {
         self.push(MOVE_REGISTER, to, from, 0, 0);
     }
 
-    /// `to = value`.
+    /// Appends `to = value`.
     pub(super) fn set(&mut self, to: Register, value: i32) {
         self.push(MOVE_VALUE, to, Register::R0, 0, value);
     }
 
-    /// `to += value`.
+    /// Appends `to += value`.
     pub(super) fn add(&mut self, to: Register, value: i32) {
         self.push(ADD_VALUE, to, Register::R0, 0, value);
     }
 
-    /// `to &= value`.
+    /// Appends `to &= value`.
     pub(super) fn and(&mut self, to: Register, value: i32) {
         self.push(AND_VALUE, to, Register::R0, 0, value);
     }
 
-    /// Jumps to `label` if `left > right`.
+    /// Appends a jump to `label` if `left > right`.
     pub(super) fn jump_if_greater(&mut self, left: Register, right: Register, label: Label) {
         self.jumps.push((self.code.len(), label));
         self.push(JUMP_GREATER_REGISTER, left, right, 0, 0);
     }
 
-    /// Jumps to `label` if `left != value`.
+    /// Appends a jump to `label` if `left != value`.
     pub(super) fn jump_unless_equal(&mut self, left: Register, value: u16, label: Label) {
         self.jumps.push((self.code.len(), label));
         self.push(JUMP_NOT_EQUAL_VALUE, left, Register::R0, 0, i32::from(value));
     }
 
-    /// Jumps to `label`.
+    /// Appends a jump to `label`.
     pub(super) fn jump(&mut self, label: Label) {
         self.jumps.push((self.code.len(), label));
         self.push(JUMP_ALWAYS, Register::R0, Register::R0, 0, 0);
     }
 
-    /// `to = the map of this descriptor`. The kernel resolves the descriptor when it loads the
-    /// program.
+    /// Appends an instruction that sets `to` to the map of this descriptor. The kernel resolves the
+    /// descriptor when it loads the program.
     pub(super) fn load_map(&mut self, to: Register, descriptor: i32) {
         let registers = to as u8 | MAP_BY_DESCRIPTOR << 4;
         self.code.push(Instruction {
@@ -122,12 +122,12 @@ impl Assembler {
         self.push(0, Register::R0, Register::R0, 0, 0);
     }
 
-    /// Calls a kernel function.
+    /// Appends a call of a kernel function.
     pub(super) fn call(&mut self, function: i32) {
         self.push(CALL, Register::R0, Register::R0, 0, function);
     }
 
-    /// Ends the program with R0 as its result.
+    /// Appends the end of the program. Its result is R0.
     pub(super) fn exit(&mut self) {
         self.push(EXIT, Register::R0, Register::R0, 0, 0);
     }
@@ -135,7 +135,7 @@ impl Assembler {
     /// Returns the program.
     ///
     /// # Panics
-    /// If a label has jumps and was never placed.
+    /// If a label has jumps and was not placed.
     pub(super) fn finish(self) -> Vec<Instruction> {
         assert!(self.jumps.is_empty(), "labels without a place: {:?}", self.jumps);
         self.code
@@ -154,8 +154,8 @@ impl Assembler {
     }
 }
 
-// Operations: class in the low three bits; above it mode, or code and source (RFC 9669, sections 3
-// to 5).
+// Operations. The low three bits are the class. The bits above are the mode, or the code and the
+// source (RFC 9669, sections 3 to 5).
 const LOAD_MEMORY: u8 = 0x61;
 const LOAD_DOUBLE: u8 = 0x18;
 const MOVE_REGISTER: u8 = 0xbf;

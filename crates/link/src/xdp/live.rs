@@ -19,7 +19,7 @@ use crate::payload::PayloadCopier;
 /// A bound socket. Dropping it detaches the program from the interface.
 #[derive(Debug)]
 pub(crate) struct Live {
-    // Dropped first, so that no frame is lost in a socket that is about to close.
+    // Drop this field first. Otherwise frames would be lost in a socket that is about to close.
     attachment: Attachment,
     map: SocketMap,
     pub(crate) socket: XdpSocket,
@@ -27,12 +27,12 @@ pub(crate) struct Live {
     pub(super) transmitter: Transmitter,
     pub(crate) shape: Shape,
     pub(crate) mode: XdpMode,
-    /// The interface's queues and program when the socket was opened.
+    /// The queues and the program of the interface, as they were when the socket was opened.
     pub(super) device: Device,
 }
 
 impl Live {
-    /// Starts to receive the frames that `framing` describes from the queue.
+    /// Starts to receive frames from the queue. `framing` describes which frames.
     pub(super) fn open(
         config: &XdpConfig,
         interface: &Interface,
@@ -56,8 +56,7 @@ impl Live {
         Ok(Self { attachment, map, socket, receiver, transmitter, shape, mode, device })
     }
 
-    /// Checks whether [`Live::open`] would work, as far as possible without affecting other traffic
-    /// of the interface.
+    /// Checks whether [`Live::open`] would work, without affecting other traffic of the interface.
     pub(super) fn check(
         config: &XdpConfig,
         interface: &Interface,
@@ -69,7 +68,7 @@ impl Live {
         device.program.map_or(Ok(()), |id| Err(failures.occupied(id)))
     }
 
-    /// Selects the frames of another framing from now on.
+    /// Makes the program select the frames of another framing.
     pub(super) fn select(&self, framing: &Framing) -> io::Result<()> {
         self.attachment.replace(&Program::load(&selection(framing).program(&self.map))?)
     }
@@ -122,13 +121,13 @@ fn selection(framing: &Framing) -> Selection {
 fn set_options(socket: &XdpSocket, config: &XdpConfig, shape: &Shape) -> io::Result<()> {
     let fd = socket.as_fd();
     // The kernel copies the frames that it sends, and charges the copies with their overhead to the
-    // socket. A queue below the socket may keep all of them, so the limit is the charge of all
+    // socket. A queue below the socket may keep all copies, so set the limit to the charge of all
     // slots.
     let send_bytes = (shape.slots * (shape.slot_bytes() + SEND_OVERHEAD_BYTES)).cast_signed();
     if set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &send_bytes).is_err() {
         set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &send_bytes)?;
     }
-    // Kernels before 6.18 do not have this option and send 32 frames per call.
+    // Kernels before 6.18 do not have this option. They send 32 frames per call.
     let _ = set_option(fd, libc::SOL_XDP, TRANSMIT_BUDGET, &BUDGET_FRAMES);
     if config.busy_poll {
         set_option(fd, libc::SOL_SOCKET, PREFER_BUSY_POLL, &1_i32)?;
@@ -138,22 +137,22 @@ fn set_options(socket: &XdpSocket, config: &XdpConfig, shape: &Shape) -> io::Res
     Ok(())
 }
 
-/// Creates errors that name their interface and setting.
+/// Creates errors that contain the interface and the setting.
 struct Failures<'a> {
     config: &'a XdpConfig,
     interface: &'a Interface,
 }
 
 impl Failures<'_> {
-    /// Attaches the program in the best permitted mode that works.
+    /// Attaches the program in the best mode that the configuration permits and that works.
     fn attach(
         &self,
         program: &Program,
         device: &Device,
     ) -> Result<(Attachment, AttachMode), XdpError> {
         let modes: &[AttachMode] = match self.config.mode {
-            // Between virtual interfaces, frames arrive in the buffers of the network stack.
-            // Converting them for native mode costs more than it saves.
+            // Between virtual interfaces, frames arrive in buffers of the network stack. Converting
+            // these buffers for native mode costs more than native mode saves.
             None if device.is_veth => &[AttachMode::Generic, AttachMode::Native],
             None => &[AttachMode::Native, AttachMode::Generic],
             Some(XdpMode::Generic) => &[AttachMode::Generic],
@@ -180,7 +179,7 @@ impl Failures<'_> {
         Err(self.unsupported(refusal))
     }
 
-    /// Binds the socket to the queue, with the flags for the mode of the program.
+    /// Binds the socket to the queue, with the flags that fit the mode of the program.
     fn bind(
         &self,
         socket: &XdpSocket,
@@ -192,7 +191,7 @@ impl Failures<'_> {
             flags |= libc::XDP_USE_SG;
         }
         flags |= match (attached, self.config.mode) {
-            // The kernel uses zero-copy if the driver supports it.
+            // The kernel uses zero-copy if the driver supports that.
             (AttachMode::Native, None) => 0,
             (AttachMode::Native, Some(XdpMode::ZeroCopy)) => libc::XDP_ZEROCOPY,
             _ => libc::XDP_COPY,
@@ -222,7 +221,7 @@ impl Failures<'_> {
     fn attached_already(&self, source: io::Error) -> XdpError {
         match Device::of(self.interface).map(|device| device.program) {
             Ok(Some(id)) => self.occupied(id),
-            // The program has been detached meanwhile, or is not visible.
+            // The other program was detached before this query, or is not visible.
             _ => self.of("attach a program to", source),
         }
     }
@@ -271,15 +270,15 @@ impl AsFd for Live {
     }
 }
 
-/// Maximum number of bytes that the kernel adds to a copied frame.
+/// Maximum number of bytes that the kernel adds to a frame when it copies the frame.
 const SEND_OVERHEAD_BYTES: u32 = 1024;
-/// Number of frames that one call sends, and that one busy poll receives. For busy polls, this is
-/// the most that the kernel allows without a privilege.
+/// Number of frames that one call sends and that one busy poll receives. For busy polls, the kernel
+/// allows no more without a privilege.
 const BUDGET_FRAMES: u32 = 64;
-/// Time in microseconds for which the kernel may busy-poll in calls that wait. Our calls do not
-/// wait.
+/// Microseconds for which the kernel may busy-poll in calls that wait. The link makes no such
+/// calls.
 const BUSY_POLL_US: i32 = 20;
-/// Largest MTU that every driver with XDP supports, in bytes: one page without the kernel's
+/// Largest MTU that every driver with XDP supports, in bytes. This is one page without the kernel's
 /// headroom and overhead.
 const MTU_SURE_BYTES: u32 = 3498;
 // Socket options of asm-generic/socket.h and linux/if_xdp.h.

@@ -3,16 +3,16 @@
 use super::bpf::SocketMap;
 use super::instruction::{Assembler, Instruction, Label, Register, Width};
 
-/// The frames that the program selects. All others pass to the kernel.
+/// The frames that the program selects. The program passes all other frames to the kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Selection {
-    /// The destination station, unless the frame is a broadcast.
+    /// The destination station. Broadcasts are also selected.
     pub(super) station: [u8; 6],
     /// The `EtherType` before the envelope.
     pub(super) ethertype: u16,
-    /// The VLAN in the IEEE 802.1Q tag. If `None`, frames must have no tag.
+    /// The VLAN in the IEEE 802.1Q tag. If `None`, the program selects only frames without a tag.
     pub(super) vlan: Option<u16>,
-    /// The destination port of the envelope.
+    /// The destination port in the envelope.
     pub(super) port: u16,
 }
 
@@ -77,13 +77,14 @@ impl Selection {
     }
 }
 
-/// Jumps to `otherwise` unless the two bytes at `offset` are `value`, in network byte order.
+/// Jumps to `otherwise` if the two bytes at `offset` are different from `value`, in network byte
+/// order.
 fn unless_half(code: &mut Assembler, offset: i16, value: u16, otherwise: Label) {
     code.load(Width::Half, VALUE, FRAME, offset);
     code.jump_unless_equal(VALUE, loaded(value), otherwise);
 }
 
-/// Returns the result of a load in host byte order for `value` in network byte order.
+/// Returns the number that a load in host byte order yields for `value` in network byte order.
 const fn loaded(value: u16) -> u16 {
     value.to_be()
 }
@@ -97,8 +98,8 @@ const VALUE: Register = Register::R4;
 const CONTEXT_DATA: i16 = 0;
 const CONTEXT_DATA_END: i16 = 4;
 const CONTEXT_QUEUE: i16 = 16;
-/// The result that passes a frame to the kernel. As a flag of the redirection, it is the result if
-/// there is no socket.
+/// The result that passes a frame to the kernel. The redirection also takes it as a flag: it is
+/// then the result if the queue has no socket.
 const PASS: i32 = 2;
 /// Number of the function `bpf_redirect_map`.
 const REDIRECT_MAP: i32 = 51;
@@ -163,8 +164,8 @@ mod tests {
                 let (byte, mask) = (bit / 8, 0x80 >> (bit % 8));
                 let mut other = ours.clone();
                 other[byte] ^= mask;
-                // The program does not check the source, the priority bits of a tag, and the
-                // envelope's fields other than version and destination.
+                // The program does not check the source, the priority bits of a tag, and the fields
+                // of the envelope except version and destination.
                 let is_free = (6..12).contains(&byte)
                     || (vlan.is_some() && byte == 14 && mask & 0xf0 != 0)
                     || (envelope + 1..envelope + 4).contains(&byte)
@@ -221,11 +222,11 @@ mod tests {
         assert_eq!(program.run(&ours).unwrap(), ON_TO_THE_KERNEL);
     }
 
-    /// A program with a socket for queue 0, the queue of test frames.
+    /// A loaded program with a socket for queue 0, on which test frames arrive.
     struct Loaded {
         program: Program,
         _map: SocketMap,
-        // Kept open: the map drops a closed socket.
+        // Keep the socket open, because the map drops a closed socket.
         _socket: OwnedFd,
     }
 
@@ -256,7 +257,7 @@ mod tests {
         }
     }
 
-    /// Returns a frame of ours after this Ethernet header.
+    /// Returns a frame of this endpoint after the given Ethernet header.
     fn frame(
         to: [u8; 6],
         tag: &[u8],

@@ -1,33 +1,33 @@
-//! Receiving: chunks that the kernel has filled are passed on in place.
+//! Receiving: passes the chunks that the kernel has filled to the engine, without copying them.
 
 use std::slice;
 
 use super::shape::{HEADROOM_BYTES, Shape};
 use super::socket::XdpSocket;
 
-/// State between two frames, and a buffer to reassemble a frame that arrived in several chunks.
+/// State between two frames. Also a buffer to reassemble a frame that arrived in several chunks.
 #[derive(Debug)]
 pub(super) struct Receiver {
     chunk_mask: u64,
-    /// The parts received so far of a frame in several chunks; never longer than its capacity.
+    /// The chunks received so far of a frame in several chunks. Never longer than its capacity.
     assembled: Vec<u8>,
     /// Whether the frame that is being reassembled exceeds the maximum size.
     is_too_long: bool,
     ethernet_bytes_max: usize,
 }
 
-/// The receiver of Ethernet frames.
+/// A consumer of received Ethernet frames.
 pub(super) trait Consumer {
-    /// Handles a frame, which is borrowed until the return.
+    /// Handles a frame. The frame is borrowed until this returns.
     fn take(&mut self, bytes: &mut [u8]);
-    /// Handles the loss of a frame that exceeded the maximum size.
+    /// Handles the loss of a frame because the frame exceeded the maximum size.
     fn refuse_too_long(&mut self);
     /// Returns whether the consumer wants no more frames.
     fn is_full(&self) -> bool;
 }
 
 impl Receiver {
-    /// Puts all receive chunks into the fill ring.
+    /// Creates a receiver, and puts all receive chunks into the fill ring.
     pub(super) fn new(shape: &Shape, socket: &mut XdpSocket) -> Self {
         for chunk in 0..shape.receive_chunks {
             socket.fill.push(u64::from(chunk) * u64::from(shape.chunk_bytes));
@@ -41,7 +41,7 @@ impl Receiver {
         }
     }
 
-    /// Passes frames to the consumer until none waits or the consumer is full. Returns whether
+    /// Passes frames to the consumer until no frame waits or the consumer is full. Returns whether
     /// there was any chunk.
     #[inline]
     pub(super) fn receive(&mut self, socket: &mut XdpSocket, consumer: &mut impl Consumer) -> bool {
@@ -50,17 +50,17 @@ impl Receiver {
             if !socket.receive.has_entry() {
                 break;
             }
-            // Chunks return in nearly the order in which they were pushed. Prefetching the expected
-            // chunk loads the frame from the other processor's cache at the same time as its
-            // descriptor.
+            // Chunks return in nearly the same order in which they were pushed. Prefetch the
+            // expected chunk, so that the frame comes from the other processor's cache at the same
+            // time as its descriptor.
             let expected = socket.fill.pushed(socket.receive.taken());
             socket.memory.prefetch((expected & self.chunk_mask) + u64::from(HEADROOM_BYTES));
             let Some(descriptor) = socket.receive.take() else { break };
             any = true;
             let length = u64::from(descriptor.len);
             assert!(socket.memory.holds(descriptor.addr, length), "chunk outside of the memory");
-            // SAFETY: inside the memory, as just checked. The kernel has returned the chunk and
-            // does not access it before it is in the fill ring again.
+            // SAFETY: the bytes are inside the memory, as just checked. The kernel has returned the
+            // chunk and does not access it before it is in the fill ring again.
             let bytes = unsafe {
                 let start = socket.memory.start().add(descriptor.addr as usize);
                 slice::from_raw_parts_mut(start.as_ptr(), descriptor.len as usize)

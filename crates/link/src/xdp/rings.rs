@@ -18,8 +18,8 @@ pub(crate) struct Mapping {
 impl Mapping {
     /// Maps zeroed memory for frames.
     pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
-        // The mapping is shared, because private pages would be copied when the process forks. The
-        // pages here would then differ from those that the kernel uses.
+        // Make the mapping shared. If the process forked with a private mapping, a write would copy
+        // a page. The process would then use another page than the kernel.
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         Self::map(bytes, flags, -1, 0)
     }
@@ -56,7 +56,7 @@ impl Mapping {
     pub(crate) fn prefetch(&self, offset: u64) {
         if self.holds(offset, PREFETCHED_BYTES as u64) {
             for line in (0..PREFETCHED_BYTES).step_by(CACHE_LINE_BYTES) {
-                // SAFETY: inside the mapping.
+                // SAFETY: the address is inside the mapping.
                 prefetch_line(unsafe { self.start.as_ptr().add(offset as usize + line) });
             }
         }
@@ -73,7 +73,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length. No pointer into the mapping outlives the value.
+        // SAFETY: the memory was mapped with this length. No pointer into the mapping outlives the
+        // value.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -81,8 +82,8 @@ impl Drop for Mapping {
 // SAFETY: the value owns the mapping, which all threads can access.
 unsafe impl Send for Mapping {}
 
-/// Prefetches a cache line. This is only a hint, and has no effect on processors other than
-/// `x86_64`.
+/// Prefetches a cache line. This is only a hint. On processors other than `x86_64`, it has no
+/// effect.
 #[inline]
 fn prefetch_line(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -115,7 +116,7 @@ impl RingKind {
     }
 }
 
-/// A ring of entries `T`, shared with the kernel as the other end.
+/// A ring of entries `T`. The kernel is the other end.
 #[derive(Debug)]
 struct Ring<T> {
     _mapping: Mapping,
@@ -124,10 +125,10 @@ struct Ring<T> {
     flags: NonNull<AtomicU32>,
     entries: NonNull<T>,
     mask: u32,
-    /// Our index, modulo 2^32: after the last entry that was taken or written, whether or not it
-    /// was published to the kernel.
+    /// Our index, modulo 2^32. It follows the last entry that was taken or written, even if that
+    /// entry was not published to the kernel yet.
     own: u32,
-    /// The kernel's index as last read.
+    /// The kernel's index at the last read.
     other: u32,
     of: PhantomData<T>,
 }
@@ -167,7 +168,8 @@ impl<T: Copy> Ring<T> {
 
     #[inline]
     fn needs_wakeup(&self) -> bool {
-        // SAFETY: inside the mapping, aligned by the kernel, and accessed only atomically.
+        // SAFETY: the word is inside the mapping, the kernel aligned it, and all accesses are
+        // atomic.
         let flags = unsafe { self.flags.as_ref() }.load(Ordering::Relaxed);
         flags & libc::XDP_RING_NEED_WAKEUP != 0
     }
@@ -192,8 +194,8 @@ impl<T: Copy> ProducerRing<T> {
     #[inline]
     pub(crate) fn push(&mut self, entry: T) {
         // SAFETY: the entry is mapped, and the kernel does not read it before `submit`. The ring
-        // has room for every entry that can be in it, so the entry overwrites none that the kernel
-        // has yet to read.
+        // has room for every entry that can be in it. So this write does not overwrite an entry
+        // that the kernel still has to read.
         unsafe { self.0.entry(self.0.own).write(entry) };
         self.0.own = self.0.own.wrapping_add(1);
     }
@@ -201,12 +203,13 @@ impl<T: Copy> ProducerRing<T> {
     /// Publishes all pushed entries to the kernel.
     #[inline]
     pub(crate) fn submit(&mut self) {
-        // SAFETY: inside the mapping, aligned by the kernel, and accessed only atomically.
+        // SAFETY: the word is inside the mapping, the kernel aligned it, and all accesses are
+        // atomic.
         unsafe { self.0.producer.as_ref() }.store(self.0.own, Ordering::Release);
     }
 
-    /// Returns the entry that was pushed with number `index`, modulo 2^32. Valid only if fewer
-    /// entries than the ring has were pushed since.
+    /// Returns the entry that was pushed with number `index`, modulo 2^32. The result is valid only
+    /// if fewer entries were pushed after it than the ring has.
     #[inline]
     pub(crate) fn pushed(&self, index: u32) -> T {
         // SAFETY: the entry is mapped, and only this process writes to this ring.
@@ -216,7 +219,8 @@ impl<T: Copy> ProducerRing<T> {
     /// Returns the number of entries that the kernel has not taken yet.
     #[inline]
     pub(crate) fn untaken(&mut self) -> u32 {
-        // SAFETY: inside the mapping, aligned by the kernel, and accessed only atomically.
+        // SAFETY: the word is inside the mapping, the kernel aligned it, and all accesses are
+        // atomic.
         self.0.other = unsafe { self.0.consumer.as_ref() }.load(Ordering::Acquire);
         self.0.own.wrapping_sub(self.0.other)
     }
@@ -248,7 +252,8 @@ impl<T: Copy> ConsumerRing<T> {
     pub(crate) fn has_entry(&mut self) -> bool {
         let ring = &mut self.0;
         if ring.own == ring.other {
-            // SAFETY: inside the mapping, aligned by the kernel, and accessed only atomically.
+            // SAFETY: the word is inside the mapping, the kernel aligned it, and all accesses are
+            // atomic.
             ring.other = unsafe { ring.producer.as_ref() }.load(Ordering::Acquire);
         }
         ring.own != ring.other
@@ -260,7 +265,8 @@ impl<T: Copy> ConsumerRing<T> {
         self.0.own
     }
 
-    /// Takes the next entry, if any. Its place stays occupied until [`ConsumerRing::release`].
+    /// Takes the next entry, if any. Its place in the ring stays occupied until
+    /// [`ConsumerRing::release`].
     #[inline]
     pub(crate) fn take(&mut self) -> Option<T> {
         if !self.has_entry() {
@@ -276,7 +282,8 @@ impl<T: Copy> ConsumerRing<T> {
     /// Returns the places of all taken entries to the kernel.
     #[inline]
     pub(crate) fn release(&mut self) {
-        // SAFETY: as in `take`.
+        // SAFETY: the word is inside the mapping, the kernel aligned it, and all accesses are
+        // atomic.
         unsafe { self.0.consumer.as_ref() }.store(self.0.own, Ordering::Release);
     }
 }

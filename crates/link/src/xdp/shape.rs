@@ -1,4 +1,4 @@
-//! The division of the memory for frames into receive chunks and send slots.
+//! Divides the memory for frames into receive chunks and send slots.
 
 use super::config::XdpConfig;
 use super::socket::SocketShape;
@@ -7,11 +7,11 @@ use crate::ethernet::HEADERS_BYTES_MAX;
 /// The division of a socket's memory: receive chunks, then send slots.
 ///
 /// The kernel receives into single chunks anywhere in the memory, and leaves room at the start of
-/// each. A larger frame takes several chunks. A slot has as many adjacent chunks as the largest
-/// frame needs, so that frames to send are contiguous.
+/// each chunk. A frame that is larger than a chunk takes several. A slot has as many adjacent
+/// chunks as the largest frame needs, because a frame to send must be contiguous.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Shape {
-    /// Largest Ethernet frame, in bytes without its check sequence.
+    /// Largest Ethernet frame, in bytes without the frame check sequence.
     pub(crate) ethernet_bytes_max: u32,
     /// Size of a chunk, in bytes.
     pub(crate) chunk_bytes: u32,
@@ -54,7 +54,7 @@ impl Shape {
         self.receive_chunks as u64 * self.chunk_bytes as u64
     }
 
-    /// Returns the number of bytes of received frames that fit.
+    /// Returns the number of bytes of received frames for which there is room.
     pub(crate) const fn receive_bytes(&self) -> u32 {
         self.receive_chunks * (self.chunk_bytes - HEADROOM_BYTES)
     }
@@ -64,8 +64,8 @@ impl Shape {
         SocketShape {
             chunk_bytes: self.chunk_bytes,
             chunks: self.receive_chunks + self.slots * self.slot_chunks,
-            // Twice the number of chunks, because the kernel reports late which entries it has
-            // taken.
+            // The ring has twice as many entries as there are chunks, because the kernel reports
+            // with a delay which entries it has taken.
             fill_entries: 2 * self.receive_chunks,
             receive_entries: self.receive_chunks,
             transmit_entries: (self.slots * self.slot_chunks).next_power_of_two(),

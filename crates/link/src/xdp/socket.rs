@@ -24,14 +24,14 @@ pub(crate) struct SocketShape {
     pub(crate) transmit_entries: u32,
 }
 
-/// A socket with its rings and memory; it may be unbound.
+/// A socket with its rings and memory. The socket may be unbound.
 #[derive(Debug)]
 pub(crate) struct XdpSocket {
     pub(crate) fill: ProducerRing<u64>,
     pub(crate) completion: ConsumerRing<u64>,
     pub(crate) receive: ConsumerRing<xdp_desc>,
     pub(crate) transmit: ProducerRing<xdp_desc>,
-    // Closed before the memory of its frames is unmapped.
+    // This field is dropped before the memory of its frames is unmapped.
     fd: OwnedFd,
     pub(crate) memory: Mapping,
 }
@@ -102,7 +102,7 @@ impl XdpSocket {
         Ok(statistics)
     }
 
-    /// Makes the kernel send frames of the transmit ring: all or some of them.
+    /// Makes the kernel send frames of the transmit ring. The kernel sends all or some of them.
     #[inline]
     pub(crate) fn kick(&self) -> io::Result<()> {
         // The raw system call avoids the C library's function, which is a cancellation point.
@@ -125,7 +125,7 @@ impl XdpSocket {
     #[inline]
     pub(crate) fn wake_receiver(&self) {
         // SAFETY: no bytes are received, and no address is requested. An error is ignored, because
-        // the caller polls the ring again anyway.
+        // the caller polls the ring again.
         unsafe {
             libc::syscall(
                 libc::SYS_recvfrom,
@@ -184,7 +184,7 @@ pub(crate) fn set_option<T>(
 /// Reads an option that consists of numbers.
 fn get_option<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: &mut T) -> io::Result<()> {
     let mut bytes = size_of::<T>() as socklen_t;
-    // SAFETY: the kernel writes at most `bytes` to the value, which consists of numbers.
+    // SAFETY: the kernel writes at most `bytes` bytes to the value, which consists of numbers.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

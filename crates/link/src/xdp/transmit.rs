@@ -1,4 +1,4 @@
-//! Sending: frames are built in slots, from which the kernel or the network card reads them.
+//! Sending: builds frames in slots, from which the kernel or the network card reads them.
 
 use std::io;
 use std::slice;
@@ -15,18 +15,19 @@ use crate::ethernet::{Framing, Station};
 use crate::payload::PayloadCopier;
 use crate::udp::PayloadUnmapped;
 
-/// The free slots, and the frames under construction in others.
+/// The free slots, and the frames under construction in other slots.
 #[derive(Debug)]
 pub(super) struct Transmitter {
     shape: Shape,
-    /// Free slots. The slot freed last is used first, because it is in the cache.
+    /// Free slots. The slot that was freed last is used first, because it is in the cache.
     free: Vec<u32>,
     /// Number of chunks of each slot that the kernel has not returned.
     out: Vec<u8>,
     /// The frames of the batch that is being sent.
     building: Vec<Building>,
     copier: PayloadCopier,
-    /// Whether every batch needs a notification, because no driver polls the ring.
+    /// Whether the kernel copies frames. Then every batch needs a notification, because no driver
+    /// polls the ring.
     is_copying: bool,
 }
 
@@ -63,7 +64,7 @@ impl Transmitter {
         }
     }
 
-    /// Builds frames of the batch and publishes them to the kernel, as far as there are free slots.
+    /// Builds frames of the batch and publishes them to the kernel, while there are free slots.
     /// Frames that can never be sent count as sent.
     pub(super) fn send(
         &mut self,
@@ -95,8 +96,8 @@ impl Transmitter {
             let Some(room) = bytes.get_mut(header_bytes..) else { continue };
             let (header, payload) = room.split_at_mut(frame.header.len());
             header.copy_from_slice(frame.header);
-            // SAFETY: the slot is ours until the frame is in the ring, and its room for payload is
-            // not used before the copy.
+            // SAFETY: the slot belongs to this process until the frame is in the ring. No code uses
+            // its room for payload before the copy.
             unsafe { self.copier.push(payload.as_mut_ptr(), frame.payload) };
         }
         sent.frames = room;
@@ -107,7 +108,7 @@ impl Transmitter {
         sent
     }
 
-    /// Sends an envelope without content, if there is a free slot.
+    /// Sends an envelope without content. Does nothing if there is no free slot.
     #[cold]
     pub(super) fn send_empty(
         &mut self,
@@ -127,7 +128,7 @@ impl Transmitter {
         }
     }
 
-    /// Makes the kernel send the published frames as far as possible. Returns whether the kernel
+    /// Makes the kernel send as many of the published frames as it can. Returns whether the kernel
     /// took all of them.
     #[inline]
     pub(super) fn kick(
@@ -145,7 +146,7 @@ impl Transmitter {
             if result.is_ok() {
                 return Ok(true);
             }
-            // Frames still wait if the call has sent its maximum, or if a queue was full.
+            // If the call has sent its maximum, or a queue was full, some frames still wait.
             let left = if self.is_copying { socket.transmit.untaken() } else { 0 };
             match result.map_err(|error| (error.raw_os_error(), error)) {
                 Ok(()) => return Ok(true),
@@ -206,7 +207,7 @@ impl Transmitter {
         }
     }
 
-    /// Pushes the chunks of one frame to the ring, which has an entry for every chunk.
+    /// Pushes the chunks of one frame to the ring. The ring has room for the chunks of all slots.
     #[inline]
     fn push(&mut self, socket: &mut XdpSocket, slot: u32, ethernet_bytes: u32) {
         let start = self.slot_at(slot);
@@ -222,7 +223,8 @@ impl Transmitter {
         self.out[slot as usize] = chunks as u8;
     }
 
-    /// Keeps the frames before the one whose payload could not be read, and frees the other slots.
+    /// Keeps the frames before the frame whose payload could not be read, and frees the other
+    /// slots.
     #[cold]
     fn give_up_after(&mut self, payloads_whole: usize) -> Sent {
         let with_payload = self.building.iter().enumerate().filter(|(_, b)| b.has_payload);
@@ -236,13 +238,13 @@ impl Transmitter {
         self.shape.slots_at() + slot as u64 * self.shape.slot_bytes() as u64
     }
 
-    /// Returns the first `bytes` bytes of a slot that the kernel does not own.
+    /// Returns the first `bytes` bytes of a slot. The kernel must not own the slot.
     #[inline]
     fn slot<'a>(&self, socket: &'a mut XdpSocket, slot: u32, bytes: u32) -> &'a mut [u8] {
         let start = self.slot_at(slot);
         assert!(socket.memory.holds(start, u64::from(bytes)));
-        // SAFETY: inside the memory, as just checked. Slots do not overlap, the kernel does not own
-        // this one, and the result borrows the socket.
+        // SAFETY: the bytes are inside the memory, as just checked. Slots do not overlap, the
+        // kernel does not own this slot, and the result borrows the socket.
         unsafe {
             let start = socket.memory.start().add(start as usize);
             slice::from_raw_parts_mut(start.as_ptr(), bytes as usize)

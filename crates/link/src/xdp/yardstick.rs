@@ -4,7 +4,7 @@ use super::live::Live;
 use super::{XdpConfig, XdpError, claim, framing, open_patiently, usable};
 use crate::ethernet::{Framing, PortClaim};
 
-/// The socket of [`crate::yardstick::xdp`].
+/// The socket that [`crate::yardstick::xdp`] measures.
 #[derive(Debug)]
 pub(crate) struct Bare {
     pub(crate) live: Live,

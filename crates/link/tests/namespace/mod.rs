@@ -44,7 +44,7 @@ pub(crate) fn ip(arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
-/// Waits until `edge0` is up or down: the kernel reports a changed carrier with a delay.
+/// Waits until `edge0` is up or down, because the kernel reports a changed carrier with a delay.
 pub(crate) fn await_carrier(wanted: Carrier) {
     loop {
         let output = Command::new("ip").args(["-o", "link", "show", "edge0"]).output().unwrap();
