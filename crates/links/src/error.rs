@@ -1,4 +1,4 @@
-//! Errors of links, each with the value at fault and the remedy.
+//! Errors of links. Each contains the wrong value and the remedy.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Keeps the links of an endpoint in step with the interfaces of the host.
+//! Adapts the links of an endpoint when the interfaces of the host change.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,7 +23,7 @@ pub struct NamedLinks {
     opener: Opener,
     wanted: Wanted,
     entries: Mutex<Vec<FollowedLink>>,
-    /// Problems of the last comparison with the interfaces.
+    /// Problems that the last comparison with the interfaces found.
     problems: Mutex<Vec<LinkProblem>>,
 }
 
@@ -36,10 +36,10 @@ pub enum Wanted {
     Named(Vec<LinkSpec>),
 }
 
-/// A link of the endpoint that was opened by name.
+/// A link that was opened for a name, or because of a peer's address.
 #[derive(Clone, Debug)]
 struct FollowedLink {
-    /// Its name; `None` for a link that was added because of a peer's address.
+    /// The name of the link; `None` for a link that was added because of a peer's address.
     spec: Option<LinkSpec>,
     link: LinkId,
     place: LinkPlace,
@@ -50,8 +50,8 @@ struct FollowedLink {
 }
 
 impl NamedLinks {
-    /// Opens the links that are wanted. The caller must attach them in this order, from link
-    /// identifier `first` on.
+    /// Opens the wanted links. The caller must attach them in the order of the result; the first
+    /// must get the identifier `first`.
     ///
     /// # Errors
     /// [`BindError`], one variant for each cause.
@@ -81,13 +81,13 @@ impl NamedLinks {
 
     /// Compares the links with the interfaces. Adds links on new interfaces, replaces links whose
     /// address is gone, and removes links whose interface has been gone for some seconds.
-    /// `is_tick`: a second has passed since the last call. Returns whether to call again after a
-    /// second. [`NamedLinks::problems`] then returns what could not be done.
+    /// `is_tick`: a second has passed since the last call. Returns whether to call this again after
+    /// a second. [`NamedLinks::problems`] returns the problems of this comparison.
     pub fn look(&self, runtime: &Runtime, is_tick: bool) -> bool {
         let mut problems = Vec::new();
         let looked = self.compare(runtime, is_tick, &mut problems);
         let again = looked.unwrap_or_else(|error| {
-            // The error may be temporary, so the comparison is repeated.
+            // The error may be temporary, so compare again after a second.
             problems.push(LinkProblem::new(None, &error));
             true
         });
@@ -140,7 +140,7 @@ impl NamedLinks {
             if !is_there && spec.interface().is_none_or(|name| find(name, &host).is_ok()) {
                 match self.attach(runtime, &spec, &host) {
                     Ok(entry) => entries.push(entry),
-                    // The interface might not have its address yet.
+                    // The interface might not have its address yet, so try again after a second.
                     Err(error) => {
                         problems.push(LinkProblem::new(Some(&spec), &error));
                         again = true;
@@ -151,8 +151,8 @@ impl NamedLinks {
         Ok(again)
     }
 
-    /// Adds links that are needed to reach peers at these addresses. Returns for each peer the
-    /// local address from which the kernel sends to it.
+    /// Adds links that are needed to reach peers at these addresses. Returns, for each peer, the
+    /// local address from which the kernel sends to that peer.
     ///
     /// # Errors
     /// [`BindError`], one variant for each cause.
@@ -163,7 +163,8 @@ impl NamedLinks {
     ) -> Result<HashMap<IpAddr, IpAddr>, BindError> {
         let mut sources = HashMap::new();
         for &peer in peers {
-            // Without a route no link can be added; the attempt to connect reports the error.
+            // If there is no route, no link can be added. The attempt to connect then reports the
+            // error.
             let Ok(Some(route)) = route_to(peer) else { continue };
             let Some(source) = route.source else { continue };
             sources.insert(peer, source);
@@ -196,9 +197,9 @@ impl NamedLinks {
         Ok(sources)
     }
 
-    /// Finds peers on the Ethernets of raw links that are not in `used`. Peers that are known by
-    /// port only are found by broadcast; with `by_ip`, stations are found by their IP addresses.
-    /// Each question waits for at most `limit`.
+    /// Finds peers on the Ethernets of those raw links that are not in `used`. If only the port of
+    /// a peer is known, finds the peer by broadcast. If `by_ip` is set, finds stations by their IP
+    /// addresses. Waits for each answer for at most `limit`.
     ///
     /// # Errors
     /// [`PacketError`], one variant for each cause.
@@ -242,7 +243,7 @@ impl NamedLinks {
         }
     }
 
-    /// Replaces a link whose address is gone by a new link.
+    /// Opens a new link, which replaces a link whose address is gone.
     fn replace(
         &self,
         runtime: &Runtime,
@@ -251,7 +252,7 @@ impl NamedLinks {
     ) -> Result<(), BindError> {
         let Some(spec) = entry.spec.clone() else { return Ok(()) };
         let new = self.attach(runtime, &spec, host)?;
-        // The new link is attached before the old one is detached, so that connections always have
+        // Detach the old link only after the new link is attached, so that connections always have
         // a link.
         runtime.detach_link(entry.link).map_err(AttachError::from)?;
         *entry = new;
@@ -274,8 +275,8 @@ impl NamedLinks {
     }
 }
 
-/// Removes links whose interface has been gone for [`LOOKS_GONE_MAX`] seconds, but not the
-/// last link.
+/// Removes links whose interface has been gone for [`LOOKS_GONE_MAX`] seconds, if the interface of
+/// at least one other link exists.
 fn forget(runtime: &Runtime, entries: &mut Vec<FollowedLink>) -> Result<(), BindError> {
     while entries.iter().any(|entry| entry.looks_gone == 0)
         && let Some(index) = entries.iter().position(|entry| entry.looks_gone >= LOOKS_GONE_MAX)
@@ -297,7 +298,7 @@ impl FollowedLink {
         self.spec.as_ref() == Some(spec)
     }
 
-    /// Whether the link may be on any address of its interface.
+    /// Returns whether the link may use any address of its interface.
     fn is_any_address(&self) -> bool {
         use crate::UdpPlace::Interface;
         matches!(
@@ -306,8 +307,10 @@ impl FollowedLink {
         )
     }
 
-    /// Whether the link must be replaced: the interface has addresses, but not the link's any more;
-    /// or it is another interface with the same name, and the link's address is link-local.
+    /// Returns whether the link must be replaced. This is so in two cases:
+    ///
+    /// * The interface has addresses, but the link's address is not among them any more.
+    /// * The interface is another one with the same name, and the link's address is link-local.
     fn has_moved(&self, interface: &Interface) -> bool {
         let Some(ip) = self.place.ip else { return false };
         let is_other = self.place.interface != Some(interface.index);
@@ -325,8 +328,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Starts the thread that follows the interfaces. It ends when stopped, or when the endpoint
-    /// that owns the links is dropped.
+    /// Starts the thread that follows the interfaces. The thread ends when it is stopped, or when
+    /// the endpoint that owns the links is dropped.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -338,18 +341,18 @@ impl Follower {
         Ok(Self { stopper })
     }
 
-    /// Makes the thread end soon.
+    /// Makes the thread end soon. Does not wait for the end.
     pub fn stop(&self) {
         self.stopper.stop();
     }
 }
 
-/// An endpoint that has links by name.
+/// An endpoint with links that were opened by name.
 pub trait Linked: Send + Sync + 'static {
     /// Returns the runtime that drives the links.
     fn runtime(&self) -> &Runtime;
 
-    /// Returns the links; `None` if the endpoint has no links by name.
+    /// Returns the links, or `None` if the endpoint has no links that were opened by name.
     fn named_links(&self) -> Option<&NamedLinks>;
 }
 
@@ -362,7 +365,7 @@ fn follow<L: Linked>(watch: &InterfaceWatch, linked: &Weak<L>) {
         match waited {
             Ok(Some(has_changed)) => again = named.look(linked.runtime(), !has_changed),
             Ok(None) => return,
-            // Changes of interfaces are not reported any more.
+            // The watch has failed, so changes of interfaces are not reported any more.
             Err(error) => {
                 return named.report(vec![LinkProblem::new(None, &BindError::Interfaces(error))]);
             }
@@ -370,9 +373,10 @@ fn follow<L: Linked>(watch: &InterfaceWatch, linked: &Weak<L>) {
     }
 }
 
-/// Time between comparisons while something is missing.
+/// Time between comparisons while a wanted link is missing.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Seconds after which a link whose interface is gone is removed. Until then its driver reports it as
-/// down, and an interface that comes back finds the link with all that is known of the path.
+/// Seconds after which a link is removed because its interface is gone. During these seconds, the
+/// driver reports the link as down. If the interface comes back in this time, the link still has
+/// all its measurements of the path.
 const LOOKS_GONE_MAX: u32 = 5;

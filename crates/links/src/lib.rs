@@ -1,10 +1,12 @@
-//! Links and peers by name: parsing what users write, opening links, and keeping links in step with
-//! their interfaces.
+//! Links and peers by name: parses the names that users write, opens links, and adapts the links
+//! when interfaces change.
 //!
-//! A library for programs uses these beside a [`runtime::Runtime`]: [`LinkSpec`] parses names,
-//! [`NamedLinks`] opens links from them and keeps them in step with their interfaces, [`Follower`]
-//! is the thread that does so, and [`rank_pairs`] decides which link to try for which address of a
-//! peer.
+//! A library for programs uses these types together with a [`runtime::Runtime`]:
+//!
+//! * [`LinkSpec`] parses names.
+//! * [`NamedLinks`] opens links for names, and adapts them when interfaces change.
+//! * [`Follower`] is the thread that watches the interfaces.
+//! * [`rank_pairs`] decides which link to try for which address of a peer.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -29,16 +31,16 @@ pub use parse::{LinkSpecError, LinkSpecProblem};
 pub use peers::{IntoPeers, PeerSpec, PeerSpecError};
 pub use problem::LinkProblem;
 
-/// A link as users name it: `eth0`, `udp:10.0.0.1:7471`, `packet:eth1/vlan=100`, `xdp:eth2:0`,
-/// `shm`.
+/// A link in the form in which users write it: `eth0`, `udp:10.0.0.1:7471`, `packet:eth1/vlan=100`,
+/// `xdp:eth2:0`, `shm`.
 ///
-/// Commas separate several links; [`LinkSpec::parse_list`] parses them. The parts of a link are
-/// separated by `:` and `/`, two characters that no interface name contains.
+/// Commas separate several links; [`LinkSpec::parse_list`] parses such a list. The characters `:`
+/// and `/` separate the parts of a link, because no interface name contains them.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum LinkSpec {
-    /// `eth0` or `eth0:7471`: the best kind of link for this process on the interface. That is UDP
-    /// on an interface with an IP address, and raw Ethernet on an interface without.
+    /// `eth0` or `eth0:7471`: the best kind of link for this process on the interface. If the
+    /// interface has an IP address, this is UDP; otherwise it is raw Ethernet.
     Interface {
         /// Name of the interface.
         interface: String,
@@ -46,7 +48,7 @@ pub enum LinkSpec {
         port: Option<u16>,
     },
     /// `udp:10.0.0.1`, `udp:[fe80::1%eth0]:7471`, `udp:eth0`: UDP. An address without `udp:` means
-    /// the same.
+    /// the same as with it.
     Udp {
         /// The address or interface.
         place: UdpPlace,
@@ -82,7 +84,7 @@ pub enum UdpPlace {
     Address {
         /// The address.
         ip: IpAddr,
-        /// The interface, for a link-local address (`fe80::1%eth0`).
+        /// The interface of a link-local address (`fe80::1%eth0`).
         zone: Option<String>,
     },
     /// The best address of an interface.
@@ -95,7 +97,7 @@ pub enum UdpPlace {
 pub struct RawOptions {
     /// Port of the endpoint on the interface.
     pub port: Option<u16>,
-    /// Identifier of the VLAN that frames are tagged with, 1 to 4094 (IEEE 802.1Q).
+    /// Identifier of the VLAN in the tag of frames, 1 to 4094 (IEEE 802.1Q).
     pub vlan: Option<u16>,
     /// `EtherType` of the frames.
     pub ethertype: Option<u16>,
@@ -107,9 +109,10 @@ pub struct RawOptions {
 pub struct XdpOptions {
     /// Options of all links on raw Ethernet.
     pub raw: RawOptions,
-    /// The mode that must be used. `None`: the best mode that works.
+    /// The mode that the link must use. If `None`, the link uses the best mode that works.
     pub mode: Option<XdpMode>,
-    /// Whether polling drives the interface's queue instead of interrupts.
+    /// Whether polls of the link drive the interface's queue, so that the queue needs no
+    /// interrupts.
     pub busy_poll: bool,
 }
 
@@ -118,10 +121,10 @@ delivery::setters!(RawOptions { port: Option<u16>, vlan: Option<u16>, ethertype:
 delivery::setters!(XdpOptions { raw: RawOptions, mode: Option<XdpMode>, busy_poll: bool });
 
 impl LinkSpec {
-    /// Parses links that are separated by commas, at least one.
+    /// Parses a list of at least one link. Commas separate the links.
     ///
     /// # Errors
-    /// [`LinkSpecError`] with the part that names no link.
+    /// [`LinkSpecError`] with the part of the text that is not a link.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, LinkSpecError> {
         parse::list(text)
     }
@@ -205,18 +208,19 @@ impl RawOptions {
     }
 }
 
-/// Returns the name that was probably meant by `wrong`: at most a third of its letters differ.
+/// Returns the name that `wrong` probably stands for: the nearest name, if at most a third of the
+/// characters of `wrong` differ.
 pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let distances = names.map(|name| (distance(wrong, name), name));
     let limit = wrong.chars().count().max(3) / 3;
     distances.filter(|&(distance, _)| distance <= limit).min_by_key(|&(d, _)| d).map(|(_, n)| n)
 }
 
-/// Returns how many letters must be inserted, removed, replaced or swapped with their neighbour to
-/// get from one word to the other (optimal string alignment).
+/// Returns the number of changes between two words. A change inserts, removes or replaces a
+/// character, or swaps it with its neighbour (optimal string alignment).
 fn distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
-    // Only the last three rows of the table are kept.
+    // Keep only the last three rows of the table.
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=to.len()).collect();
     for (line, &letter) in from.iter().enumerate() {

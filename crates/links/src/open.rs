@@ -12,7 +12,7 @@ use crate::{BindError, LinkSpec, RawOptions, UdpPlace, XdpOptions, nearest};
 pub struct Opener {
     /// Settings of UDP links.
     pub udp: UdpConfig,
-    /// Port of links that name none; 0 picks a free port.
+    /// Port of links whose name contains no port; 0 picks a free port.
     pub port: u16,
 }
 
@@ -22,14 +22,14 @@ pub(crate) struct Opened {
     pub(crate) place: LinkPlace,
 }
 
-/// The place of a link on the host.
+/// The interface and addresses of a link on the host.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct LinkPlace {
-    /// Index of its interface; `None` if the link is on no particular interface.
+    /// Index of the link's interface; `None` if the link is on no particular interface.
     pub(crate) interface: Option<u32>,
-    /// Its IP address, if it has one.
+    /// The link's IP address, if it has one.
     pub(crate) ip: Option<IpAddr>,
-    /// What distinguishes its frames, if it is on raw Ethernet.
+    /// Values that distinguish the link's frames, if the link is on raw Ethernet.
     pub(crate) raw: Option<Raw>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Raw {
 }
 
 impl Opener {
-    /// Opens the link that `spec` names, on the interfaces of `host`.
+    /// Opens the link that `spec` names. `host` is the list of interfaces.
     pub(crate) fn open(&self, spec: &LinkSpec, host: &[Interface]) -> Result<Opened, BindError> {
         match spec {
             LinkSpec::Interface { interface, port } => {
@@ -92,7 +92,7 @@ impl Opener {
         self.open_udp(address.ip, scope, port, Some(interface.index))
     }
 
-    /// Opens a UDP link on an address, which belongs to the interface with index `interface`.
+    /// Opens a UDP link on an address. The address belongs to the interface with index `interface`.
     pub(crate) fn open_udp(
         &self,
         ip: IpAddr,
@@ -146,9 +146,9 @@ pub(crate) fn host() -> Result<Vec<Interface>, BindError> {
     host::interfaces().map_err(BindError::Interfaces)
 }
 
-/// Returns the links of an endpoint for which no link is named: UDP on every interface except
-/// loopback that is up and has a carrier and an address. If there is none, UDP on the loopback
-/// interface.
+/// Returns the links of an endpoint for which no link is named: a UDP link on each interface that
+/// is up and has a carrier and an address, except loopback. If there is no such interface, returns
+/// a UDP link on the loopback interface.
 pub(crate) fn usable(host: &[Interface]) -> Vec<LinkSpec> {
     let on = |interface: &Interface| LinkSpec::Udp {
         place: UdpPlace::Interface(interface.name.clone()),
@@ -175,8 +175,8 @@ pub(crate) fn find<'a>(name: &str, host: &'a [Interface]) -> Result<&'a Interfac
     })
 }
 
-/// Returns the address of an interface that most peers can reach. Addresses that are not link-local
-/// come before link-local ones, and IPv4 before IPv6.
+/// Returns the address of an interface that most peers can reach. Prefers addresses that are not
+/// link-local, then IPv4 addresses.
 fn best_address(
     interface: &Interface,
     is_wanted: impl Fn(&InterfaceAddress) -> bool,
@@ -198,8 +198,8 @@ pub(crate) const fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// Most links that an endpoint opens by default: half of the 16 it may have, so that programs can
-/// add some.
+/// Most links that an endpoint opens by default. This is half of the 16 links that it may have, so
+/// that programs can add some.
 const DEFAULT_LINKS_MAX: usize = 8;
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use std::net::IpAddr;
 use delivery::LinkId;
 use wire_edge::PeerAddr;
 
-/// Pairs links with addresses of the peer, nearest first. Each link and each address is used at
-/// most once, as two hosts need that have a link in each of several networks. `sources` maps an
-/// address of the peer to the local address from which the kernel sends there.
+/// Pairs links with addresses of the peer, nearest first. Uses each link and each address at most
+/// once, so that two hosts with links in several networks get one pair in each network. `sources`
+/// maps an address of the peer to the local address from which the kernel sends to it.
 pub fn rank_pairs(
     links: &[(LinkId, PeerAddr)],
     peers: &[PeerAddr],
@@ -33,8 +33,8 @@ pub fn rank_pairs(
                     let is_routed = source == Some(&local.ip().to_canonical());
                     nearness(local.ip(), remote.ip()).map(|bits| (is_routed, bits))
                 }
-                // MAC addresses do not show the network, so the first local station is tried with
-                // the first of the peer, and so on.
+                // MAC addresses do not show the network. So pair the first local station with the
+                // first station of the peer, the second with the second, and so on.
                 _ => station_of(link)
                     .zip(station_at(remote))
                     .map(|(ours, theirs)| (false, u32::from(ours == theirs))),
@@ -54,12 +54,12 @@ pub fn rank_pairs(
     pairs
 }
 
-/// Returns how many leading bits two addresses share, which is more within a network than between
-/// networks. 0 if the local address is unspecified, `None` if the addresses are of different
-/// families.
+/// Returns how many leading bits two addresses share. Two addresses in one network share more bits
+/// than addresses in different networks. Returns 0 if the local address is unspecified, and `None`
+/// if the addresses are of different families.
 fn nearness(local: IpAddr, remote: IpAddr) -> Option<u32> {
     match (local, remote.to_canonical()) {
-        // A socket on all IPv6 addresses carries IPv4 as well.
+        // A socket on the unspecified IPv6 address carries IPv4 as well.
         (IpAddr::V6(local), IpAddr::V4(_)) if local.is_unspecified() => Some(0),
         (local, _) if local.is_unspecified() && local.is_ipv4() == remote.is_ipv4() => Some(0),
         (IpAddr::V4(a), IpAddr::V4(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),

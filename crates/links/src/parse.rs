@@ -1,4 +1,4 @@
-//! Parses links as users write them.
+//! Parses links in the form in which users write them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -42,18 +42,18 @@ pub enum LinkSpecProblem {
         "no interface can have this name; use 1 to 15 characters, none of them blank, `:` or `/`"
     )]
     InterfaceName,
-    /// The text looks like an IP address but is none.
+    /// The text looks like an IP address but is not valid.
     #[error("this is no IP address; write 10.0.0.1, [2001:db8::1] or [fe80::1%eth0]")]
     Address,
-    /// A zone behind an address that is not link-local.
+    /// A zone follows an address that is not link-local.
     #[error(
         "only link-local IPv6 addresses (fe80::/10) are on a particular interface; remove `%` and everything after it"
     )]
     Zone,
-    /// The text is no port.
+    /// The text is not a port.
     #[error("not a port; write a number from 0 (any free one) to 65535")]
     Port,
-    /// The text is no receive queue.
+    /// The text is not a receive queue.
     #[error(
         "not a receive queue; write a number from 0, fewer than the interface has (`ethtool -l` lists them)"
     )]
@@ -68,13 +68,13 @@ pub enum LinkSpecProblem {
         /// The options of this kind.
         existing: &'static str,
     },
-    /// The text is no VLAN identifier.
+    /// The text is not a VLAN identifier.
     #[error("not a VLAN identifier; write a number from 1 to 4094")]
     Vlan,
-    /// The text is no `EtherType`.
+    /// The text is not an `EtherType`.
     #[error("not an EtherType; write a number from 0x600 to 0xffff, such as 0x88b5")]
     EtherType,
-    /// The text is no mode.
+    /// The text is not a mode.
     #[error("not a mode; write generic, native or zero-copy{}", meant(*.nearest))]
     Mode {
         /// The mode that was probably meant.
@@ -83,7 +83,8 @@ pub enum LinkSpecProblem {
     /// The text is neither `yes` nor `no`.
     #[error("not a choice; write `yes` or `no` for polling that drives the queue")]
     BusyPoll,
-    /// Shared memory has no place and no options, because an endpoint has one at most.
+    /// Text follows `shm`. An endpoint has at most one link over shared memory, so `shm` has no
+    /// interface and no options.
     #[error("`shm` takes no options; remove everything after it")]
     AfterSharedMemory,
 }
@@ -103,7 +104,7 @@ pub(crate) fn one(text: &str) -> Result<LinkSpec, LinkSpecError> {
     Reader { text }.link(text)
 }
 
-/// Holds the whole text, of which all parts are slices, so that errors can name their position.
+/// Holds the whole text. All parts are slices of the text, so errors can contain their positions.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     text: &'a str,
@@ -173,8 +174,8 @@ impl<'a> Reader<'a> {
             && !item.starts_with('[')
             && word.parse::<Ipv4Addr>().is_err()
         {
-            // A word before a colon that is neither part of an address nor followed by a port
-            // should be a kind.
+            // Find a word that should be a kind: it is followed by a colon, but it is not part of
+            // an address, and no port follows.
             let is_in_address = word.chars().all(|c| c.is_ascii_hexdigit());
             let is_port = rest.chars().all(|c| c.is_ascii_digit());
             let is_wrong = if rest.contains(':') { !is_in_address } else { !is_port };
@@ -218,7 +219,7 @@ impl<'a> Reader<'a> {
         Ok((UdpPlace::Interface(self.interface(host)?), port))
     }
 
-    /// Parses an IPv6 address, with or without a zone. IPv4 in brackets is accepted as well.
+    /// Parses an IPv6 address, with or without a zone. Also accepts IPv4 in brackets.
     fn v6(self, text: &'a str) -> Result<UdpPlace, LinkSpecError> {
         let (address, zone) = match text.split_once('%') {
             Some((address, zone)) => (address, Some(zone)),
@@ -235,8 +236,8 @@ impl<'a> Reader<'a> {
         Ok(UdpPlace::Address { ip, zone })
     }
 
-    /// Sets an option that all links on raw Ethernet have. Returns false if there is no such
-    /// option.
+    /// Sets an option that all links on raw Ethernet have. Returns false if they have no option
+    /// with this name.
     fn raw_option(
         self,
         options: &mut RawOptions,
@@ -263,7 +264,8 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// Sets an option that only `AF_XDP` links have. Returns false if there is no such option.
+    /// Sets an option that only `AF_XDP` links have. Returns false if they have no option with this
+    /// name.
     fn xdp_option(
         self,
         options: &mut XdpOptions,
@@ -300,7 +302,7 @@ impl<'a> Reader<'a> {
         self.wrong(name, LinkSpecProblem::Option { kind, nearest, existing })
     }
 
-    /// Returns the text, which must contain no option.
+    /// Returns the text. Fails if the text contains an option.
     fn without_options(self, text: &'a str, kind: &'static str) -> Result<&'a str, LinkSpecError> {
         match text.split_once('/') {
             None => Ok(text),
@@ -329,7 +331,8 @@ impl<'a> Reader<'a> {
 
     #[cold]
     fn wrong(self, part: &'a str, problem: LinkSpecProblem) -> LinkSpecError {
-        // Every part is a slice of the text, so the difference of the addresses is its offset.
+        // Every part is a slice of the text, so the difference of the two addresses is the offset
+        // of the part.
         let offset = part.as_ptr().addr().wrapping_sub(self.text.as_ptr().addr());
         let before = self.text.get(..offset).unwrap_or_default();
         LinkSpecError {
@@ -341,21 +344,21 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns the names and values of the options in a text, each between slashes.
+/// Returns the names and values of the options in a text. Slashes separate the options.
 fn options_in(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let named = text.split('/').filter(|option| !option.is_empty());
-    // The value of an option without `=` is an empty slice of the text.
+    // If an option has no `=`, its value is an empty slice of the text.
     named.map(|option| option.split_once('=').unwrap_or(option.split_at(option.len())))
 }
 
 const RAW_OPTIONS: [&str; 3] = ["port", "vlan", "ethertype"];
 
-/// Splits a text into what is before the last colon, and the number that should be behind it.
+/// Splits a text at the last colon, after which a number should follow.
 fn split_number(text: &str) -> (&str, Option<&str>) {
     text.rsplit_once(':').map_or((text, None), |(name, number)| (name, Some(number)))
 }
 
-/// The kernel's limit, without the terminating zero.
+/// Longest name of an interface in bytes: the kernel's limit without the terminating zero.
 const INTERFACE_NAME_BYTES_MAX: usize = 15;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Peers by name: the addresses to which a connection is made.
+//! Peers by name: the addresses to which an endpoint connects.
 
 use std::fmt;
 use std::io;
@@ -12,8 +12,8 @@ use wire_edge::PeerAddr;
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum PeerSpec {
-    /// `10.0.0.2:7471`: an IP address. UDP links send there; links on raw Ethernet ask the kernel
-    /// for the station that has the address.
+    /// `10.0.0.2:7471`: an IP address. UDP links send to this address. Links on raw Ethernet ask
+    /// the kernel for the station that has the address.
     Socket(SocketAddr),
     /// `02:00:00:00:00:01/7471`: a station on raw Ethernet, and the port of the endpoint there.
     Station {
@@ -22,18 +22,19 @@ pub enum PeerSpec {
         /// The port.
         port: u16,
     },
-    /// `any/7471`: any station on a raw Ethernet that serves the port, found by broadcast.
+    /// `any/7471`: a station on a raw Ethernet where an endpoint serves the port. A broadcast finds
+    /// the station.
     AnyStation {
         /// The port.
         port: u16,
     },
 }
 
-/// Why a text is no peer address.
+/// Why a text is not an address of a peer.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PeerSpecError {
-    /// The text has none of the known forms.
+    /// The text does not have one of the known forms.
     #[error(
         "{text:?} is no peer; write HOST:PORT, or MAC/PORT (02:00:00:00:00:01/7471) or any/PORT on \
          raw Ethernet"
@@ -55,10 +56,10 @@ pub enum PeerSpecError {
     None,
 }
 
-/// Types from which programs may create the addresses of a peer: socket addresses, `(host, port)`,
-/// text such as `10.0.0.2:7471,02:00:00:00:00:01/7471`, and [`PeerSpec`]s.
+/// Types that programs may pass as addresses of a peer: socket addresses, `(host, port)`, text such
+/// as `10.0.0.2:7471,02:00:00:00:00:01/7471`, and [`PeerSpec`].
 pub trait IntoPeers {
-    /// Returns the addresses of the peer; names are resolved.
+    /// Returns the addresses of the peer. Resolves names.
     ///
     /// # Errors
     /// [`PeerSpecError`], one variant for each cause.
@@ -66,7 +67,7 @@ pub trait IntoPeers {
 }
 
 impl PeerSpec {
-    /// Parses addresses that are separated by commas, and resolves names.
+    /// Parses a list of addresses, which commas separate, and resolves names.
     ///
     /// # Errors
     /// [`PeerSpecError`], one variant for each cause.
@@ -84,13 +85,14 @@ impl PeerSpec {
         Ok(peers)
     }
 
-    /// Returns the peer at an address that frames carry, if users can name such an address.
+    /// Returns the peer that an address in frames stands for. Returns `None` if users cannot write
+    /// such an address.
     pub fn of_address(address: PeerAddr) -> Option<Self> {
         let station = || address.to_mac().map(|(mac, port)| Self::Station { mac, port });
         address.to_socket().map(Self::Socket).or_else(station)
     }
 
-    /// Returns the address as frames carry it, or `None` if it must be discovered first.
+    /// Returns the address that frames contain, or `None` if the address must be discovered first.
     pub fn address(self) -> Option<PeerAddr> {
         match self {
             Self::Socket(socket) => Some(socket.into()),
@@ -103,7 +105,7 @@ impl PeerSpec {
 impl FromStr for PeerSpec {
     type Err = PeerSpecError;
 
-    /// Parses one address; names are not resolved.
+    /// Parses one address. Does not resolve names.
     fn from_str(text: &str) -> Result<Self, PeerSpecError> {
         let wrong = || PeerSpecError::Form { text: text.into() };
         let Some((station, port)) = text.split_once('/') else {

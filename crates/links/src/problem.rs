@@ -1,13 +1,13 @@
-//! Problems that keep the links of an endpoint from following their interfaces.
+//! Problems because of which the links of an endpoint do not follow their interfaces.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::{BindError, LinkSpec};
 
-/// Why a link is missing that was named, or that an interface makes possible.
+/// Why a link is missing, although it was named or an interface makes it possible.
 ///
-/// Opening it is tried again when an interface changes, and every second.
+/// The endpoint tries to open the link again when an interface changes, and every second.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct LinkProblem {
