@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Returns the address of a frame of the region; successive rounds cycle through the frames.
+/// Returns the address of a frame of the region. Successive rounds cycle through the frames.
 fn frame_at(region: &Region, round: u64) -> u64 {
     region.start + round % FRAMES * FRAME as u64
 }
@@ -127,7 +127,7 @@ fn measure_words(
     Ok(())
 }
 
-/// Prints the shortest mean of several runs, which is the least disturbed one.
+/// Prints the mean of the fastest of several runs, because it was disturbed least.
 fn measure(name: &str, mut action: impl FnMut(u64)) {
     const ROUNDS: u64 = 50_000;
     const RUNS: u32 = 15;

@@ -1,4 +1,4 @@
-//! Access to regions during one engine turn: looks up and checks keys, places and reads bytes,
+//! Access to regions during one engine turn: looks up and checks keys, places and reads bytes, and
 //! performs atomics.
 
 use core::cell::Cell;
@@ -16,18 +16,18 @@ use crate::{
     Window, copy, fault, probe,
 };
 
-/// The right to look regions up and touch their memory, for one engine turn on one thread.
+/// The right to look up regions and to access their memory, for one engine turn on one thread.
 ///
-/// While it lives, [`MemoryTable::deregister`] of a region that a method has accepted does not
-/// return, so the region's memory stays mapped. Further uses of the region are refused
-/// nevertheless.
+/// If a method of this access has accepted a region, [`MemoryTable::deregister`] of that region
+/// does not return before the access ends. So the region's memory stays mapped until then. After
+/// the call of `deregister` has begun, further uses of the region are refused.
 pub struct MemoryAccess<'a> {
     table: &'a MemoryTable,
     phase: Phase,
-    /// The key of the last lookup. The frames of a turn come in runs of the same operation, and
+    /// The key of the last lookup. Most frames of a turn belong to a series with the same key, and
     /// decrypting a key costs half as much as placing a full frame.
     last_key: Cell<OpenedKey>,
-    /// Makes the type `!Send`: the access is counted in a thread-local variable.
+    /// Makes the type `!Send`, because a thread-local variable counts the access.
     on_this_thread: PhantomData<*const ()>,
 }
 
@@ -38,16 +38,16 @@ impl<'a> MemoryAccess<'a> {
         Self { table, phase, last_key, on_this_thread: PhantomData }
     }
 
-    /// Returns the table of the regions, to bind and end windows during a turn.
+    /// Returns the table of the regions, so that windows can be bound and ended during a turn.
     pub const fn table(&self) -> &'a MemoryTable {
         self.table
     }
 
-    /// Returns the description of the region, with its current rights.
+    /// Returns the description of a region, with its current rights.
     ///
     /// # Errors
-    /// [`AccessError::InvalidKey`] if the region has ended, [`AccessError::ForeignRegion`] if it
-    /// belongs to another table.
+    /// [`AccessError::InvalidKey`] if the region has ended, [`AccessError::ForeignRegion`] if the
+    /// region belongs to another table.
     pub fn region(&self, id: RegionId) -> Result<Region, AccessError> {
         let found = self.find(id)?;
         let key = self.table.key_of(id, found.state);
@@ -58,7 +58,7 @@ impl<'a> MemoryAccess<'a> {
     ///
     /// # Errors
     /// [`AccessError::InvalidKey`] or [`AccessError::ForeignRegion`] if there is no such region,
-    /// [`AccessError::Bounds`] if the `len` bytes from `offset` are not within it.
+    /// [`AccessError::Bounds`] if the `len` bytes from `offset` exceed the region.
     #[inline]
     pub fn source(
         &self,
@@ -70,7 +70,8 @@ impl<'a> MemoryAccess<'a> {
         Ok(PayloadSlice::at(place.memory(), len))
     }
 
-    /// Copies bytes of a region to `out`, for short payloads that are sent behind their header.
+    /// Copies bytes of a region to `out`. Meant for short payloads, which are sent directly after
+    /// their header.
     ///
     /// # Errors
     /// The errors of [`MemoryAccess::source`], and [`AccessError::Unmapped`] if the memory is not
@@ -86,13 +87,13 @@ impl<'a> MemoryAccess<'a> {
     }
 
     /// Validates a peer's access to `[address, address + len)` under `key`. The key must be
-    /// registered in the connection's `domain` with all rights of `want`, and the range must lie in
+    /// registered in the connection's `domain` with all rights of `want`, and the range must be in
     /// the region.
     ///
-    /// An empty range is validated, too; it may lie at the end of the region.
+    /// An empty range is validated, too. It may be at the end of the region.
     ///
     /// # Errors
-    /// [`AccessError`]: an unknown key, a wrong domain, a missing right, or a range outside the
+    /// [`AccessError`] for an unknown key, a wrong domain, a missing right, or a range outside the
     /// region.
     #[inline]
     pub fn resolve(
@@ -111,9 +112,9 @@ impl<'a> MemoryAccess<'a> {
         found.validate(id, address, len, want)
     }
 
-    /// Finds the region of a range of local memory as [`MemoryAccess::resolve`] does. Returns the
-    /// region and the range's offset in it, in bytes. For callers that post work by key and
-    /// address.
+    /// Finds the region of a range of local memory, with the checks of [`MemoryAccess::resolve`].
+    /// Returns the region and the range's offset in the region, in bytes. Meant for callers that
+    /// post work by key and address.
     ///
     /// # Errors
     /// The errors of [`MemoryAccess::resolve`].
@@ -131,12 +132,11 @@ impl<'a> MemoryAccess<'a> {
         Ok((target.region, target.address.wrapping_sub(start)))
     }
 
-    /// Validates a peer's access as [`MemoryAccess::resolve`] does, but also finds
-    /// [windows](crate::Window) by their keys. `connection` is the connection number that windows
-    /// are bound to.
+    /// Validates a peer's access like [`MemoryAccess::resolve`], but also accepts keys of
+    /// [windows](crate::Window). `connection` is the connection number to which windows are bound.
     ///
-    /// Do not pass the target of a window to [`MemoryAccess::resolve_again`]: it checks the
-    /// region's bounds, not the window's.
+    /// Do not pass the target of a window to [`MemoryAccess::resolve_again`], because that function
+    /// checks the bounds of the region and not those of the window.
     ///
     /// # Errors
     /// The errors of [`MemoryAccess::resolve`].
@@ -159,7 +159,8 @@ impl<'a> MemoryAccess<'a> {
     }
 
     /// Resolves an access through a window to a target in the window's region. The peer needs only
-    /// the rights of the window, so the region itself is checked for the rights of its owner.
+    /// the rights of the window. This function checks that the region gives its owner the rights
+    /// that such a window requires.
     #[cold]
     fn resolve_window(
         &self,
@@ -186,7 +187,7 @@ impl<'a> MemoryAccess<'a> {
         }
     }
 
-    /// Ends a window, as [`MemoryTable::invalidate`] does.
+    /// Ends a window like [`MemoryTable::invalidate`].
     ///
     /// # Errors
     /// [`AccessError::InvalidKey`] if no window with this key was bound for this connection.
@@ -200,7 +201,7 @@ impl<'a> MemoryAccess<'a> {
     }
 
     /// Validates another range of the region of `known`, for the same rights, without a key lookup.
-    /// The result is that of [`MemoryAccess::resolve`] for the same domain and key.
+    /// The result is the same as that of [`MemoryAccess::resolve`] for the same domain and key.
     ///
     /// # Errors
     /// The errors of [`MemoryAccess::resolve`].
@@ -214,13 +215,13 @@ impl<'a> MemoryAccess<'a> {
         self.find(known.region)?.validate(known.region, address, len, known.rights)
     }
 
-    /// Validates a local access, such as the sink of a read or a receive. `offset` is in bytes from
-    /// the start of the region.
+    /// Validates a local access, such as an access to the sink of a read or a receive. `offset` is
+    /// in bytes from the start of the region.
     ///
     /// # Errors
     /// [`AccessError::InvalidKey`] or [`AccessError::ForeignRegion`] if there is no such region,
     /// [`AccessError::Permission`] if the region lacks a right of `want`, [`AccessError::Bounds`]
-    /// if the `len` bytes from `offset` are not within it.
+    /// if the `len` bytes from `offset` exceed the region.
     #[inline]
     pub fn resolve_local(
         &self,
@@ -239,13 +240,16 @@ impl<'a> MemoryAccess<'a> {
     /// Copies `bytes` to the target, `offset` bytes after its start. The bytes become visible in
     /// any order.
     ///
-    /// The target must have been resolved for [`Rights::LOCAL_WRITE`] or [`Rights::REMOTE_WRITE`].
+    /// The target must come from a validation for [`Rights::LOCAL_WRITE`] or
+    /// [`Rights::REMOTE_WRITE`].
     ///
     /// # Errors
-    /// For this and every other use of a target: [`AccessError::InvalidKey`] if its region has
-    /// ended, [`AccessError::Permission`] if it was resolved for other rights,
-    /// [`AccessError::Bounds`] if the range is not within it, [`AccessError::Unmapped`] if the
-    /// memory is not mapped and the fault can be caught.
+    /// All functions that use a target return these errors:
+    ///
+    /// * [`AccessError::InvalidKey`] if the region of the target has ended;
+    /// * [`AccessError::Permission`] if the target was validated for other rights;
+    /// * [`AccessError::Bounds`] if the range exceeds the target;
+    /// * [`AccessError::Unmapped`] if the memory is not mapped and the fault can be caught.
     #[inline]
     pub fn place<'p>(
         &self,
@@ -258,20 +262,20 @@ impl<'a> MemoryAccess<'a> {
         if !place.state.is_plain() {
             return self.place_elsewhere(&place, bytes, copy::write_fault_safe);
         }
-        // SAFETY: the region is live during this access, so its memory is mapped and writable by
-        // the contract of its registration. The bounds were checked. A payload is readable.
+        // SAFETY: the region is live during this access. So its memory is mapped and writable, by
+        // the contract of its registration. The bounds were checked, and a payload is readable.
         let copied = unsafe { fault::copy(place.memory, bytes.as_ptr(), bytes.len()) };
         place.check(copied, bytes.len())
     }
 
     //= protocol.md: relaxed.2
-    /// Copies bytes as [`MemoryAccess::place`] does, but stores the last ones, at most 8, after all
-    /// others and with release semantics. They also follow everything that this thread placed
-    /// before.
+    /// Copies bytes like [`MemoryAccess::place`], but stores the last bytes, at most 8, after all
+    /// others and with release semantics. So the last bytes also follow all bytes that this thread
+    /// placed before.
     ///
-    /// The last bytes are the widest naturally aligned word that ends the range, so that a program
-    /// which polls on the last byte of a word never sees the word torn. In the whole-address-space
-    /// region the word is one byte.
+    /// The last bytes are the widest naturally aligned word that ends the range. If a program polls
+    /// on the last byte of a word, it therefore never sees the word torn. In the
+    /// whole-address-space region, the last word is one byte.
     ///
     /// # Errors
     /// The errors of [`MemoryAccess::place`].
@@ -287,15 +291,16 @@ impl<'a> MemoryAccess<'a> {
         if !place.state.is_plain() {
             return self.place_elsewhere(&place, bytes, copy::write_tail_fault_safe);
         }
-        // SAFETY: the same as in `place`.
+        // SAFETY: same reason as in `place`.
         let copied = unsafe { copy::copy_tail(place.memory, bytes.as_ptr(), bytes.len()) };
         place.check(copied, bytes.len())
     }
 
-    /// Returns the target's first address in the memory of this process. It serves to compare
-    /// regions that peers reach by different addresses.
+    /// Returns the target's first address in the memory of this process. With it, a caller can
+    /// compare regions that peers reach by different addresses.
     ///
-    /// The target must have been resolved for [`Rights::LOCAL_WRITE`] or [`Rights::REMOTE_WRITE`].
+    /// The target must come from a validation for [`Rights::LOCAL_WRITE`] or
+    /// [`Rights::REMOTE_WRITE`].
     ///
     /// # Errors
     /// The errors of [`MemoryAccess::place`], except that unmapped memory is not detected.
@@ -304,10 +309,10 @@ impl<'a> MemoryAccess<'a> {
         Ok(place.memory().addr() as u64)
     }
 
-    /// Returns bytes of a target for a driver to send: the source of a peer's read. The slice is
+    /// Returns bytes of a target for a driver to send as the answer to a peer's read. The slice is
     /// valid until the access ends.
     ///
-    /// The target must have been resolved for [`Rights::REMOTE_READ`], or by
+    /// The target must come from a validation for [`Rights::REMOTE_READ`], or from
     /// [`MemoryAccess::resolve_local`].
     ///
     /// # Errors
@@ -323,9 +328,9 @@ impl<'a> MemoryAccess<'a> {
         Ok(PayloadSlice::at(place.memory(), len))
     }
 
-    /// Copies bytes of a target to `out`, from `offset` bytes after its start.
+    /// Copies bytes of a target to `out`, beginning `offset` bytes after the start of the target.
     ///
-    /// The target must have been resolved for [`Rights::REMOTE_READ`], or by
+    /// The target must come from a validation for [`Rights::REMOTE_READ`], or from
     /// [`MemoryAccess::resolve_local`].
     ///
     /// # Errors
@@ -342,10 +347,11 @@ impl<'a> MemoryAccess<'a> {
 
     //= protocol.md: answer.3
     /// Adds `operand` to the first eight bytes of the target and returns their old value. The
-    /// addition is atomic for every processor. Bytes are in native order; the address is a multiple
-    /// of 8.
+    /// addition is atomic for all processors. The bytes are in native order, and their address must
+    /// be a multiple of 8.
     ///
-    /// The target must have been resolved for [`Rights::REMOTE_ATOMIC`] or [`Rights::LOCAL_WRITE`].
+    /// The target must come from a validation for [`Rights::REMOTE_ATOMIC`] or
+    /// [`Rights::LOCAL_WRITE`].
     ///
     /// # Errors
     /// The errors of [`MemoryAccess::place`], and [`AccessError::Misaligned`] if the address is not
@@ -358,8 +364,8 @@ impl<'a> MemoryAccess<'a> {
     }
 
     //= protocol.md: answer.3
-    /// Stores `swap` in the first eight bytes of the target if they equal `compare`, and returns
-    /// their old value. Atomicity, byte order and required rights are those of
+    /// Stores `swap` in the first eight bytes of the target if these bytes equal `compare`, and
+    /// returns their old value. Atomicity, byte order and required rights are the same as for
     /// [`MemoryAccess::fetch_add`].
     ///
     /// # Errors
@@ -371,7 +377,7 @@ impl<'a> MemoryAccess<'a> {
         swap: u64,
     ) -> Result<u64, AccessError> {
         let word = self.word(target)?;
-        // SAFETY: the same as in `fetch_add`.
+        // SAFETY: same reason as in `fetch_add`.
         let held = unsafe { fault::compare_swap(word, compare, swap) };
         held.ok_or(AccessError::Unmapped { address: target.address })
     }
@@ -386,8 +392,8 @@ impl<'a> MemoryAccess<'a> {
         Ok(u64::from_ne_bytes(bytes))
     }
 
-    /// Places `value` at the start of the target in native byte order, as
-    /// [`MemoryAccess::place_tail`] does. Used for the result of a local atomic operation.
+    /// Places `value` at the start of the target in native byte order, like
+    /// [`MemoryAccess::place_tail`]. Meant for the result of a local atomic operation.
     ///
     /// # Errors
     /// The errors of [`MemoryAccess::place`], for the 8 bytes.
@@ -395,8 +401,8 @@ impl<'a> MemoryAccess<'a> {
         self.place_tail(target, 0, &value.to_ne_bytes())
     }
 
-    /// Places bytes where a plain copy cannot: through the kernel, or into the log of ghost
-    /// regions.
+    /// Places bytes in regions where a plain copy is impossible: through the kernel, or into the
+    /// log of ghost regions.
     #[cold]
     fn place_elsewhere(
         &self,
@@ -452,7 +458,7 @@ impl<'a> MemoryAccess<'a> {
         }
     }
 
-    /// Checks again everything that the target was validated for, which costs little.
+    /// Repeats all checks by which the target was validated, which costs little.
     #[inline]
     fn find_target(
         &self,
@@ -488,7 +494,8 @@ impl<'a> MemoryAccess<'a> {
 
     fn word(&self, target: &Target) -> Result<*mut u8, AccessError> {
         let place = self.find_target(target, 0, 8, Use::Atomic)?;
-        // If peers address the region by other addresses, the alignment of its memory may differ.
+        // If peers use other addresses for the region, the alignment of the region's memory may
+        // differ from that of these addresses.
         let memory = place.memory();
         if !target.address.is_multiple_of(8) || !memory.addr().is_multiple_of(8) {
             return Err(AccessError::Misaligned { address: target.address });
@@ -515,14 +522,14 @@ impl fmt::Debug for MemoryAccess<'_> {
     }
 }
 
-/// A validated range of a region. It may be kept across turns, because each use checks that the
-/// region has not ended.
+/// A validated range of a region. A caller may keep it across turns, because each use checks that
+/// the region has not ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     address: u64,
     len: u64,
     region: RegionId,
-    /// The rights that the range was resolved for.
+    /// The rights for which the range was validated.
     rights: Rights,
 }
 
@@ -543,7 +550,7 @@ impl Target {
         self.region
     }
 
-    /// Returns the rights that the range was resolved for.
+    /// Returns the rights for which the range was validated.
     pub const fn rights(&self) -> Rights {
         self.rights
     }
@@ -582,7 +589,8 @@ impl Found<'_> {
         Ok(Target { address, len, region, rights: want })
     }
 
-    /// Returns the offset of `address` in the region, if `len` bytes from there lie in the region.
+    /// Returns the offset of `address` in the region, if the `len` bytes from there are in the
+    /// region.
     #[inline]
     fn offset_of(&self, address: u64, len: u64) -> Result<u64, AccessError> {
         let limit = self.len();
@@ -610,7 +618,8 @@ impl Found<'_> {
         })
     }
 
-    /// Returns the error for missing rights. Peers see a revoked region as ended.
+    /// Returns the error for missing rights. If the region is revoked, peers get the error for a
+    /// region that has ended.
     #[cold]
     fn lacks(&self, region: RegionId, wanted: Rights) -> AccessError {
         if self.state.is_revoked() && wanted.intersects(Rights::REMOTE) {
@@ -628,7 +637,8 @@ impl Found<'_> {
 /// The location of checked bytes.
 struct CheckedPlace {
     memory: *mut u8,
-    /// The address that peers use. In the whole-address-space region it is also the local address.
+    /// The address that peers use. In the whole-address-space region, this is also the local
+    /// address.
     address: u64,
     /// State of the region's table entry, which contains the kind of the region.
     state: SlotState,
@@ -649,8 +659,8 @@ impl CheckedPlace {
         if !self.state.is_plain() {
             return self.read_elsewhere(out);
         }
-        // SAFETY: a place has a live region and checked bounds, and is used within the access. So
-        // its memory is mapped and readable by the contract of the registration.
+        // SAFETY: a place belongs to a live region, has checked bounds, and is used within the
+        // access. So its memory is mapped and readable, by the contract of the registration.
         let copied = unsafe { fault::copy(out.as_mut_ptr(), self.memory, out.len()) };
         self.check(copied, out.len())
     }

@@ -1,4 +1,4 @@
-//! Memory that is registered in one piece and stays allocated while it is used.
+//! Memory that is registered as one piece, and stays allocated while it is used.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -11,36 +11,41 @@ use crate::lendable::LendablePages;
 use crate::mapped::MappedPages;
 use crate::{BufferError, Integer, Word, copy};
 
-/// Memory for registration, shared between its user and the table. It is either new page-aligned
-/// zeroed memory ([`Buffer::new`]) or existing bytes ([`Buffer::from_vec`],
+/// Memory for registration, shared between its user and the table. It is either new zeroed memory,
+/// aligned to pages ([`Buffer::new`]), or existing bytes ([`Buffer::from_vec`],
 /// [`Buffer::from_shared`], [`Buffer::from_owner`]).
 ///
-/// The memory stays allocated while any reference to the buffer exists, including that of a
-/// registered region, so registering it is safe. Its bytes are foreign memory: they are copied in
-/// and out, and no Rust reference to them exists.
+/// The memory stays allocated while any reference to the buffer exists. A registered region has
+/// such a reference, so registering a buffer is safe. The bytes are foreign memory: code copies
+/// them in and out, and no Rust reference to them exists.
 ///
-/// # What may be torn
+/// # Torn bytes
 ///
-/// [`Buffer::read`] and [`Buffer::write`] copy bytes in any order, and so do peers. Bytes that race
-/// may be torn at any byte; the race has no other effect. An integer is never torn if all sides
-/// access it by [`Buffer::word`] or by remote atomics (64 bits). The last bytes of a peer's write
-/// are stored last and with release semantics, if the write is strict or fits in one word. These
-/// bytes are the widest aligned word of at most 8 bytes that ends the write. A thread that loads
-/// this word with acquire semantics and sees its new value sees the whole write.
+/// [`Buffer::read`], [`Buffer::write`] and peers copy bytes in any order. Bytes that race may be
+/// torn at any byte; the race has no other effect. An integer is never torn if all sides access it
+/// by [`Buffer::word`] or by remote atomics (64 bits).
 ///
-/// # Who else sees it
+/// If a peer's write is strict or fits in one word, its last bytes are stored last and with release
+/// semantics. These bytes are the widest aligned word of at most 8 bytes that ends the write. If a
+/// thread loads this word with acquire semantics and sees its new value, it sees the whole write.
 ///
-/// Large buffers, of 64 KiB and more, can be lent over shared memory, which saves one of two
-/// copies. When a write or send of 4 KiB or more goes from such a buffer to a process of this host,
-/// of the same user or root, that process reads the bytes in place. It can read *all* of the
-/// buffer, not only the bytes that are sent, including bytes that are written later; it cannot
-/// write. A buffer is lent only while all of it is registered, not if only parts are. When its last
-/// such registration ends, the process is asked to return it. A process that does not return it can
-/// still read it, because the kernel revokes neither a file that was passed nor its pages. Keep
-/// data that such a peer must not see in another buffer, below 64 KiB or registered in part.
-/// Endpoints without shared-memory links lend no buffer.
+/// # Other processes that see the bytes
 ///
-/// A forked child shares the bytes of large buffers with this process; it gets no copy.
+/// The library can lend buffers of 64 KiB and more over shared memory, which saves one of two
+/// copies. It does so when a write or send of 4 KiB or more goes from such a buffer to a process of
+/// this host that runs as the same user or as root. That process then reads the bytes in place. It
+/// can read *all* bytes of the buffer, not only those that are sent. This includes bytes that are
+/// written later. It cannot write to the buffer.
+///
+/// The library lends a buffer only while all of it is registered, not if only parts are. When the
+/// last such registration ends, the library asks the process to return the buffer. A process that
+/// does not return the buffer can still read it, because the kernel revokes neither a file that was
+/// passed nor its pages. If such a peer must not see some data, keep the data in another buffer,
+/// which is smaller than 64 KiB or registered only in part. Endpoints without shared-memory links
+/// lend no buffer.
+///
+/// A forked child shares the bytes of large buffers with this process. It does not get a copy of
+/// them.
 pub struct Buffer {
     start: NonNull<u8>,
     len: usize,
@@ -51,8 +56,8 @@ impl Buffer {
     /// Allocates `len` zero bytes.
     ///
     /// # Panics
-    /// If `len` exceeds 2^63 − [`Buffer::ALIGNMENT`]. Aborts, as every allocation does, if memory
-    /// runs out.
+    /// If `len` exceeds 2^63 − [`Buffer::ALIGNMENT`]. If memory runs out, aborts, like every
+    /// allocation.
     pub fn new(len: u64) -> Arc<Self> {
         let layout = Self::layout(len as usize);
         if let Some(pages) = LendablePages::new(len as usize) {
@@ -91,10 +96,11 @@ impl Buffer {
         self.start.as_ptr().expose_provenance() as u64
     }
 
-    /// Copies bytes from `offset` to `out`. Bytes that are written meanwhile may be torn.
+    /// Copies bytes from `offset` to `out`. If other code writes the bytes during the copy, they
+    /// may be torn.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if the range exceeds the buffer; `out` is unchanged.
+    /// [`BufferError::Bounds`] if the range exceeds the buffer; in this case `out` is unchanged.
     pub fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<(), BufferError> {
         let from = self.at(offset, out.len())?;
         // SAFETY: `at` checked that the source lies in the buffer; `out` is its own memory.
@@ -102,11 +108,12 @@ impl Buffer {
         Ok(())
     }
 
-    /// Copies `bytes` to `offset`. Threads that read meanwhile may see them torn.
+    /// Copies `bytes` to `offset`. If other threads read the bytes during the copy, they may see
+    /// them torn.
     ///
     /// # Errors
     /// [`BufferError::Bounds`] if the range exceeds the buffer, [`BufferError::ReadOnly`] if the
-    /// bytes of the buffer must not change. No byte is written then.
+    /// bytes of the buffer must not change. After an error, no byte has been written.
     pub fn try_write(&self, offset: u64, bytes: &[u8]) -> Result<(), BufferError> {
         self.check_writable()?;
         let to = self.at(offset, bytes.len())?;
@@ -116,7 +123,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Copies bytes as [`Buffer::try_read`] does, for ranges that are known to be valid.
+    /// Copies bytes like [`Buffer::try_read`], for ranges that are known to be valid.
     ///
     /// # Panics
     /// If the range exceeds the buffer.
@@ -124,7 +131,7 @@ impl Buffer {
         self.try_read(offset, out).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Copies bytes as [`Buffer::try_write`] does, for ranges that are known to be valid.
+    /// Copies bytes like [`Buffer::try_write`], for ranges that are known to be valid.
     ///
     /// # Panics
     /// If the range exceeds the buffer, or the bytes of the buffer must not change.
@@ -135,17 +142,17 @@ impl Buffer {
     /// Returns the integer at `offset`, for atomics and volatile accesses.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if the integer exceeds the buffer, [`BufferError::Misaligned`] if
-    /// its address is not a multiple of its length (the start of a [new](Buffer::new) buffer is
-    /// aligned for every integer), [`BufferError::ReadOnly`] if the bytes of the buffer must not
-    /// change.
+    /// [`BufferError::Bounds`] if the integer exceeds the buffer, [`BufferError::ReadOnly`] if the
+    /// bytes of the buffer must not change. [`BufferError::Misaligned`] if the integer's address is
+    /// not a multiple of its length. The start of a [new](Buffer::new) buffer is aligned for every
+    /// integer.
     pub fn word<T: Integer>(&self, offset: u64) -> Result<Word<'_, T>, BufferError> {
         self.check_writable()?;
         Word::new(self, offset)
     }
 
     /// Loads the eight bytes at `offset` as one word, in native order and with acquire semantics.
-    /// Bytes that were placed before the word are visible afterwards.
+    /// After the load, the calling thread also sees the bytes that were placed before the word.
     ///
     /// # Panics
     /// If the bytes exceed the buffer or `offset` is not a multiple of 8.
@@ -154,7 +161,7 @@ impl Buffer {
         if self.home.is_writable() {
             return word.load(Ordering::Acquire);
         }
-        // The bytes of a read-only buffer do not change.
+        // The bytes of a read-only buffer do not change, so a plain copy is enough.
         let mut bytes = [0; 8];
         self.read(offset, &mut bytes);
         u64::from_ne_bytes(bytes)
@@ -169,8 +176,8 @@ impl Buffer {
         word.store(value, Ordering::Release);
     }
 
-    /// Loads the byte at `offset` with acquire semantics, for a program that polls on the last byte
-    /// of a message.
+    /// Loads the byte at `offset` with acquire semantics. Meant for a program that polls on the
+    /// last byte of a message.
     ///
     /// # Panics
     /// If `offset` is outside the buffer.
@@ -184,7 +191,7 @@ impl Buffer {
         byte[0]
     }
 
-    /// Counts a registration of the whole buffer, which allows lending it.
+    /// Counts a registration of the whole buffer. While there is one, the buffer may be lent.
     pub(crate) fn on_registered(&self) {
         if let Some(pages) = self.home.pages() {
             pages.on_registered();
@@ -218,7 +225,7 @@ impl Buffer {
         }
     }
 
-    /// Returns the address of `offset`, after checking that `len` bytes from there lie in the
+    /// Returns the address of `offset`, after a check that the `len` bytes from there are in the
     /// buffer.
     fn at(&self, offset: u64, len: usize) -> Result<*mut u8, BufferError> {
         self.check(offset, len as u64)?;
@@ -226,7 +233,7 @@ impl Buffer {
         Ok(unsafe { self.start.as_ptr().add(offset as usize) })
     }
 
-    /// Returns the layout of a new buffer. An empty buffer gets one byte, so that it has an
+    /// Returns the layout of a new buffer. An empty buffer gets one byte, because it needs an
     /// address.
     fn layout(len: usize) -> Layout {
         let layout = Layout::from_size_align(len.max(1), Self::ALIGNMENT);
@@ -237,7 +244,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: these are the buffer's bytes, and the buffer is not used afterwards.
+        // SAFETY: these are the buffer's bytes, and no code uses the buffer after this.
         unsafe { self.home.free(self.start, self.len) }
     }
 }
@@ -251,7 +258,7 @@ impl fmt::Debug for Buffer {
 // SAFETY: the buffer or its owner keeps the bytes. Every access to them is a copy or an atomic,
 // which assumes nothing about other threads.
 unsafe impl Send for Buffer {}
-// SAFETY: the same as for `Send`.
+// SAFETY: same reason as for `Send` above.
 unsafe impl Sync for Buffer {}
 
 #[cfg(test)]

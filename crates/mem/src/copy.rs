@@ -6,18 +6,19 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::fault::{self, Word};
 use crate::{AccessError, Payload};
 
-/// Copies `len` bytes; the ranges may overlap.
+/// Copies `len` bytes. The ranges may overlap.
 ///
 /// # Safety
-/// `from` is readable and `to` is writable for `len` bytes. No Rust reference to the foreign one of
-/// the two ranges exists. Other threads may access the foreign bytes meanwhile.
+/// `from` must be readable and `to` must be writable for `len` bytes. One of the two ranges may be
+/// foreign memory, to which no Rust reference may exist. Other threads may access the foreign bytes
+/// during the copy.
 #[inline]
 pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     if cfg!(miri) {
         // SAFETY: promised by the caller.
         unsafe { core::ptr::copy(from, to, len) }
     } else {
-        // SAFETY: `MEMMOVE` is initialised and never changes. The rest is promised by the caller.
+        // SAFETY: `MEMMOVE` is initialised and never changes. The caller promises the rest.
         unsafe {
             let memmove = (&raw const MEMMOVE).read_volatile();
             memmove(to.cast(), from.cast(), len);
@@ -26,9 +27,9 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
 }
 
 //= protocol.md: relaxed.2
-/// Copies `len` bytes, but stores the last ones after all others and with release semantics. The
+/// Copies `len` bytes, but stores the last bytes after all others and with release semantics. The
 /// last bytes are the widest naturally aligned word of at most 8 bytes that ends the range. Returns
-/// the number of copied bytes, as [`fault::copy`] does.
+/// the number of copied bytes, like [`fault::copy`].
 ///
 /// # Safety
 /// The contract of [`fault::copy`].
@@ -37,10 +38,10 @@ pub(crate) unsafe fn copy_tail(to: *mut u8, from: *const u8, len: usize) -> usiz
     let width = tail_width(to as usize, len);
     let body = len - width;
     // SAFETY: `body + width` is `len`, and `tail_width` made the end of the body a multiple of
-    // `width`, so each word is aligned. The source may be foreign memory, too. It is read as bytes,
-    // which need no alignment, and as volatile, so the compiler draws no conclusions from it.
+    // `width`, so each word is aligned. The source may also be foreign memory. It is read as bytes,
+    // which need no alignment. The read is volatile, so the compiler draws no conclusions from it.
     unsafe {
-        // A single word has no body. Small operations write single words.
+        // A single word has no body. Check this, because small operations write single words.
         if body > 0 {
             let copied = fault::copy(to, from, body);
             if copied < body {
@@ -59,8 +60,8 @@ pub(crate) unsafe fn copy_tail(to: *mut u8, from: *const u8, len: usize) -> usiz
     }
 }
 
-/// Returns the widest power of two up to 8 that divides the address of the range's end and is at
-/// most `len`; 0 for an empty range.
+/// Returns the largest power of two up to 8 that is at most `len` and divides the address of the
+/// range's end. Returns 0 for an empty range.
 #[inline]
 fn tail_width(start: usize, len: usize) -> usize {
     let aligned = 1 << (start.wrapping_add(len) | 8).trailing_zeros();
@@ -78,46 +79,46 @@ fn tail_width(start: usize, len: usize) -> usize {
 /// The word at `address` is aligned to 8 and writable.
 #[inline]
 pub(crate) unsafe fn fetch_add(address: *mut u8, operand: u64) -> u64 {
-    // SAFETY: promised by the caller. The reference to the atomic tolerates other writers and ends
-    // with the statement.
+    // SAFETY: the caller promises that the word is valid. The reference to the atomic tolerates
+    // other writers, and ends with the statement.
     unsafe { AtomicU64::from_ptr(address.cast()).fetch_add(operand, Ordering::SeqCst) }
 }
 
-/// Stores `swap` if the word equals `compare`, atomically, and returns the old value.
+/// Stores `swap` if the word equals `compare`, atomically. Returns the old value.
 ///
 /// # Safety
 /// The contract of [`fetch_add`].
 #[inline]
 pub(crate) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> u64 {
-    // SAFETY: the same as in `fetch_add`.
+    // SAFETY: same reason as in `fetch_add`.
     let word = unsafe { AtomicU64::from_ptr(address.cast()) };
     match word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
         Ok(held) | Err(held) => held,
     }
 }
 
-/// Copies to an address of this process through the kernel, which returns an error instead of a
-/// fault.
+/// Copies to an address of this process through the kernel. If the memory is missing, the kernel
+/// returns an error instead of raising a signal.
 ///
-/// On an error, the bytes below the address in the error have been written.
+/// After an error, the bytes below the address in the error have been written.
 #[cold]
 pub(crate) fn write_fault_safe(address: u64, bytes: Payload<'_>) -> Result<(), AccessError> {
     through_kernel(address, bytes.len(), |done| {
         let left = bytes.slice(done..bytes.len());
         let local = libc::iovec { iov_base: left.as_ptr().cast_mut().cast(), iov_len: left.len() };
         let remote = foreign(address + done as u64, left.len());
-        // SAFETY: `local` describes `bytes`, which the kernel reads. The kernel checks `remote`,
-        // which it accesses as another process would, like a write to `/proc/self/mem`.
+        // SAFETY: `local` describes `bytes`, which the kernel reads. The kernel checks `remote`. It
+        // accesses `remote` like another process, for example by a write to `/proc/self/mem`.
         unsafe {
             libc::process_vm_writev(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
         }
     })
 }
 
-/// Copies as [`write_fault_safe`] does, but writes the last byte after all others.
+/// Copies like [`write_fault_safe`], but writes the last byte after all other bytes.
 ///
-/// The last part is only one byte, because the kernel does not promise an order among the bytes of
-/// one copy.
+/// The part that is written last is only one byte, because the kernel promises no order among the
+/// bytes of one copy.
 #[cold]
 pub(crate) fn write_tail_fault_safe(address: u64, bytes: Payload<'_>) -> Result<(), AccessError> {
     let Some(body) = bytes.len().checked_sub(1) else { return Ok(()) };
@@ -126,8 +127,8 @@ pub(crate) fn write_tail_fault_safe(address: u64, bytes: Payload<'_>) -> Result<
     write_fault_safe(address + body as u64, bytes.slice(body..bytes.len()))
 }
 
-/// Copies from an address of this process through the kernel, which returns an error instead of a
-/// fault.
+/// Copies from an address of this process through the kernel. If the memory is missing, the kernel
+/// returns an error instead of raising a signal.
 #[cold]
 pub(crate) fn read_fault_safe(address: u64, out: &mut [u8]) -> Result<(), AccessError> {
     let len = out.len();
@@ -142,8 +143,8 @@ pub(crate) fn read_fault_safe(address: u64, out: &mut [u8]) -> Result<(), Access
     })
 }
 
-/// Repeats `copy(done)` until all bytes are copied. The kernel stops early at a missing page and
-/// reports the error only at the next call.
+/// Repeats `copy(done)` until all bytes are copied. The repetition is necessary, because the kernel
+/// stops before a missing page and reports the error only at the next call.
 fn through_kernel(
     address: u64,
     len: usize,
@@ -172,9 +173,9 @@ fn foreign(address: u64, len: usize) -> libc::iovec {
 
 type Memmove = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
-/// The C library's `memmove`. A volatile read before each call hides it from the compiler, which
-/// then sees a call of an unknown function and not a copy to reason about. This costs one load and
-/// an indirect call, about 1 ns.
+/// The C library's `memmove`. A volatile read of this variable before each call hides the function
+/// from the compiler. The compiler then sees a call of an unknown function, from which it can
+/// conclude nothing. This costs one load and an indirect call, about 1 ns.
 static MEMMOVE: Memmove = libc::memmove;
 
 #[cfg(test)]

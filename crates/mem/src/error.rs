@@ -4,12 +4,12 @@ use wire_edge::RemoteKey;
 
 use crate::{ProtectionDomain, RegionId, Rights};
 
-/// Reason why an access to registered memory was refused. No byte was touched, except with
-/// [`AccessError::Unmapped`]: then bytes below `address` were.
+/// Reason why an access to registered memory was refused. The access touched no byte, with one
+/// exception: before [`AccessError::Unmapped`], it may have touched bytes below `address`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {
-    /// The key or handle names no region, or one that has ended.
+    /// The key or handle names no region, or a region that has ended.
     #[error(
         "no memory region is registered under key or handle {name:#x}; register it, and send peers its new key"
     )]
@@ -26,7 +26,7 @@ pub enum AccessError {
         /// The region.
         region: RegionId,
     },
-    /// The region belongs to another protection domain. A peer gets the error of an unknown key
+    /// The region belongs to another protection domain. A peer gets the error for an unknown key
     /// instead, so that it cannot find out which keys exist.
     #[error(
         "the region belongs to domain {owner:?}, the access came from {accessor:?}; register it in the connection's"
@@ -42,8 +42,8 @@ pub enum AccessError {
         "the access needs the rights [{wanted}], granted are [{granted}]; register the region with these, too"
     )]
     Permission {
-        /// The rights that the access needs. For the use of a [`crate::Target`], one of these
-        /// rights suffices.
+        /// The rights that the access needs. If a [`crate::Target`] was used, one of these rights
+        /// suffices.
         wanted: Rights,
         /// The rights that were granted.
         granted: Rights,
@@ -53,7 +53,7 @@ pub enum AccessError {
         "{len} bytes at {address:#x} leave the {limit} bytes at {start:#x}; name bytes within these"
     )]
     Bounds {
-        /// First byte of the refused range, saturated at the end of the address space.
+        /// First byte of the refused range. If the sum overflows, the end of the address space.
         address: u64,
         /// Bytes of the refused range.
         len: u64,
@@ -68,8 +68,8 @@ pub enum AccessError {
         /// The address.
         address: u64,
     },
-    /// The address is not mapped, or not accessible: in the whole-address-space region, or because
-    /// the program unmapped registered memory.
+    /// The address is not mapped or not accessible. Either it is in the whole-address-space region,
+    /// or the program unmapped registered memory.
     #[error(
         "nothing accessible is mapped at {address:#x}; keep memory mapped while it is registered"
     )]
@@ -77,7 +77,7 @@ pub enum AccessError {
         /// First address that could not be accessed.
         address: u64,
     },
-    /// The kernel refused to copy for a reason other than the address.
+    /// The kernel refused to copy, although the address is valid.
     #[error(
         "the kernel refused a copy at {address:#x}: error {errno}; allow this process process_vm_readv and _writev"
     )]
@@ -89,7 +89,7 @@ pub enum AccessError {
     },
 }
 
-/// Reason why bytes of a [`Buffer`](crate::Buffer) were not accessed. No byte was touched.
+/// Reason why the bytes of a [`Buffer`](crate::Buffer) were not accessed. No byte was touched.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BufferError {
@@ -105,7 +105,8 @@ pub enum BufferError {
         /// Length of the buffer in bytes.
         limit: u64,
     },
-    /// The integer's address is not aligned, so processors would not access it in one step.
+    /// The integer's address is not aligned, so processors would not access the integer in one
+    /// step.
     #[error(
         "the address at offset {offset} is not a multiple of {alignment}; atomics and words need their own alignment"
     )]
@@ -115,8 +116,8 @@ pub enum BufferError {
         /// Length of the integer in bytes. Its address must be a multiple of the length.
         alignment: u64,
     },
-    /// The bytes of the buffer must not change, for example because
-    /// [`Buffer::from_shared`](crate::Buffer::from_shared) made it.
+    /// The bytes of the buffer must not change. For example,
+    /// [`Buffer::from_shared`](crate::Buffer::from_shared) made the buffer.
     #[error("the bytes of this buffer must not change; copy them into a buffer of their own")]
     ReadOnly,
 }
@@ -157,7 +158,7 @@ pub enum RegisterError {
         /// Address of the first byte of the range that cannot be read.
         address: u64,
     },
-    /// A page of the range cannot be written, but the rights include writing.
+    /// A page of the range cannot be written, but the rights include writing to it.
     #[error(
         "registering {len} bytes at {start:#x}: the page at {address:#x} is not writable; map it so, or grant no right to change it"
     )]
@@ -169,7 +170,7 @@ pub enum RegisterError {
         /// Address of the first byte of the range that cannot be written.
         address: u64,
     },
-    /// The bytes of the buffer must not change, but the rights include changing them.
+    /// The bytes of the buffer must not change, but the rights allow changes.
     #[error(
         "the bytes of this buffer must not change, which the rights [{wanted}] would let them; grant no more than remote \
          reads, or copy them into a buffer of their own"
@@ -186,7 +187,7 @@ pub enum RegisterError {
         /// The limit of regions.
         regions_max: u32,
     },
-    /// The domain was never allocated, or has been released.
+    /// The domain was never allocated, or it was released.
     #[error("there is no protection domain {domain:?}; allocate one, and keep it while it is used")]
     UnknownDomain {
         /// The domain.
@@ -206,16 +207,16 @@ pub enum RegisterError {
     DomainBusy {
         /// The domain.
         domain: ProtectionDomain,
-        /// Number of its regions.
+        /// Number of regions in the domain.
         regions: u32,
     },
-    /// The domain's whole address space is registered already.
+    /// The whole address space is already registered in the domain.
     #[error("the whole address space is registered in {domain:?} already; use that region")]
     WholeAddressSpaceTwice {
         /// The domain.
         domain: ProtectionDomain,
     },
-    /// The kernel does not offer fault-safe copies to this process, usually because of a
+    /// The kernel does not let this process make fault-safe copies, usually because of a
     /// system-call filter.
     #[error(
         "the kernel offers no fault-safe copies: process_vm_readv failed with error {errno}; allow that call, or register \
@@ -242,10 +243,10 @@ pub enum RegisterError {
     WindowsBound {
         /// The region, which is still registered.
         region: RegionId,
-        /// Number of its windows.
+        /// Number of windows that are bound to the region.
         windows: u32,
     },
-    /// The key belongs to a region or a window, or is reserved.
+    /// A region or a window already has the key, or the key is reserved.
     #[error("key {:#x} is in use or reserved; bind the window to another", key.0)]
     KeyInUse {
         /// The key.
@@ -263,7 +264,7 @@ pub enum RegisterError {
         /// Length of the region in bytes.
         region_bytes: u64,
     },
-    /// Peers could change bytes through the window, but the region lacks [`Rights::LOCAL_WRITE`].
+    /// Peers could change bytes through the window, but the region has no [`Rights::LOCAL_WRITE`].
     #[error(
         "a window with the rights [{wanted}] needs a region that its owner may write to, and it grants [{granted}]; \
          register it with local writing"
@@ -274,10 +275,12 @@ pub enum RegisterError {
         /// The rights of the region.
         granted: Rights,
     },
-    /// The table has reached its limit of windows, which equals the largest number of regions.
+    /// The table has reached its limit of windows, which equals the largest possible number of
+    /// regions.
     #[error("all windows are bound; unbind some")]
     TooManyWindows,
-    /// The calling thread is inside an engine turn, so the call would wait for that turn.
+    /// The calling thread is inside an engine turn. The call waits for all turns, so it would wait
+    /// for itself.
     #[error(
         "deregistering {region:?} inside an engine turn would wait for itself; do it after the turn"
     )]

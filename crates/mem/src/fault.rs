@@ -1,47 +1,51 @@
-//! Copies that stop at unmapped memory instead of ending the process.
+//! Copies that stop at unmapped memory, instead of ending the process by a signal.
 //!
-//! A program may unmap registered memory without notice. The kernel can copy such memory and report
-//! an error (`process_vm_readv`), but that takes more than a microsecond a call, because it looks
-//! up and holds each page. Here the processor copies, and a handler catches the fault. Only a
-//! handful of instructions touch foreign memory, and the handler of `SIGSEGV` and `SIGBUS` knows
-//! their addresses. When one of them faults, the handler makes it give up. It passes every other
-//! signal to the handler that was installed before.
+//! A program may unmap registered memory without notice. The kernel could copy such memory and
+//! report an error (`process_vm_readv`). But each such call takes more than a microsecond, because
+//! the kernel looks up and holds each page. In this module the processor itself copies, and a
+//! handler of `SIGSEGV` and `SIGBUS` catches the fault. Only a few instructions access foreign
+//! memory, and the handler knows their addresses. If one of them faults, the handler makes it stop.
+//! The handler passes every other signal to the handler that was installed before.
 //!
 //! # When faults are caught
 //!
-//! On x86-64 with a fast `rep movsb` (ERMS: Intel since 2012, AMD since 2020), and not under Miri.
-//! The handler is installed at its first use: by [`FaultGuard::acquire`], or when a program
-//! registers memory other than a [`Buffer`](crate::Buffer) (buffers stay mapped). Two things
-//! disable it afterwards:
+//! Faults are caught on x86-64 with a fast `rep movsb` (ERMS: Intel since 2012, AMD since 2020),
+//! but not under Miri. The handler is installed at its first use. This is the first call of
+//! [`FaultGuard::acquire`], or the first registration of memory that is not a
+//! [`Buffer`](crate::Buffer) (buffers stay mapped). After that, two actions of a program disable
+//! the handler:
 //!
-//! * The program installs its own handler, for the whole process.
+//! * The program installs its own handler for the whole process.
 //! * A thread blocks `SIGSEGV` or `SIGBUS`. The kernel ends the process if a fault raises a blocked
 //!   signal.
 //!
-//! The process gets no notification of either, so [`FaultGuard::acquire`] checks. A caller that it
-//! refuses lets the kernel copy. The check costs three system calls, too many for each batch of
-//! frames, so a thread repeats it only after 2^17 ticks of the processor's clock, 26 to 131 µs. A
-//! program that disables the handler and unmaps registered memory, both between a check and a copy,
-//! gets the signal that its own access would raise.
+//! This crate gets no notification of such an action, so [`FaultGuard::acquire`] checks for it. If
+//! the check fails, the caller gets no guard and lets the kernel copy. The check costs three system
+//! calls, which are too many for each batch of frames. Therefore a thread repeats the check only
+//! after 2^17 ticks of the processor's clock, 26 to 131 µs. A program may disable the handler and
+//! unmap registered memory, both between a check and a copy. It then gets the signal that its own
+//! access would raise.
 //!
-//! This crate does not unblock the signals: that would take one more system call before and after
+//! This crate does not unblock the signals. That would take one more system call before and after
 //! each turn on an application thread, and would steal a pending signal from a `sigwait`. It does
-//! not reinstall the handler either, because the program's later choice has priority.
+//! not reinstall the handler either, because the later choice of the program has priority.
 //!
-//! Placing never checks: where faults are not caught, it raises the signal. A check would not help,
-//! because the only alternative, a copy by the kernel for each frame, is too slow.
+//! Placing does not check. If faults are not caught, placing in missing memory raises the signal. A
+//! check would not help, because the only alternative is too slow: a copy by the kernel for each
+//! frame.
 //!
-//! # Several copies
+//! # Several copies of this crate
 //!
-//! Each shared object that contains this crate has its own handler. The handler that was installed
-//! last passes on foreign faults. The other copies recognize it by a mark, so their handlers remain
-//! effective behind it.
+//! Each shared object that contains this crate has a handler of its own. The handler that was
+//! installed last passes faults of other objects to the handler before it. The copies of this crate
+//! recognize each other's handlers by a mark. So a copy knows that its handler is still effective,
+//! although another copy's handler is in front of it.
 //!
 //! # Unloading
 //!
-//! The handler stays installed until the process ends, because handlers installed later may have
-//! stored its address to call it. So a shared library that contains this crate must not be unloaded
-//! once the handler is installed.
+//! The handler stays installed until the process ends, because handlers that were installed later
+//! may have stored its address to call it. So a shared library that contains this crate must not be
+//! unloaded after the handler is installed.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -66,8 +70,8 @@ pub struct FaultGuard {
 }
 
 impl FaultGuard {
-    /// Installs the handler if necessary, and checks from time to time whether it is effective.
-    /// Returns `None` if it is not; then only the kernel can copy safely.
+    /// Installs the handler if necessary, and checks at intervals whether it is effective. Returns
+    /// `None` if it is not effective; in this case only the kernel can copy safely.
     #[inline]
     pub fn acquire() -> Option<Self> {
         let now = processor::ticks();
@@ -77,18 +81,19 @@ impl FaultGuard {
         is_caught.then_some(Self { on_this_thread: PhantomData })
     }
 
-    /// Copies `len` bytes and returns the number of copied bytes, which is less than `len` if
-    /// memory is missing.
+    /// Copies `len` bytes and returns the number of copied bytes. If memory is missing, this number
+    /// is less than `len`.
     ///
-    /// Bytes that other threads change meanwhile may be torn.
+    /// If other threads change bytes during the copy, these bytes may be torn.
     ///
     /// # Safety
-    /// `to` is writable for `len` bytes, and no Rust reference to them exists except the one that
-    /// `to` was derived from. The ranges do not overlap. `from` may be any address.
+    /// `to` must be writable for `len` bytes. No Rust reference to these bytes may exist, except
+    /// the reference from which `to` was derived. The ranges must not overlap. `from` may be any
+    /// address.
     #[inline]
     #[must_use]
     pub unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize) -> usize {
-        // SAFETY: promised by the caller.
+        // SAFETY: the caller promises this.
         unsafe { processor::copy(to, from, len) }
     }
 
@@ -106,16 +111,17 @@ pub(crate) fn install() {
     processor::install();
 }
 
-/// Copies `len` bytes and returns the number of copied bytes, which is less than `len` if memory is
-/// missing and faults are caught.
+/// Copies `len` bytes and returns the number of copied bytes. If memory is missing and faults are
+/// caught, this number is less than `len`.
 ///
 /// # Safety
 /// The contract of [`copy::copy`], except that memory may be missing if faults are caught.
 #[inline]
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
-    // The processor copies upwards, which is wrong if the target begins within the source.
+    // The processor copies upwards. If the target begins within the source, this would overwrite
+    // source bytes before they are copied.
     let begins_within = to.addr().wrapping_sub(from.addr()) < len;
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises this.
     unsafe {
         if processor::is_installed() && !begins_within {
             return processor::copy(to, from, len);
@@ -125,11 +131,12 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     len
 }
 
-/// A word that is stored with release semantics. The store fails if memory is missing and faults
-/// are caught.
+/// A word that is stored with release semantics. If memory is missing and faults are caught, the
+/// store returns false.
 pub(crate) trait Word: Copy {
     /// # Safety
-    /// `to` is aligned for the word, and writable. If faults are caught, memory may be missing.
+    /// `to` must be aligned for the word, and writable. If faults are caught, memory may be
+    /// missing.
     unsafe fn store(self, to: *mut u8) -> bool;
 }
 
@@ -138,8 +145,8 @@ macro_rules! word {
         impl Word for $word {
             #[inline]
             unsafe fn store(self, to: *mut u8) -> bool {
-                // SAFETY: promised by the caller. The reference to the atomic tolerates other
-                // accesses and ends with the statement.
+                // SAFETY: the caller promises that `to` is valid. The reference to the atomic
+                // tolerates other accesses, and ends with the statement.
                 unsafe {
                     if processor::is_installed() {
                         return processor::store(to, self);
@@ -157,15 +164,15 @@ word!(u16, AtomicU16);
 word!(u32, AtomicU32);
 word!(u64, AtomicU64);
 
-/// Adds `operand` to the word atomically and returns the old value, or `None` if memory is missing
-/// and faults are caught.
+/// Adds `operand` to the word atomically and returns the old value. Returns `None` if memory is
+/// missing and faults are caught.
 ///
 /// # Safety
-/// The word at `address` is aligned to 8, and writable. If faults are caught, memory may be
+/// The word at `address` must be aligned to 8, and writable. If faults are caught, memory may be
 /// missing.
 #[inline]
 pub(crate) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises this.
     unsafe {
         if processor::is_installed() {
             return processor::fetch_add(address, operand);
@@ -174,14 +181,14 @@ pub(crate) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
     }
 }
 
-/// Stores `swap` if the word equals `compare`, atomically, and returns the old value, or `None` if
-/// memory is missing and faults are caught.
+/// Stores `swap` if the word equals `compare`, atomically, and returns the old value. Returns
+/// `None` if memory is missing and faults are caught.
 ///
 /// # Safety
 /// The contract of [`fetch_add`].
 #[inline]
 pub(crate) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> Option<u64> {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises this.
     unsafe {
         if processor::is_installed() {
             return processor::compare_swap(address, compare, swap);
@@ -190,7 +197,7 @@ pub(crate) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> 
     }
 }
 
-/// Result of the last check.
+/// The result of a thread's last check whether faults are caught.
 #[derive(Clone, Copy)]
 struct Look {
     /// Time of the check, in ticks.
@@ -202,8 +209,8 @@ thread_local! {
     static LOOK: Cell<Look> = const { Cell::new(Look { at: 0, is_caught: false }) };
 }
 
-/// Ticks of the processor's clock, at 1 to 5 per nanosecond, after which a thread repeats the
-/// check.
+/// Ticks of the processor's clock after which a thread repeats the check. There are 1 to 5 ticks
+/// per nanosecond.
 const LOOK_TICKS: u64 = 1 << 17;
 
 #[cfg(test)]

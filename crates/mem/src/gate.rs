@@ -1,4 +1,5 @@
-//! The turn gate: a deregistration waits for the turns that have begun, without delaying new turns.
+//! The turn gate: a deregistration waits for all turns that have begun, but does not delay new
+//! turns.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::SeqCst;
@@ -13,33 +14,34 @@ use self::fenced::{AtomicBool, AtomicU64, AtomicUsize};
 #[cfg(loom)]
 use loom::sync::{Condvar, Mutex};
 
-/// Counts the accesses in progress, so that a deregistration can wait for those that may still see
-/// the region. It is a sleepable read-copy-update with two counters.
+/// Counts the accesses in progress, so that a deregistration can wait for the accesses that may
+/// still see the region. This is a sleepable read-copy-update with two counters.
 ///
-/// An access increments the counter that the current phase selects, and decrements it at its end. A
-/// waiter waits until one counter is zero, directs new accesses to that counter, and then waits for
-/// the other counter. Accesses that begin meanwhile cannot delay the waiter, and the waiter never
-/// delays an access. With a reader-writer lock, a waiting writer would block new readers, and a
-/// turn that begins a second access would deadlock.
+/// An access increments the counter that the current phase selects, and decrements this counter at
+/// its end. A waiter waits until the other counter is zero, directs new accesses to that counter,
+/// and then waits for the first counter. So accesses that begin during the wait cannot delay the
+/// waiter, and the waiter never delays an access. A reader-writer lock would not work: a waiting
+/// writer would block new readers, and a turn that begins a second access would deadlock.
 ///
-/// Why the waiter misses no access: the region is marked dead before [`TurnGate::wait`], and all
-/// operations here and on the mark are sequentially consistent. An access first increments its
-/// counter and then reads the mark. If the waiter read the counter before the increment, the access
-/// sees the mark. If it read the counter after the increment, it waits for the access.
+/// The waiter misses no access, for this reason: before [`TurnGate::wait`], the region is marked as
+/// dead. All operations on the counters and on the mark are sequentially consistent. An access
+/// first increments its counter and then reads the mark. If the waiter reads the counter before the
+/// increment, the access sees the mark. If it reads the counter after the increment, it waits for
+/// the access.
 #[derive(Debug)]
 pub(crate) struct TurnGate {
-    /// The parity of the phase selects the counter that new accesses use.
+    /// The phase. Its parity selects the counter for new accesses.
     phase: AtomicUsize,
     inside: [Counter; 2],
-    /// Set while a thread waits: the access that empties a counter must then wake it.
+    /// Set while a thread waits. The access that empties a counter must then wake that thread.
     waited_for: AtomicBool,
-    /// Held by the waiter, so that only one thread waits at a time.
+    /// The waiting thread holds this lock, so that only one thread waits at a time.
     waiter: Mutex<()>,
     sleep: Mutex<()>,
     emptied: Condvar,
 }
 
-/// A counter on its own cache line, because each turn writes it twice.
+/// A counter on a cache line of its own, because each turn writes the counter twice.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Counter(AtomicU64);
@@ -62,8 +64,8 @@ impl TurnGate {
         self.count_in(self.phase.load(SeqCst) & 1)
     }
 
-    /// Increments the counter `parity`. The phase may have changed since the caller read it, even
-    /// twice, so a waiter waits for both counters.
+    /// Increments the counter with index `parity`. The phase may have changed after the caller read
+    /// it, even twice. Therefore a waiter waits for both counters.
     #[inline]
     fn count_in(&self, parity: usize) -> Phase {
         self.inside[parity].0.fetch_add(1, SeqCst);
@@ -82,14 +84,15 @@ impl TurnGate {
     }
 
     /// Returns when every access that began before the call has ended. The calling thread must not
-    /// be inside one.
+    /// be inside an access.
     pub(crate) fn wait(&self) {
         let _one_at_a_time = self.waiter.lock().unwrap_or_else(PoisonError::into_inner);
         self.waited_for.store(true, SeqCst);
         let phase = self.phase.load(SeqCst);
         self.wait_until_empty((phase + 1) & 1);
         self.phase.store(phase.wrapping_add(1), SeqCst);
-        // The loom model must detect this mutation: waiting for one counter only.
+        // With this mutation, the waiter waits for one counter only. The loom model must detect
+        // that.
         if !cfg!(loom_mutation) {
             self.wait_until_empty(phase & 1);
         }
@@ -103,15 +106,15 @@ impl TurnGate {
         }
     }
 
-    /// Wakes the waiter. Taking the lock first ensures that the waiter either has not read the
-    /// counter yet or already sleeps.
+    /// Wakes the waiter. Takes the lock first. After that, the waiter either has not read the
+    /// counter yet, or already sleeps.
     #[cold]
     fn wake(&self) {
         drop(self.sleep.lock().unwrap_or_else(PoisonError::into_inner));
         self.emptied.notify_all();
     }
 
-    /// Returns whether the calling thread is inside an access, of this gate or another.
+    /// Returns whether the calling thread is inside an access of any gate.
     pub(crate) fn inside_this_thread() -> bool {
         ACCESSES_OF_THREAD.with(|count| count.get() != 0)
     }
@@ -127,13 +130,13 @@ impl TurnGate {
 pub(crate) struct Phase(usize);
 
 thread_local! {
-    /// Number of accesses that the thread is inside, over all tables.
+    /// Number of accesses that the thread is inside, in all tables together.
     static ACCESSES_OF_THREAD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Loom models sequentially consistent accesses as weaker ones, but models such fences exactly. An
-/// access between two fences has the strength that the gate relies on. All accesses of the gate are
-/// made so.
+/// Loom models sequentially consistent accesses as weaker ones, but models sequentially consistent
+/// fences exactly. An access between two such fences has the strength that the gate needs. Under
+/// loom, all accesses of the gate are therefore placed between two fences.
 #[cfg(loom)]
 mod fenced {
     use loom::sync::atomic::{self, Ordering, fence};
@@ -163,14 +166,14 @@ mod fenced {
     fenced!(AtomicU64 of u64: load() -> u64, fetch_add(value: u64) -> u64, fetch_sub(value: u64) -> u64);
 }
 
-/// Explores interleavings of turns with a deregistration. To run it:
+/// Model: turns and a deregistration, in many interleavings. To run it:
 ///
 /// ```sh
 /// ./x loom
 /// ```
 ///
-/// With `--cfg loom_mutation` in RUSTFLAGS the waiter checks one counter only, and the test must
-/// fail.
+/// With `--cfg loom_mutation` in RUSTFLAGS, the waiter waits for one counter only, and the test
+/// must fail.
 #[cfg(all(test, loom))]
 mod model {
     use loom::cell::UnsafeCell;
@@ -179,15 +182,16 @@ mod model {
 
     use super::*;
 
-    /// What a turn reads: the mark, and memory that only the waiter may touch after the wait.
+    /// The data that a turn reads: the mark, and memory that only the waiter may access after the
+    /// wait.
     struct Shared {
         gate: TurnGate,
         is_dead: AtomicBool,
         memory: UnsafeCell<u32>,
     }
 
-    /// Runs `threads` threads of `turns` turns each, and one deregistration. A lost wake-up is a
-    /// deadlock, which loom reports.
+    /// Runs `threads` threads of `turns` turns each, and one deregistration. If a wake-up is lost,
+    /// the model deadlocks, which loom reports.
     fn check(threads: usize, turns: usize, waits_before: usize, preemptions: usize) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(preemptions);

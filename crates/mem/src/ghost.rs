@@ -1,15 +1,15 @@
 //! Regions without memory, for simulations in which only lengths and addresses matter.
 //!
-//! A payload from such a region is identified by its *stamp*: its first bytes are its source
-//! address. A simulated network carries the address instead of the bytes, and writes the stamp
-//! where the payload would begin. The stamp of a placement then shows where the payload came from.
+//! The *stamp* of a payload identifies it: its first bytes are its source address. A simulated
+//! network carries the address instead of the bytes, and writes the stamp where the payload would
+//! begin. When a payload is placed, its stamp then shows from where it was sent.
 
 use crate::Payload;
 
 /// A placement in a ghost region.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GhostPlacement {
-    /// Address of the first byte, as peers address the region.
+    /// Address of the first byte, in the addresses that peers use for the region.
     pub address: u64,
     /// Length in bytes.
     pub len: u32,
@@ -17,10 +17,11 @@ pub struct GhostPlacement {
     pub stamp: u64,
 }
 
-/// Length of a stamp in bytes. A shorter payload contains only its first bytes.
+/// Length of a stamp in bytes. If a payload is shorter, it contains only the first bytes of its
+/// stamp.
 pub const STAMP_BYTES: usize = 8;
 
-/// Writes the stamp of a payload from `address` to the beginning of `payload`.
+/// Writes the stamp of a payload from `address` to the first bytes of `payload`.
 pub fn write_stamp(address: u64, payload: &mut [u8]) {
     for (byte, stamp) in payload.iter_mut().zip(address.to_le_bytes()) {
         *byte = stamp;

@@ -1,6 +1,6 @@
-//! Prefetching: hints to the processor about the next reads.
+//! Prefetching: hints that announce the next reads to the processor.
 
-/// Asks the processor to bring the value into its cache, without waiting for it. Does nothing on
+/// Makes the processor load the value into its cache, without waiting for the load. Does nothing on
 /// processors other than `x86_64`.
 #[inline]
 pub fn prefetch<T>(value: &T) {

@@ -1,4 +1,4 @@
-//! The location of a buffer's bytes, and how they are freed.
+//! Describes where the bytes of a buffer are, and frees them.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -10,7 +10,7 @@ use crate::Buffer;
 use crate::lendable::LendablePages;
 use crate::mapped::MappedPages;
 
-/// The location of a buffer's bytes.
+/// The kind of memory that holds the bytes of a buffer.
 pub(crate) enum Home {
     /// The heap. The buffer allocated the bytes.
     Heap(Layout),
@@ -24,8 +24,8 @@ pub(crate) enum Home {
     Owner { _owner: Owner, is_writable: bool },
 }
 
-/// Keeps memory by owning a value. It is a raw pointer, because a `Box` would claim that no other
-/// pointer to the value exists.
+/// Owns a value, which keeps memory alive. This is a raw pointer, because a `Box` would claim that
+/// no other pointer to the value exists.
 pub(crate) struct Owner(NonNull<dyn Send + Sync>);
 
 impl Owner {
@@ -37,13 +37,13 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // SAFETY: the pointer came from a box in `new`, and is dropped once.
+        // SAFETY: the pointer came from a box in `new`, and this is the only drop.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
 impl Home {
-    /// Takes a vector apart. An empty vector gets an address, too.
+    /// Takes a vector apart. Gives an empty vector an address, too.
     pub(crate) fn of_vector(bytes: Vec<u8>) -> (NonNull<u8>, usize, Self) {
         let mut bytes = bytes;
         if bytes.capacity() == 0 {
@@ -60,7 +60,7 @@ impl Home {
         !matches!(self, Self::Owner { is_writable: false, .. })
     }
 
-    /// Returns whether an owner keeps the memory. Such memory may be of any kind.
+    /// Returns whether an owner keeps the memory alive. Such memory may be of any kind.
     pub(crate) const fn is_foreign(&self) -> bool {
         matches!(self, Self::Owner { .. })
     }
@@ -73,7 +73,8 @@ impl Home {
     /// Frees the memory.
     ///
     /// # Safety
-    /// The buffer's bytes are the `len` bytes at `start`, and they are no longer used. Called once.
+    /// The buffer's bytes must be the `len` bytes at `start`, and no code may use them any more.
+    /// This must be called only once.
     pub(crate) unsafe fn free(&self, start: NonNull<u8>, len: usize) {
         match *self {
             // SAFETY: the buffer allocated the memory with this layout.
@@ -101,7 +102,7 @@ impl fmt::Debug for Home {
 }
 
 impl Buffer {
-    /// Makes a buffer of the bytes of a vector, without a copy. [`Buffer::into_vec`] returns the
+    /// Makes a buffer from the bytes of a vector, without a copy. [`Buffer::into_vec`] returns the
     /// vector.
     ///
     /// ```
@@ -124,8 +125,8 @@ impl Buffer {
     /// Returns the vector that was passed to [`Buffer::from_vec`].
     ///
     /// # Errors
-    /// The buffer itself, if other references to it exist (a registered region has one), or if it
-    /// was not made of a vector.
+    /// The buffer itself, if the buffer was not made from a vector, or if there are other
+    /// references to it. A registered region has such a reference.
     pub fn into_vec(buffer: Arc<Self>) -> Result<Vec<u8>, Arc<Self>> {
         let Home::Vector { capacity } = *buffer.home() else { return Err(buffer) };
         let buffer = ManuallyDrop::new(Arc::try_unwrap(buffer)?);
@@ -135,11 +136,13 @@ impl Buffer {
         Ok(unsafe { Vec::from_raw_parts(start, len, capacity) })
     }
 
-    /// Makes a read-only buffer of bytes that others may read meanwhile, without a copy: a `Bytes`,
-    /// an `Arc<[u8]>`, a `&'static [u8]`. The bytes must not change: only
-    /// [`Rights::REMOTE_READ`](crate::Rights::REMOTE_READ) can be granted, and the buffer's methods
-    /// that write fail with [`BufferError::ReadOnly`](crate::BufferError::ReadOnly). The thread
-    /// that drops the last reference to the buffer also drops the owner of the bytes.
+    /// Makes a read-only buffer from bytes that other code may read at the same time, without a
+    /// copy. Examples are a `Bytes`, an `Arc<[u8]>` and a `&'static [u8]`.
+    ///
+    /// The bytes must not change. So only [`Rights::REMOTE_READ`](crate::Rights::REMOTE_READ) can
+    /// be granted, and methods of the buffer that write fail with
+    /// [`BufferError::ReadOnly`](crate::BufferError::ReadOnly). The thread that drops the last
+    /// reference to the buffer also drops the owner of the bytes.
     ///
     /// ```
     /// use mem::{Buffer, BufferError};
@@ -150,7 +153,8 @@ impl Buffer {
     /// assert_eq!(buffer.try_write(0, b"!"), Err(BufferError::ReadOnly));
     /// ```
     pub fn from_shared(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Arc<Self> {
-        // Box the owner first: if the bytes are inside the owner, they do not move afterwards.
+        // Box the owner first. The bytes may be inside the owner, and after boxing they do not
+        // move.
         let (bytes, owner) = Owner::new(bytes);
         // SAFETY: the owner keeps the value alive, and only shared references to it exist.
         let bytes = unsafe { bytes.as_ref() }.as_ref();
@@ -158,14 +162,15 @@ impl Buffer {
         Self::at_home(start, len, Home::Owner { _owner: owner, is_writable: false })
     }
 
-    /// Makes a buffer of `len` bytes at `start` that `owner` keeps, such as a mapped file or an
-    /// array of another language. The thread that drops the last reference to the buffer also drops
-    /// the owner. Each registration checks access to the first and the last page.
+    /// Makes a buffer from the `len` bytes at `start`, which `owner` keeps alive. Examples are a
+    /// mapped file and an array of another language. The thread that drops the last reference to
+    /// the buffer also drops the owner. Each registration checks access to the first and the last
+    /// page.
     ///
     /// # Safety
-    /// Until `owner` is dropped, the bytes stay mapped and readable, and writable if `is_writable`.
-    /// Meanwhile the program uses no exclusive reference to the bytes, and no shared one if they
-    /// are writable.
+    /// Until `owner` is dropped, the bytes must stay mapped and readable, and writable if
+    /// `is_writable` is set. During that time, the program must not use an exclusive reference to
+    /// the bytes. If they are writable, it must not use a shared reference either.
     ///
     /// ```
     /// use core::ptr::NonNull;
@@ -235,7 +240,7 @@ mod tests {
     fn shared_bytes_are_read_and_never_written() {
         let table = MemoryTable::new(TableLimits::default(), [0; 2]);
         let domain = table.allocate_domain();
-        // The bytes are inside the owner, which moves when it is boxed.
+        // The bytes are inside the owner, and the owner moves when it is boxed.
         let buffer = Buffer::from_shared([9_u8; 16]);
         let mut out = [0; 16];
         buffer.read(0, &mut out);

@@ -1,4 +1,4 @@
-//! The memory of large buffers: memory files that other processes of this host can map to read.
+//! The memory of large buffers: memory files that other processes of this host can map for reading.
 
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +9,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::PayloadSlice;
 
-/// Zeroed pages in an unnamed memory file. A process that gets the file sees what this process
-/// writes. It can neither write the file nor change its length.
+/// Zeroed pages in an unnamed memory file. If a process gets the file, it sees the bytes that this
+/// process writes. It can neither write to the file nor change its length.
 #[derive(Debug)]
 pub(crate) struct LendablePages {
     start: NonNull<u8>,
@@ -37,8 +37,8 @@ impl LendablePages {
             registry.insert(start.as_ptr() as usize, Lendable { memory, registrations: 0 });
             return Some(pages);
         }
-        // Other threads took the last places. Release the lock before dropping the pages, because
-        // their destructor takes it.
+        // Other threads have taken the last places. Release the lock before dropping the pages,
+        // because their destructor takes the lock, too.
         drop(registry);
         None
     }
@@ -48,12 +48,12 @@ impl LendablePages {
         self.start
     }
 
-    /// Counts a registration of all the pages.
+    /// Counts a registration of all pages.
     pub(crate) fn on_registered(&self) {
         self.with_entry(|entry| entry.registrations += 1);
     }
 
-    /// Counts the end of a registration of all the pages.
+    /// Counts the end of a registration of all pages.
     pub(crate) fn on_deregistered(&self) {
         let is_last = self.with_entry(|entry| {
             entry.registrations -= 1;
@@ -76,21 +76,21 @@ impl Drop for LendablePages {
         registry.remove(&(self.start.as_ptr() as usize));
         drop(registry);
         CHANGES.fetch_add(1, Ordering::Release);
-        // SAFETY: mapped in `new` with this length. The owner of the pages uses no pointer to them
-        // any more.
+        // SAFETY: `new` mapped the memory with this length. The owner of the pages uses no pointer
+        // to them any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
 /// Memory that can be lent, and the number of current registrations of all of it. The file exposes
-/// all of the memory, so it is lent only while the application has registered all of it.
+/// the whole memory, so the memory is lent only while the application has registered all of it.
 #[derive(Debug)]
 struct Lendable {
     memory: LentMemory,
     registrations: u32,
 }
 
-/// Memory that another process of this host can read by its file.
+/// Memory that another process of this host can read through a file.
 #[derive(Clone, Debug)]
 pub struct LentMemory {
     number: u64,
@@ -116,11 +116,11 @@ impl LentMemory {
     }
 }
 
-/// Returns the memory that contains a payload, and the payload's offset in it, if other processes
-/// may read that memory because all of it is registered.
+/// Returns the memory that contains a payload, and the payload's offset in that memory. Returns
+/// `None` if other processes may not read the memory, because it is not registered completely.
 ///
-/// Takes a lock that is otherwise held only for a few instructions, while a
-/// [`Buffer`](crate::Buffer) is made, dropped or registered.
+/// Takes a lock. Other threads hold this lock only for a few instructions, when they make, drop or
+/// register a [`Buffer`](crate::Buffer).
 pub fn lendable(payload: PayloadSlice<'_>) -> Option<(LentMemory, u64)> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     let at = payload.start as usize;
@@ -133,21 +133,21 @@ pub fn lendable(payload: PayloadSlice<'_>) -> Option<(LentMemory, u64)> {
     is_inside.then(|| (memory.clone(), offset))
 }
 
-/// Returns a number that changes whenever lendable memory is freed or deregistered. Results of
-/// [`lendable`] from before a change are outdated.
+/// Returns a number that changes whenever lendable memory is freed or deregistered. After a change,
+/// earlier results of [`lendable`] are outdated.
 #[inline]
 pub fn lendable_changes() -> u64 {
     CHANGES.load(Ordering::Acquire)
 }
 
-/// Returns the numbers of all memory that can be lent now.
+/// Returns the numbers of all memory that can currently be lent.
 pub fn lendable_numbers() -> Vec<u64> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     let registered = registry.values().filter(|entry| entry.registrations > 0);
     registered.map(|entry| entry.memory.number).collect()
 }
 
-/// Makes a memory file and maps it. Only this mapping is writable.
+/// Makes a memory file and maps it. No other mapping of the file can be writable.
 fn map_new(len: usize) -> io::Result<(NonNull<u8>, OwnedFd)> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a literal that ends with 0.
@@ -168,7 +168,7 @@ fn map_new(len: usize) -> io::Result<(NonNull<u8>, OwnedFd)> {
     // SAFETY: no memory is passed.
     let sealed = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) });
     if let Err(error) = sealed {
-        // SAFETY: mapped above with this length, and unused.
+        // SAFETY: the memory was mapped above with this length, and no code uses it.
         unsafe { libc::munmap(start.as_ptr().cast(), len) };
         return Err(error);
     }
@@ -184,17 +184,17 @@ static REGISTRY: RwLock<BTreeMap<usize, Lendable>> = RwLock::new(BTreeMap::new()
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// Restrictions of the memory file. No process can shorten it, so no reader gets a signal; no other
-/// process can write it.
+/// Restrictions of the memory file. No process can shorten the file, so no reader gets a signal. No
+/// other process can write to it.
 const SEALS: i32 =
     libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
 
-/// Largest number of such files of a process at a time. Each takes a descriptor, of which a process
-/// usually has 1024.
+/// Largest number of memory files of a process at a time. Each file takes a descriptor, and a
+/// process usually may have 1024 descriptors.
 const LENDABLE_MAX: usize = 64;
 
-/// Length in bytes from which memory is worth a file. For shorter memory, two copies of 64 KiB cost
-/// as much as the page faults.
+/// Length in bytes from which on memory is put into a file. Shorter memory is not, because copying
+/// it twice costs no more than the page faults of a file.
 const LENDABLE_BYTES_MIN: usize = 64 * 1024;
 
 #[cfg(all(test, not(miri)))]
@@ -278,7 +278,7 @@ mod tests {
         let wrote = unsafe { libc::pwrite(memory.file().as_raw_fd(), seen.as_ptr().cast(), 1, 0) };
         assert_eq!(wrote, -1, "the file is sealed");
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the same as in `map_new`.
+        // SAFETY: same reason as in `map_new`.
         let mapped = unsafe {
             let file = memory.file().as_raw_fd();
             libc::mmap(null_mut(), 4096, access, libc::MAP_SHARED, file, 0)

@@ -1,8 +1,8 @@
-//! Application memory as the protocol sees it: domains, regions, keys, placement, atomics.
+//! Application memory in the terms of the protocol: domains, regions, keys, placement, atomics.
 //!
 //! A [`MemoryTable`] holds the memory regions of one endpoint. Application threads register and
-//! deregister regions. The engine begins a [`MemoryAccess`] once per turn and works through it,
-//! without locks or allocations:
+//! deregister regions. The engine begins a [`MemoryAccess`] once per turn, and reads and writes
+//! regions through this access, without locks or allocations:
 //!
 //! ```
 //! use mem::{Buffer, MemoryTable, Rights, TableLimits};
@@ -25,40 +25,45 @@
 //!
 //! # Foreign memory
 //!
-//! The bytes of a region belong to a program that reads and writes them at any time, often from
-//! another language, and without notice to this crate. A Rust reference promises the compiler the
-//! opposite: that bytes behind `&[u8]` do not change and that bytes behind `&mut [u8]` have no
-//! other reader. So this crate never makes a reference to a region's bytes, not even for the length
-//! of a copy. It uses raw addresses, copies between them and the engine's own memory, and 1- to
-//! 8-byte atomics.
+//! The bytes of a region belong to a program, which reads and writes them at any time, often in
+//! another language, and without notifying this crate. A Rust reference promises the compiler the
+//! opposite: the bytes behind `&[u8]` do not change, and the bytes behind `&mut [u8]` have no other
+//! reader. So this crate never makes a reference to the bytes of a region, not even during a copy.
+//! It uses raw addresses, copies between them and the engine's own memory, and atomics of 1 to 8
+//! bytes.
 //!
-//! A placement that races with the program is a data race in any language's terms. What the race
-//! means is for the program and its peer to agree on, as with a network adapter. This crate
-//! confines the race to the bytes: copies call the C library's `memmove` through a pointer that the
-//! compiler cannot see through, so the compiler draws no conclusions from the race. Bytes that race
-//! may be torn, and the race has no other effect.
+//! If a placement races with the program, this is a data race in any language. The program and its
+//! peer must agree on the meaning of such races, like with a network adapter. This crate limits the
+//! race to the bytes. Copies call the C library's `memmove` through a pointer whose value the
+//! compiler does not know, so the compiler draws no conclusions from the race. Bytes that race may
+//! be torn, and the race has no other effect.
 //!
 //! # Order
 //!
-//! Bytes of one [`MemoryAccess::place`] become visible in any order. The last bytes of a
-//! [`MemoryAccess::place_tail`] are stored with release semantics. A thread that loads the last
-//! byte with acquire semantics (every load on x86-64 has them) and sees its new value also sees all
-//! bytes that this thread placed before.
+//! The bytes of one [`MemoryAccess::place`] become visible in any order.
+//! [`MemoryAccess::place_tail`] stores the last bytes with release semantics. Suppose a thread
+//! loads the last byte with acquire semantics (every load on x86-64 has them) and sees its new
+//! value. This thread then also sees all bytes that the placing thread placed before.
 //!
-//! # Memory that goes away
+//! # Memory that the program unmaps
 //!
-//! Registration touches every page once, as a network adapter pins pages, and refuses a range that
-//! cannot be accessed. [`MemoryTable::register_raw_lazily`] only checks that all of it is mapped. A
-//! program that unmaps registered memory before it deregisters the memory breaks the contract of
-//! [`MemoryTable::register_raw`] (a network adapter would keep the pages). Where faults can be
-//! caught, the access then fails with [`AccessError::Unmapped`]. Faults can be caught on x86-64,
-//! unless the program has replaced the handler of `SIGSEGV` or `SIGBUS` that registration installs,
-//! or blocks one of these signals. Elsewhere the next placement raises the signal that the
-//! program's own access would raise. Sends never raise a signal: drivers without a [`FaultGuard`]
-//! let the kernel read the bytes, which returns `EFAULT`.
+//! Registration touches every page once, like a network adapter that pins pages, and refuses a
+//! range that cannot be accessed. [`MemoryTable::register_raw_lazily`] only checks that all of the
+//! range is mapped.
 //!
-//! The whole-address-space region is for programs that make no promise: the kernel does its copies,
-//! and an unmapped address fails with [`AccessError::Unmapped`].
+//! A program must not unmap registered memory before it deregisters the memory: this breaks the
+//! contract of [`MemoryTable::register_raw`]. (A network adapter would keep the pages.) If it does
+//! so, and faults can be caught, the access fails with [`AccessError::Unmapped`]. Faults can be
+//! caught on x86-64, with two exceptions: the program has replaced the handler of `SIGSEGV` or
+//! `SIGBUS` that registration installs, or it blocks one of these signals. If faults cannot be
+//! caught, the next placement raises the signal that the program's own access would raise.
+//!
+//! Sends never raise a signal: if a driver has no [`FaultGuard`], it lets the kernel read the
+//! bytes, which returns `EFAULT`.
+//!
+//! The whole-address-space region is for programs that promise nothing about their memory. The
+//! kernel does the copies of this region, and an unmapped address fails with
+//! [`AccessError::Unmapped`].
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("Ethernot runs on Linux only; build for a target with `target_os = \"linux\"`");
@@ -105,7 +110,7 @@ pub use word::{Integer, Word};
 /// Bytes in registered memory that a link driver passes to the kernel. Rust code never dereferences
 /// the pointer.
 ///
-/// Valid until its [`MemoryAccess`] ends, because afterwards the region may be gone. The borrow
+/// Valid until its [`MemoryAccess`] ends, because after that the region may be gone. The borrow
 /// checker enforces this:
 ///
 /// ```compile_fail,E0505
@@ -131,9 +136,9 @@ impl PayloadSlice<'_> {
     /// An empty slice.
     pub const EMPTY: Self = Self::at(core::ptr::null(), 0);
 
-    /// Makes a slice of bytes at an unchecked address. Its reader must expect unmapped memory,
-    /// because programs unmap registered memory, too. The caller is responsible for the bytes that
-    /// are read.
+    /// Makes a slice of bytes at an unchecked address. The code that reads the slice must expect
+    /// unmapped memory, because programs may also unmap registered memory. The caller is
+    /// responsible for the choice of bytes.
     pub const fn at(start: *const u8, len: u32) -> Self {
         Self { start, len, access: PhantomData }
     }

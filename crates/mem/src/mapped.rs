@@ -1,9 +1,9 @@
-//! Memory in a separate mapping: the kernel allocates each page at its first access.
+//! Memory in a separate mapping. The kernel allocates each page at the first access to the page.
 
 use core::ptr::{NonNull, null_mut};
 
-/// Zeroed pages of this process only. A large aligned allocation from the heap would write all of
-/// them.
+/// Zeroed pages of this process only. The heap is not used for them, because a large aligned
+/// allocation from the heap would write to all pages.
 #[derive(Debug)]
 pub(crate) struct MappedPages {
     start: NonNull<u8>,
@@ -16,7 +16,7 @@ unsafe impl Send for MappedPages {}
 unsafe impl Sync for MappedPages {}
 
 impl MappedPages {
-    /// Maps `len` bytes, if they are worth a mapping and the kernel grants it.
+    /// Maps `len` bytes. Returns `None` if they are too few for a mapping, or the kernel refuses.
     pub(crate) fn new(len: usize) -> Option<Self> {
         if cfg!(miri) || len < MAPPED_BYTES_MIN {
             return None;
@@ -39,21 +39,21 @@ impl MappedPages {
 
 impl Drop for MappedPages {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length. The buffer that owns the pages uses no pointer
-        // to them any more.
+        // SAFETY: `new` mapped the memory with this length. The buffer that owns the pages uses no
+        // pointer to them any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// Length in bytes from which memory gets a mapping. Shorter memory comes from the heap, because a
-/// mapping costs two system calls, as much as zeroing the memory.
+/// Length in bytes from which on memory gets a mapping. Shorter memory comes from the heap, because
+/// a mapping costs two system calls, which take as long as zeroing the memory.
 const MAPPED_BYTES_MIN: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
     use crate::Buffer;
 
-    /// Returns the number of a buffer's pages that are in memory, by `mincore`.
+    /// Returns how many pages of a buffer are in memory, according to `mincore`.
     fn resident(buffer: &Buffer) -> usize {
         let mut pages = vec![0_u8; (buffer.len() as usize).div_ceil(4096)];
         // SAFETY: the buffer begins at a page, and the vector has a byte for each page.
@@ -64,12 +64,12 @@ mod tests {
         pages.iter().filter(|page| **page & 1 != 0).count()
     }
 
-    /// A process with thousands of streams has rings for each stream, but touches only a page or
-    /// two of most rings.
+    /// Why this matters: a process with thousands of streams has rings for each stream, but touches
+    /// only a page or two of most rings.
     #[test]
     #[cfg_attr(miri, ignore = "there is no kernel")]
     fn pages_of_large_buffers_are_there_when_they_are_touched() {
-        // More buffers than can be lent.
+        // These are more buffers than can be lent.
         let buffers: Vec<_> = (0..80).map(|_| Buffer::new(1 << 20)).collect();
         for buffer in &buffers {
             assert_eq!(resident(buffer), 0);

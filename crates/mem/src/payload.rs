@@ -1,4 +1,4 @@
-//! Payload of received frames.
+//! The payload of received frames.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -6,11 +6,11 @@ use core::ops::Range;
 
 use crate::copy;
 
-/// Bytes to place. They lie in a driver's own buffer, or in memory that another process shares and
+/// Bytes to place. They are in a driver's own buffer, or in memory that another process shares and
 /// may change at any time. No reference to such shared memory may exist.
 ///
-/// Payload bytes are only ever copied. Bytes that change during a copy are torn; the race has no
-/// other effect.
+/// This crate only copies payload bytes. If bytes change during a copy, they are torn; the race has
+/// no other effect.
 #[derive(Clone, Copy)]
 pub struct Payload<'a> {
     start: *const u8,
@@ -75,12 +75,12 @@ impl<'a> Payload<'a> {
     /// Copies all bytes to `out`.
     ///
     /// # Panics
-    /// If the length of `out` differs from the payload's.
+    /// If the length of `out` differs from the length of the payload.
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) {
         assert_eq!(self.len, out.len(), "a payload is copied whole");
         // SAFETY: the payload is readable, by the promise of `foreign` or the borrow of a slice.
-        // `out` has the payload's length, and is exclusively borrowed.
+        // `out` has the same length, and is exclusively borrowed.
         unsafe { copy::copy(out.as_mut_ptr(), self.start, self.len) }
     }
 
@@ -93,7 +93,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Returns a pointer to the first byte, which lies in foreign memory: copy the bytes, and make
+    /// Returns a pointer to the first byte. The bytes may be foreign memory, so copy them, and make
     /// no reference to them.
     #[inline]
     pub const fn as_ptr(&self) -> *const u8 {

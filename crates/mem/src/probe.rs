@@ -1,14 +1,15 @@
-//! Checks whether memory can be accessed, by asking the kernel instead of risking a signal.
+//! Checks whether memory can be accessed. The checks ask the kernel, so they cannot raise a signal.
 
 use core::sync::atomic::AtomicU32;
 
 use crate::{AccessError, RegisterError, copy};
 
-/// Checks that every page of the range is readable, and writable if `write`. Faults all pages in,
-/// so that the first placement does not pay for the faults.
+/// Checks that every page of the range is readable, and if `write` is set, also writable. Loads all
+/// pages, so that the first placement does not cause page faults.
 ///
-/// The fast path is one `madvise` for the range. It fails on Linux before 5.14, and for device
-/// memory. Then each page is checked separately, which also finds the address for the error.
+/// Usually one `madvise` call checks the range. This call fails on Linux before 5.14, and for
+/// memory of devices. In this case each page is checked separately, which also finds the address
+/// for the error.
 pub(crate) fn check_range(start: u64, len: u64, write: bool) -> Result<(), RegisterError> {
     if len == 0 || cfg!(miri) {
         return Ok(());
@@ -41,8 +42,8 @@ pub(crate) fn check_range(start: u64, len: u64, write: bool) -> Result<(), Regis
     }
 }
 
-/// Checks that the range is mapped, and that its first and last page are readable, and writable if
-/// `write`. Faults in no other pages.
+/// Checks that the range is mapped, and that its first and last page are readable, and if `write`
+/// is set, also writable. Loads no other pages.
 pub(crate) fn check_ends(start: u64, len: u64, write: bool) -> Result<(), RegisterError> {
     if len == 0 || cfg!(miri) {
         return Ok(());
@@ -76,8 +77,8 @@ pub(crate) fn check_ends(start: u64, len: u64, write: bool) -> Result<(), Regist
     Ok(())
 }
 
-/// Returns whether every address of these pages is mapped. The kernel checks its list of mappings,
-/// not the pages, and schedules no write-back.
+/// Returns whether every address of these pages is mapped. The kernel looks only at its list of
+/// mappings. It reads no pages and schedules no write-back.
 fn is_mapped(page: u64, len: u64) -> bool {
     // SAFETY: the kernel checks the range, and asynchronous write-back does not change content.
     let result = unsafe {
@@ -87,7 +88,7 @@ fn is_mapped(page: u64, len: u64) -> bool {
     result == 0
 }
 
-/// Checks that the kernel lets this process copy its own memory fault-safely.
+/// Checks that the kernel lets this process copy its own memory without faults.
 pub(crate) fn check_fault_safe_copies() -> Result<(), RegisterError> {
     let witness = 7_u8;
     let address = (&raw const witness).expose_provenance() as u64;
@@ -103,14 +104,15 @@ fn is_readable(address: u64) -> bool {
     copy::read_fault_safe(address, &mut [0]).is_ok()
 }
 
-/// Returns whether the word at `address`, a multiple of 4, can be written. Faults its page in.
+/// Returns whether the word at `address` can be written. `address` must be a multiple of 4. Loads
+/// the page of the word.
 ///
-/// Asks the kernel to OR zero into the word atomically, as a side effect of a futex call that wakes
-/// no thread. It is the only write by the kernel that reports a fault and can neither change nor
-/// lose a byte. The call may wake a thread that waits on this very word, but every futex waiter
-/// must expect spurious wake-ups.
+/// Makes the kernel OR zero into the word atomically. This is a side effect of a futex call that
+/// wakes no thread. No other write by the kernel both reports a fault and can neither change nor
+/// lose a byte. If a thread waits on this very word, the call may wake it. This does no harm,
+/// because every futex waiter must expect spurious wake-ups.
 pub(crate) fn is_writable(address: u64) -> bool {
-    /// A futex that no thread waits on.
+    /// A futex on which no thread waits.
     static NONE: AtomicU32 = AtomicU32::new(0);
     let or_zero = libc::FUTEX_OP(libc::FUTEX_OP_OR, 0, libc::FUTEX_OP_CMP_EQ, 0x5a5);
     // SAFETY: the kernel checks the address, and the operation changes nothing.
@@ -235,7 +237,8 @@ mod tests {
 
     #[test]
     fn holes_are_found_wherever_they_are() {
-        // A child process has only one thread, so no other test maps memory in the hole.
+        // Use a child process, because it has only one thread. So no other test can map memory in
+        // the hole.
         // SAFETY: the child makes system calls only, and ends by one.
         let child = unsafe { libc::fork() };
         if child == 0 {
@@ -260,7 +263,7 @@ mod tests {
         [false, true].into_iter().all(|write| check_ends(start, len, write) == Err(refused))
     }
 
-    /// Returns which pages are in memory.
+    /// Returns, for each page, whether the page is in memory.
     fn resident(mapping: &Mapping) -> [bool; 4] {
         let mut pages = [0_u8; 4];
         // SAFETY: the mapping has four pages, and the array has a byte for each.

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 
-/// A set of access rights. Even with the empty set, the owner can send from the region.
+/// A set of access rights. Even if the set is empty, the owner can send from the region.
 #[derive(Clone, Copy, Default, Eq, Hash, PartialEq)]
 pub struct Rights(u8);
 
@@ -23,7 +23,7 @@ impl Rights {
     /// All rights.
     pub const ALL: Self = Self((1 << 5) - 1);
 
-    /// Returns the set with these bits, or `None` if a bit is of no right.
+    /// Returns the set with these bits, or `None` if a bit stands for no right.
     pub const fn from_bits(bits: u8) -> Option<Self> {
         if bits & !Self::ALL.0 == 0 { Some(Self(bits)) } else { None }
     }
@@ -49,7 +49,7 @@ impl Rights {
         Self(self.0 | other.0)
     }
 
-    /// The rights that let bytes of the region change.
+    /// The rights that allow changes of the region's bytes.
     pub(crate) const CHANGING: Self =
         Self(Self::LOCAL_WRITE.0 | Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0);
 
@@ -57,7 +57,8 @@ impl Rights {
     pub(crate) const REMOTE: Self =
         Self(Self::REMOTE_READ.0 | Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0);
 
-    /// Returns the set with the low bits of `bits`, for a word that this crate wrote.
+    /// Returns the set with the low bits of `bits`. Meant for a word that this crate wrote, so
+    /// other bits are ignored.
     pub(crate) const fn from_bits_truncating(bits: u8) -> Self {
         Self(bits & Self::ALL.0)
     }

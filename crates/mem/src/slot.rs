@@ -1,4 +1,4 @@
-//! The entries of the region table that the engine reads.
+//! The entries of the region table. The engine reads them.
 
 use core::fmt;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -6,18 +6,18 @@ use std::sync::OnceLock;
 
 use crate::Rights;
 
-/// Names a memory region on this side. A name is never reused while its table lives, and every
-/// other table of the process refuses it.
+/// The name of a memory region on this side. A table never reuses a name, and all other tables of
+/// the process refuse the name.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct RegionId {
-    /// Number of the table that the region belongs to.
+    /// Number of the table to which the region belongs.
     table: u32,
     index: u32,
     generation: u32,
 }
 
 impl RegionId {
-    /// No region. It belongs to no table.
+    /// No region. This name belongs to no table.
     pub const NONE: Self = Self { table: u32::MAX, index: u32::MAX, generation: 0 };
 
     #[inline]
@@ -30,7 +30,7 @@ impl RegionId {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// Returns the region of a table from the result of [`RegionId::to_raw`].
+    /// Returns the name of a region of `table`, from the result of [`RegionId::to_raw`].
     pub(crate) const fn from_raw(table: u32, raw: u64) -> Self {
         Self { table, index: raw as u32, generation: (raw >> 32) as u32 }
     }
@@ -55,12 +55,12 @@ impl fmt::Debug for RegionId {
     }
 }
 
-/// One table entry: everything that an access needs, on one cache line.
+/// One table entry: all data that an access needs, on one cache line.
 ///
-/// The fields other than `state` are written only while the entry is not live, by the thread that
+/// Except `state`, the fields are written only while the entry is not live, by the thread that
 /// holds the registry's lock. A release store of `state` then makes the entry live. A thread that
-/// sees the entry live inside an access may read the fields until the access ends, because the
-/// entry is rewritten only after every such access has ended.
+/// sees the live entry inside an access may read the fields until the access ends. This is safe,
+/// because the entry is rewritten only after every such access has ended.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Slot {
@@ -111,8 +111,8 @@ impl SlotState {
         self.0 & Self::LIVE != 0 && self.generation() == generation
     }
 
-    /// Returns whether peers may name the entry by a key, and the low [`KEY_GENERATION_BITS`] bits
-    /// of its generation equal `key_generation`.
+    /// Returns whether peers may use a key of the entry, and the low [`KEY_GENERATION_BITS`] bits
+    /// of the entry's generation equal `key_generation`.
     #[inline]
     pub(crate) const fn is_live_key(self, key_generation: u32) -> bool {
         self.0 & (Self::LIVE | Self::REVOKED) == Self::LIVE
@@ -145,7 +145,7 @@ impl SlotState {
         self.0 & Self::GHOST != 0
     }
 
-    /// Returns the state without its key and the rights of peers.
+    /// Returns the state with no key and without the rights of peers.
     pub(crate) const fn revoked(self) -> Self {
         Self(self.0 & !((Rights::REMOTE.bits() as u64) << 8) | Self::REVOKED)
     }
@@ -164,7 +164,7 @@ impl SlotState {
 /// The kind of memory that a region covers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum SlotKind {
-    /// Probed memory that the owner keeps mapped.
+    /// Probed memory, which the owner keeps mapped.
     Range,
     /// Every address, mapped or not.
     WholeAddressSpace,
@@ -173,8 +173,8 @@ pub(crate) enum SlotKind {
 }
 
 /// A lock-free shared array that grows without moving its entries. A chunk is allocated when its
-/// first entry is used, so a table with room for a million regions uses memory only for the regions
-/// it has.
+/// first entry is used. So a table with room for a million regions uses memory only for the regions
+/// that exist.
 #[derive(Debug)]
 pub(crate) struct GrowingArray<T> {
     chunks: Box<[OnceLock<Box<[T]>>]>,
@@ -187,14 +187,15 @@ impl<T: Default> GrowingArray<T> {
         Self { chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
     }
 
-    /// Returns entry `index`, if its chunk exists.
+    /// Returns entry `index`, if the chunk of the entry exists.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         let chunk = self.chunks.get((index / CHUNK_ENTRIES) as usize)?.get()?;
         chunk.get((index % CHUNK_ENTRIES) as usize)
     }
 
-    /// Returns entry `index`, after allocating its chunk if necessary; `None` beyond the limit.
+    /// Returns entry `index`, and allocates the chunk of the entry if necessary. Returns `None` if
+    /// `index` exceeds the limit.
     #[cold]
     pub(crate) fn get_or_grow(&self, index: u32) -> Option<&T> {
         let chunk = self.chunks.get((index / CHUNK_ENTRIES) as usize)?;
@@ -203,8 +204,8 @@ impl<T: Default> GrowingArray<T> {
     }
 }
 
-/// Bits of a remote key that name the slot. 2^20 regions are a hundred times the number that large
-/// MPI jobs register per process.
+/// Bits of a remote key that select the slot. 2^20 regions are a hundred times as many as large MPI
+/// jobs register per process.
 pub(crate) const KEY_SLOT_BITS: u32 = 20;
 
 /// Bits of a remote key that distinguish successive regions in one slot.
@@ -213,8 +214,8 @@ pub(crate) const KEY_GENERATION_BITS: u32 = 32 - KEY_SLOT_BITS;
 /// Mask of the generation in a decrypted key.
 pub(crate) const KEY_GENERATION_MASK: u32 = (1 << KEY_GENERATION_BITS) - 1;
 
-/// Entries of a chunk. 1024 slots are 64 KiB, which is small for a program with one region; the
-/// largest table has 1024 chunks.
+/// Entries of a chunk. 1024 slots take 64 KiB, which is little even for a program with one region.
+/// The largest table has 1024 chunks.
 const CHUNK_ENTRIES: u32 = 1024;
 
 const _: () = assert!(size_of::<Slot>() == 64);

@@ -26,10 +26,10 @@ pub use windows::{Reach, Window};
 /// The protection domains and memory regions of one endpoint, shared between application threads
 /// and the engine.
 ///
-/// A region's key is an encrypted table index and generation. Looking up a key takes a few
-/// nanoseconds of arithmetic and one cache line, and a peer cannot guess keys that it was not
-/// given. Lookups take no lock: the table rewrites an entry only after every access that could read
-/// the entry has ended.
+/// A region's key is its table index and generation, encrypted. Looking up a key takes a few
+/// nanoseconds of arithmetic and one cache line. A peer cannot guess keys that it was not given.
+/// Lookups take no lock: the table rewrites an entry only after every access that could read the
+/// entry has ended.
 #[derive(Debug)]
 pub struct MemoryTable {
     /// Number of this table, unique in the process. Names of domains and regions contain it.
@@ -37,20 +37,21 @@ pub struct MemoryTable {
     limits: TableLimits,
     permutation: KeyedPermutation,
     slots: GrowingArray<Slot>,
-    /// For each domain index, the raw [`RegionId`] of the domain's whole-address-space region, or
-    /// 0.
+    /// For each domain index, the raw [`RegionId`] of the domain's whole-address-space region; 0 if
+    /// there is none.
     whole_address_spaces: GrowingArray<AtomicU64>,
     gate: TurnGate,
     registry: Mutex<Registry>,
     ghosts: Mutex<Vec<GhostPlacement>>,
-    /// Lock order: the registry before the windows.
+    /// The windows. Lock order: the registry before the windows.
     windows: RwLock<Windows>,
-    /// Set once a window has been bound.
+    /// Set when the first window is bound.
     has_windows: AtomicBool,
 }
 
 impl MemoryTable {
-    /// Creates an empty table. `key` should be random: the table encrypts its region keys with it.
+    /// Creates an empty table. `key` should be random, because the table encrypts its region keys
+    /// with it.
     pub fn new(limits: TableLimits, key: [u64; 2]) -> Self {
         let limits = TableLimits {
             regions_max: limits.regions_max.min(TableLimits::REGIONS_MAX),
@@ -76,7 +77,7 @@ impl MemoryTable {
     }
 
     /// Allocates a protection domain. If all domains are in use, returns
-    /// [`ProtectionDomain::NONE`], in which registration and lookups fail.
+    /// [`ProtectionDomain::NONE`]. Registrations and lookups in that domain fail.
     pub fn allocate_domain(&self) -> ProtectionDomain {
         let mut registry = self.registry();
         let known = registry.domains.len() as u32;
@@ -94,11 +95,12 @@ impl MemoryTable {
         name
     }
 
-    /// Releases a domain. No connection may use the domain afterwards.
+    /// Releases a domain. After this call, no connection may use the domain.
     ///
     /// # Errors
     /// [`RegisterError::DomainBusy`] if the domain has regions, [`RegisterError::UnknownDomain`] if
-    /// it was released already, [`RegisterError::ForeignDomain`] if it belongs to another table.
+    /// the domain was already released, [`RegisterError::ForeignDomain`] if the domain belongs to
+    /// another table.
     pub fn release_domain(&self, domain: ProtectionDomain) -> Result<(), RegisterError> {
         self.check_domain(domain)?;
         let mut registry = self.registry();
@@ -121,7 +123,7 @@ impl MemoryTable {
         if is_own { Ok(()) } else { Err(RegisterError::ForeignDomain { domain }) }
     }
 
-    /// Checks that the region was registered in this table; it may have ended.
+    /// Checks that the region was registered in this table. The region may have ended.
     ///
     /// # Errors
     /// [`RegisterError::ForeignRegion`] if the region was registered at another endpoint.
@@ -130,9 +132,9 @@ impl MemoryTable {
         if is_own { Ok(()) } else { Err(RegisterError::ForeignRegion { region }) }
     }
 
-    /// Registers a buffer and keeps it allocated at least as long as the region. While the region
-    /// is registered, its whole memory may be lent to local peers over shared memory (see
-    /// [`Buffer`]).
+    /// Registers a buffer, and keeps the buffer allocated while the region exists. During that
+    /// time, the library may lend the whole memory of the buffer to processes of this host over
+    /// shared memory (see [`Buffer`]).
     ///
     /// # Errors
     /// [`RegisterError::TableFull`] if all regions are in use, [`RegisterError::UnknownDomain`] or
@@ -148,13 +150,13 @@ impl MemoryTable {
         self.insert(domain, range, rights, SlotKind::Range, Some(buffer))
     }
 
-    /// Registers the byte range `part` of a buffer. Peers address the first byte of the part as
-    /// `remote_start`. Peers cannot reach the rest of the buffer, so the buffer is not lent to
-    /// processes of this host (see [`Buffer`]).
+    /// Registers the byte range `part` of a buffer. Peers use `remote_start` as the address of the
+    /// first byte of the part. Peers cannot reach the rest of the buffer. Therefore the library
+    /// does not lend the buffer to processes of this host (see [`Buffer`]).
     ///
     /// # Errors
-    /// The errors of [`MemoryTable::register`], and [`RegisterError::OutsideBuffer`] if `part` is
-    /// not within the buffer, [`RegisterError::Wraps`] if the remote addresses exceed the address
+    /// The errors of [`MemoryTable::register`]. Also [`RegisterError::OutsideBuffer`] if `part`
+    /// exceeds the buffer, and [`RegisterError::Wraps`] if the remote addresses exceed the address
     /// space.
     pub fn register_part(
         &self,
@@ -177,11 +179,11 @@ impl MemoryTable {
         self.insert(domain, range, rights, SlotKind::Range, Some(buffer))
     }
 
-    /// Registers a buffer as [`MemoryTable::register`] does, but peers address its first byte as
-    /// `remote_start` (0 for addresses that are offsets into the buffer).
+    /// Registers a buffer like [`MemoryTable::register`], but peers use `remote_start` as the
+    /// address of its first byte. With 0, their addresses are offsets in the buffer.
     ///
     /// # Errors
-    /// The errors of [`MemoryTable::register`], and [`RegisterError::Wraps`] if the remote
+    /// The errors of [`MemoryTable::register`]. Also [`RegisterError::Wraps`] if the remote
     /// addresses exceed the address space.
     pub fn register_as(
         &self,
@@ -200,20 +202,22 @@ impl MemoryTable {
 
     /// Registers `len` bytes of foreign memory at `start`, after touching each of its pages once.
     ///
-    /// Touching faults the pages in. If a right lets bytes change, it also gives each page its own
-    /// memory. The first registration installs a handler of `SIGSEGV` and `SIGBUS`, which passes on
-    /// all signals that do not concern registered memory. From then on, a shared library that
-    /// contains this crate must not be unloaded.
+    /// Touching a page makes the kernel load it. If a right allows changes, touching also gives
+    /// each page its own memory.
+    ///
+    /// The first registration installs a handler of `SIGSEGV` and `SIGBUS`, which passes on all
+    /// signals that do not concern registered memory. If a shared library contains this crate, it
+    /// must not be unloaded after that.
     ///
     /// # Errors
-    /// The errors of [`MemoryTable::register`], and [`RegisterError::Wraps`],
+    /// The errors of [`MemoryTable::register`]. Also [`RegisterError::Wraps`],
     /// [`RegisterError::Unreadable`] or [`RegisterError::Unwritable`] if the range cannot be
-    /// accessed as the rights require.
+    /// accessed in the way that the rights require.
     ///
     /// # Safety
-    /// Until [`MemoryTable::deregister`] has returned (or the table is dropped), the memory stays
-    /// mapped and as accessible as it is now. Meanwhile the program uses no Rust reference to the
-    /// memory whose rules an access under `rights` would break.
+    /// Until [`MemoryTable::deregister`] has returned (or the table is dropped), the memory must
+    /// stay mapped and as accessible as it is now. During that time, the program must not use a
+    /// Rust reference to the memory whose rules an access under `rights` would break.
     pub unsafe fn register_raw(
         &self,
         domain: ProtectionDomain,
@@ -221,14 +225,15 @@ impl MemoryTable {
         len: u64,
         rights: Rights,
     ) -> Result<Region, RegisterError> {
-        // SAFETY: the caller upholds the contract of `register_raw_as`, which is the same.
+        // SAFETY: the caller upholds the contract of `register_raw`, which is also that of
+        // `register_raw_as`.
         unsafe {
             self.register_raw_as(domain, start, len, start.expose_provenance() as u64, rights)
         }
     }
 
-    /// Registers memory as [`MemoryTable::register_raw`] does, but peers address its first byte as
-    /// `remote_start` (0 for addresses that are offsets into the memory).
+    /// Registers memory like [`MemoryTable::register_raw`], but peers use `remote_start` as the
+    /// address of its first byte. With 0, their addresses are offsets in the memory.
     ///
     /// # Errors
     /// The errors of [`MemoryTable::register_raw`].
@@ -247,11 +252,11 @@ impl MemoryTable {
         self.insert_raw(domain, range, rights, probe::check_range)
     }
 
-    /// Registers memory as [`MemoryTable::register_raw_as`] does, but in a time that does not
-    /// depend on the length. The whole range must be mapped; the rights are checked on its first
-    /// and last page only. The first use of any other page costs a page fault. A page between them
-    /// that cannot be accessed as the rights require makes the access fail, as if it had been
-    /// unmapped later.
+    /// Registers memory like [`MemoryTable::register_raw_as`], but in a time that does not depend
+    /// on the length. The whole range must be mapped, but the rights are checked only on its first
+    /// and last page. The first use of any other page costs a page fault. If such a page cannot be
+    /// accessed in the way that the rights require, the access fails, like an access to a page that
+    /// was unmapped after registration.
     ///
     /// # Errors
     /// The errors of [`MemoryTable::register_raw`].
@@ -273,14 +278,14 @@ impl MemoryTable {
     //= protocol.md: feature.2
     /// Registers every address of the process under [`WHOLE_ADDRESS_SPACE_KEY`], once per domain.
     ///
-    /// The kernel does the copies, at the cost of a system call each; an unmapped address is then
+    /// The kernel makes the copies, and each copy costs a system call. An unmapped address is then
     /// an error instead of a signal. Peers that use the domain get the power of a debugger: they
     /// can break the program in any way. Like a write to `/proc/self/mem`, this is outside the
     /// guarantees of safe Rust. Use it in trusted clusters only.
     ///
-    /// The kernel offers no checked form of atomics, so the page is probed first. If the program
-    /// unmaps the page in the nanoseconds between the probe and the atomic, and the thread does not
-    /// catch faults, the program gets the signal.
+    /// The kernel offers no checked form of atomics, so this crate probes the page before an
+    /// atomic. The program may unmap the page in the nanoseconds between the probe and the atomic.
+    /// If the thread does not catch faults, the program then gets the signal.
     ///
     /// # Errors
     /// [`RegisterError`], one variant for each cause.
@@ -297,11 +302,11 @@ impl MemoryTable {
     }
 
     /// Registers `len` addresses from `start` that have no memory. A placement there is only
-    /// logged, for [`MemoryTable::drain_ghosts`]; a payload sent from there is identified by its
-    /// address.
+    /// logged, and [`MemoryTable::drain_ghosts`] returns the log. The address of a payload that is
+    /// sent from there identifies the payload.
     ///
-    /// Use it only for engines whose frames never reach a link driver, because a driver would read
-    /// from the address. Atomics are refused.
+    /// Use this only for engines whose frames never reach a link driver, because a driver would
+    /// read from the address. Atomics on such a region are refused.
     ///
     /// # Errors
     /// [`RegisterError`], one variant for each cause.
@@ -319,8 +324,8 @@ impl MemoryTable {
         self.insert(domain, range, rights, SlotKind::Ghost, None)
     }
 
-    /// Appends the placements in ghost regions since the last call to `into`, in the order in which
-    /// they were made.
+    /// Appends to `into` the placements in ghost regions that were made since the last call, in
+    /// order.
     pub fn drain_ghosts(&self, into: &mut Vec<GhostPlacement>) {
         into.append(&mut self.ghosts.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -331,16 +336,17 @@ impl MemoryTable {
         self.ghosts.lock().unwrap_or_else(PoisonError::into_inner).push(placement);
     }
 
-    /// Ends a region. Returns when every engine turn that could have seen the region has ended;
-    /// after that its memory is not touched.
+    /// Ends a region. Returns when every engine turn that could have seen the region has ended.
+    /// After that, no thread of this library accesses the region's memory.
     ///
-    /// Fails inside an access of the calling thread, because it would wait for that access to end.
+    /// Fails if the calling thread is inside an access, because the call would wait for that access
+    /// to end.
     ///
     /// # Errors
     /// [`RegisterError::InsideAccess`] if the calling thread is inside an access,
     /// [`RegisterError::UnknownRegion`] if the region has ended, [`RegisterError::ForeignRegion`]
-    /// if it belongs to another table, [`RegisterError::WindowsBound`] while windows are bound to
-    /// it.
+    /// if the region belongs to another table, [`RegisterError::WindowsBound`] if windows are bound
+    /// to the region.
     pub fn deregister(&self, region: RegionId) -> Result<(), RegisterError> {
         self.check_region(region)?;
         if TurnGate::inside_this_thread() {
@@ -354,13 +360,13 @@ impl MemoryTable {
     }
 
     /// Changes the memory, the rights or the domain of a region of foreign memory, with the checks
-    /// of [`MemoryTable::register_raw_lazily`]. The region keeps its key but gets another
-    /// [`RegionId`], so that pending work with the old name does not reach the new memory. Returns
-    /// when every engine turn that could have seen the old state has ended.
+    /// of [`MemoryTable::register_raw_lazily`]. The region keeps its key, but gets another
+    /// [`RegionId`]. So pending work with the old name cannot reach the new memory. Returns when
+    /// every engine turn that could have seen the old state has ended.
     ///
     /// # Errors
-    /// The errors of [`MemoryTable::register_raw`] and [`MemoryTable::deregister`]; the region is
-    /// unchanged.
+    /// The errors of [`MemoryTable::register_raw`] and [`MemoryTable::deregister`]. After an error,
+    /// the region is unchanged.
     ///
     /// # Safety
     /// The contract of [`MemoryTable::register_raw`].
@@ -380,7 +386,8 @@ impl MemoryTable {
         let range = Range { memory: start, start: remote_start, len };
         check_raw(range, rights, probe::check_ends)?;
         self.check_domain(domain)?;
-        // Count the region first, so that the domain cannot be released meanwhile.
+        // Count the region first, so that no thread can release the domain before the change is
+        // complete.
         self.registry().domain(domain)?.regions += 1;
         let owner = self.mark_dead(region).inspect_err(|_| {
             if let Ok(domain) = self.registry().domain(domain) {
@@ -389,7 +396,7 @@ impl MemoryTable {
         })?;
         self.gate.wait();
         drop(owner);
-        // No other call can use the entry: it is not in the free list.
+        // No other call can use the entry, because it is not in the free list.
         let slot = self.slots.get(region.index()).ok_or(RegisterError::UnknownRegion { region })?;
         let generation = same_key_generation(region.generation());
         let state = SlotState::live(generation, rights, SlotKind::Range);
@@ -404,9 +411,9 @@ impl MemoryTable {
         self.registry().regions
     }
 
-    /// Begins an access. An engine begins one per turn and drops it at the end of the turn, because
-    /// deregistration waits for the turns in progress. Never blocks and may be nested. Costs two
-    /// atomic additions.
+    /// Begins an access. An engine begins one access per turn, and drops it at the end of the turn,
+    /// because deregistration waits for the turns in progress. Never blocks. Accesses may be
+    /// nested. Costs two atomic additions.
     #[inline]
     pub fn access(&self) -> MemoryAccess<'_> {
         MemoryAccess::new(self, self.gate.enter())
@@ -427,7 +434,7 @@ impl MemoryTable {
         self.slots.get(index)
     }
 
-    /// Decrypts `key`. Out of line, so that lookups of the last key stay small.
+    /// Decrypts `key`. This function is not inlined, so that the code for the last key stays small.
     #[inline(never)]
     pub(crate) const fn open_key(&self, key: RemoteKey) -> OpenedKey {
         let plain = self.permutation.decrypt(key.0);
@@ -519,8 +526,8 @@ impl MemoryTable {
     }
 
     //= protocol.md: name.2
-    /// Returns the first generation after `last` that is not 0 and whose key is neither reserved
-    /// nor used by a window.
+    /// Returns the first generation after `last` that is not 0 and whose key is free: neither
+    /// reserved nor used by a window.
     fn next_generation(&self, index: u32, last: u32) -> u32 {
         let mut generation = last;
         loop {
@@ -535,8 +542,8 @@ impl MemoryTable {
         }
     }
 
-    /// Makes the region invisible to accesses that begin from now on. Returns the owner that keeps
-    /// its memory alive.
+    /// Makes the region invisible to accesses that begin after this call. Returns the owner that
+    /// keeps the region's memory alive.
     fn mark_dead(&self, region: RegionId) -> Result<Option<Owner>, RegisterError> {
         let mut registry = self.registry();
         let unknown = RegisterError::UnknownRegion { region };
@@ -570,7 +577,7 @@ impl MemoryTable {
 }
 
 impl Slot {
-    /// Fills an entry that no access can see, and then makes it visible.
+    /// Fills an entry that no access can see, and then makes the entry visible.
     fn set(&self, range: Range, domain: ProtectionDomain, state: SlotState) {
         self.memory.store(range.memory, Ordering::Relaxed);
         self.start.store(range.start, Ordering::Relaxed);
@@ -580,14 +587,14 @@ impl Slot {
     }
 }
 
-/// Returns the next generation after `last` with the same key; never 0.
+/// Returns the next generation after `last` that has the same key. Never returns 0.
 const fn same_key_generation(last: u32) -> u32 {
     let next = last.wrapping_add(1 << KEY_GENERATION_BITS);
     if next == 0 { 1 << KEY_GENERATION_BITS } else { next }
 }
 
-/// Checks memory that the library did not allocate. `check` gets its address, its length, and
-/// whether peers or this side may write it.
+/// Checks memory that the library did not allocate. `check` gets the address and the length of the
+/// memory, and whether peers or this side may write to it.
 fn check_raw(
     range: Range,
     rights: Rights,
@@ -604,8 +611,8 @@ fn check_raw(
     Ok(())
 }
 
-/// Size limits of a [`MemoryTable`]. Memory use depends on the registered regions, not on the
-/// limits.
+/// Size limits of a [`MemoryTable`]. The memory use of a table depends on its registered regions
+/// and not on these limits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct TableLimits {
@@ -616,9 +623,9 @@ pub struct TableLimits {
 }
 
 impl TableLimits {
-    /// Number of regions that 20 bits of a remote key can distinguish.
+    /// Number of regions that the 20 bits of a remote key can distinguish.
     pub const REGIONS_MAX: u32 = 1 << KEY_SLOT_BITS;
-    /// Number of domains that 20 bits of their name can distinguish, without the index of
+    /// Number of domains that the 20 bits of a domain's name can distinguish, except the index of
     /// [`ProtectionDomain::NONE`].
     pub const DOMAINS_MAX: u32 = (1 << DOMAIN_INDEX_BITS) - 1;
 
@@ -644,11 +651,11 @@ impl Default for TableLimits {
     }
 }
 
-/// Names a protection domain. A connection reaches the regions of its own domain only. Domains of
-/// two endpoints are never equal.
+/// The name of a protection domain. A connection reaches only the regions of its own domain.
+/// Domains of two endpoints are never equal.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct ProtectionDomain {
-    /// Number of the table that the domain belongs to.
+    /// Number of the table to which the domain belongs.
     table: u32,
     name: u32,
 }
@@ -661,8 +668,8 @@ impl ProtectionDomain {
         self.name & DOMAIN_INDEX_MASK
     }
 
-    /// Returns the next domain at this index. It differs from all earlier ones, so that an old name
-    /// does not match it.
+    /// Returns the name of the next domain at this index. It differs from all earlier names, so an
+    /// old name does not match it.
     const fn successor(self) -> Self {
         Self { name: self.name.wrapping_add(1 << DOMAIN_INDEX_BITS), ..self }
     }
@@ -674,7 +681,7 @@ impl fmt::Debug for ProtectionDomain {
     }
 }
 
-/// A registered region, as its owner sees it.
+/// A registered region, in the view of its owner.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Region {
     /// The region's name on this side.
@@ -685,7 +692,7 @@ pub struct Region {
     pub start: u64,
     /// Length in bytes.
     pub len: u64,
-    /// The accesses that are allowed.
+    /// The accesses that the region allows.
     pub rights: Rights,
 }
 
@@ -700,7 +707,7 @@ pub(crate) struct OpenedKey {
 }
 
 impl OpenedKey {
-    /// Key 0, which is reserved. The index is of no slot.
+    /// Key 0, which is reserved. Its index belongs to no slot.
     pub(crate) const NOTHING: Self = Self { key: RemoteKey(0), index: u32::MAX, generation: 0 };
 }
 
@@ -710,8 +717,8 @@ struct Registry {
     domains: Vec<Domain>,
     /// Indices of released domains, oldest first.
     free_domains: VecDeque<u32>,
-    /// For each slot index, the owner that keeps the memory alive. Its length is the number of
-    /// slots ever used.
+    /// For each slot index, the owner that keeps the memory alive. The length of this vector is the
+    /// number of slots that were ever used.
     owners: Vec<Option<Owner>>,
     /// Free slots that no access can see, oldest first.
     free_slots: VecDeque<u32>,
@@ -726,8 +733,8 @@ impl Registry {
             .ok_or(RegisterError::UnknownDomain { domain })
     }
 
-    /// Returns a slot for a new region: an unused one, or the one that has been free longest if
-    /// [`QUARANTINE`] slots are free or no unused one is left.
+    /// Returns a slot for a new region. If [`QUARANTINE`] slots are free or no unused slot is left,
+    /// returns the slot that has been free longest. Otherwise returns an unused slot.
     fn take_slot(&mut self, regions_max: u32) -> Option<u32> {
         let used = self.owners.len() as u32;
         if used >= regions_max || self.free_slots.len() >= QUARANTINE {
@@ -766,8 +773,8 @@ impl Drop for Owner {
 
 #[derive(Debug)]
 struct Domain {
-    /// The name of the domain. If the domain is not allocated, the name of the next domain at this
-    /// index.
+    /// The name of the domain. If the domain is not allocated, this is the name of the next domain
+    /// at this index.
     name: ProtectionDomain,
     allocated: bool,
     regions: u32,
@@ -783,22 +790,23 @@ struct Range {
 /// The key of whole-address-space regions (`docs/protocol.md`, 2.3).
 pub const WHOLE_ADDRESS_SPACE_KEY: RemoteKey = RemoteKey(u32::MAX);
 
-/// Number of free entries that accumulate before the oldest is reused. A slot's key repeats after
-/// 2^12 uses, so a key repeats after 2^10 · 2^12 = 4 million registrations at the earliest, unless
-/// the limit of the table forces an earlier reuse.
+/// Number of free entries from which on the oldest is reused. The key of a slot repeats after 2^12
+/// uses of the slot. So a key repeats after 2^10 · 2^12 = 4 million registrations at the earliest.
+/// If the table is at its limit, entries are reused earlier.
 const QUARANTINE: usize = 1 << 10;
 
-/// Bits of a domain's name that are its index. The bits above count the earlier uses of the index.
+/// Number of bits of a domain's name that are its index. The bits above count the earlier uses of
+/// the index.
 const DOMAIN_INDEX_BITS: u32 = 20;
 
 const DOMAIN_INDEX_MASK: u32 = (1 << DOMAIN_INDEX_BITS) - 1;
 
-/// Returns whether the program has promised to keep mapped all payload that endpoints of this
-/// process pass to their links. It has, unless it ever registered a whole address space.
+/// Returns whether the program has promised to keep all payload mapped that endpoints of this
+/// process pass to their links. The promise ends when the program registers a whole address space.
 ///
-/// If so, a driver may read payload itself while it holds a [`FaultGuard`](crate::FaultGuard).
-/// Otherwise it lets the kernel read the payload. The kernel also refuses device memory, where a
-/// read may have side effects.
+/// If this returns true, a driver that holds a [`FaultGuard`](crate::FaultGuard) may read payload
+/// itself. Otherwise the driver lets the kernel read the payload. The kernel also refuses memory of
+/// devices, where a read may have side effects.
 #[inline]
 pub fn is_payload_promised() -> bool {
     PROMISES_ARE_KEPT.load(Ordering::Relaxed)
@@ -807,7 +815,8 @@ pub fn is_payload_promised() -> bool {
 /// The number of the next table. It wraps after 2^32 tables in one process.
 static NEXT_TABLE: AtomicU32 = AtomicU32::new(0);
 
-/// One flag for the process, because drivers see payload of any table.
+/// Whether no whole address space was registered. One flag serves the process, because drivers see
+/// payload of any table.
 static PROMISES_ARE_KEPT: AtomicBool = AtomicBool::new(true);
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::{Buffer, BufferError};
 
-/// An integer of 8, 16, 32 or 64 bits at an offset in a [`Buffer`], in native byte order. It serves
-/// for integers that peers and other threads read and change concurrently. Made by
-/// [`Buffer::word`].
+/// An integer of 8, 16, 32 or 64 bits at an offset in a [`Buffer`], in native byte order. Meant for
+/// integers that peers and threads read and change concurrently. [`Buffer::word`] makes it.
 ///
-/// Every access is to the whole integer. Accesses to the same integer never tear it, nor do remote
-/// atomics if it has 64 bits. The memory orders are those of the `std` atomics. They order accesses
-/// of the threads of this process, including the engine's.
+/// Each access reads or writes the whole integer. Accesses through this type never tear the
+/// integer. If it has 64 bits, remote atomics do not tear it either. The memory orders are those of
+/// the `std` atomics. They order accesses of the threads of this process, including the engine's
+/// threads.
 ///
 /// ```
 /// use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ use crate::{Buffer, BufferError};
 pub struct Word<'a, T> {
     buffer: &'a Buffer,
     /// Offset of the integer in bytes. The integer's address is a multiple of its length, and the
-    /// whole integer lies in the buffer.
+    /// whole integer is in the buffer.
     offset: usize,
     kind: PhantomData<T>,
 }
@@ -64,7 +64,7 @@ impl<'a, T: Integer> Word<'a, T> {
     /// Loads the value.
     ///
     /// # Panics
-    /// If `order` is a release order, as loads of `std` do.
+    /// If `order` is a release order, like the loads of `std`.
     #[inline]
     pub fn load(&self, order: Ordering) -> T {
         // SAFETY: `place` returns a valid pointer for atomics.
@@ -74,49 +74,49 @@ impl<'a, T: Integer> Word<'a, T> {
     /// Stores a value.
     ///
     /// # Panics
-    /// If `order` is an acquire order, as stores of `std` do.
+    /// If `order` is an acquire order, like the stores of `std`.
     #[inline]
     pub fn store(&self, value: T, order: Ordering) {
-        // SAFETY: the same as in `load`.
+        // SAFETY: same reason as in `load`.
         unsafe { T::store(self.place(), value, order) }
     }
 
     /// Loads the value from memory at each call. The load is not ordered with other accesses.
     #[inline]
     pub fn load_volatile(&self) -> T {
-        // SAFETY: the same as in `load`.
+        // SAFETY: same reason as in `load`.
         unsafe { self.place().read_volatile() }
     }
 
-    /// Stores a value at once, even if the next store overwrites it. The store is not ordered with
-    /// other accesses.
+    /// Stores a value at each call, even if a later store overwrites it. The store is not ordered
+    /// with other accesses.
     #[inline]
     pub fn store_volatile(&self, value: T) {
-        // SAFETY: the same as in `load`.
+        // SAFETY: same reason as in `load`.
         unsafe { self.place().write_volatile(value) }
     }
 
     /// Adds `operand` to the value and returns the old value. The sum wraps.
     #[inline]
     pub fn fetch_add(&self, operand: T, order: Ordering) -> T {
-        // SAFETY: the same as in `load`.
+        // SAFETY: same reason as in `load`.
         unsafe { T::fetch_add(self.place(), operand, order) }
     }
 
     /// Stores `value` and returns the old value.
     #[inline]
     pub fn swap(&self, value: T, order: Ordering) -> T {
-        // SAFETY: the same as in `load`.
+        // SAFETY: same reason as in `load`.
         unsafe { T::swap(self.place(), value, order) }
     }
 
-    /// Stores `new` if the value is `current`, and returns the old value.
+    /// Stores `new` if the value equals `current`, and returns the old value.
     ///
     /// # Panics
-    /// If `failure` is a release order, as in `std`.
+    /// If `failure` is a release order, like the function of `std`.
     ///
     /// # Errors
-    /// The old value, if it was not `current`.
+    /// The old value, if it differs from `current`.
     #[inline]
     pub fn compare_exchange(
         &self,
@@ -125,7 +125,7 @@ impl<'a, T: Integer> Word<'a, T> {
         success: Ordering,
         failure: Ordering,
     ) -> Result<T, T> {
-        // SAFETY: the same as in `load`.
+        // SAFETY: same reason as in `load`.
         unsafe { T::compare_exchange(self.place(), current, new, success, failure) }
     }
 
@@ -133,9 +133,9 @@ impl<'a, T: Integer> Word<'a, T> {
     /// borrowed.
     #[inline]
     const fn place(&self) -> *mut T {
-        // SAFETY: `new` checked that the integer is aligned and lies in the buffer. The only
-        // references to the bytes are those of atomics, for one access each. Atomics and volatile
-        // accesses tolerate concurrent writes, as copies of the engine do.
+        // SAFETY: `new` checked that the integer is aligned and in the buffer. The only references
+        // to the bytes are those of atomics, each for one access. Atomics and volatile accesses
+        // tolerate concurrent writes, like the copies of the engine.
         unsafe { self.buffer.as_ptr().add(self.offset).cast() }
     }
 }
@@ -154,9 +154,9 @@ impl<T> fmt::Debug for Word<'_, T> {
     }
 }
 
-/// The atomic operations on an integer. Other crates cannot name this trait.
+/// The atomic operations on an integer. Code in other crates cannot name this trait.
 ///
-/// Each function requires an aligned place that is readable and writable.
+/// Each function requires an aligned `place` that is readable and writable.
 pub trait Atomic: Copy + 'static {
     /// Loads the value at `place`.
     #[doc(hidden)]
@@ -170,10 +170,10 @@ pub trait Atomic: Copy + 'static {
     /// Stores `value` at `place`, and returns the old value.
     #[doc(hidden)]
     unsafe fn swap(place: *mut Self, value: Self, order: Ordering) -> Self;
-    /// Stores `new` at `place` if the value there is `current`, and returns the old value.
+    /// Stores `new` at `place` if the value there equals `current`, and returns the old value.
     ///
     /// # Errors
-    /// The old value, if it was not `current`.
+    /// The old value, if it differs from `current`.
     #[doc(hidden)]
     unsafe fn compare_exchange(
         place: *mut Self,

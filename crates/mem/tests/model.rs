@@ -1,6 +1,6 @@
-//! Compares the table with a simple model. Random registrations, accesses and deregistrations must
-//! be granted exactly when the model grants them, and must change exactly the bytes that the model
-//! changes.
+//! Compares the table with a simple model. The table must grant random registrations, accesses and
+//! deregistrations exactly when the model grants them. It must change exactly those bytes that the
+//! model changes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use mem::{
 };
 use proptest::prelude::*;
 
-/// Length of the arena in bytes. Regions lie anywhere in it and may overlap; all other bytes are
+/// Length of the arena in bytes. Regions may be anywhere in it and may overlap. All other bytes are
 /// canaries.
 const ARENA_BYTES: u64 = 512;
 const CANARY: u8 = 0xa5;
@@ -91,7 +91,7 @@ struct ModelRegion {
 }
 
 impl ModelRegion {
-    /// Computes in 128 bits, so that no sum wraps.
+    /// Returns whether the region contains a range. Computes in 128 bits, so that no sum wraps.
     fn contains(&self, address: u128, len: u64) -> bool {
         let (start, end) = (u128::from(self.region.start), address + u128::from(len));
         start <= address && end <= start + u128::from(self.region.len)
@@ -326,7 +326,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns whether the target's region is live and the range lies in the target.
+    /// Returns whether the target's region is live and the range is within the target.
     fn usable(&self, known: &ModelTarget, offset: u64, len: u64) -> bool {
         let end = u128::from(offset) + u128::from(len);
         self.regions[known.region].live && end <= u128::from(known.target.len())

@@ -1,7 +1,7 @@
 //! Tests of signals that do not concern this crate, each in its own process.
 //!
-//! A test starts this program again with a role. A child process performs the role until it, or the
-//! process, ends.
+//! A test starts this program again with a role, as a child process. The child performs the role
+//! until the role or the process ends.
 
 #![cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 #![expect(clippy::undocumented_unsafe_blocks, reason = "each breaks something on purpose, or asks")]
@@ -67,7 +67,7 @@ fn an_overflow_of_the_stack_is_still_reported() {
     assert!(text.contains("overflowed its stack"), "{text}");
 }
 
-/// Runs in the child: does nothing unless this process was started for a role.
+/// Runs in the child. Does nothing if this process was started without a role.
 #[test]
 fn role() {
     let Ok(role) = env::var(ROLE) else { return };
@@ -95,7 +95,7 @@ fn role() {
             act(libc::SIG_DFL, 0);
             catch();
             unsafe { libc::kill(process::id().cast_signed(), libc::SIGSEGV) };
-            // The signal may be delivered to another thread, after a moment.
+            // The kernel may deliver the signal to another thread, after a moment.
             loop {
                 thread::park();
             }
@@ -136,7 +136,7 @@ fn role() {
             assert!(thread::spawn(move || first()).join().unwrap());
             thread::spawn(catch).join().unwrap();
             let second = copies[1];
-            // Use a new thread for each check, because a new thread checks at once.
+            // Use a new thread for each check, because the first call of a thread checks.
             for catches in [second, first, second] {
                 assert!(thread::spawn(move || catches()).join().unwrap());
                 thread::spawn(catch).join().unwrap();
@@ -172,7 +172,8 @@ fn replace() {
     process::exit(FINE);
 }
 
-/// Checks that a fault which no handler recognizes passes through all handlers and ends the process.
+/// Checks that a fault which no handler recognizes passes through all handlers and then ends the
+/// process.
 fn act_as_before_and_touch() -> ! {
     // The fault ends the child of the fork.
     unsafe {
@@ -195,8 +196,8 @@ fn shared_object() -> Option<PathBuf> {
     built.exists().then_some(built)
 }
 
-/// Loads a copy of the shared object under its own name, so that it is a separate object, and
-/// returns its function.
+/// Loads a copy of the shared object and returns its function. The copy has a name of its own, so
+/// it is a separate object.
 fn load(name: &str) -> extern "C" fn() -> bool {
     let folder = env::temp_dir().join(format!("ethernot-copies-{}", process::id()));
     fs::create_dir_all(&folder).unwrap();
@@ -213,7 +214,7 @@ fn load(name: &str) -> extern "C" fn() -> bool {
     unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> bool>(function) }
 }
 
-/// Catches a fault of this crate.
+/// Makes this crate catch a fault.
 fn catch() {
     let guard = FaultGuard::acquire().expect("nothing else is installed behind it");
     let mut byte = 1;
@@ -262,7 +263,7 @@ extern "C" fn plain(signal: c_int) {
     unsafe { libc::_exit(if signal == libc::SIGSEGV { FINE } else { 1 }) }
 }
 
-/// Returns at the first call, so that the fault repeats; exits at the second.
+/// Returns at the first call, so that the fault repeats. Exits at the second call.
 extern "C" fn once(_: c_int) {
     static CALLS: AtomicUsize = AtomicUsize::new(0);
     if CALLS.fetch_add(1, Ordering::SeqCst) > 0 {
@@ -272,7 +273,8 @@ extern "C" fn once(_: c_int) {
 
 extern "C" fn looking_around(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
     let here = 0;
-    // Within 64 KiB of the thread's stack there is no other memory.
+    // If this address is within 64 KiB of the thread's stack, the handler runs on that stack, because
+    // no other memory is so near.
     let distance = STACK_NEAR.load(Ordering::SeqCst).abs_diff((&raw const here).addr());
     let is_right = unsafe {
         let mut mask = std::mem::zeroed();

@@ -295,7 +295,7 @@ fn atomics_of_many_threads_lose_nothing() {
         }
     });
     assert_eq!(world.buffer.load_u64(0), THREADS * rounds);
-    // The first swap from 0 to 1 adds one more.
+    // The first thread that swaps 0 for 1 adds one more.
     assert_eq!(world.buffer.load_u64(8), THREADS * rounds + 1);
 }
 
@@ -448,7 +448,8 @@ mod whole_address_space {
         assert!(matches!(write, Err(AccessError::Permission { .. })));
     }
 
-    /// Returns `None` if the process may not copy its own memory through the kernel.
+    /// Registers the whole address space. Returns `None` if the process may not copy its own memory
+    /// through the kernel.
     fn whole() -> Option<(MemoryTable, ProtectionDomain, Region)> {
         let (table, domain) = table();
         match table.register_whole_address_space(domain, Rights::ALL) {

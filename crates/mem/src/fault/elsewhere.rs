@@ -1,5 +1,6 @@
-//! Targets on which faults cannot be caught. The handler is never installed there, so the parent
-//! module never calls the copies in this file. They exist to compile.
+//! Replacements for targets on which faults cannot be caught. There the handler is never installed,
+//! so the parent module never calls the copies in this file. They exist only to make the parent
+//! module compile.
 
 use crate::copy;
 
@@ -20,7 +21,7 @@ pub(super) const fn catches_here() -> bool {
 /// # Safety
 /// The contract of [`copy::copy`].
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises this.
     unsafe { copy::copy(to, from, len) }
     len
 }
@@ -28,7 +29,7 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
 /// # Safety
 /// The word at `to` is aligned and writable.
 pub(super) unsafe fn store<W>(to: *mut u8, word: W) -> bool {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises this.
     unsafe { to.cast::<W>().write_volatile(word) }
     true
 }
@@ -37,7 +38,7 @@ pub(super) unsafe fn store<W>(to: *mut u8, word: W) -> bool {
 /// The contract of [`copy::fetch_add`].
 #[expect(clippy::unnecessary_wraps, reason = "as where memory may be missing")]
 pub(super) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises this.
     Some(unsafe { copy::fetch_add(address, operand) })
 }
 
@@ -45,6 +46,6 @@ pub(super) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
 /// The contract of [`copy::compare_swap`].
 #[expect(clippy::unnecessary_wraps, reason = "as where memory may be missing")]
 pub(super) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> Option<u64> {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises this.
     Some(unsafe { copy::compare_swap(address, compare, swap) })
 }

@@ -51,7 +51,7 @@ fn a_copy_ends_before_a_page_that_is_unmapped() {
         libc::munmap(mapping.start().add(Mapping::PAGE).cast(), Mapping::PAGE);
         guard.copy([0; 1500].as_mut_ptr(), mapping.start().add(Mapping::PAGE - 200), 1500)
     };
-    // Another test may have mapped the page meanwhile.
+    // Another test may have mapped the page in the meantime.
     assert!(copied == 200 || copied == 1500, "{copied}");
     core::mem::forget(mapping);
 }
@@ -91,7 +91,7 @@ fn placing_where_memory_is_missing_is_no_fault() {
         let end = mapping.start().add(Mapping::PAGE);
         assert_eq!(copy(end.sub(10), bytes.as_ptr(), 64), 10);
         for (behind, width) in [(8, 8), (4, 4), (2, 2), (1, 1)] {
-            // The body ends with the page, and the last word lies in the next page.
+            // The body ends at the end of the page, and the last word is in the next page.
             let (to, len) = (end.sub(3), 3 + behind);
             assert_eq!(copy_tail(to, bytes.as_ptr(), len), 3, "a word of {width} bytes");
         }
@@ -116,8 +116,8 @@ fn registered_memory_that_is_gone_is_an_error_that_names_the_address() {
     let table = MemoryTable::new(TableLimits::default(), [1, 2]);
     let domain = table.allocate_domain();
     let bytes = 2 * Mapping::PAGE as u64;
-    // SAFETY: the test breaks the promise to keep the memory on purpose; the access must then fail
-    // with an error.
+    // SAFETY: the test breaks on purpose the promise to keep the memory mapped. The access must
+    // then fail with an error.
     let region =
         unsafe { table.register_raw(domain, mapping.start(), bytes, Rights::ALL) }.unwrap();
     mapping.unmap_page(1);
@@ -144,7 +144,7 @@ fn registered_memory_that_is_gone_is_an_error_that_names_the_address() {
 fn ranges_that_overlap_are_copied_as_if_they_did_not() {
     let mut bytes: Vec<u8> = (0..100).collect();
     let start = bytes.as_mut_ptr();
-    // SAFETY: both ranges lie in `bytes`, which no other code uses meanwhile.
+    // SAFETY: both ranges are in `bytes`, which no other code uses during the copies.
     unsafe {
         assert_eq!(copy(start.add(1), start, 50), 50);
         assert_eq!(copy(start.add(60), start.add(70), 30), 30);
@@ -154,7 +154,7 @@ fn ranges_that_overlap_are_copied_as_if_they_did_not() {
     assert_eq!(bytes, expected);
 }
 
-/// An uncaught fault would end the process.
+/// If a fault were not caught, it would end the process.
 #[test]
 fn memory_may_come_and_go_while_threads_copy() {
     const PAGES: usize = 3;
@@ -175,7 +175,7 @@ fn memory_may_come_and_go_while_threads_copy() {
                         let from = core::ptr::with_exposed_provenance(start);
                         // SAFETY: the copy has the length of `target`.
                         let copied = unsafe { guard.copy(target.as_mut_ptr(), from, target.len()) };
-                        // The page may be unmapped during the copy.
+                        // Another thread may unmap the page during the copy.
                         assert!(copied <= target.len(), "{copied}");
                     }
                 })
@@ -191,8 +191,8 @@ fn memory_may_come_and_go_while_threads_copy() {
                 }
             }
         });
-        // Stop the other thread before unwrapping a result, because a panic would make the scope
-        // wait for it.
+        // Stop the other thread before unwrapping a result. Otherwise a panic would make the scope
+        // wait for that thread for ever.
         let ends: Vec<_> = copiers.into_iter().map(thread::ScopedJoinHandle::join).collect();
         has_ended.store(true, Ordering::Relaxed);
         for end in ends {
@@ -207,9 +207,9 @@ fn a_thread_that_blocks_the_signals_is_refused() {
         return;
     }
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
-        // A new thread repeats the check.
+        // Use a new thread, because its first call checks.
         let blocker = thread::spawn(move || {
-            // SAFETY: the set is initialised before its use. The mask is that of this thread.
+            // SAFETY: the set is initialised before its use. The mask belongs to this thread.
             unsafe {
                 let mut set = core::mem::zeroed();
                 libc::sigemptyset(&raw mut set);
@@ -223,7 +223,7 @@ fn a_thread_that_blocks_the_signals_is_refused() {
     assert!(thread::spawn(|| FaultGuard::acquire().is_some()).join().unwrap());
 }
 
-/// Returns a guard, or prints that the test is skipped if the processor does not support it.
+/// Returns a guard. If the processor does not support guards, prints that the test is skipped.
 fn guard() -> Option<FaultGuard> {
     let guard = FaultGuard::acquire();
     if guard.is_none() {

@@ -1,11 +1,12 @@
-//! The instructions that touch foreign memory.
+//! The instructions that access foreign memory.
 //!
-//! Each instruction is the first of its own function, entered by a call. When it faults, the handler continues at a
-//! lone `ret`, which returns to the caller. RCX then holds the remaining work: a copy counts it
-//! down, and the other functions clear it on success.
+//! Each of these instructions is the first of its own function, which is entered by a call. If it
+//! faults, the handler continues at a single `ret` instruction, which returns to the caller. RCX
+//! then holds the remaining work: a copy counts it down, and the other functions set it to zero on
+//! success.
 //!
 //! Copies of all lengths use one instruction. It is as fast as the C library's `memmove`, which
-//! uses the same instruction on such processors. Only between 128 and 512 bytes it takes 10 to 20
+//! uses the same instruction on such processors. For copies of 128 to 512 bytes, it takes 10 to 20
 //! ns more (`docs/performance-notes.md`, 31).
 
 use core::arch::{asm, naked_asm};
@@ -14,23 +15,25 @@ mod handler;
 
 pub(super) use handler::{catches_here, install, is_installed};
 
-/// Returns the processor's clock, which is synchronous enough across the processors of a host.
+/// Returns the processor's clock. Its differences between the processors of a host are small enough
+/// for this use.
 #[inline]
 pub(super) fn ticks() -> u64 {
-    // SAFETY: reads a counter that every x86-64 has and that Linux lets programs read.
+    // SAFETY: reads a counter that every x86-64 processor has and that Linux lets programs read.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 /// Copies upwards, and returns the number of copied bytes.
 ///
 /// # Safety
-/// The bytes of `to` may be written. If faults are not caught, both ranges are fully accessible.
+/// The bytes of `to` may be written. If faults are not caught, both ranges must be fully
+/// accessible.
 #[inline]
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     let left: usize;
     // SAFETY: the function uses no other registers and needs no aligned stack. Rust guarantees that
-    // the direction flag is clear. Races on the bytes happen in the processor only, which tears
-    // them.
+    // the direction flag is clear. Races on the bytes happen in the processor only, which may tear
+    // the bytes.
     unsafe {
         asm!(
             "call {copy}",
@@ -50,19 +53,20 @@ pub(super) trait Storable {
     unsafe fn store(self, to: *mut u8) -> bool;
 }
 
-/// Stores a word after all earlier stores, and returns false if the store faulted. Every single
-/// store of this processor has this order, even after a `rep movsb`.
+/// Stores a word after all earlier stores. Returns false if the store faulted. On this processor,
+/// every single store follows all earlier stores, even those of a `rep movsb`.
 ///
 /// # Safety
-/// The aligned word at `to` may be written. It is not missing unless faults are caught.
+/// The word at `to` must be aligned and writable. If faults are caught, its memory may be missing.
 #[inline]
 pub(super) unsafe fn store(to: *mut u8, word: impl Storable) -> bool {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises this.
     unsafe { word.store(to) }
 }
 
-/// Calls one of the functions below that touch the word at an address, with RAX and more operands
-/// of `asm!`. Evaluates to the resulting RAX, or `None` if the function faulted.
+/// Calls one of the functions below, which access the word at an address. Takes the value of RAX
+/// and more operands of `asm!`. Evaluates to the new value of RAX, or to `None` if the function
+/// faulted.
 macro_rules! touch {
     ($function:ident, $address:expr, $rax:expr $(, $($more:tt)*)?) => {{
         let (left, held): (u64, u64);
@@ -97,7 +101,8 @@ storable!(u32, store_4);
 storable!(u64, store_8);
 
 /// # Safety
-/// The aligned word at `address` may be changed. It is not missing unless faults are caught.
+/// The word at `address` must be aligned and changeable. If faults are caught, its memory may be
+/// missing.
 #[inline]
 pub(super) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
     // SAFETY: the function uses no other registers. The caller promises that `address` is valid.
@@ -112,7 +117,7 @@ pub(super) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> 
     unsafe { touch!(swap_8, address, compare, in("rdx") swap) }
 }
 
-/// Returns whether the instruction at an address is one that may fault.
+/// Returns whether the instruction at an address is one of those that may fault.
 fn may_fault(address: usize) -> bool {
     let functions: [unsafe extern "C" fn(); 7] =
         [copy_bytes, store_1, store_2, store_4, store_8, add_8, swap_8];
@@ -124,8 +129,8 @@ fn behind_fault() -> usize {
     give_up as unsafe extern "C" fn() as usize
 }
 
-/// Defines functions of one instruction that touches memory, followed by instructions that end the
-/// function. Only the `asm!` blocks above call them.
+/// Defines a function. Its first instruction accesses memory, and the following instructions end
+/// the function. Only the `asm!` blocks above call such functions.
 macro_rules! instruction {
     ($name:ident, $($line:literal),+) => {
         #[unsafe(naked)]

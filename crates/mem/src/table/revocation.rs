@@ -1,4 +1,4 @@
-//! Regions that peers can no longer use, but pending local work still does.
+//! Regions that peers can no longer use, although pending local work still uses them.
 
 use super::MemoryTable;
 use crate::gate::TurnGate;
@@ -6,9 +6,9 @@ use crate::slot::{Slot, SlotState};
 use crate::{RegionId, RegisterError};
 
 impl MemoryTable {
-    /// Returns whether the table keeps the memory of a region alive. It does so for memory of a
-    /// [`Buffer`](crate::Buffer). Other memory belongs to the program, which may unmap it as soon
-    /// as [`MemoryTable::deregister`] has returned.
+    /// Returns whether the table keeps the memory of a region alive. The table does so if the
+    /// region is a [`Buffer`](crate::Buffer). Other memory belongs to the program, which may unmap
+    /// it when [`MemoryTable::deregister`] has returned.
     pub fn keeps_alive(&self, region: RegionId) -> bool {
         let registry = self.registry();
         let owner = registry.owners.get(region.index() as usize);
@@ -16,15 +16,15 @@ impl MemoryTable {
         is_live && owner.is_some_and(Option::is_some)
     }
 
-    /// Revokes a region: its key and its windows end for peers. Local work can use the region until
-    /// [`MemoryTable::deregister`].
+    /// Revokes a region: for peers, its key and its windows end. Local work can use the region
+    /// until [`MemoryTable::deregister`].
     ///
     /// A turn in progress may already have granted an access to a peer.
     /// [`MemoryTable::wait_for_accesses`] waits for such turns.
     ///
     /// # Errors
     /// [`RegisterError::UnknownRegion`] if the region has ended, [`RegisterError::ForeignRegion`]
-    /// if it belongs to another table.
+    /// if the region belongs to another table.
     pub fn revoke(&self, region: RegionId) -> Result<(), RegisterError> {
         self.check_region(region)?;
         let _registry = self.registry();
@@ -37,15 +37,15 @@ impl MemoryTable {
     }
 
     /// Returns when every access that began before the call has ended. After that, peers cannot
-    /// reach regions that were [revoked](MemoryTable::revoke) before the call. Inside an access of
-    /// the calling thread it returns at once, because it would wait for itself.
+    /// reach regions that were [revoked](MemoryTable::revoke) before the call. If the calling
+    /// thread is inside an access, returns at once, because it would wait for itself.
     pub fn wait_for_accesses(&self) {
         if !TurnGate::inside_this_thread() {
             self.gate.wait();
         }
     }
 
-    /// Returns the state of a region that has not ended. The caller holds the registry's lock.
+    /// Returns the state of a region that has not ended. The caller must hold the registry's lock.
     fn live_state(&self, region: RegionId) -> Result<SlotState, RegisterError> {
         let state = self.slots.get(region.index()).map(Slot::state);
         let state = state.filter(|state| state.is_live(region.generation()));

@@ -40,7 +40,7 @@ fn a_region_that_is_changed_keeps_its_key_and_nothing_else() {
     let region = region.unwrap();
     let change = |id, domain, len| {
         let start = after.as_ptr();
-        // SAFETY: the same as above.
+        // SAFETY: the buffers outlive the table's use of them.
         unsafe { table.change_raw_lazily(id, domain, start, len, 0x2000, Rights::LOCAL_WRITE) }
     };
     let unknown = ProtectionDomain::NONE;
@@ -75,7 +75,7 @@ fn memory_is_not_touched_after_deregister_while_turns_go_on() {
     let rounds = if cfg!(miri) { 5 } else { 200 };
     let (table, domain) = table();
     let buffer = Buffer::new(BYTES as u64);
-    // The key and the name of the current region, which the placing threads read without
+    // The key and the name of the current region. The placing threads read them without
     // synchronization.
     let current = [AtomicU64::new(0), AtomicU64::new(0)];
     let stop = AtomicBool::new(false);
@@ -94,7 +94,7 @@ fn memory_is_not_touched_after_deregister_while_turns_go_on() {
                     let remote = remote.and_then(|at| access.source_of(&at, 0, BYTES as u32));
                     let local = access.source(id, 0, BYTES as u32);
                     for slice in [remote, local].into_iter().flatten() {
-                        // Hold the slice for as long as a turn can.
+                        // Hold the slice about as long as a turn may hold it.
                         thread::yield_now();
                         let bytes = [0xff; BYTES];
                         // SAFETY: the buffer outlives the threads.
@@ -150,7 +150,7 @@ fn deregister_inside_an_access_is_refused_instead_of_waiting_for_itself() {
 #[cfg(not(miri))]
 #[test]
 fn a_range_is_registered_without_touching_its_pages_and_used_like_any_other() {
-    // More bytes than any test machine has.
+    // These are more bytes than any test machine has.
     const BYTES: usize = 1 << 42;
     const HOLE_BYTES: usize = 1 << 21;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -179,7 +179,7 @@ fn a_range_is_registered_without_touching_its_pages_and_used_like_any_other() {
         let hole = address + len / 2;
         let expected = RegisterError::Unreadable { start: address, len, address: hole };
         assert_eq!(refused, Err(expected));
-        // Another test may have mapped memory in the hole meanwhile.
+        // Another test may have mapped memory in the hole, so do not unmap the hole again.
         libc::munmap(start, BYTES / 2);
         let behind = BYTES / 2 + HOLE_BYTES;
         libc::munmap(start.wrapping_byte_add(behind), BYTES - behind);
@@ -206,7 +206,7 @@ fn a_full_table_refuses_and_takes_again_what_became_free() {
 fn reserved_keys_are_never_handed_out() {
     let limits = TableLimits { regions_max: 1, domains_max: 1 };
     for reserved in [0, u32::MAX] {
-        // A table key with which slot 0 gets the reserved key in some generation.
+        // Find a table key with which slot 0 gets the reserved key in some generation.
         let (seed, generation) = (0..)
             .find_map(|seed| {
                 let plain = KeyedPermutation::new([seed, 0]).decrypt(reserved);
@@ -267,7 +267,7 @@ fn memory_that_is_not_mapped_is_refused_by_its_address() {
     mapping.protect_page(2, libc::PROT_READ);
     let (start, len) = (mapping.address(), 3 * Mapping::PAGE as u64);
     let register = |rights| {
-        // SAFETY: the mapping outlives the table's accesses, of which there are none.
+        // SAFETY: the mapping outlives the table's accesses; the test makes none.
         unsafe { table.register_raw(domain, mapping.start(), len, rights) }
     };
     for rights in [Rights::LOCAL_WRITE, Rights::REMOTE_WRITE, Rights::REMOTE_ATOMIC] {

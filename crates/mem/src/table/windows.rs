@@ -1,4 +1,5 @@
-//! Memory windows: parts of regions with their own keys, bound and ended without registration.
+//! Memory windows: parts of regions with keys of their own. They are bound and ended without
+//! registration.
 
 use core::sync::atomic::Ordering;
 use std::collections::HashMap;
@@ -9,7 +10,7 @@ use wire_edge::RemoteKey;
 use super::{MemoryTable, ProtectionDomain, WHOLE_ADDRESS_SPACE_KEY};
 use crate::{AccessError, RegionId, RegisterError, Rights};
 
-/// A part of a region that peers reach under its own key.
+/// A part of a region, which peers reach by a key of its own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Window {
     /// The region that contains the window.
@@ -20,8 +21,8 @@ pub struct Window {
     pub len: u64,
     /// The address of the first byte that peers use.
     pub remote_start: u64,
-    /// Rights of peers in the window, independent of their rights in the region. Rights that let
-    /// bytes change require that the region has [`Rights::LOCAL_WRITE`].
+    /// Rights of peers in the window. They do not depend on the rights of peers in the region. If
+    /// they allow changes, the region must have [`Rights::LOCAL_WRITE`].
     pub rights: Rights,
     /// The connections that may use the key.
     pub reach: Reach,
@@ -32,14 +33,14 @@ pub struct Window {
 pub enum Reach {
     /// Every connection of the region's domain.
     Domain,
-    /// One connection, by a number that is unique among all connections.
+    /// One connection. The number is unique among all connections.
     Connection(u64),
 }
 
 /// The windows of a table.
 ///
-/// The windows are behind a lock. Lookups take it only for a key that no region has, and only once
-/// a window has been bound.
+/// A lock protects the windows. A lookup takes the lock only if no region has the key, and a window
+/// was ever bound.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     by_key: HashMap<RemoteKey, Window>,
@@ -80,7 +81,8 @@ impl MemoryTable {
         if remote_start.checked_add(len).is_none() {
             return Err(RegisterError::Wraps { start: remote_start, len });
         }
-        // The lock prevents that the region ends meanwhile or that a new region gets the key.
+        // While this thread holds the lock, the region cannot end and no new region can get the
+        // key.
         let _registry = self.registry();
         let unknown = RegisterError::UnknownRegion { region };
         let slot = self.slots.get(region.index()).ok_or(unknown)?;
@@ -107,14 +109,15 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Ends a window by its key, for all peers. Accesses that the engine has begun may continue
-    /// until the end of the turn, and answers to granted reads until they are sent.
+    /// Ends a window by its key, for all peers. Accesses that the engine has already begun may
+    /// continue until the end of the turn. Answers to reads that were already granted may continue
+    /// until they are sent.
     pub fn unbind(&self, key: RemoteKey) -> Option<Window> {
         self.windows_mut().remove(key)
     }
 
-    /// Ends a window on behalf of a connection, for either of its ends. The window must be bound
-    /// for this connection, and its region must belong to the connection's domain.
+    /// Ends a window on behalf of one end of a connection. The window must be bound for this
+    /// connection, and its region must belong to the connection's domain.
     ///
     /// # Errors
     /// [`AccessError::InvalidKey`] if there is no such window.
@@ -151,7 +154,7 @@ impl MemoryTable {
         (reaches && self.domain_of_region(window.region) == Some(domain)).then_some(window)
     }
 
-    /// Fails if windows are bound to the region. The caller holds the registry's lock.
+    /// Fails if windows are bound to the region. The caller must hold the registry's lock.
     pub(super) fn check_without_windows(&self, region: RegionId) -> Result<(), RegisterError> {
         match self.windows().by_region.get(&region) {
             None => Ok(()),
@@ -159,7 +162,7 @@ impl MemoryTable {
         }
     }
 
-    /// Ends all windows of a region. The caller holds the registry's lock.
+    /// Ends all windows of a region. The caller must hold the registry's lock.
     pub(super) fn unbind_all(&self, region: RegionId) {
         if !self.has_windows.load(Ordering::Acquire) {
             return;
@@ -198,8 +201,8 @@ impl MemoryTable {
     }
 }
 
-/// Returns the rights that the owner of a region needs for a window with `rights`. When a peer
-/// changes bytes through a window, this side changes them.
+/// Returns the rights that the owner of a region needs for a window with `rights`. If a peer
+/// changes bytes through a window, this side is the one that writes them.
 pub(crate) const fn own_rights(rights: Rights) -> Rights {
     if rights.intersects(Rights::CHANGING) { Rights::LOCAL_WRITE } else { Rights::NONE }
 }

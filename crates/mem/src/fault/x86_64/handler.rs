@@ -1,4 +1,4 @@
-//! The handler of the signals that a missing page raises.
+//! The handler of the signals that an access to missing memory raises.
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
@@ -11,7 +11,7 @@ use libc::{sigaction, siginfo_t, ucontext_t};
 
 use crate::copy::read_fault_safe;
 
-/// Installs the handler in front of the current one, if the processor copies fast enough.
+/// Installs the handler in front of the current handler, if the processor copies fast enough.
 pub(in super::super) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -22,14 +22,15 @@ pub(in super::super) fn install() {
     });
 }
 
-/// Returns whether [`install`] installed the handler. The program may have replaced it since.
+/// Returns whether [`install`] installed the handler. The program may have replaced the handler
+/// after that.
 #[inline]
 pub(in super::super) fn is_installed() -> bool {
     IS_INSTALLED.load(Ordering::Relaxed)
 }
 
-/// Returns whether a fault on this thread would reach the handler now. Costs three system calls,
-/// and two more for each copy of this crate in another shared object whose handler is in front.
+/// Returns whether a fault on this thread would currently reach the handler. Costs three system
+/// calls. If handlers of other copies of this crate are in front, costs two more for each.
 pub(in super::super) fn catches_here() -> bool {
     let leads_here = |signal: &Signal| {
         action_of(signal.number).is_some_and(|action| signal.leads_here(action.sa_sigaction))
@@ -37,10 +38,10 @@ pub(in super::super) fn catches_here() -> bool {
     is_installed() && SIGNALS.iter().all(leads_here) && are_unblocked()
 }
 
-/// Returns whether this thread blocks none of the signals.
+/// Returns whether this thread blocks none of the handled signals.
 fn are_unblocked() -> bool {
     let mut mask = MaybeUninit::uninit();
-    // SAFETY: with a null new mask, the C library only writes the current mask. The mask is read
+    // SAFETY: the new mask is null, so the C library only writes the current mask. The mask is read
     // only after that.
     unsafe {
         libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), mask.as_mut_ptr()) == 0
@@ -66,8 +67,9 @@ impl Signal {
         &BEFORE[self.place]
     }
 
-    /// Returns whether the action is this handler, or a handler of another copy of this crate in
-    /// front of it. Such a handler passes on foreign faults.
+    /// Returns whether the action is this handler, or leads to it. It leads to this handler if it
+    /// is the handler of another copy of this crate in front of this one. Such a handler passes on
+    /// the faults of other copies.
     fn leads_here(&self, mut action: usize) -> bool {
         for _ in 0..COPIES_MAX {
             if action == our_action() {
@@ -81,17 +83,17 @@ impl Signal {
         false
     }
 
-    /// Installs this handler in front of the current one. Returns false if the kernel refuses,
+    /// Installs this handler in front of the current handler. Returns false if the kernel refuses,
     /// which does not happen for these signals.
     fn take_over(&self) -> bool {
-        // The action in force must be known before this handler is called for the first time.
+        // Store the current action before this handler can be called for the first time.
         let Some(before) = action_of(self.number) else { return false };
         self.note(&before);
         let mut ours = before;
         ours.sa_sigaction = our_action();
         // The previous handler must run under the same conditions as before: on the same stack and
-        // with the same signals blocked. Without a previous handler, use the alternate stack, so
-        // that a thread with an overflowed stack can die of the signal.
+        // with the same signals blocked. If there is no previous handler, use the alternate stack.
+        // Otherwise a thread whose stack has overflowed could not run this handler.
         ours.sa_flags = libc::SA_SIGINFO
             | match before.sa_sigaction {
                 libc::SIG_DFL | libc::SIG_IGN => libc::SA_ONSTACK | libc::SA_RESTART,
@@ -101,7 +103,7 @@ impl Signal {
         // SAFETY: both actions are valid for the call, and the handler is async-signal-safe.
         let result = unsafe { sigaction(self.number, &raw const ours, &raw mut replaced) };
         if result == 0 {
-            // Another thread may have installed an action meanwhile.
+            // Another thread may have installed an action since it was read above.
             self.note(&replaced);
         }
         result == 0
@@ -112,24 +114,25 @@ impl Signal {
         self.action_before().store(before.sa_sigaction, Ordering::SeqCst);
     }
 
-    /// Does what would happen without this handler.
+    /// Does for a signal what would happen without this handler.
     ///
     /// # Safety
-    /// The caller is a signal handler that was called for this signal with these arguments.
+    /// The caller must be a signal handler that was called for this signal with these arguments.
     unsafe fn pass_on(&self, info: *mut siginfo_t, context: *mut c_void, is_fault: bool) {
         let flags = self.flags_before.load(Ordering::SeqCst);
         match self.action_before().load(Ordering::SeqCst) {
             libc::SIG_DFL => {
                 self.set_simple_action(libc::SIG_DFL);
-                // After a fault, the instruction raises the signal again.
+                // After a fault, the instruction runs again and raises the signal again, so only
+                // other signals are raised here.
                 if !is_fault {
-                    // SAFETY: touches no memory of this program. The signal is blocked until the
+                    // SAFETY: accesses no memory of this program. The signal is blocked until the
                     // handler returns.
                     unsafe { libc::raise(self.number) };
                 }
             }
-            // A signal is ignored only if a process sent it. For a fault the kernel ends the
-            // process instead.
+            // The kernel ignores a signal only if a process sent it. If a fault raised it, the
+            // kernel ends the process, so set this action for a fault.
             libc::SIG_IGN if is_fault => self.set_simple_action(libc::SIG_IGN),
             libc::SIG_IGN => {}
             action => {
@@ -137,8 +140,9 @@ impl Signal {
                     self.set_simple_action(libc::SIG_DFL);
                 }
                 // SAFETY: the code that installed the action gave the kernel the address of such a
-                // function, and the kernel would have called it with these arguments. The function
-                // may leave by a long jump, because no frame in between has a destructor.
+                // function. The kernel would have called that function with these arguments. The
+                // function may leave by a long jump, because the frames in between have no
+                // destructors.
                 unsafe {
                     if flags & libc::SA_SIGINFO == 0 {
                         transmute::<usize, PlainHandler>(action)(self.number);
@@ -150,7 +154,7 @@ impl Signal {
         }
     }
 
-    /// Sets one of the two actions for which the kernel calls no handler.
+    /// Sets `SIG_DFL` or `SIG_IGN` as the action.
     fn set_simple_action(&self, action: usize) {
         // SAFETY: all-zero bytes are a valid `sigaction` without flags that blocks no other signals.
         unsafe {
@@ -161,22 +165,23 @@ impl Signal {
     }
 }
 
-/// Handles a signal. Uses only the registers of the interrupted code, atomics, and calls that are
-/// allowed in a signal handler.
+/// Handles a signal. Uses only the registers of the interrupted code, atomics, and calls that a
+/// signal handler may make.
 ///
-/// The stack may be unwound through this function, because a handler that it calls may unwind.
+/// The stack may be unwound through this function, because a handler that this function calls may
+/// unwind.
 unsafe extern "C-unwind" fn on_signal(number: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes both pointers, and the context belongs to the interrupted code
-    // only.
+    // SAFETY: the kernel passes both pointers. No other code uses the context of the interrupted
+    // code.
     let (code, instruction) = unsafe {
         let registers = &raw mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs;
         ((*info).si_code, registers.cast::<i64>().add(libc::REG_RIP as usize))
     };
-    // The other codes mean that a process sent the signal, or that hardware found a broken page
-    // that the program has not touched.
+    // Other codes mean that a process sent the signal, or that hardware found a broken page which
+    // the program has not accessed.
     let is_fault = code > 0 && !(number == libc::SIGBUS && code == libc::BUS_MCEERR_AO);
-    // SAFETY: the pointers are valid as above. A `ret` may replace an instruction that may fault,
-    // because it is the first of its function.
+    // SAFETY: the pointers are valid for the reason above. A `ret` may replace an instruction that
+    // may fault, because that instruction is the first of its function.
     unsafe {
         if is_fault && super::may_fault(instruction.read() as usize) {
             instruction.write((super::behind_fault() as u64).cast_signed());
@@ -190,7 +195,7 @@ unsafe extern "C-unwind" fn on_signal(number: c_int, info: *mut siginfo_t, conte
 }
 
 /// The function that the kernel calls. It begins with a mark, by which other copies of this crate
-/// recognize it, and the distance from the mark's end to [`BEFORE`]; then it jumps to
+/// recognize it. The distance from the mark's end to [`BEFORE`] follows. Then the function jumps to
 /// [`on_signal`]. The first jump is encoded in two bytes, so the offset of the mark is fixed.
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn entry(number: c_int, info: *mut siginfo_t, context: *mut c_void) {
@@ -211,9 +216,9 @@ fn our_action() -> usize {
     entry as FullHandler as usize
 }
 
-/// Returns the action that preceded another copy of this crate, whose handler begins at `action`.
-/// Returns `None` for any other handler. Reads through the kernel, because the memory at `action`
-/// may be anything.
+/// Returns the action that was installed before the handler at `action`, if that handler belongs to
+/// another copy of this crate. Returns `None` for any other handler. Reads through the kernel,
+/// because the memory at `action` may be of any kind.
 fn before_copy(action: usize, place: usize) -> Option<usize> {
     let mut head = [0; HEAD_BYTES];
     read_fault_safe(action as u64, &mut head).ok()?;
@@ -232,8 +237,8 @@ fn before_copy(action: usize, place: usize) -> Option<usize> {
 /// Returns the current action of a signal.
 fn action_of(number: c_int) -> Option<sigaction> {
     let mut action = MaybeUninit::uninit();
-    // SAFETY: with a null new action, the kernel only writes the current action. The action is read
-    // only after success.
+    // SAFETY: the new action is null, so the kernel only writes the current action. The action is
+    // read only after success.
     unsafe {
         (sigaction(number, ptr::null(), action.as_mut_ptr()) == 0).then(|| action.assume_init())
     }
@@ -244,21 +249,21 @@ type FullHandler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_voi
 
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// The handled signals. Missing pages raise `SIGSEGV`; pages beyond the end of a file and broken
+/// The handled signals. Missing pages raise `SIGSEGV`. Pages after the end of a file and broken
 /// pages raise `SIGBUS`.
 static SIGNALS: [Signal; 2] = [Signal::new(libc::SIGSEGV, 0), Signal::new(libc::SIGBUS, 1)];
 
 /// The action of each of [`SIGNALS`] before this handler: `SIG_DFL`, `SIG_IGN`, or the address of a
-/// function. Other copies of this crate read it, so its layout is part of the format that the mark
-/// of [`entry`] names.
+/// function. Other copies of this crate read this array. Its layout therefore belongs to the format
+/// that the mark of [`entry`] stands for.
 static BEFORE: [AtomicUsize; 2] = [const { AtomicUsize::new(libc::SIG_DFL) }; 2];
 
-/// The beginning of the handler: a jump over the data, and the mark.
+/// The beginning of the handler: a jump over the data, then the mark.
 const MARK: &[u8; 18] = b"\xeb\x18ethernot fault 1";
 
-/// Length of the mark and the distance after it, in bytes.
+/// Length in bytes of the mark and of the distance that follows it.
 const HEAD_BYTES: usize = MARK.len() + size_of::<i64>();
 
-/// Largest number of copies of this crate in one process that are followed. Each shared object that
-/// contains the crate has one, and so have some programs.
+/// Largest number of copies of this crate in one process whose handlers are followed. Each shared
+/// object that contains the crate has a copy; the program itself may have one, too.
 const COPIES_MAX: usize = 8;

@@ -16,7 +16,7 @@ struct Place {
 }
 
 impl Place {
-    /// Makes a region that only its owner may write.
+    /// Makes a region that only its owner may write to.
     fn new() -> Self {
         Self::with_rights(Rights::LOCAL_WRITE)
     }
@@ -118,7 +118,7 @@ fn a_key_that_was_invalidated_is_refused() {
     assert_eq!(place.table.invalidate(place.domain, 5, KEY), Ok(window));
     assert_eq!(place.resolve(1000, 8, rights), Err(UNKNOWN));
     assert_eq!(place.table.invalidate(place.domain, 5, KEY), Err(UNKNOWN));
-    // Bind the same window to the next key.
+    // Bind the window to another key.
     place.table.bind(RemoteKey(KEY.0 + 1), window).expect("a window");
     assert_eq!(place.resolve(1000, 8, rights), Err(UNKNOWN));
     assert_eq!(place.resolve_as(5, RemoteKey(KEY.0 + 1), 1000, 8, rights), Ok(()));
@@ -188,7 +188,7 @@ fn a_key_is_bound_once_and_never_that_of_a_region() {
 fn no_new_region_has_the_key_of_a_window() {
     let place = Place::new();
     let next = || place.table.register(place.domain, Buffer::new(8), Rights::NONE).expect("room");
-    // With the same table key, the second region of another table gets this key.
+    // The tables have the same key, so the second region of the other table gets this region key.
     let key = Place::new();
     let key = key.table.register(key.domain, Buffer::new(8), Rights::NONE).expect("room").key;
     place.table.bind(key, place.window(Rights::REMOTE_READ)).expect("a window");
