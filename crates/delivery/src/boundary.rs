@@ -1,4 +1,4 @@
-//! Types passed between the engine and the drivers of its links.
+//! Types that the engine and the drivers of its links exchange.
 
 use mem::{Payload, PayloadSlice};
 use wire_edge::PeerAddr;
@@ -9,19 +9,21 @@ use crate::Instant;
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct LinkId(pub u8);
 
-/// Capabilities of a link; read when the link is attached and after [`LinkEvent::Changed`].
+/// Capabilities of a link. The engine reads them when the link is attached and after
+/// [`LinkEvent::Changed`].
 #[derive(Clone, Copy, Debug)]
 pub struct LinkCaps {
-    /// Largest edge frame that the link carries now, in bytes, without link-layer, IP and UDP
+    /// Largest edge frame that the link currently carries, in bytes, without link-layer, IP and UDP
     /// headers.
     pub frame_bytes_max: u16,
     /// Largest frame that may be sent without a path MTU probe, in bytes.
     pub frame_bytes_safe: u16,
-    /// Frames of equal size to one peer that the driver accepts in one call; at least 1.
+    /// Number of equal-sized frames to one peer that the driver accepts in one call; at least 1.
     pub segments: u16,
-    /// Whether `segments` frames cost about as much as one (UDP GSO).
+    /// Whether sending `segments` frames costs about as much as sending one (UDP GSO).
     pub offloads: bool,
-    /// Bytes of frames that the driver's receive buffer holds before it drops frames.
+    /// Number of bytes of frames for which the driver's receive buffer has room. Further frames are
+    /// dropped.
     pub receive_buffer_bytes: u32,
     /// Nominal rate if known, in bits per second.
     pub rate: Option<u64>,
@@ -33,54 +35,55 @@ pub struct LinkCaps {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum LinkEvent {
-    /// The carrier or the address came back, or a capability changed.
+    /// The carrier or the address is available again, or a capability has changed.
     Changed(LinkCaps),
     /// The link carries no frames until [`LinkEvent::Changed`].
     Down,
-    /// Frames larger than this many bytes do not reach the peer.
+    /// Frames with more than this many bytes do not reach the peer.
     TooBig(PeerAddr, u16, Evidence),
     /// No process listens at the peer's address (ICMP port unreachable).
     Refused(PeerAddr, Evidence),
-    /// The descriptors to wait for changed; nothing else did.
+    /// The descriptors to wait for have changed, and nothing else.
     Descriptors,
 }
 
-/// The evidence for what a link reports about a peer's address. Anyone can forge errors of the
-/// network, but an attacker that does not see the frames cannot quote them.
+/// The evidence for a report of a link about a peer's address. Anyone can forge errors of the
+/// network. But an attacker that does not see the frames cannot quote them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Evidence {
-    /// This host detected it.
+    /// This host itself detected the problem.
     Local,
-    /// The network reported it and quoted a frame that began with these bytes.
+    /// The network reported the problem and quoted a frame that began with these bytes.
     Quoted([u8; QUOTED_BYTES]),
-    /// The network reported it without quoting a frame.
+    /// The network reported the problem without quoting a frame.
     Hearsay,
 }
 
-/// Bytes that identify a frame: the preamble of a handshake frame, or the header of another frame.
+/// Number of bytes that identify a frame: the preamble of a handshake frame, or the header of
+/// another frame.
 pub const QUOTED_BYTES: usize = 16;
 
 impl Evidence {
-    /// Classifies a report by the part of the frame that it quotes: [`Self::Hearsay`] if the part
-    /// is too short.
+    /// Classifies a report by the part of the frame that it quotes. Returns [`Self::Hearsay`] if
+    /// the part is too short.
     pub fn quoted(frame: &[u8]) -> Self {
         frame.first_chunk().map_or(Self::Hearsay, |head| Self::Quoted(*head))
     }
 }
 
-/// A received frame, borrowed from the driver for the duration of the callback.
+/// A received frame. The driver lends it for the duration of the callback.
 #[derive(Debug)]
 pub struct RxFrame<'a> {
-    /// The edge frame, or only its headers if the payload lies elsewhere. Mutable, so that it can
-    /// be changed in place.
+    /// The edge frame. If the payload is elsewhere, only its headers. The bytes are mutable, so
+    /// that the engine can change them in place.
     pub bytes: &'a mut [u8],
-    /// The payload if it lies in memory shared with another process; otherwise empty.
+    /// The payload, if it is in memory shared with another process; otherwise empty.
     pub outside: Payload<'a>,
-    /// When the kernel or NIC received the frame, not when the driver read it.
+    /// Time at which the kernel or NIC received the frame. The driver may have read it later.
     pub received_at: Instant,
     /// Whether the network marked the frame (ECN CE).
     pub congestion_experienced: bool,
-    /// Address that the frame claims to come from.
+    /// Address from which the frame claims to come.
     pub from: PeerAddr,
 }
 
@@ -102,12 +105,12 @@ impl RxFrame<'_> {
     }
 }
 
-/// An outgoing frame: header bytes written by the engine, then payload in registered memory.
+/// An outgoing frame: header bytes that the engine wrote, then payload in registered memory.
 #[derive(Clone, Copy, Debug)]
 pub struct TxFrame<'a> {
-    /// Header, followed by the payload if that is small.
+    /// The header. If the payload is small, it follows here.
     pub header: &'a [u8],
-    /// The rest of the payload, which no driver keeps:
+    /// The rest of the payload. A driver cannot keep it after the call:
     ///
     /// ```compile_fail
     /// fn keep(batch: &delivery::TxBatch) -> mem::PayloadSlice<'static> {
@@ -116,7 +119,7 @@ pub struct TxFrame<'a> {
     /// ```
     pub payload: PayloadSlice<'a>,
     /// Whether the payload stays unchanged until the peer has acknowledged it or the operation has
-    /// failed, so that the peer may read it in place. Otherwise it stays valid until the driver
+    /// failed. If so, the peer may read it in place. If not, it stays valid only until the driver
     /// returns.
     pub is_lasting: bool,
 }
@@ -127,24 +130,25 @@ impl TxFrame<'_> {
         self.header.len() + self.payload.len as usize
     }
 
-    /// Returns whether the frame is empty; never true for a frame of the engine.
+    /// Returns whether the frame is empty. A frame of the engine is never empty.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Frames to one peer, in order. The headers lie back to back in one buffer, so that a driver can
+/// Frames to one peer, in order. The headers are back to back in one buffer, so that a driver can
 /// merge frames without outside payload into one piece. Only [`TxBatch::new`] allocates.
 ///
 /// The batch is kept from turn to turn, so it outlives the memory access that covers its payloads.
-/// Code that fills the batch passes it to the driver before that access ends, and
-/// [resets](Self::reset) the batch before filling it again. The driver may use the payloads while
-/// it borrows the batch.
+/// Therefore two rules apply to the code that fills the batch. It must pass the batch to the driver
+/// before that access ends, and [reset](Self::reset) the batch before it fills the batch again. The
+/// driver may use the payloads while it borrows the batch.
 #[derive(Debug)]
 pub struct TxBatch {
     to: PeerAddr,
     headers: Vec<u8>,
-    /// End of each header in `headers`, the payload behind it, and whether that payload is lasting.
+    /// For each frame: the end of its header in `headers`, the payload that follows, and whether
+    /// that payload is lasting.
     frames: Vec<(u32, PayloadSlice<'static>, bool)>,
 }
 
@@ -158,14 +162,15 @@ impl TxBatch {
         }
     }
 
-    /// Empties the batch and sets the address of the next frames.
+    /// Empties the batch and sets the destination of the next frames.
     pub fn reset(&mut self, to: PeerAddr) {
         self.to = to;
         self.headers.clear();
         self.frames.clear();
     }
 
-    /// Returns the buffer to which header bytes of the next frame are appended, until [`TxBatch::finish_frame`].
+    /// Returns the buffer for header bytes of the next frame. Append to it, then call
+    /// [`TxBatch::finish_frame`].
     pub const fn header_mut(&mut self) -> &mut Vec<u8> {
         &mut self.headers
     }
@@ -175,7 +180,7 @@ impl TxBatch {
         self.finish(payload, false);
     }
 
-    /// Completes a frame as [`TxBatch::finish_frame`] does. Its payload stays unchanged until the
+    /// Completes a frame like [`TxBatch::finish_frame`]. The payload must stay unchanged until the
     /// peer has acknowledged it.
     pub fn finish_lasting_frame(&mut self, payload: PayloadSlice<'_>) {
         self.finish(payload, true);
@@ -183,13 +188,13 @@ impl TxBatch {
 
     #[inline]
     fn finish(&mut self, payload: PayloadSlice<'_>, is_lasting: bool) {
-        // This drops the lifetime of the memory access; `frame` binds the payload to the batch
-        // instead.
+        // This removes the lifetime of the memory access. In exchange, `frame` binds the payload to
+        // the lifetime of the batch.
         let kept = PayloadSlice::at(payload.start, payload.len);
         self.frames.push((self.headers.len() as u32, kept, is_lasting));
     }
 
-    /// Returns the address of the frames.
+    /// Returns the destination of the frames.
     pub const fn to(&self) -> PeerAddr {
         self.to
     }
@@ -204,7 +209,7 @@ impl TxBatch {
         self.frames.is_empty()
     }
 
-    /// Returns the number of frames that still fit without an allocation.
+    /// Returns the number of frames that can be added without an allocation.
     pub fn room(&self) -> usize {
         self.frames.capacity() - self.frames.len()
     }

@@ -1,5 +1,5 @@
-//! Stateless answers to strangers: cookies, which prove that a stranger receives at its address,
-//! and limits on the rate of answers.
+//! Stateless answers to unknown peers. Cookies prove that such a peer receives at its address, and
+//! limits bound the rate of answers.
 
 use core::hash::Hasher;
 
@@ -17,12 +17,14 @@ pub const COOKIE_LIFETIME_NS: u64 = 10_000_000_000;
 
 /// Issues and verifies the cookies of the handshake.
 ///
-/// A stranger that requests a connection gets a cookie, and the endpoint stores nothing. Memory is
-/// allocated only when the cookie returns from the same address, for the same connection and
-/// service. A cookie consists of its time of issue and an authentication code over that time and
-/// everything that the cookie is bound to. The key of the code never leaves the endpoint. A cookie
-/// may be used again during its lifetime; the connection id that it is bound to reveals the
-/// repetition.
+/// If an unknown peer requests a connection, it gets a cookie, and the endpoint stores nothing. The
+/// endpoint allocates memory only when the cookie returns from the same address, for the same
+/// connection and service.
+///
+/// A cookie consists of its time of issue and an authentication code. The code covers that time and
+/// all data to which the cookie is bound. The key of the code never leaves the endpoint. A peer may
+/// use a cookie again during its lifetime; the endpoint notices the repetition by the connection id
+/// to which the cookie is bound.
 #[derive(Clone)]
 pub struct CookieJar {
     key: [u8; 16],
@@ -31,22 +33,22 @@ pub struct CookieJar {
 /// Why a cookie is rejected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CookieError {
-    /// The cookie was issued here, but too long ago. A new cookie helps.
+    /// This endpoint issued the cookie, but too long ago. The peer needs a new cookie.
     #[error("the cookie was issued more than {} s ago", COOKIE_LIFETIME_NS / 1_000_000_000)]
     Expired,
-    /// The cookie was not issued here, or not to this peer for this request.
+    /// This endpoint did not issue the cookie, or issued it to another peer or for another request.
     #[error("the cookie was not issued to this peer for this request")]
     Forged,
 }
 
 impl CookieJar {
-    /// Creates a jar with `key`, which must be random and new at every start of the endpoint.
+    /// Creates a jar with `key`. The key must be random, and new at every start of the endpoint.
     pub const fn new(key: [u8; 16]) -> Self {
         Self { key }
     }
 
     //= protocol.md: cookie.2
-    /// Returns the cookie for `peer`, which requested connection `source` to `service`.
+    /// Returns the cookie for `peer`, which has requested connection `source` to `service`.
     pub fn issue(
         &self,
         now: Instant,
@@ -78,7 +80,7 @@ impl CookieJar {
         let (time, code) = cookie.split_at(8);
         let issued_at = Instant(u64::from_le_bytes(time.try_into().unwrap_or_default()));
         let code = u128::from_le_bytes(code.try_into().unwrap_or_default());
-        // This is one comparison of 128 bits, so its duration reveals nothing about single bytes.
+        // Compare all 128 bits at once, so that the duration reveals nothing about single bytes.
         if code != self.code(issued_at, peer, source, service) {
             return Err(CookieError::Forged);
         }
@@ -107,24 +109,24 @@ impl core::fmt::Debug for CookieJar {
     }
 }
 
-/// A token bucket: a number of answers per second, and a burst after a pause.
+/// A token bucket. It permits a number of answers per second, and after a pause a burst.
 ///
-/// The limiter stores the time at which the bucket will be full again, instead of a number of
-/// tokens and the time of the last refill. So no fraction is lost in rounding, however often it is
-/// asked.
+/// The limiter stores one time: that at which the bucket will be full again. It does not store a
+/// number of tokens and the time of the last refill, because then each call could lose a fraction
+/// by rounding.
 #[derive(Clone, Copy, Debug)]
 pub struct RateLimiter {
-    /// When the bucket is full; a time in the past means that it is full now.
+    /// Time at which the bucket is full. If it is in the past, the bucket is full now.
     full_at: Instant,
     /// Time until the next token, in nanoseconds.
     interval_ns: u64,
-    /// Time in which an empty bucket fills up to all but one token, in nanoseconds.
+    /// Time in which an empty bucket gains all tokens except one, in nanoseconds.
     slack_ns: u64,
 }
 
 impl RateLimiter {
-    /// Creates a full bucket of `burst` tokens that gains `per_second` tokens each second. 0 counts
-    /// as 1 for either, and more than 10^9 per second counts as 10^9.
+    /// Creates a full bucket of `burst` tokens that gains `per_second` tokens each second. For both
+    /// values, 0 counts as 1. A rate above 10^9 per second counts as 10^9.
     pub fn new(per_second: u32, burst: u32) -> Self {
         let interval_ns = 1_000_000_000 / u64::from(per_second.clamp(1, 1_000_000_000));
         let slack_ns = interval_ns * u64::from(burst.max(1) - 1);
@@ -132,7 +134,7 @@ impl RateLimiter {
     }
 
     //= protocol.md: amplify.4
-    /// Removes a token; returns `false` if there is none.
+    /// Removes a token. Returns `false` if there is none.
     pub fn allow(&mut self, now: Instant) -> bool {
         let full_at = self.full_at.max(now);
         let allowed = full_at.since_ns(now) <= self.slack_ns;

@@ -1,13 +1,14 @@
-//! What an acknowledgement says about a packet, by the low 32 bits of its number.
+//! The information of an acknowledgement about a packet, by the low 32 bits of the packet's number.
 
 use wire_edge::AckBlock;
 
-/// What an acknowledgement says about one packet.
+/// The information of an acknowledgement about one packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Coverage {
     Received,
     Missing,
-    /// Sent after the largest packet of the block.
+    /// The packet was sent after the largest packet of the block, so the block contains nothing
+    /// about it.
     Beyond,
 }
 
@@ -22,7 +23,7 @@ impl Coverage {
         if below < run {
             return Self::Received;
         }
-        // The packet right below the run is missing; otherwise the run would be longer.
+        // The packet directly below the run is missing. If it had arrived, the run would be longer.
         let Some(bit) = below.checked_sub(run + 1) else { return Self::Missing };
         let word = (bit / 64) as usize;
         if word >= usize::from(block.words) {
@@ -35,7 +36,8 @@ impl Coverage {
     }
 }
 
-/// Returns whether the number with low bits `packet` is at least the number with low bits `end`.
+/// Returns whether one packet number is at least another. `packet` and `end` are the low bits of
+/// the two.
 pub(crate) const fn reaches(packet: u32, end: u32) -> bool {
     packet.wrapping_sub(end).cast_signed() >= 0
 }

@@ -1,13 +1,14 @@
-//! The edge protocol below the operations. Here frames are packets, and their content does not
-//! matter. The crate does no I/O, reads no clock and holds no socket.
+//! The part of the edge protocol below the operations. Here frames are packets, and their content
+//! does not matter. The crate does no I/O, reads no clock and holds no socket.
 //!
-//! * [`ReceivedPackets`]: what a link of a connection has received and must acknowledge.
-//! * [`SendHalf`], with a [`CongestionController`]: what is in flight on a link, what of it is
-//!   lost, and how much more may be sent.
+//! * [`ReceivedPackets`]: the packets that a link of a connection has received and must
+//!   acknowledge.
+//! * [`SendHalf`], with a [`CongestionController`]: the packets in flight on a link, which of them
+//!   are lost, and how many bytes may still be sent.
 //! * [`PathState`]: whether the link works. [`PathMtu`]: how large its frames may be.
-//! * [`SchedulerState`]: which link the next bytes go to.
-//! * [`CookieJar`] and [`RateLimiter`]: protection of an endpoint against strangers.
-//! * [`TxBatch`], [`RxFrame`], [`LinkEvent`]: what the engine and the drivers of its links
+//! * [`SchedulerState`]: the link for the next bytes.
+//! * [`CookieJar`] and [`RateLimiter`]: protection of an endpoint against unknown peers.
+//! * [`TxBatch`], [`RxFrame`], [`LinkEvent`]: the data that the engine and the drivers of its links
 //!   exchange.
 //!
 //! `docs/sender.md` specifies most of these algorithms.

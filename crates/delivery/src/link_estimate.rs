@@ -1,5 +1,5 @@
-//! Rate, delay and queue of a link: all that the scheduler uses to choose between links (sender.md,
-//! 8). Rates are in bytes per second, times in nanoseconds.
+//! Rate, delay and queue of a link. The scheduler uses only these values to choose between links
+//! (sender.md, 8). Rates are in bytes per second, times in nanoseconds.
 
 use crate::Instant;
 use crate::congestion::HOST_NS_MAX;
@@ -8,34 +8,35 @@ use crate::rtt::RttEstimator;
 
 /// The estimate that one end has of one link.
 ///
-/// Rates, delay and the wait shown by round trips are computed with each acknowledgement of a new
-/// packet, and do not change in between. Two values must be fresher. `idle_at` moves with each
-/// frame sent on the link; otherwise all frames of a turn would go to one link. `alike` depends on
-/// all links and on which of them are usable.
+/// Most values are computed with each acknowledgement of a new packet, and do not change in
+/// between: rates, delay, and the wait that round trips show. Two values must be fresher. `idle_at`
+/// moves with each frame sent on the link; otherwise all frames of a turn would go to one link.
+/// `alike` depends on all links of the connection and on which of them are usable.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkEstimate {
     /// Speed that the link reports; 0 if unknown.
     nominal: u64,
-    /// Rate that the link has carried in the long run. While that is unknown, the larger of the
-    /// speed that the link reports and the largest recent sample; 0 if neither is known.
+    /// Long-term rate of the link. If it is unknown, the larger of two values: the speed that the
+    /// link reports and the largest recent sample. 0 if all are unknown.
     carried: u64,
-    /// Time from which `carried` doubles every [`TRAIN_LIFETIME_NS`], because only a few frames
-    /// have shown it; default if it does not fade.
+    /// If only a few frames have shown `carried`, that value doubles every [`TRAIN_LIFETIME_NS`]
+    /// from this time on. The default time means that the value does not fade.
     fades_from: Instant,
-    /// Rate of the fastest link of the connection if this link counts as equally fast; else 0.
+    /// If this link counts as equally fast as the fastest link of the connection, the rate of that
+    /// link; otherwise 0.
     alike: u64,
-    /// Smallest round trip.
+    /// The smallest round trip.
     delay_ns: u64,
-    /// Excess of the smoothed round trip over twice the smallest.
+    /// Excess of the smoothed round trip over twice the smallest round trip.
     wait_ns: u64,
-    /// When the link will have carried all frames handed to it.
+    /// Time at which the link will have carried all frames that were handed to it.
     idle_at: Instant,
     /// Whether enough samples were taken to trust `delay_ns`.
     is_delay_known: bool,
-    /// Whether no rate can be derived yet: the first frames may have been late, and the application
-    /// was the limit.
+    /// Whether no rate can be derived yet, because the first frames may have been late and the
+    /// application limited what was sent.
     is_vague: bool,
-    /// Whether the link lately delivered all that was sent although the window allowed more.
+    /// Whether the link recently delivered all that was sent, although the window allowed more.
     is_untried: bool,
 }
 
@@ -83,8 +84,7 @@ impl LinkEstimate {
         self.is_untried = rate.is_untried();
     }
 
-    /// Updates the values that depend on round trips alone; these change only with
-    /// acknowledgements.
+    /// Updates the values that depend only on round trips. They change only with acknowledgements.
     pub(crate) fn take_round_trips(&mut self, rtt: &RttEstimator) {
         self.delay_ns = rtt.min_ns();
         self.wait_ns = rtt.smoothed_ns().saturating_sub(rtt.min_ns().saturating_mul(2));
@@ -92,24 +92,28 @@ impl LinkEstimate {
     }
 
     /// Sets the long-term rate of the fastest link of the connection, in bytes per second. A link
-    /// with at least half of that rate counts as equally fast. Rates measured from the data that a
-    /// link was given are wrong by about that factor, and such errors must not decide how much data
-    /// the link gets.
+    /// with at least half of that rate counts as equally fast. The reason: a rate is measured from
+    /// the data that the link was given, and is wrong by about this factor. Such errors must not
+    /// decide how much data the link gets.
     pub const fn compare_with(&mut self, fastest: u64) {
         self.alike = if self.carried >= fastest / MISTAKEN_TIMES { fastest } else { 0 };
     }
 
-    /// Returns the known long-term rate of the link, in bytes per second, independent of the rate
-    /// that it may carry now.
+    /// Returns the known long-term rate of the link, in bytes per second. It does not depend on the
+    /// rate that the link may currently carry.
     pub fn carried(&self) -> Option<u64> {
         (self.carried > 0).then_some(self.carried)
     }
 
-    /// Returns the rate to assume for the link when choosing among several, in bytes per second,
-    /// for frames of `frame_bytes`. That is the measured rate, or twice that rate while the link
-    /// delivers all that it is given and has no queue. Without this, a link believed to be slow
-    /// would get little data and so stay slow. If the only measurement is from a few frames that
-    /// may have been late, returns the speed that the link reports instead.
+    /// Returns the rate to assume for the link in a choice among several links, in bytes per
+    /// second, for frames of `frame_bytes`:
+    ///
+    /// * Normally, this is the measured rate.
+    /// * While the link delivers all that it is given and has no queue, this is twice that rate.
+    ///   Without this, a link that seems slow would get little data, and would continue to seem
+    ///   slow.
+    /// * If the only measurement comes from a few frames that may have been late, this is the speed
+    ///   that the link reports.
     pub fn worth_trying(&self, now: Instant, frame_bytes: u32) -> Option<u64> {
         if self.is_vague {
             return self.nominal();
@@ -124,8 +128,8 @@ impl LinkEstimate {
         (self.nominal > 0).then_some(self.nominal)
     }
 
-    /// Returns the rate that the link carries. A rate that only a few frames have shown grows with
-    /// time, up to the speed that the link reports.
+    /// Returns the rate that the link carries. If only a few frames have shown the rate, it grows
+    /// with time, up to the speed that the link reports.
     fn carried_by_now(&self, now: Instant) -> Option<u64> {
         let carried = self.carried()?;
         if self.fades_from == Instant::default() {
@@ -137,58 +141,60 @@ impl LinkEstimate {
         Some(carried.saturating_mul(doubled.unwrap_or(u64::MAX)).min(most))
     }
 
-    /// Returns the smallest round-trip time, in nanoseconds; before the first sample, the initial
-    /// guess.
+    /// Returns the smallest round-trip time, in nanoseconds. Before the first sample, returns the
+    /// initial guess.
     pub const fn delay_ns(&self) -> u64 {
         self.delay_ns
     }
 
-    /// Returns the time of a frame to the peer without queueing, in nanoseconds. `shortest_ns` is
-    /// the smallest round trip of all links. All acknowledgements may return by the shortest link,
-    /// so half of its round trip is part of each round trip. A link with few samples counts as no
-    /// longer than the shortest link, because short messages alone would never measure it.
+    /// Returns the time that a frame takes to the peer without queueing, in nanoseconds.
+    /// `shortest_ns` is the smallest round trip of all links. All acknowledgements may return over
+    /// the shortest link, so half of its round trip is part of each round trip. If a link has few
+    /// samples, it counts as no longer than the shortest link. Without this, short messages alone
+    /// would never measure such a link.
     pub fn one_way_ns(&self, shortest_ns: u64) -> u64 {
         let own_ns = if self.is_delay_known { self.delay_ns.max(shortest_ns) } else { shortest_ns };
         own_ns.saturating_sub(shortest_ns / 2)
     }
 
-    /// Returns when the link will have carried all frames handed to it; not before `now`.
+    /// Returns the time at which the link will have carried all frames that were handed to it, at
+    /// least `now`.
     pub fn idle_at(&self, now: Instant) -> Instant {
         self.idle_at.max(now)
     }
 
-    /// Returns whether frames wait on the link for longer than hosts may delay them.
+    /// Returns whether frames wait on the link for longer than a delay in a host would explain.
     pub fn has_queue(&self, frame_bytes: u32) -> bool {
         self.waits_beyond(QUEUE_SEEN_NS, frame_bytes)
     }
 
-    /// Returns whether frames wait so long that the link is the limit, not a host.
+    /// Returns whether frames wait so long that the link must be the limit and not a host.
     pub fn waits_long(&self, frame_bytes: u32) -> bool {
         self.waits_beyond(HOST_NS_MAX, frame_bytes)
     }
 
-    /// Returns whether frames wait on the link for longer than `hosts_ns`, the time that hosts may
-    /// take, and for longer than [`QUEUE_SEEN_FRAMES`] frames take.
+    /// Returns whether frames wait on the link for longer than two times: `hosts_ns`, which hosts
+    /// may take, and the time that [`QUEUE_SEEN_FRAMES`] frames take.
     fn waits_beyond(&self, hosts_ns: u64, frame_bytes: u32) -> bool {
-        // The cheap comparison comes first: on most links frames do not wait long, and the division
-        // takes as long as everything else here.
+        // Make the cheap comparison first. On most links frames do not wait long, and the division
+        // takes as long as all other work here.
         self.wait_ns > hosts_ns && self.wait_ns > self.time_of(QUEUE_SEEN_FRAMES * frame_bytes)
     }
 
-    /// Records that a frame is handed to the link. Returns the time until it will have been sent,
-    /// in nanoseconds.
+    /// Records that a frame is handed to the link. Returns the nanoseconds until it will have been
+    /// sent.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u32) -> u64 {
         self.idle_at = self.idle_at.max(now).after_ns(self.time_of(bytes));
         self.idle_at.since_ns(now)
     }
 
-    /// Records that a frame was not sent after all.
+    /// Records that the link did not send a frame that was handed to it.
     pub(crate) fn on_taken_back(&mut self, bytes: u32) {
         self.idle_at = Instant(self.idle_at.0.saturating_sub(self.time_of(bytes)));
     }
 
-    /// Records that a frame of `bytes` queued for `queued_ns` on the link, while `expected_ns` was
-    /// expected for its queueing and sending. Moves `idle_at` by half of the difference.
+    /// Records that a frame of `bytes` queued on the link for `queued_ns`. The expectation for
+    /// queueing and sending was `expected_ns`. Moves `idle_at` by half of the difference.
     pub(crate) fn on_waited(&mut self, bytes: u32, queued_ns: u64, expected_ns: u64) {
         let waited_ns = queued_ns.saturating_add(self.time_of(bytes));
         self.idle_at = if waited_ns >= expected_ns {
@@ -198,12 +204,12 @@ impl LinkEstimate {
         };
     }
 
-    /// Records that at most `bytes` are on the link.
+    /// Records that at most `bytes` bytes are on the link.
     pub(crate) fn bound_queue(&mut self, now: Instant, bytes: u32) {
         self.idle_at = self.idle_at.min(now.after_ns(self.time_of(bytes)));
     }
 
-    /// Records that all frames handed to the link go over other links.
+    /// Records that other links will carry all frames that were handed to this link.
     pub(crate) const fn on_drained(&mut self) {
         self.idle_at = Instant(0);
     }
@@ -215,17 +221,18 @@ impl LinkEstimate {
     }
 }
 
-/// Time for which a rate shown by a few frames is trusted without confirmation, in nanoseconds.
+/// Nanoseconds for which a rate that a few frames have shown is trusted without confirmation.
 const TRAIN_LIFETIME_NS: u64 = 20_000_000;
 
-/// Excess of a round trip over twice the shortest that shows a queue: the time of this many frames
-/// on the link, and also this many nanoseconds, which four frames take at 1 Gb/s. A shorter excess
-/// may come from the hosts.
+/// Two limits for the excess of a round trip over twice the shortest round trip. If the excess is
+/// above both, the link has a queue. The limits are the time of this many frames on the link, and
+/// this many nanoseconds, in which four frames pass at 1 Gb/s. A shorter excess may come from the
+/// hosts.
 const QUEUE_SEEN_FRAMES: u32 = 4;
 const QUEUE_SEEN_NS: u64 = 50_000;
 
-/// A link measured as slower than the fastest of its connection by at most this factor counts as
-/// equally fast.
+/// If a link is measured as slower than the fastest link of its connection by at most this factor,
+/// it counts as equally fast.
 const MISTAKEN_TIMES: u64 = 2;
 
 #[cfg(test)]

@@ -1,35 +1,36 @@
-//! When a packet is declared lost.
+//! Decides when a packet is declared lost.
 
 use crate::Instant;
 
-/// A packet is lost if a packet of the same link with a number larger by this much is acknowledged.
-/// Links keep the order of frames, so the distance only allows for the slight reordering of
-/// multi-queue NICs (RFC 9002 §6.1.1).
+/// A packet is lost if a packet of the same link whose number is larger by this much is
+/// acknowledged. Links keep the order of frames, so this distance only allows for the slight
+/// reordering of multi-queue NICs (RFC 9002 §6.1.1).
 const REORDER_PACKETS: u32 = 3;
 
-/// Most doublings of the tolerance after spurious losses: up to 3 · 2^4 = 48 packets, and 16/4
-/// round trips.
+/// Largest number of doublings of the tolerance after spurious losses. It allows up to 3 · 2^4 = 48
+/// packets, and 16/4 round trips.
 const STEPS_MAX: u8 = 4;
 
-/// Round trips without a spurious loss after which one doubling is undone (RFC 8985 §6.2).
+/// Number of round trips without a spurious loss after which one doubling is undone (RFC 8985
+/// §6.2).
 const STEP_LIFETIME_ROUNDS: u32 = 16;
 
 /// Smallest reordering window, in nanoseconds: the spacing of two frames at 10 Gb/s.
 const REORDER_WINDOW_NS_MIN: u64 = 1_000;
 
-/// The verdict of the loss rule on a packet that a later acknowledged one has overtaken.
+/// The verdict of the loss rule on a packet, when a later packet was acknowledged before it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
-    /// The packet may only be late. It is lost if it is still unacknowledged at this time.
+    /// The packet may only be late. If it is still unacknowledged at this time, it is lost.
     NotLostYet(Instant),
     /// The packet is lost.
     Lost,
 }
 
-/// How much reordering is tolerated on one link before a packet is declared lost.
+/// How much reordering the loss rule tolerates on one link before it declares a packet lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReorderTolerance {
-    /// Doublings of both thresholds.
+    /// Number of doublings of both thresholds.
     steps: u8,
     /// Round in which `steps` last changed.
     changed_in_round: u32,
@@ -40,10 +41,11 @@ crate::pack_fields!(ReorderTolerance { steps, changed_in_round });
 impl ReorderTolerance {
     /// Applies the rule: a packet is lost if an acknowledged packet has a number at least
     /// [`REORDER_PACKETS`] larger, or was sent later by more than the reordering window. Spurious
-    /// losses raise either limit.
+    /// losses raise both limits.
     ///
     /// `overtaken_by` is the distance in numbers to the largest acknowledged packet.
-    /// `round_trip_ns` is the time in which the newest acknowledged packet was acknowledged.
+    /// `round_trip_ns` is the time from the sending of the newest acknowledged packet to its
+    /// acknowledgement.
     pub(crate) fn verdict(
         self,
         now: Instant,
@@ -59,13 +61,13 @@ impl ReorderTolerance {
         if now >= lost_at { Verdict::Lost } else { Verdict::NotLostYet(lost_at) }
     }
 
-    /// Doubles the tolerance, because a packet declared lost was acknowledged after all.
+    /// Doubles the tolerance, because a packet that was declared lost was acknowledged after all.
     pub(crate) fn on_spurious_loss(&mut self, round: u32) {
         self.steps = (self.steps + 1).min(STEPS_MAX);
         self.changed_in_round = round;
     }
 
-    /// Ends a round trip: undoes a doubling if the last change was long ago.
+    /// Ends a round trip. Undoes a doubling if the last change was long ago.
     pub(crate) fn on_round(&mut self, round: u32) {
         if self.steps > 0 && round.wrapping_sub(self.changed_in_round) >= STEP_LIFETIME_ROUNDS {
             self.steps -= 1;

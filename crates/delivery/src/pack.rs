@@ -1,9 +1,9 @@
-//! Packing: writes the state of an idle connection to few bytes, and reads it back when the
-//! connection wakes up.
+//! Packing (compression of idle connections): writes the state of an idle connection into few
+//! bytes, and restores it when the connection becomes active.
 //!
 //! An idle connection still has much state: round trips, rates, windows, numbers, counters. Most
-//! values are small, zero or close to another value, so a fifth of the memory is enough while they
-//! are unused. Packing is exact: a value that is read back equals the value that was written.
+//! values are small, zero or close to another value. So while the state is not used, a fifth of the
+//! memory is enough. Packing is exact: a restored value equals the value that was written.
 
 use wire_edge::{
     ConnectionId, Epoch, Features, LinkIndex, LinkStatus, MessageNumber, OperationNumber,
@@ -20,15 +20,15 @@ pub trait Pack: Sized {
     /// Reads a value that [`Pack::pack`] wrote.
     ///
     /// # Panics
-    /// If the bytes were not written for the same types in the same order. That is a bug of the
-    /// caller, because the bytes come from [`Pack::pack`] alone.
+    /// If the bytes were not written for the same types in the same order. This is a bug of the
+    /// caller, because only [`Pack::pack`] writes such bytes.
     fn unpack(from: &mut Unpacker<'_>) -> Self;
 }
 
 /// Packs values one after another.
 ///
-/// A number is stored plus one, with seven bits in each byte, so that the largest number, which
-/// often means "none", takes one byte. A time is stored as the difference to a base time.
+/// A number is stored plus one, with seven bits in each byte. So the largest number, which often
+/// means "none", takes one byte. A time is stored as the difference to a base time.
 #[derive(Debug)]
 pub struct Packer {
     bytes: Vec<u8>,
@@ -36,7 +36,7 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// Creates an empty packer. Times near `base` take the fewest bytes. All times but
+    /// Creates an empty packer. Times near `base` take the fewest bytes. All times except
     /// [`Instant::NEVER`] must be within 2^62 ns of `base`.
     pub fn new(base: Instant) -> Self {
         let mut packer = Self { bytes: Vec::with_capacity(BYTES_AT_FIRST), base };
@@ -70,7 +70,7 @@ pub struct Unpacker<'a> {
 }
 
 impl<'a> Unpacker<'a> {
-    /// Starts before the first value.
+    /// Creates an unpacker that starts at the first value.
     pub fn new(bytes: &'a [u8]) -> Self {
         let mut unpacker = Self { bytes, base: Instant::default() };
         unpacker.base = Instant(unpacker.number());
@@ -103,9 +103,9 @@ impl<'a> Unpacker<'a> {
     }
 }
 
-/// Packs a struct field by field. The macro must name all fields, so that none is forgotten. The
-/// fields in the braces are packed. The fields behind the braces start with the given value. A
-/// function may complete the struct that was read.
+/// Packs a struct field by field. The call must name all fields, so that no field is forgotten. The
+/// fields inside the braces are packed. The fields after the braces get the given value when the
+/// struct is read. A function may complete the struct that was read.
 #[macro_export]
 macro_rules! pack_fields {
     (
@@ -221,7 +221,7 @@ impl Pack for Instant {
 }
 
 impl Pack for PeerAddr {
-    /// Omits the zeros at the end, of which most addresses have many.
+    /// Omits the zeros at the end, because most addresses have many of them.
     fn pack(&self, to: &mut Packer) {
         let len = self.0.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         len.pack(to);
@@ -312,7 +312,7 @@ impl<A: Pack, B: Pack> Pack for (A, B) {
     }
 }
 
-/// Initial capacity of a packer: a connection with one link takes some 300 bytes.
+/// Initial capacity of a packer, in bytes. A connection with one link takes about 300 bytes.
 const BYTES_AT_FIRST: usize = 512;
 
 #[cfg(test)]

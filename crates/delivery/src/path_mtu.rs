@@ -1,42 +1,43 @@
-//! The largest frame that reaches the peer over one link.
+//! Finds the largest frame that reaches the peer over one link.
 
 use crate::Instant;
 
 /// Finds the largest frame that reaches the peer over one link (RFC 8899, adapted).
 ///
-/// The search starts at a size that needs no proof and sends padded probes. The first probe has the
-/// largest size that the link allows: on a local network that size usually passes, and one probe is
-/// enough. If it fails, the search tries sizes in common use upward. Then it halves the remaining
-/// interval until the gain is not worth another probe. A size counts as too large after three lost
-/// probes; a lost probe is no sign of congestion. Ten minutes later all sizes above the current one
-/// are tried again, because paths change.
+/// The search starts at a size that needs no proof, and sends padded probes. The first probe has
+/// the largest size that the link allows. On a local network this size usually passes, so one probe
+/// is enough. If it fails, the search tries sizes in common use, smallest first. After that, it
+/// halves the remaining interval until the gain is not worth another probe.
 ///
-/// If large frames stop arriving, whether small ones arrive or not, the size falls back and the
-/// search restarts.
+/// A size counts as too large after three lost probes. A lost probe is no sign of congestion. After
+/// ten minutes, the search tries all sizes above the current size again, because paths change.
+///
+/// If large frames stop arriving, the size falls back to the size that needs no proof, and the
+/// search restarts. This does not depend on whether small frames still arrive.
 #[derive(Clone, Debug)]
 pub struct PathMtu {
-    /// Largest size known to arrive, in bytes.
+    /// Largest size that is known to arrive, in bytes.
     current: u16,
-    /// Size to fall back to, in bytes; at most `current`.
+    /// Size that needs no proof, in bytes; at most `current`.
     safe: u16,
     /// Largest size that the link can send and the peer accepts, in bytes; at least `current`.
     limit: u16,
-    /// Smallest size assumed not to arrive, in bytes; above `current`, at most `limit + 1`.
+    /// Smallest size that is assumed not to arrive, in bytes; above `current`, at most `limit + 1`.
     refused: u16,
-    /// Whether the next probe has the largest size that is not refused.
+    /// Whether the next probe should have the largest size that is not refused.
     try_largest: bool,
-    /// Size of the probe in flight, in bytes, and when it was sent.
+    /// Size of the probe in flight, in bytes, and the time at which it was sent.
     outstanding: Option<(u16, Instant)>,
-    /// Lost probes of the size being probed.
+    /// Number of lost probes of the size that is being probed.
     losses: u8,
-    /// Losses of large frames in a row.
+    /// Length of the current series of losses of large frames.
     large_losses: u8,
-    /// Size of the smallest frame of this row, in bytes. If a frame of at least this size arrives,
-    /// the row ends.
+    /// Size of the smallest frame in this series, in bytes. If a frame of at least this size
+    /// arrives, the series ends.
     lost_bytes: u32,
-    /// When the latest loss of this row was recorded.
+    /// Time at which the latest loss of this series was recorded.
     lost_at: Instant,
-    /// Time of the next probe at the earliest.
+    /// Earliest time of the next probe.
     not_before: Instant,
     /// Whether no size is left to try until `not_before`.
     complete: bool,
@@ -59,10 +60,10 @@ crate::pack_fields!(PathMtu {
 
 impl PathMtu {
     /// Creates the search for a link that carries frames of `safe` bytes without proof. `limit` is
-    /// the largest size that the link can send and the peer accepts, in bytes. If `limit` is below
-    /// `safe`, it bounds both.
+    /// the largest size that the link can send and the peer accepts, in bytes. If `limit` is less
+    /// than `safe`, it replaces `safe`.
     pub const fn new(safe: u16, limit: u16) -> Self {
-        // At most one less than the type holds, so that `limit + 1` is a size.
+        // Keep `limit` below the largest value of its type, so that `limit + 1` is a valid size.
         let limit = if limit < u16::MAX { limit } else { u16::MAX - 1 };
         let safe = if safe < limit { safe } else { limit };
         Self {
@@ -81,8 +82,8 @@ impl PathMtu {
         }
     }
 
-    /// Returns the size of the probe to send now, in bytes, if one is due. Call at
-    /// [`PathMtu::deadline`]. The caller then reports whether the probe was acknowledged, lost or
+    /// Returns the size of a probe to send now, in bytes, if a probe is due. Call this at
+    /// [`PathMtu::deadline`]. The caller must then report that the probe was acknowledged, lost or
     /// not sent.
     pub fn poll_probe(&mut self, now: Instant) -> Option<u16> {
         if let Some((size, sent_at)) = self.outstanding {
@@ -106,7 +107,7 @@ impl PathMtu {
         Some(size)
     }
 
-    /// Records that the last probe could not be sent, so that it is due again.
+    /// Records that the last probe could not be sent. It becomes due again.
     pub const fn on_probe_unsent(&mut self) {
         self.outstanding = None;
     }
@@ -140,7 +141,7 @@ impl PathMtu {
 
     //= protocol.md: report.3
     /// Records a report of the network or the driver that frames above `limit` bytes do not pass.
-    /// Ignores limits below 256 bytes, which every path must carry.
+    /// Ignores limits below 256 bytes, because every path must carry frames of 256 bytes.
     pub fn on_frame_too_big(&mut self, limit: u16) {
         if limit < FRAME_BYTES_MIN || limit >= self.refused - 1 {
             return;
@@ -152,8 +153,8 @@ impl PathMtu {
 
     //= protocol.md: report.3
     /// Records an unproven claim that frames above `limit` bytes do not pass. A probe is due at
-    /// once; until it is answered, frames have at most `limit` bytes, or the size that needs no
-    /// proof.
+    /// once. Until it is answered, frames have at most `limit` bytes, or the size that needs no
+    /// proof if that is larger.
     pub fn on_doubt(&mut self, limit: u16) {
         if limit < self.current && self.safe < self.current {
             self.current = limit.max(self.safe);
@@ -162,7 +163,7 @@ impl PathMtu {
     }
 
     /// Sets the largest frame that the link can send and the peer accepts, in bytes. A smaller
-    /// limit applies at once; a larger size is probed first.
+    /// limit applies at once. A larger size must be probed first.
     pub fn set_limit(&mut self, limit: u16) {
         let limit = limit.clamp(FRAME_BYTES_MIN, u16::MAX - 1);
         self.on_frame_too_big(limit);
@@ -175,9 +176,10 @@ impl PathMtu {
     //= protocol.md: size.2
     /// Records that a frame of at least `bytes` bytes was lost while later frames were
     /// acknowledged, on a link with a round trip of `rtt_ns` nanoseconds. Returns whether the size
-    /// fell back; then queued data must be cut into frames again.
+    /// fell back. In this case the caller must cut queued data into frames again.
     ///
-    /// Frames lost within one round trip may belong to one burst of losses and count as one loss.
+    /// Frames that were lost within one round trip may belong to one burst of losses, so they count
+    /// as one loss.
     pub fn on_frame_lost(&mut self, now: Instant, rtt_ns: u64, bytes: u32) -> bool {
         let is_burst = self.large_losses > 0 && now < self.lost_at.after_ns(rtt_ns);
         if bytes <= u32::from(self.safe) || is_burst {
@@ -186,14 +188,14 @@ impl PathMtu {
         self.count_loss(now, bytes)
     }
 
-    /// Records that no frame was acknowledged for a probe timeout, with frames larger than
-    /// [`PathMtu::safe`] in flight. Returns whether the size fell back; then queued data must be
-    /// cut into frames again.
+    /// Records that no frame was acknowledged for a probe timeout, while frames larger than
+    /// [`PathMtu::safe`] were in flight. Returns whether the size fell back. In this case the
+    /// caller must cut queued data into frames again.
     pub fn on_timeout(&mut self, now: Instant) -> bool {
         self.count_loss(now, u32::from(self.safe) + 1)
     }
 
-    /// Records that frames were acknowledged, the largest of at least `bytes` bytes.
+    /// Records that frames were acknowledged. The largest of them had at least `bytes` bytes.
     #[inline]
     pub const fn on_frames_acked(&mut self, bytes: u32) {
         if bytes >= self.lost_bytes {
@@ -222,7 +224,7 @@ impl PathMtu {
         self.lost_bytes = u32::MAX;
     }
 
-    /// Returns the largest frame to send now, in bytes.
+    /// Returns the largest frame that may currently be sent, in bytes.
     pub const fn current(&self) -> u16 {
         self.current
     }
@@ -232,7 +234,7 @@ impl PathMtu {
         self.safe
     }
 
-    /// Returns when to call [`PathMtu::poll_probe`]; a time in the past means now.
+    /// Returns the time at which to call [`PathMtu::poll_probe`]. A time in the past means now.
     pub const fn deadline(&self) -> Instant {
         match self.outstanding {
             Some((_, sent_at)) => sent_at.after_ns(PROBE_TIMEOUT_NS),
@@ -240,7 +242,8 @@ impl PathMtu {
         }
     }
 
-    /// Restarts the search for sizes above the current one up to `largest`, which is probed first.
+    /// Restarts the search for sizes above the current size, up to `largest`, which is probed
+    /// first.
     const fn restart(&mut self, largest: u16) {
         self.refused = largest + 1;
         self.try_largest = true;
@@ -266,31 +269,33 @@ impl PathMtu {
     }
 }
 
-/// Frame sizes that fill a packet of a common MTU, ascending. For MTUs of 1500 and 9000 bytes: less
-/// 48 bytes of IPv6 and UDP headers, less 28 bytes of IPv4 and UDP headers, and whole for raw
-/// Ethernet. 1200 and 1280 pass wherever IPv6 does; 1420 fits common tunnels, and 4052 pages of 4
-/// KiB.
+/// Frame sizes that fill a packet of a common MTU, ascending. The MTUs 1500 and 9000 appear three
+/// times: less 48 bytes of IPv6 and UDP headers, less 28 bytes of IPv4 and UDP headers, and whole
+/// for raw Ethernet. 1200 and 1280 bytes pass on every IPv6 path. 1420 bytes fit into common
+/// tunnels, and 4052 bytes into pages of 4 KiB.
 const USUAL_SIZES: [u16; 10] = [1200, 1280, 1420, 1452, 1472, 1500, 4052, 8952, 8972, 9000];
 
-/// The search ends when it can gain no more than this: about 1 % of 1500 bytes.
+/// Largest gain, in bytes, that is not worth another probe: about 1 % of 1500 bytes.
 const PRECISION_BYTES: u16 = 16;
 
-/// Lost probes after which a size counts as too large (RFC 8899, 5.1.2: `MAX_PROBES`).
+/// Number of lost probes after which a size counts as too large (RFC 8899, 5.1.2: `MAX_PROBES`).
 const PROBES_PER_SIZE: u8 = 3;
 
-/// Pause after a lost probe, so that one burst of losses does not hit all three.
+/// Pause after a lost probe in nanoseconds. With the pause, one burst of losses does not hit all
+/// three probes.
 const PROBE_SPACING_NS: u64 = 5_000_000;
 
-/// Time after which an unanswered probe counts as lost.
+/// Nanoseconds after which an unanswered probe counts as lost.
 const PROBE_TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// Time after which a finished search is repeated (RFC 8899, 5.1.1: `PMTU_RAISE_TIMER`).
+/// Nanoseconds after which a finished search is repeated (RFC 8899, 5.1.1: `PMTU_RAISE_TIMER`).
 const RAISE_NS: u64 = 600_000_000_000;
 
-/// Losses in a row, by timeout or at least a round trip apart, after which the size falls back.
+/// Number of consecutive losses after which the size falls back. A loss counts if it is a timeout,
+/// or at least a round trip after the loss before.
 const LARGE_LOSSES_MAX: u8 = 3;
 
-/// The smallest `frame_bytes_max` of the protocol.
+/// The smallest `frame_bytes_max` that the protocol permits.
 const FRAME_BYTES_MIN: u16 = 256;
 
 #[cfg(test)]
@@ -404,8 +409,8 @@ mod tests {
         search(&mut mtu, 8972, |_| true);
         let mut now = NOW;
         for _ in 0..20 {
-            // Now and then a frame as large as the lost ones arrives. The loss of a frame that
-            // needs no proof does not count.
+            // From time to time a frame as large as the lost frames arrives. If a frame that needs
+            // no proof is lost, this loss does not count.
             for _ in 0..2 {
                 assert!(!mtu.on_frame_lost(now, RTT_NS, 8900));
                 assert!(!mtu.on_frame_lost(now.after_ns(RTT_NS - 1), RTT_NS, 8900), "one burst");
@@ -448,8 +453,8 @@ mod tests {
             for _ in 0..20 {
                 search(&mut mtu, truth, |probe| fates[probe % fates.len()] >= lost_of_ten);
             }
-            // A repeating pattern of losses may hit one size forever, so the last search has no
-            // losses.
+            // A repeating pattern of losses may hit one size for ever. Therefore the last search
+            // has no losses.
             search(&mut mtu, truth, |_| true);
             let best = truth.min(limit);
             prop_assert!(mtu.current() <= best);
@@ -487,8 +492,8 @@ mod tests {
         }
     }
 
-    /// Runs one search to its end. Probes of up to `truth` bytes arrive if `survives` returns true
-    /// for their number.
+    /// Runs one search to its end. A probe arrives if it has at most `truth` bytes and `survives`
+    /// returns true for its number.
     fn search(mtu: &mut PathMtu, truth: u16, mut survives: impl FnMut(usize) -> bool) -> usize {
         let mut now = mtu.deadline().max(NOW);
         let mut probes = 0;

@@ -1,5 +1,5 @@
-//! The state of a link of a connection: whether the link may carry data, when to send challenges on
-//! it, and how long the connection tolerates silence (protocol.md §7.2, §7.3, §4.3).
+//! The state of a link of a connection: whether the link may carry data, and when to send
+//! challenges on it. Also how long the connection tolerates silence (protocol.md §7.2, §7.3, §4.3).
 
 use crate::{Instant, Pack, Packer, Unpacker};
 
@@ -8,16 +8,17 @@ use crate::{Instant, Pack, Packer, Unpacker};
 pub enum LinkState {
     /// New: the peer has not answered on the link yet.
     Validating,
-    /// Carries data.
+    /// The link carries data.
     Up,
-    /// Timed out while other links made progress. The link gets no new data; its unacknowledged
-    /// data goes to other links.
+    /// The link timed out while other links made progress. It gets no new data, and other links
+    /// retransmit its unacknowledged data.
     Suspect,
-    /// Failed: the carrier is gone, or the first challenge after the failure has not been sent yet.
+    /// The link has failed. Either its carrier is gone, or the first challenge after the failure
+    /// has not been sent yet.
     Down,
-    /// Failed, and challenged until the peer answers on it again.
+    /// The link has failed. It is challenged until the peer answers on it again.
     Probing,
-    /// No longer a link of the connection.
+    /// The link no longer belongs to the connection.
     Removed,
 }
 
@@ -43,15 +44,15 @@ impl Pack for LinkState {
 pub enum PathChange {
     /// The peer answered for the first time. Start to send data on the link.
     Validated,
-    /// Send no new data on the link, and move its unacknowledged data to other links at once.
+    /// Send no new data on the link, and immediately move its unacknowledged data to other links.
     Suspected,
-    /// The link was only late. Send data again, with the window, round trip and rate known from
-    /// before.
+    /// The link was only late. Send data on it again, with the window, round trip and rate that it
+    /// had before.
     Recovered,
     /// Send no new data on the link, move its unacknowledged data to other links, and notify the
     /// peer.
     Failed,
-    /// Send data again, with an initial window and no known round trip or rate.
+    /// Send data on the link again, with an initial window. Its round trip and rate are unknown.
     Restored,
 }
 
@@ -67,24 +68,25 @@ pub enum PathChange {
 /// | Removed    | –                             | –           | –                        | –          | –          | –              | –       |
 ///
 /// An unanswered challenge on a suspected link counts as a timeout. "(at once)" means that the next
-/// challenge is due at once. In every state but Up and Removed, challenges are due 10 ms, 20 ms, 40
-/// ms … at most 200 ms apart, except in Down while the carrier is gone.
+/// challenge is due at once. In every state except Up and Removed, challenges are due 10 ms, 20 ms,
+/// 40 ms … at most 200 ms apart. In Down, no challenges are due while the carrier is gone.
 ///
-/// A timeout while no other link progresses may be the fault of the peer, not of this link.
-/// Therefore the only link of a connection is never suspected; [`SilenceBudget`] ends the
-/// connection instead.
+/// If no other link makes progress, a timeout may be the fault of the peer and not of this link.
+/// Therefore the only link of a connection is never suspected. Instead, [`SilenceBudget`] ends the
+/// connection.
 #[derive(Clone, Debug)]
 pub struct PathState {
     state: LinkState,
-    /// Timeouts while other links progressed, since the last progress on this link.
+    /// Number of timeouts since the last progress on this link, during which other links made
+    /// progress.
     timeouts: u8,
-    /// Answers still needed before the link may carry data.
+    /// Number of answers that are still needed before the link may carry data.
     answers_missing: u8,
-    /// Challenges polled since the last answer or the last change of state.
+    /// Number of challenges since the last answer or the last change of state.
     unanswered: u8,
-    /// When the next challenge is due.
+    /// Time at which the next challenge is due.
     challenge_at: Instant,
-    /// Nonces of the last challenges, so that a late answer is accepted; each nonce is accepted
+    /// Nonces of the last challenges. With them a late answer is accepted; each nonce is accepted
     /// once.
     nonces: [Option<u64>; NONCES],
     nonce_next: u8,
@@ -101,8 +103,8 @@ crate::pack_fields!(PathState {
 });
 
 impl PathState {
-    /// Creates the state of a link on which the peer has not been heard yet. The first challenge is
-    /// due at once.
+    /// Creates the state of a link on which no frame of the peer has arrived yet. The first
+    /// challenge is due at once.
     pub const fn new(now: Instant) -> Self {
         Self {
             state: LinkState::Validating,
@@ -115,7 +117,8 @@ impl PathState {
         }
     }
 
-    /// Creates the state of the link that carried the handshake, which counts as the first answer.
+    /// Creates the state of the link that carried the handshake. The handshake counts as the first
+    /// answer.
     pub const fn validated(now: Instant) -> Self {
         let mut path = Self::new(now);
         path.enter(LinkState::Up, Instant::NEVER);
@@ -124,8 +127,7 @@ impl PathState {
 
     //= protocol.md: state.1, state.4
     /// Records that packets of this link stayed unacknowledged for a probe timeout.
-    /// `others_progress` says whether packets of another link of the connection were acknowledged
-    /// in that time.
+    /// `others_progress`: packets of another link of the connection were acknowledged in that time.
     #[must_use]
     pub fn on_probe_timeout(&mut self, now: Instant, others_progress: bool) -> Option<PathChange> {
         if !others_progress || !matches!(self.state, LinkState::Up | LinkState::Suspect) {
@@ -188,8 +190,8 @@ impl PathState {
     }
 
     //= protocol.md: challenge.1
-    /// Returns whether to send a challenge with a new random nonce on this link now. Call at
-    /// [`PathState::deadline`]; if it returns true, send the challenge and call
+    /// Returns whether to send a challenge with a new random nonce on this link now. Call this at
+    /// [`PathState::deadline`]. If this returns true, send the challenge and call
     /// [`PathState::on_challenge_sent`].
     pub fn poll_challenge(&mut self, now: Instant) -> bool {
         if now < self.challenge_at {
@@ -205,8 +207,8 @@ impl PathState {
     }
 
     /// Records that the next challenge is due. If a suspected link has not answered the last
-    /// challenge, this counts as a timeout: the link has no packets in flight that could time out.
-    /// Call at [`PathState::deadline`], before [`PathState::poll_challenge`].
+    /// challenge, this counts as a timeout, because the link has no packets in flight that could
+    /// time out. Call this at [`PathState::deadline`], before [`PathState::poll_challenge`].
     #[must_use]
     pub fn on_challenge_due(&mut self, now: Instant) -> Option<PathChange> {
         if self.state != LinkState::Suspect || self.unanswered == 0 || now < self.challenge_at {
@@ -223,8 +225,8 @@ impl PathState {
     }
 
     //= protocol.md: challenge.4
-    /// Records that the peer answered a challenge on this link. Ignores unknown nonces: only the
-    /// last few challenges are remembered.
+    /// Records that the peer answered a challenge on this link. Ignores unknown nonces. Only the
+    /// nonces of the last [`NONCES`] challenges are known.
     #[must_use]
     pub fn on_challenge_answered(&mut self, now: Instant, nonce: u64) -> Option<PathChange> {
         let slot = self.nonces.iter_mut().find(|slot| **slot == Some(nonce))?;
@@ -245,7 +247,7 @@ impl PathState {
         Some(change)
     }
 
-    /// Returns how many challenges were polled since the last answer or the last change of state.
+    /// Returns the number of challenges since the last answer or the last change of state.
     pub const fn unanswered(&self) -> u8 {
         self.unanswered
     }
@@ -260,8 +262,8 @@ impl PathState {
         matches!(self.state, LinkState::Up)
     }
 
-    /// Returns when to call [`PathState::poll_challenge`], or [`Instant::NEVER`] if no challenge is
-    /// due.
+    /// Returns the time at which to call [`PathState::poll_challenge`], or [`Instant::NEVER`] if no
+    /// challenge is due.
     pub const fn deadline(&self) -> Instant {
         self.challenge_at
     }
@@ -273,7 +275,8 @@ impl PathState {
             LinkState::Suspect => self.answers_missing = 1,
             LinkState::Up => self.timeouts = 0,
             _ => {
-                // Answers to earlier challenges do not show how the link works now.
+                // Answers to earlier challenges do not show whether the link works now, so discard
+                // their nonces.
                 self.nonces = [None; NONCES];
                 self.timeouts = 0;
                 self.answers_missing = ANSWERS_UNTIL_UP;
@@ -283,30 +286,30 @@ impl PathState {
     }
 }
 
-/// How long a connection waits for a sign of life of the peer on any link.
+/// Limits how long a connection waits for a sign of life of the peer on any link.
 #[derive(Clone, Copy, Debug)]
 pub struct SilenceBudget {
     budget_ns: u64,
-    /// When the current silence began; `NEVER` while no answer is awaited.
+    /// Time at which the current silence began; `NEVER` if no answer is awaited.
     silent_since: Instant,
 }
 
 crate::pack_fields!(SilenceBudget { budget_ns, silent_since });
 
 impl SilenceBudget {
-    /// Creates a budget of `budget_ns` nanoseconds, with no answer awaited yet.
+    /// Creates a budget of `budget_ns` nanoseconds. No answer is awaited yet.
     pub const fn new(budget_ns: u64) -> Self {
         Self { budget_ns, silent_since: Instant::NEVER }
     }
 
-    /// Records that an answer is awaited from `since` on, unless one was already awaited. `since`
-    /// may lie in the future.
+    /// Records that an answer is awaited from time `since` on. If an answer was already awaited,
+    /// the earlier time applies. `since` may be in the future.
     pub fn on_waiting(&mut self, since: Instant) {
         self.silent_since = self.silent_since.min(since);
     }
 
     /// Records an authentic sign of life from the peer. If another answer is awaited, the budget
-    /// restarts at `waiting_since`.
+    /// starts again at `waiting_since`.
     pub const fn on_progress(&mut self, waiting_since: Option<Instant>) {
         self.silent_since = match waiting_since {
             Some(since) => since,
@@ -320,8 +323,8 @@ impl SilenceBudget {
         self.deadline() <= now
     }
 
-    /// Returns when the peer counts as unreachable, or [`Instant::NEVER`] while no answer is
-    /// awaited.
+    /// Returns the time at which the peer counts as unreachable, or [`Instant::NEVER`] if no answer
+    /// is awaited.
     pub const fn deadline(&self) -> Instant {
         self.silent_since.after_ns(self.budget_ns)
     }
@@ -333,27 +336,29 @@ impl Default for SilenceBudget {
     }
 }
 
-/// Default of [`SilenceBudget`]: long enough for a switch to restart its forwarding plane or for
-/// rapid spanning tree to converge, and short enough for an application to fail over.
+/// Default of [`SilenceBudget`], in nanoseconds. It is long enough for a switch to restart its
+/// forwarding plane, or for rapid spanning tree to converge. It is short enough for an application
+/// to fail over.
 pub const SILENCE_BUDGET_NS: u64 = 5_000_000_000;
 
-/// Timeouts until a link fails. Timeouts double, so the third comes seven times the first timeout
-/// after the silence began.
+/// Number of timeouts after which a link fails. Timeouts double, so the third comes after seven
+/// times the first timeout.
 const TIMEOUTS_UNTIL_DOWN: u8 = 3;
 
-/// Answers until a failed link is up again. One answer may come from a flapping link; three take at
-/// least 20 ms.
+/// Number of answers after which a failed link is up again. One answer may come from a flapping
+/// link. Three answers take at least 20 ms.
 const ANSWERS_UNTIL_UP: u8 = 3;
 
-/// Pause after the first challenge; doubles with each unanswered challenge.
+/// Pause after the first challenge, in nanoseconds. It doubles with each unanswered challenge.
 const CHALLENGE_NS: u64 = 10_000_000;
 
-/// Longest pause between challenges: an unplugged cable costs five small frames per second. After
-/// it is plugged in again, the link carries data after three answers. They take this pause, twice
-/// the first pause and the round trips.
+/// Longest pause between challenges, in nanoseconds. An unplugged cable therefore costs five small
+/// frames per second. After the cable is plugged in, the link carries data after three answers.
+/// This takes one such pause, twice the first pause, and the round trips.
 const CHALLENGE_NS_MAX: u64 = 200_000_000;
 
-/// Nonces remembered. With pauses from 10 ms up, four nonces cover round trips of at least 70 ms.
+/// Number of remembered nonces. Because pauses start at 10 ms, four nonces cover round trips of at
+/// least 70 ms.
 const NONCES: usize = 4;
 
 #[cfg(test)]
@@ -365,7 +370,7 @@ mod tests {
 
     #[derive(Clone, Copy, Debug)]
     enum Event {
-        /// A probe timeout; whether other links progress.
+        /// A probe timeout. The field: whether other links make progress.
         Timeout(bool),
         Progress,
         Answer,
@@ -406,7 +411,7 @@ mod tests {
         }
     }
 
-    /// New state and change after an event; `None` if the event is ignored.
+    /// The new state and the change after an event; `None` if the state ignores the event.
     type Cell = Option<(LinkState, Option<PathChange>)>;
 
     /// Returns a row for each state, with a column for each event.
@@ -532,7 +537,8 @@ mod tests {
     }
 
     proptest! {
-        /// An unused link comes back when its peer answers, unless the carrier is gone.
+        /// If the peer answers on an unused link, the link is used again, except while the carrier
+        /// is gone.
         #[test]
         fn a_link_whose_peer_answers_again_comes_back(
             steps in prop::collection::vec((0_u8..7, 0_u64..2_000_000_000), 0..100),

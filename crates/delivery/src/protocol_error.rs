@@ -1,8 +1,8 @@
-//! Violations of the protocol that packets alone reveal.
+//! Violations of the protocol that are visible in packets alone.
 
 use wire_edge::PacketNumber;
 
-/// A violation by the peer; it ends the connection.
+/// A violation by the peer. It ends the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
@@ -11,7 +11,7 @@ pub enum ProtocolError {
     AckOfUnsent {
         /// Largest packet number that the peer acknowledged.
         acknowledged: PacketNumber,
-        /// The next packet number to be used.
+        /// The number that the next packet gets.
         next: PacketNumber,
     },
 }

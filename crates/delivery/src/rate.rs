@@ -1,38 +1,39 @@
-//! Delivery rate of one link, measured packet by packet.
+//! Measures the delivery rate of one link, packet by packet.
 //!
-//! Every packet records how much had been delivered, and when, at the time it was sent. Its
-//! acknowledgement shows how much was delivered in between
+//! Every packet records how many bytes had been delivered at the time it was sent, and when the
+//! last of them was. Its acknowledgement then shows how many bytes were delivered in between
 //! (draft-cheng-iccrg-delivery-rate-estimation). The estimate is the largest sample of the last
 //! rounds.
 
 use crate::Instant;
 
-/// Rounds in each half of the maximum filter: the estimate is the largest sample of the last 5 to
-/// 10 round trips.
+/// Rounds in each half of the maximum filter. The estimate is therefore the largest sample of the
+/// last 5 to 10 round trips.
 const HALF_ROUNDS: u32 = 5;
 
 /// Time over which the steady rate is averaged, in nanoseconds. A token bucket that holds 250 µs of
-/// data adds 6 % to the average.
+/// data raises the average by 6 %.
 const STEADY_NS: u64 = 4_000_000;
 
-/// Shortest wait of a frame that shows a busy link, in nanoseconds, besides half of the smallest
-/// round trip. A shorter wait may come from the hosts.
+/// Shortest wait of a frame, in nanoseconds, that shows a busy link. The wait must also exceed half
+/// of the smallest round trip. A shorter wait may come from the hosts.
 const TRAIN_WAIT_NS: u64 = 20_000;
 
-/// Part by which a train that did not wait raises the rate: 1/2^4.
+/// Part by which a train that did not wait raises the rate: 1/2^4. (A train is the frames of a
+/// message that finds all links empty.)
 const TRAIN_RAISE_SHIFT: u32 = 4;
 
 /// The state of the estimator when a packet was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SendStamp {
-    /// Bytes delivered before the packet was sent, modulo 2^32; fewer than 2^32 bytes are ever in
-    /// flight.
+    /// Number of bytes delivered before the packet was sent, modulo 2^32. Fewer than 2^32 bytes are
+    /// ever in flight.
     delivered: u32,
-    /// Time from the last delivery to the sending of the packet, in nanoseconds, at most 4.3 s.
+    /// Nanoseconds from the last delivery to the sending of the packet, at most 4.3 s.
     since_delivered_ns: u32,
-    /// Time from the sending of the newest delivered packet to the sending of this one, in
-    /// nanoseconds, at most 2.1 s. The top bit is set if the application, not the window, limited
-    /// the bytes in flight.
+    /// Nanoseconds from the sending of the newest delivered packet to the sending of this packet,
+    /// at most 2.1 s. The top bit is set if the application and not the window limited the bytes in
+    /// flight.
     since_first_sent_ns: u32,
 }
 
@@ -41,53 +42,54 @@ pub(crate) struct SendStamp {
 pub(crate) struct Newest {
     pub(crate) stamp: SendStamp,
     pub(crate) sent_at: Instant,
-    /// Whether the window, not the application, was the limit: the bytes in flight filled the
-    /// window until now, even if the scheduler alternated between links.
+    /// Whether the window and not the application was the limit. This is the case if the bytes in
+    /// flight filled the window until now, even if the scheduler alternated between links.
     pub(crate) window_limited: bool,
 }
 
 /// Top bit of [`SendStamp::since_first_sent_ns`].
 const LIMITED: u32 = 1 << 31;
 
-/// Measures the delivery rate of one link; see the module.
+/// Measures the delivery rate of one link. The documentation of the module describes the method.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RateEstimator {
-    /// Bytes acknowledged.
+    /// Total number of acknowledged bytes.
     delivered: u64,
     delivered_at: Instant,
-    /// When the newest acknowledged packet had been sent.
+    /// Time at which the newest acknowledged packet was sent.
     first_sent_at: Instant,
-    /// Value of `delivered` until which packets in flight count as limited by the application.
+    /// Packets in flight count as limited by the application until `delivered` has this value.
     limited_until: u64,
     limited: bool,
-    /// The round ends when a packet is acknowledged that was sent after this many bytes were
-    /// delivered.
+    /// Value of `delivered` that ends the round: the round ends when a packet is acknowledged that
+    /// was sent after this many bytes were delivered.
     round_ends: u64,
     round: u32,
-    /// Rounds with a sample; rounds without one do not age the maximum.
+    /// Number of rounds with a sample. Rounds without a sample do not age the maximum.
     sampled_rounds: u32,
     sampled: bool,
-    /// Whether a sample was ever taken while the window was the limit.
+    /// Whether any sample was taken while the window was the limit.
     unlimited: bool,
     half_started: u32,
-    /// When the average began, at an acknowledgement; default if no average has begun.
+    /// Time at which the average began, an acknowledgement; default if no average has begun.
     average_began: Instant,
     average_bytes: u64,
-    /// Whether the application limited a packet acknowledged since the average began.
+    /// Whether the application limited any packet that was acknowledged since the average began.
     average_limited: bool,
-    /// Rate over a long time, or the rate that the last waiting train showed, in bytes per second;
-    /// 0 if unknown.
+    /// Long-term rate, or the rate that the last waiting train showed, in bytes per second; 0 if
+    /// unknown.
     steady: u64,
-    /// When the first frame of the train was sent, [`Instant::NEVER`] if there is no train, and the
-    /// value of `delivered` at that time.
+    /// Time at which the first frame of the train was sent; [`Instant::NEVER`] if there is no
+    /// train. `train_from` is the value of `delivered` at that time.
     train_began: Instant,
     train_from: u64,
-    /// When a short train last showed the rate; default if `steady` was averaged over a long time.
+    /// Time at which a short train last showed the rate; default if `steady` is an average over a
+    /// long time.
     trained_at: Instant,
-    /// Whether the link lately delivered all that was sent although the window allowed more. The
-    /// link may be faster than was ever tried.
+    /// Whether the link recently delivered all that was sent, although the window allowed more.
+    /// Such a link may be faster than was ever tried.
     untried: bool,
-    /// Largest sample in the current and in the previous half of the filter, 0 if none.
+    /// Largest sample in the current and in the previous half of the filter; 0 if there is none.
     max: [u64; 2],
 }
 
@@ -140,8 +142,8 @@ impl RateEstimator {
         }
     }
 
-    /// Records that a packet is sent while `in_flight_bytes` are in flight. A probe does not show
-    /// what a full link carries, so it counts as limited by the application.
+    /// Records that a packet is sent while `in_flight_bytes` are in flight. A probe counts as
+    /// limited by the application, because it does not show what a full link carries.
     pub(crate) fn on_sent(
         &mut self,
         now: Instant,
@@ -162,7 +164,7 @@ impl RateEstimator {
         }
     }
 
-    /// Records whether the application has no data to send although the window is open.
+    /// Records whether the application has no data to send, although the window is open.
     pub(crate) fn set_limited(&mut self, limited: bool, in_flight_bytes: u32) {
         self.limited = limited;
         if limited {
@@ -171,8 +173,8 @@ impl RateEstimator {
     }
 
     /// Records that `bytes` were acknowledged. `now` is the time at which the acknowledgement would
-    /// have arrived without any delay. Returns whether a round ended: the newest acknowledged
-    /// packet was sent after the previous round had ended.
+    /// have arrived without any delay. Returns whether a round ended, that is, whether the newest
+    /// acknowledged packet was sent after the end of the previous round.
     pub(crate) fn on_acked(
         &mut self,
         now: Instant,
@@ -196,13 +198,14 @@ impl RateEstimator {
         self.delivered_at = self.delivered_at.max(now);
         self.first_sent_at = newest_sent_at;
         let interval_ns = acked_ns.max(sent_ns);
-        // Coalesced acknowledgements would show a rate that no link has.
+        // Ignore so short an interval. Coalesced acknowledgements would show a rate that no link
+        // has.
         if interval_ns == 0 || interval_ns < rtt_min_ns {
             return round_started;
         }
         let sample = u64::from(since) * 1_000_000_000 / interval_ns;
         let limited = newest.since_first_sent_ns & LIMITED != 0 && !window_limited;
-        // If the application sends little, a single small frame shows nothing about the rate.
+        // A single small frame of an application that sends little shows nothing about the rate.
         if limited && (sample <= self.max() || since < frame_bytes) {
             return round_started;
         }
@@ -217,12 +220,12 @@ impl RateEstimator {
         (max > 0).then_some(max)
     }
 
-    /// Returns the rate that the link carries in the long run, in bytes per second. If it is
-    /// unknown, returns the larger of `nominal`, the speed that the link reports, and the largest
-    /// sample; without `nominal` the largest sample alone.
+    /// Returns the long-term rate of the link, in bytes per second. If this rate is unknown,
+    /// returns the larger of two values: `nominal`, the speed that the link reports, and the
+    /// largest sample. If `nominal` is also unknown, returns the largest sample.
     ///
-    /// The largest sample alone is too low if the application sends little. It is far too high
-    /// behind a token bucket and when acknowledgements are coalesced.
+    /// The largest sample alone may be wrong. If the application sends little, it is too low.
+    /// Behind a token bucket, and when acknowledgements are coalesced, it is far too high.
     pub(crate) fn steady(&self, nominal: Option<u64>) -> Option<u64> {
         match (self.steady, nominal) {
             (0, Some(nominal)) => Some(nominal.max(self.max())),
@@ -231,33 +234,34 @@ impl RateEstimator {
         }
     }
 
-    /// Returns when a short train last showed the rate; default if the rate was averaged over a
-    /// long time.
+    /// Returns the time at which a short train last showed the rate. Returns the default time if
+    /// the rate is an average over a long time.
     pub(crate) const fn trained_at(&self) -> Instant {
         self.trained_at
     }
 
-    /// Starts a train: no packet is in flight on any link of the connection, and frames will be
-    /// sent.
+    /// Starts a train. The caller has no packet in flight on any link of the connection, and is
+    /// about to send frames.
     pub(crate) const fn begin_train(&mut self, now: Instant) {
         self.train_began = now;
         self.train_from = self.delivered;
     }
 
-    /// Ends the train. From now on, acknowledgements may wait for data that the peer sends.
+    /// Ends the train. After this, acknowledgements may wait for data that the peer sends.
     #[inline]
     pub(crate) const fn end_train(&mut self) {
         self.train_began = Instant::NEVER;
     }
 
-    /// Learns from a train whose frames have all been delivered. The last frame was sent at
-    /// `sent_at` and then waited `waited_ns` on the link, as its acknowledgement shows.
+    /// Learns from a train when all its frames have been delivered. The last frame was sent at
+    /// `sent_at`. Its acknowledgement shows that it then waited `waited_ns` on the link.
     ///
-    /// With short messages the link is empty after each, so no average is ever taken, and the
-    /// largest sample behind a token bucket is the speed of the interface. But frames that wait
-    /// longer than it took to send them have kept the link busy. They show the rate that the next
-    /// message will find. If a token bucket is refilled between two messages, the link looks faster
-    /// than it is in the long run, but short messages do pass at that rate.
+    /// With short messages the link is empty after each message, so no average is ever taken.
+    /// Behind a token bucket, the largest sample is then the speed of the interface. But if frames
+    /// wait longer than it took to send them, they have kept the link busy. They show the rate that
+    /// the next message will find. If a token bucket is refilled between two messages, the link
+    /// looks faster than its long-term rate. This is correct, because short messages do pass at
+    /// that rate.
     pub(crate) fn on_train(
         &mut self,
         now: Instant,
@@ -291,14 +295,14 @@ impl RateEstimator {
         self.trained_at = now;
     }
 
-    /// Returns whether the link lately delivered all that was sent although the window allowed
-    /// more. The link may be faster than was ever tried.
+    /// Returns whether the link recently delivered all that was sent, although the window allowed
+    /// more. Such a link may be faster than was ever tried.
     pub(crate) const fn is_untried(&self) -> bool {
         self.untried
     }
 
     /// Adds acknowledged bytes to the average. If the application was the limit, the average can
-    /// only raise the steady rate.
+    /// raise the steady rate, but not lower it.
     fn average(&mut self, now: Instant, bytes: u32, limited: bool) {
         if self.average_began == Instant::default() {
             self.average_began = now;
@@ -315,8 +319,7 @@ impl RateEstimator {
         let average = u128::from(self.average_bytes) * 1_000_000_000 / u128::from(passed_ns);
         let average = u64::try_from(average).unwrap_or(u64::MAX);
         self.untried = self.average_limited && average >= self.steady - self.steady / 4;
-        // While all known data was limited by the application, an average is no better than a short
-        // train.
+        // If the application limited all known data, an average is no better than a short train.
         let is_from_few = self.trained_at != Instant::default() || self.steady == 0;
         self.steady = match (self.average_limited, self.steady) {
             (true, known) => known.max(average),
@@ -326,7 +329,7 @@ impl RateEstimator {
         if !self.average_limited {
             self.trained_at = Instant::default();
         } else if is_from_few {
-            // A stream is in flight, so the rate must not fade meanwhile.
+            // A stream is in flight, so the rate must not fade before the next average.
             self.trained_at = now;
         }
         self.average_began = now;
@@ -344,8 +347,8 @@ impl RateEstimator {
         self.max = [0; 2];
     }
 
-    /// Returns whether the application limited every sample: the link may be much faster than the
-    /// estimate.
+    /// Returns whether the application limited every sample. In this case the link may be much
+    /// faster than the estimate.
     pub(crate) const fn is_lower_bound(&self) -> bool {
         !self.unlimited
     }
@@ -369,9 +372,10 @@ impl RateEstimator {
     }
 }
 
-/// Returns the bytes that `rate` bytes per second move in `ns` nanoseconds.
+/// Returns the number of bytes that pass in `ns` nanoseconds at `rate` bytes per second.
 pub(crate) fn bytes_in(rate: u64, ns: u64) -> u64 {
-    // 64 bits hold 18 GB, which covers the product of rate and round trip of every real link.
+    // 64 bits are enough for 18 GB. On every real link, the product of rate and round trip is
+    // smaller.
     match rate.checked_mul(ns) {
         Some(product) => product / 1_000_000_000,
         None => (u128::from(rate) * u128::from(ns) / 1_000_000_000).try_into().unwrap_or(u64::MAX),
@@ -390,7 +394,8 @@ mod tests {
         Newest { stamp, sent_at, window_limited: false }
     }
 
-    /// Sends and acknowledges `rounds` windows of `bytes`, with a round trip of `rtt_ns` each.
+    /// Sends and acknowledges `rounds` windows of `bytes` bytes, each with a round trip of
+    /// `rtt_ns`.
     fn run(rate: &mut RateEstimator, now: &mut Instant, rounds: u32, bytes: u32, rtt_ns: u64) {
         for _ in 0..rounds {
             let stamp = rate.on_sent(*now, 0, false);
@@ -437,7 +442,7 @@ mod tests {
         assert_eq!(rate.bytes_per_second(), Some(12_500_000));
     }
 
-    /// Sends a train of `bytes` at once, whose last frame waits for `waited_ns`.
+    /// Sends a train of `bytes` bytes. Its last frame waits for `waited_ns`.
     fn train(rate: &mut RateEstimator, now: &mut Instant, bytes: u32, waited_ns: u64) {
         let sent_at = *now;
         rate.begin_train(sent_at);

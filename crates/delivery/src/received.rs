@@ -10,11 +10,11 @@ use crate::Instant;
 pub enum Eliciting {
     /// The packet asks for an acknowledgement.
     Yes,
-    /// The packet asks for an acknowledgement, and more packets of its operation follow. The sender
-    /// sets `ack_now` on one of those when it wants an acknowledgement soon.
+    /// The packet asks for an acknowledgement, and more packets of its operation follow. If the
+    /// sender wants an acknowledgement soon, it sets `ack_now` on one of the packets.
     Midway,
-    /// The packet asks for none: if acknowledgements were acknowledged, two idle ends would
-    /// exchange them forever.
+    /// The packet does not ask for an acknowledgement. Acknowledgements are such packets. Otherwise
+    /// two idle ends would exchange acknowledgements for ever.
     No,
 }
 
@@ -29,21 +29,22 @@ impl Eliciting {
     }
 }
 
-/// How a received packet number compares with the numbers received before.
+/// The relation of a received packet number to the numbers received before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Arrival {
     /// The packet arrived for the first time.
     New {
         /// The full packet number.
         packet: PacketNumber,
-        /// Whether a packet of the link with a larger number arrived before it.
+        /// Whether a packet of the link with a larger number arrived before this packet.
         out_of_order: bool,
     },
-    /// The packet arrived before.
+    /// The packet has already arrived.
     Duplicate,
-    /// Too far below the largest number: the receiver no longer remembers whether it arrived.
+    /// The number is too far below the largest number, so the receiver no longer knows whether the
+    /// packet has arrived.
     TooOld,
-    /// Further ahead than a peer that keeps to its window can be, or below number 0.
+    /// The number is further ahead than a peer that keeps to its window can be, or it is below 0.
     Implausible,
 }
 
@@ -51,13 +52,13 @@ pub enum Arrival {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AckPolicy {
-    /// Packets that ask for an acknowledgement until one is due at once, 1 to 128.
+    /// Number of packets that ask for an acknowledgement, after which one is due at once; 1 to 128.
     pub frames_per_ack: u16,
-    /// Longest time that an acknowledgement waits for more packets or for a data frame to ride on,
-    /// in nanoseconds, after the last packet of an operation.
+    /// Longest time in nanoseconds that an acknowledgement waits for more packets, or for a data
+    /// frame that carries it, after the last packet of an operation.
     pub ack_delay_ns: u32,
-    /// Longest wait of an acknowledgement while more packets of the operation follow, in
-    /// nanoseconds.
+    /// Longest time in nanoseconds that an acknowledgement waits while more packets of the
+    /// operation follow.
     pub midway_delay_ns: u32,
 }
 
@@ -67,7 +68,7 @@ crate::pack_fields!(AckPolicy { frames_per_ack, ack_delay_ns, midway_delay_ns })
 
 impl AckPolicy {
     //= protocol.md: ack.7
-    /// Returns the delay announced to the peer as `ack_delay_max_ns`, in nanoseconds.
+    /// Returns the delay that this end announces to the peer as `ack_delay_max_ns`, in nanoseconds.
     pub fn delay_max_ns(&self) -> u32 {
         self.ack_delay_ns.max(self.midway_delay_ns)
     }
@@ -79,46 +80,49 @@ impl Default for AckPolicy {
     }
 }
 
-/// Which packets of one link arrived, and when an acknowledgement is due.
+/// Records which packets of one link arrived, and when an acknowledgement is due.
 ///
-/// A ring of [`REPLAY_WINDOW_PACKETS`] bits, indexed by packet number, replaces the usual list of
-/// ranges. Every operation touches one bit, or at worst each of the 16 words once, and a peer
-/// cannot make the ring grow. `run_start` and `below_start` remember runs that reach below the
+/// The usual list of ranges is replaced by a ring of [`REPLAY_WINDOW_PACKETS`] bits, indexed by
+/// packet number. Every function accesses one bit, or at worst each of the 16 words once, and a
+/// peer cannot make the ring grow. `run_start` and `below_start` remember runs that reach below the
 /// window, so that `run` in an acknowledgement is exact.
 ///
-/// An acknowledged packet is one that the engine has accepted. Call [`ReceivedPackets::classify`]
-/// first, and [`ReceivedPackets::observe`] only once the content of a new packet is placed or held.
+/// An acknowledged packet is a packet that the engine has accepted. Call
+/// [`ReceivedPackets::classify`] first. Call [`ReceivedPackets::observe`] only after the content of
+/// a new packet was placed or held.
 #[derive(Clone, Debug)]
 pub struct ReceivedPackets {
-    /// Bit `n % 1024` says whether packet n arrived, for n in `bottom..next`. Bits of numbers that
-    /// do not exist yet are 0.
+    /// Bit `n % 1024` shows whether packet n arrived, for n in `bottom..next`. If packet n does not
+    /// exist yet, the bit is 0.
     window: [u64; WORDS],
     /// One more than the largest number that arrived; 0 before the first packet.
     next: u64,
-    /// Every packet in `run_start..next` arrived. Packet `run_start - 1` did not, or is no number.
+    /// Every packet in `run_start..next` arrived. Packet `run_start - 1` did not arrive, or does
+    /// not exist.
     run_start: u64,
-    /// Every packet in `below_start..bottom` arrived; at most `bottom`.
+    /// Every packet in `below_start..bottom` arrived. This value is at most `bottom`.
     below_start: u64,
-    /// Lowest number that arrived since the last block was written; `u64::MAX` if there is none.
+    /// Lowest number that arrived since the last block was written; `u64::MAX` if no packet
+    /// arrived.
     unreported: u64,
-    /// When the packet with the largest number arrived.
+    /// Time at which the packet with the largest number arrived.
     largest_received_at: Instant,
-    /// When an acknowledgement becomes due; `NEVER` if none is owed.
+    /// Time at which an acknowledgement becomes due; `NEVER` if none is owed.
     due_at: Instant,
-    /// Packets since the last block was written that ask for an acknowledgement.
+    /// Number of packets since the last block was written that ask for an acknowledgement.
     pending: u16,
-    /// New packets with a congestion mark, modulo 2^16.
+    /// Number of new packets with a congestion mark, modulo 2^16.
     marked: u16,
-    /// When the first of the pending packets arrived.
+    /// Time at which the first of the pending packets arrived.
     pending_since: Instant,
-    /// Whether a gap was found since the last block was written.
+    /// Whether a gap in the packet numbers was found since the last block was written.
     gap_unreported: bool,
-    /// Whether more packets of its operation follow the last packet that asked for an
-    /// acknowledgement.
+    /// Whether the last packet that asked for an acknowledgement is followed by more packets of its
+    /// operation.
     midway: bool,
     /// Whether a packet with `ack_now` arrived since the last block was written.
     asked: bool,
-    /// See [`ReceivedPackets::set_lossless`].
+    /// The value set by [`ReceivedPackets::set_lossless`].
     is_lossless: bool,
     policy: AckPolicy,
 }
@@ -144,7 +148,7 @@ crate::pack_fields!(ReceivedPackets {
 });
 
 impl ReceivedPackets {
-    /// Creates the state before the first packet; the peer numbers packets from 0.
+    /// Creates the state before the first packet. The peer must number packets from 0.
     pub fn new(policy: AckPolicy) -> Self {
         let frames_per_ack = policy.frames_per_ack.clamp(1, FRAMES_PER_ACK_MAX);
         Self {
@@ -166,11 +170,11 @@ impl ReceivedPackets {
         }
     }
 
-    /// Treats all packets before `first` as received long ago, for tests in which numbers wrap
-    /// around. Call it before any packet arrives; the peer must start at `first` as well.
+    /// Treats all packets before `first` as received long ago. Meant for tests in which numbers
+    /// wrap around. Call this before any packet arrives. The peer must start at `first` as well.
     ///
     /// # Panics
-    /// If `first` is neither 0 nor above [`REPLAY_WINDOW_PACKETS`].
+    /// If `first` is not 0 and not above [`REPLAY_WINDOW_PACKETS`].
     pub fn begin_at(&mut self, first: u64) {
         if let Some(before) = first.checked_sub(1) {
             assert!(before >= REPLAY_WINDOW_PACKETS, "the window begins above 0");
@@ -181,25 +185,25 @@ impl ReceivedPackets {
         }
     }
 
-    /// Sets whether the link loses no frames, as links over shared memory do. On such a link
-    /// acknowledgements may wait longer.
+    /// Sets whether the link loses no frames, which is so for links over shared memory. On such a
+    /// link, acknowledgements may wait longer.
     pub const fn set_lossless(&mut self, is_lossless: bool) {
         self.is_lossless = is_lossless;
     }
 
     //= protocol.md: receive.8, ack.2, ack.4, ack.5
-    /// Records the packet with `packet_wire` as the low 32 bits of its number, and returns how it
-    /// compares with earlier ones.
+    /// Records the packet whose number has the low 32 bits `packet_wire`. Returns how this number
+    /// compares with earlier numbers.
     ///
-    /// `received_at` is when the driver received the packet. If the packet asks for an
-    /// acknowledgement, one becomes due
-    /// * at once if the packet carries a congestion mark, is a duplicate or arrives late, or if a
-    ///   gap was found that no acknowledgement has reported;
-    /// * at once if it carries `ack_now` and more of its operation follows, and after 8 µs if none
-    ///   follows;
+    /// `received_at` is the time at which the driver received the packet. If the packet asks for an
+    /// acknowledgement, one becomes due:
+    /// * at once if the packet carries a congestion mark, is a duplicate, or arrives late;
+    /// * at once if there is a gap that no acknowledgement has reported;
+    /// * at once if the packet carries `ack_now` and more packets of its operation follow, and
+    ///   after 8 µs if none follows;
     /// * with the last of [`AckPolicy::frames_per_ack`] packets;
-    /// * otherwise after [`AckPolicy::ack_delay_ns`], or [`AckPolicy::midway_delay_ns`] while more
-    ///   of the operation follows.
+    /// * otherwise after [`AckPolicy::midway_delay_ns`] if more packets of the operation follow,
+    ///   and after [`AckPolicy::ack_delay_ns`] if none follows.
     ///
     /// An implausible packet changes no state.
     pub fn observe(
@@ -243,7 +247,7 @@ impl ReceivedPackets {
     }
 
     //= protocol.md: ack.6, ack.7
-    /// Updates when the acknowledgement is due, after a packet that asks for one.
+    /// Updates the time at which the acknowledgement is due, after a packet that asks for one.
     fn schedule(&mut self, now: Instant, at_once: bool, ack_now: bool) {
         if at_once {
             self.due_at = self.due_at.min(now);
@@ -253,16 +257,16 @@ impl ReceivedPackets {
             self.due_at = self.due_at.min(now.after_ns(u64::from(self.policy.ack_delay_ns)));
         } else if self.due_at > now && !self.asked {
             // The end of an earlier operation need not be reported soon, because more packets
-            // follow.
+            // follow that will be acknowledged.
             self.due_at = self.pending_since.after_ns(u64::from(self.policy.midway_delay_ns));
         }
     }
 
     //= protocol.md: ack.1, ack.3
-    /// Returns the block that acknowledges all packets received so far on `link`, after which no
+    /// Returns the block that acknowledges all packets received so far on `link`. After that, no
     /// acknowledgement is owed. Returns `None` if no packet has arrived yet.
     ///
-    /// May be called before the acknowledgement is due, whenever a frame has room for the block.
+    /// May be called before the acknowledgement is due, if a frame has room for the block.
     pub fn write_block(&mut self, now: Instant, link: LinkIndex) -> Option<AckBlock> {
         let largest = self.largest()?;
         let run = (self.next - self.run_start).min(RUN_MAX);
@@ -287,7 +291,7 @@ impl ReceivedPackets {
     }
 
     //= protocol.md: packet.2, packet.3
-    /// Returns what [`ReceivedPackets::observe`] would return for this packet now.
+    /// Returns the value that [`ReceivedPackets::observe`] would return for this packet now.
     pub fn classify(&self, packet_wire: u32) -> Arrival {
         let expected = self.next.saturating_sub(1);
         // The signed distance distinguishes numbers below 0 from numbers far ahead.
@@ -320,12 +324,16 @@ impl ReceivedPackets {
         self.due_at
     }
 
-    /// Returns whether a data frame with room should carry the acknowledgement: it is due, or no
-    /// more of the operation follows, or one was asked for, or it covers so many packets that it is
-    /// worth its bytes.
+    /// Returns whether a data frame with room should carry the acknowledgement. It should in each
+    /// of these cases:
     ///
-    /// On a link that loses no frames it waits until half of [`AckPolicy::ack_delay_ns`] has
-    /// passed.
+    /// * The acknowledgement is due.
+    /// * No more packets of the operation follow.
+    /// * The sender asked for the acknowledgement.
+    /// * The acknowledgement covers so many packets that it is worth its bytes.
+    ///
+    /// On a link that loses no frames, this returns false until half of [`AckPolicy::ack_delay_ns`]
+    /// has passed.
     #[inline]
     pub fn acknowledgement_rides(&self, now: Instant) -> bool {
         if self.pending == 0 {
@@ -336,29 +344,29 @@ impl ReceivedPackets {
         !(self.midway && !self.asked || waits) || self.pending >= RIDE_PACKETS || self.due_at <= now
     }
 
-    /// Returns whether a frame that reports deliveries should acknowledge packets as well. On a
-    /// link that loses no frames the answer is that of [`Self::acknowledgement_rides`]; on others
-    /// every owed acknowledgement joins.
+    /// Returns whether a frame that reports deliveries should also acknowledge packets. On a link
+    /// that loses no frames, the answer is the same as that of [`Self::acknowledgement_rides`]. On
+    /// other links, such a frame carries every owed acknowledgement.
     #[inline]
     pub fn acknowledgement_joins(&self, now: Instant) -> bool {
         if self.is_lossless { self.acknowledgement_rides(now) } else { self.acknowledgement_owed() }
     }
 
-    /// Returns whether an acknowledgement is owed that may wait while deliveries are reported at
-    /// once.
+    /// Returns whether an acknowledgement is owed that may wait, although deliveries are reported
+    /// at once.
     #[inline]
     pub const fn is_held_back(&self) -> bool {
         self.is_lossless && self.pending > 0
     }
 
-    /// Returns whether an acknowledgement is owed that should be sent before the thread sleeps: the
-    /// sender asked for it, or no more packets of the operation follow.
+    /// Returns whether an acknowledgement is owed that should be sent before the thread sleeps.
+    /// This is so if the sender asked for it, or no more packets of the operation follow.
     pub const fn acknowledgement_is_last(&self) -> bool {
         self.pending > 0 && (self.asked || !self.midway)
     }
 
-    /// Returns whether packets that ask for an acknowledgement arrived since the last block was
-    /// written.
+    /// Returns whether packets have arrived that ask for an acknowledgement and are in no block
+    /// yet.
     pub const fn acknowledgement_owed(&self) -> bool {
         self.pending > 0
     }
@@ -376,7 +384,7 @@ impl ReceivedPackets {
         }
     }
 
-    /// Moves the window so that it ends with `number`, which is at least `next`.
+    /// Moves the window so that it ends with `number`. `number` must be at least `next`.
     fn insert_largest(&mut self, number: u64, received_at: Instant) {
         if number > self.next {
             self.gap_unreported = true;
@@ -384,7 +392,7 @@ impl ReceivedPackets {
         }
         if number - self.next >= REPLAY_WINDOW_PACKETS {
             self.window = [0; WORDS];
-            // The number just below the new window never arrived.
+            // The number directly below the new window never arrived.
             self.below_start = number + 1 - REPLAY_WINDOW_PACKETS;
         } else {
             self.recycle(self.next, number);
@@ -394,7 +402,7 @@ impl ReceivedPackets {
         self.largest_received_at = received_at;
     }
 
-    /// Records `number`, which lies in the window and did not arrive before.
+    /// Records `number`, which is in the window and did not arrive before.
     fn insert_late(&mut self, number: u64) {
         self.window[word_of(number)] |= bit_of(number);
         if number + 1 == self.run_start {
@@ -402,9 +410,9 @@ impl ReceivedPackets {
         }
     }
 
-    /// Clears the bits of the numbers `first..=last`, which are about to enter the window. Those
-    /// bits belong to the numbers one window below, which leave it: updates `below_start` from them
-    /// first.
+    /// Clears the bits of the numbers `first..=last`, which are about to enter the window. These
+    /// bits still belong to the numbers one window below, which leave the window. Therefore updates
+    /// `below_start` from these bits first.
     fn recycle(&mut self, first: u64, last: u64) {
         let mut number = first;
         while number <= last {
@@ -413,7 +421,8 @@ impl ReceivedPackets {
             let word = &mut self.window[word_of(number)];
             let missing = !*word & mask;
             *word &= !mask;
-            // A word lies wholly above or wholly below the first window: 64 divides 1024.
+            // All numbers of a word are above the first window, or all are in it, because 64
+            // divides 1024.
             if missing != 0 && number >= REPLAY_WINDOW_PACKETS {
                 let highest_missing = (number & !63) + u64::from(missing.ilog2());
                 self.below_start = highest_missing + 1 - REPLAY_WINDOW_PACKETS;
@@ -435,17 +444,17 @@ impl ReceivedPackets {
                 break;
             }
         }
-        // The word may contain both ends of the window; its bits below `bottom` then belong to
-        // newer numbers.
+        // The word may contain both ends of the window. In this case, its bits below `bottom`
+        // belong to newer numbers.
         if start <= bottom { self.below_start } else { start }
     }
 
-    /// Writes the arrivals of `top` and below into `bitmap`, `top` first. Returns the number of
-    /// words used.
+    /// Writes into `bitmap` which of the numbers from `top` downwards arrived, `top` first. Returns
+    /// the number of words used.
     ///
-    /// The words reach down to the lowest number that the peer may not know: late arrivals, and the
-    /// [`REPORTED_PACKETS`] numbers below the largest. Several acknowledgements report the latter,
-    /// so that one may be lost.
+    /// The words reach down to the lowest number about which the peer may have no information.
+    /// These are late arrivals, and the [`REPORTED_PACKETS`] numbers below the largest. Several
+    /// acknowledgements report the latter, so that one acknowledgement may be lost.
     fn fill_bitmap(&self, top: u64, bitmap: &mut [u64; ACK_BLOCK_WORDS_MAX]) -> u8 {
         let lowest = self.unreported.min(self.next.saturating_sub(REPORTED_PACKETS));
         let lowest = lowest.max(self.bottom());
@@ -464,11 +473,11 @@ impl ReceivedPackets {
         used
     }
 
-    /// Returns a word whose bit i says whether `top - i` arrived. Numbers below the window count as
-    /// missing.
+    /// Returns a word whose bit i shows whether number `top - i` arrived. Numbers below the window
+    /// count as missing.
     fn word_down_from(&self, top: u64) -> u64 {
-        // 2^64 is a multiple of the window, so numbers below 0 map to slots as well; the mask
-        // removes them.
+        // 2^64 is a multiple of the window, so numbers below 0 also map to slots. The mask removes
+        // them.
         let low = top.wrapping_sub(63);
         let shift = (low % 64) as u32;
         let mut word = self.window[word_of(low)] >> shift;
@@ -504,42 +513,43 @@ const fn bit_of(number: u64) -> u64 {
     1 << (number % 64)
 }
 
-/// Returns the bits of the numbers `first..=last`, which share a word.
+/// Returns the bits of the numbers `first..=last`. These numbers must be in the same word.
 const fn bits_between(first: u64, last: u64) -> u64 {
     (u64::MAX << (first % 64)) & (u64::MAX >> (63 - last % 64))
 }
 
-/// Numbers below the largest whose arrival is remembered: 128 bytes for each link. Links keep
-/// order, so a packet that arrives later than this was declared lost and retransmitted long ago.
+/// How many numbers below the largest the receiver remembers: 128 bytes for each link. Links keep
+/// order. So if a packet arrives even later, it was declared lost and retransmitted long ago.
 pub const REPLAY_WINDOW_PACKETS: u64 = 1024;
 
-/// Largest gap accepted. A peer can fill at most 2^32 bytes of receive buffer, so with frames of 4
-/// KiB it is never further ahead. The value is far below the 2^31 at which numbers become
-/// ambiguous.
+/// Largest gap that the receiver accepts. A peer can fill at most 2^32 bytes of receive buffer, so
+/// with frames of 4 KiB it is never further ahead. This value is far below 2^31, from which on
+/// numbers become ambiguous.
 pub const JUMP_PACKETS_MAX: u64 = 1 << 20;
 
-/// Packets that justify the 24 bytes of an acknowledgement in a data frame: 1.5 bytes each.
+/// Number of packets for which an acknowledgement is worth its 24 bytes in a data frame: 1.5 bytes
+/// each.
 const RIDE_PACKETS: u16 = 16;
 
-/// How long an acknowledgement that was asked for waits for an answer of the application to ride
-/// on, in nanoseconds. On two small processors a program that polls needs up to 6 µs to answer, and
-/// a separate frame costs the two hosts as much.
+/// Nanoseconds that a requested acknowledgement waits for an answer of the application, whose frame
+/// can carry it. On two small processors, a polling program needs up to 6 µs to answer. A separate
+/// frame costs the two hosts as much.
 const ANSWER_NS: u64 = 8_000;
 
-/// Largest `frames_per_ack`: half of [`REPORTED_PACKETS`], so that every arrival is reported at
-/// least twice.
+/// Largest `frames_per_ack`. It is half of [`REPORTED_PACKETS`], so that every arrival is reported
+/// at least twice.
 const FRAMES_PER_ACK_MAX: u16 = 128;
 
-/// Numbers below the largest that each acknowledgement reports. With one acknowledgement in 64
+/// How many numbers below the largest each acknowledgement reports. With one acknowledgement for 64
 /// packets, four acknowledgements report each packet.
 const REPORTED_PACKETS: u64 = 256;
 
-/// Bitmap words written at most: enough for [`REPORTED_PACKETS`].
+/// Largest number of bitmap words in an acknowledgement. They hold [`REPORTED_PACKETS`] numbers.
 const WORDS_SENT_MAX: u64 = REPORTED_PACKETS / 64;
 
 const _: () = assert!(WORDS_SENT_MAX <= ACK_BLOCK_WORDS_MAX as u64);
 
-/// Largest run of a block: the field has 16 bits.
+/// Largest run of a block. The field has 16 bits.
 const RUN_MAX: u64 = u16::MAX as u64;
 
 const WORDS: usize = (REPLAY_WINDOW_PACKETS / 64) as usize;

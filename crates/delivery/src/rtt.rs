@@ -1,50 +1,54 @@
-//! Round-trip times of one link: smoothed, smallest, and the share of the hosts.
+//! Round-trip times of one link: smoothed, smallest, and the time that the hosts add.
 
 use crate::Instant;
 
-/// Time for which a minimum is trusted without being seen again: this many round trips, but between
-/// these two limits in nanoseconds. After that time the sender must drain its queue for about two
-/// round trips to see the minimum. Once in 500 round trips this costs less than 0.4 % of the link.
+/// Time for which a minimum is trusted without a new sample that confirms it. It is this many round
+/// trips, but within these two limits in nanoseconds. After that time, the sender must drain its
+/// queue for about two round trips to measure the minimum again. Once in 500 round trips, this
+/// costs less than 0.4 % of the link.
 const MIN_LIFETIME_ROUND_TRIPS: u64 = 500;
 const MIN_LIFETIME_NS: (u64, u64) = (1_000_000_000, 10_000_000_000);
 
-/// A new sender measures after 1/2^3 of that time, then after 1/2^2, and so on: all its first
-/// samples may include queues of others.
+/// A new sender measures after 1/2^3 of that time, then after 1/2^2, and so on, because all its
+/// first samples may include queues of other senders.
 const EARLY_MEASUREMENTS: u32 = 3;
 
-/// Shortest time between two measurements, in nanoseconds, if other senders cause the second.
+/// Shortest time between two measurements, in nanoseconds, if other senders cause the second
+/// measurement.
 const JOIN_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// Largest raise of the minimum by one measurement: 1/2^2. The queue may belong to other senders.
-/// If senders mistook each other's queues for the length of the route, they would fill every
-/// buffer.
+/// Largest raise of the minimum by one measurement: 1/2^2. The measured queue may belong to other
+/// senders. If senders mistook each other's queues for the length of the route, they would fill
+/// every buffer.
 const RAISE_SHIFT: u32 = 2;
 
-/// A sample at most this part above the minimum confirms it: 1/2^5.
+/// Largest part by which a sample may exceed the minimum and still confirm it: 1/2^5.
 const CONFIRMS_SHIFT: u32 = 5;
 
-/// Samples after which the round trip of a link counts as known. The first samples come while hosts
-/// set up and probe the link; some are a hundred times those of a millisecond later.
+/// Number of samples after which the round trip of a link counts as known. The first samples come
+/// while hosts set up and probe the link. Some of them are a hundred times as long as samples of a
+/// millisecond later.
 const KNOWN_SAMPLES: u8 = 8;
 
-/// Smoothed round-trip time, its variation (RFC 6298) and its minimum, without the time that the
-/// two hosts add, and separately the time that the hosts add; all in nanoseconds.
+/// Smoothed round-trip time, its variation (RFC 6298) and its minimum, all without the time that
+/// the two hosts add. The time of the hosts is measured separately. All values are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RttEstimator {
     smoothed_ns: u64,
     variation_ns: u64,
     min_ns: u64,
-    /// When a sample last confirmed the minimum.
+    /// Time at which a sample last confirmed the minimum.
     min_seen_at: Instant,
     /// Smallest sample since [`RttEstimator::start_again`].
     new_min_ns: u64,
-    /// Measurements so far, at most [`EARLY_MEASUREMENTS`], and when the last one ended.
+    /// Number of measurements so far, at most [`EARLY_MEASUREMENTS`]. `measured_at` is the end of
+    /// the last one.
     measurements: u32,
     measured_at: Instant,
     /// Recent maximum of the time that acknowledgements waited at the peer and in this host, in
     /// nanoseconds.
     host_ns: u64,
-    /// Samples so far, at most [`KNOWN_SAMPLES`].
+    /// Number of samples so far, at most [`KNOWN_SAMPLES`].
     samples: u8,
 }
 
@@ -76,8 +80,8 @@ impl RttEstimator {
     }
 
     /// Records that a packet was acknowledged `elapsed_ns` after it was sent. The peer delayed the
-    /// acknowledgement by `delay_ns`, and it then waited `waited_ns` in this host. Returns the
-    /// sample, in nanoseconds.
+    /// acknowledgement by `delay_ns`. After its arrival, the acknowledgement waited `waited_ns` in
+    /// this host. Returns the sample, in nanoseconds.
     pub(crate) fn on_sample(
         &mut self,
         now: Instant,
@@ -85,7 +89,7 @@ impl RttEstimator {
         delay_ns: u64,
         waited_ns: u64,
     ) -> u64 {
-        // A delay longer than the elapsed time is false, or a clock jumped.
+        // If the delay is longer than the elapsed time, it is wrong, or a clock jumped.
         let delay_ns = if delay_ns < elapsed_ns { delay_ns } else { 0 };
         let sample = (elapsed_ns - delay_ns).max(1);
         self.host_ns = self.host_ns.max(delay_ns.saturating_add(waited_ns));
@@ -106,12 +110,13 @@ impl RttEstimator {
         sample
     }
 
-    /// Ends a round trip: the maximum of the time in hosts fades.
+    /// Ends a round trip. Lets the maximum of the time in hosts fade.
     pub(crate) fn on_round(&mut self) {
         self.host_ns -= self.host_ns / 8;
     }
 
-    /// Returns whether the minimum must be measured again because it was not seen for long.
+    /// Returns whether the minimum must be measured again, because no sample has confirmed it for
+    /// long.
     pub(crate) fn min_is_old(&self, now: Instant) -> bool {
         let (least, most) = MIN_LIFETIME_NS;
         let lifetime_ns = self.min_ns.saturating_mul(MIN_LIFETIME_ROUND_TRIPS).clamp(least, most)
@@ -120,7 +125,8 @@ impl RttEstimator {
     }
 
     /// Returns whether the next sample, `sample_ns`, shows that other senders are draining a queue
-    /// that is not yet empty. All senders must drain together to see the length of the route.
+    /// that is not empty yet. To see the length of the route, all senders must drain at the same
+    /// time.
     pub(crate) fn others_drain(&self, now: Instant, sample_ns: u64) -> bool {
         self.samples > 0
             && sample_ns < self.smoothed_ns - self.smoothed_ns / 4
@@ -128,13 +134,13 @@ impl RttEstimator {
             && now.since_ns(self.measured_at) > JOIN_INTERVAL_NS
     }
 
-    /// Starts to search for a new minimum, because the queue is drained from now on.
+    /// Starts the search for a new minimum, because the queue is drained now.
     pub(crate) fn start_again(&mut self) {
         self.new_min_ns = u64::MAX;
     }
 
-    /// Ends the search: the smallest sample since [`RttEstimator::start_again`] becomes the
-    /// minimum, but at most a quarter more than the old one.
+    /// Ends the search. The smallest sample since [`RttEstimator::start_again`] becomes the
+    /// minimum. The minimum rises by at most a quarter.
     pub(crate) fn finish_again(&mut self, now: Instant) {
         if self.new_min_ns < u64::MAX {
             let most = self.min_ns.saturating_add(self.min_ns >> RAISE_SHIFT);
@@ -154,7 +160,7 @@ impl RttEstimator {
     }
 
     /// Returns the time that the hosts add to the round trip, in nanoseconds. The window must cover
-    /// it although it is no queue.
+    /// this time, although it is not a queue.
     pub(crate) const fn host_ns(&self) -> u64 {
         self.host_ns
     }
@@ -164,7 +170,8 @@ impl RttEstimator {
         self.samples == KNOWN_SAMPLES
     }
 
-    /// Returns the recent minimum, in nanoseconds; before the first sample, the initial guess.
+    /// Returns the recent minimum, in nanoseconds. Before the first sample, returns the initial
+    /// guess.
     pub(crate) const fn min_ns(&self) -> u64 {
         if self.samples > 0 { self.min_ns } else { self.smoothed_ns }
     }

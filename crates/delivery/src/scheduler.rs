@@ -1,4 +1,4 @@
-//! The choice of the link for the next bytes.
+//! Chooses the link for the next bytes.
 
 use wire_edge::LinkIndex;
 
@@ -11,31 +11,33 @@ pub const LINKS_MAX: usize = LinkIndex::MAX as usize + 1;
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum SchedulingPolicy {
-    /// Every byte goes to the link that is expected to deliver it first.
+    /// Every byte goes to the link that is expected to deliver the byte first.
     #[default]
     EarliestDelivery,
-    /// One frame goes to each link in turn, however fast the link is (`MultiEdge`). If the link
-    /// whose turn it is has no room, the others wait.
+    /// One frame goes to each link in turn, even if their speeds differ (`MultiEdge`). If the next
+    /// link has no room, the other links wait.
     RoundRobin,
 }
 
-/// What the scheduler knows about a link. Bytes are counted as the rate estimator counts them.
+/// The information about a link that the scheduler uses. Bytes are counted like in the rate
+/// estimator.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkView {
     /// Estimated rate; `None` before the first measurement.
     pub rate_bytes_per_second: Option<u64>,
-    /// Time to the peer without queueing, in nanoseconds. Only differences between links matter.
+    /// Time to the peer without queueing, in nanoseconds. Only the differences between links
+    /// matter.
     pub one_way_ns: u64,
-    /// When the link will have sent all bytes that are queued or in flight on it, by the estimated
-    /// rate; not in the past.
+    /// Time at which the link will have sent all bytes that are queued or in flight on it, by the
+    /// estimated rate. This is not in the past.
     pub idle_at: Instant,
     /// Bytes that the congestion window still allows.
     pub window_left_bytes: u64,
-    /// When the window allows another frame; [`Instant::NEVER`] if that depends on an
-    /// acknowledgement.
+    /// Time at which the window allows another frame; [`Instant::NEVER`] if only an acknowledgement
+    /// can open it.
     pub opens_at: Instant,
-    /// Whether the link has sent its share of this turn. It gets no more in this turn, but its
-    /// window is open, and the next turn may follow at once.
+    /// Whether the link has sent its share of this turn. It gets no more frames in this turn. But
+    /// its window is open, and the next turn may follow at once.
     pub has_share: bool,
     /// Largest frame of the link, in bytes; 0 counts as 1.
     pub frame_bytes: u32,
@@ -45,7 +47,7 @@ pub struct LinkView {
     pub backup: bool,
 }
 
-/// The next step in spreading a backlog over links.
+/// The next step in distributing a backlog over links.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Next {
     /// Send the next frame on this link.
@@ -55,27 +57,27 @@ pub enum Next {
     },
     /// Send no frame before a window opens, an acknowledgement arrives, or time `until`.
     Wait {
-        /// When the link opens for which another link is held back; [`Instant::NEVER`] if none is
-        /// held back.
+        /// Time at which a link opens for which another link is held back; [`Instant::NEVER`] if no
+        /// link is held back.
         until: Instant,
     },
 }
 
-/// What the scheduler remembers between decisions, indexed like the links passed to [`next`].
+/// The memory of the scheduler between decisions, indexed like the links passed to [`next`].
 #[derive(Clone, Debug, Default)]
 pub struct SchedulerState {
-    /// Round robin: index of the link whose turn it is, before unusable links are skipped.
+    /// For round robin: index of the link that is next, before unusable links are skipped.
     turn: usize,
     /// Bytes sent on each link while its rate was unknown.
     unmeasured_bytes: [u32; LINKS_MAX],
-    /// When each link last got data or was first considered; default before that.
+    /// Time at which each link last got data or was first considered; default before that.
     given_at: [Instant; LINKS_MAX],
 }
 
 crate::pack_fields!(SchedulerState { turn, unmeasured_bytes, given_at });
 
 impl SchedulerState {
-    /// Discards what was learnt about link `index`, because it was replaced or came back.
+    /// Discards the knowledge about link `index`, because the link was replaced or works again.
     pub fn forget(&mut self, index: usize) {
         if let (Some(bytes), Some(at)) =
             (self.unmeasured_bytes.get_mut(index), self.given_at.get_mut(index))
@@ -86,25 +88,28 @@ impl SchedulerState {
     }
 }
 
-/// Chooses the link for the next frame of a backlog of `backlog_bytes`. Call once per frame, with
-/// `links` updated for the frames sent so far.
+/// Chooses the link for the next frame of a backlog of `backlog_bytes`. Call this once per frame,
+/// with `links` updated for the frames sent so far.
 ///
-/// Of the links with room, the frame goes to the one that delivers it first, so that frames arrive
-/// roughly in the order in which they were cut. If another link would deliver a little earlier and
-/// opens within `HOLD_NS`, a link with enough queued data is passed over for that time. A link does
-/// not wait longer for an earlier one, and does not wait at all if it delivers much later anyway.
-/// There are three reasons: where a switch or a host sends in bursts, predictions of arrival err by
-/// more than the time of a frame; a window that is not filled does not grow; and the time of an
-/// idle link is lost, while order is not required.
+/// Of the links with room, the frame goes to the link that delivers it first. So frames arrive
+/// roughly in the order in which they were cut. Suppose another link would deliver a little earlier
+/// and opens within `HOLD_NS`. A link with enough queued data then waits for that time. A link does
+/// not wait longer than that, and does not wait at all if it delivers much later. There are three
+/// reasons for these limits:
 ///
-/// A link gets no frame that it would deliver later than the other links together deliver the whole
-/// backlog without it. So a slow link gets the share that it can deliver in time, and when the
-/// backlog is down to one frame, only the link that delivers it first is left. A link whose window
-/// is closed counts as able to send when its window opens, or when the link is idle if the window
-/// depends on an acknowledgement.
+/// * If a switch or a host sends in bursts, predictions of arrival err by more than the time of a
+///   frame.
+/// * A window that is not filled does not grow.
+/// * The time of an idle link is lost, although order is not required.
 ///
-/// A link without a measured rate counts as average, and gets a first share whatever the estimates
-/// say. A link that has got no data for [`REMEASURE_NS`] gets one frame of a long backlog.
+/// If a link would deliver a frame later than the other links together deliver the whole backlog,
+/// it gets no frame. So a slow link gets the share that it can deliver in time. When the backlog is
+/// only one frame, only the link that delivers it first is left. A link whose window is closed
+/// counts as able to send when its window opens. If only an acknowledgement can open the window,
+/// the link counts as able to send when it is idle.
+///
+/// A link without a measured rate counts as average. It gets a first share, whatever the estimates
+/// are. A link that has got no data for [`REMEASURE_NS`] gets one frame of a long backlog.
 ///
 /// Only the first [`LINKS_MAX`] of `links` are used.
 pub fn next(
@@ -130,7 +135,7 @@ pub fn next(
     chosen
 }
 
-/// Chooses the link whose turn it is by round robin, if it has room.
+/// Chooses the next link by round robin, if it has room.
 fn turn_of(backlog_bytes: u64, links: &[LinkView], state: &mut SchedulerState) -> Next {
     let eligible = eligible(links);
     let mut turns = (0..links.len()).map(|step| (state.turn + step) % links.len());
@@ -143,7 +148,7 @@ fn turn_of(backlog_bytes: u64, links: &[LinkView], state: &mut SchedulerState) -
     }
 }
 
-/// Chooses the link with the earliest delivery: see [`next`].
+/// Chooses the link with the earliest delivery. [`next`] describes the rules.
 fn earliest(
     backlog_bytes: u64,
     now: Instant,
@@ -169,29 +174,31 @@ fn earliest(
     Next::Wait { until }
 }
 
-/// Returns a test for links that may carry data: backup links only if no other link is usable.
+/// Returns a test for links that may carry data. A backup link may do so only if no other link is
+/// usable.
 fn eligible(links: &[LinkView]) -> impl Fn(&LinkView) -> bool + use<> {
     let only_backups = !links.iter().any(|link| link.usable && !link.backup);
     move |link| link.usable && (!link.backup || only_backups)
 }
 
-/// Returns the least that a link sends, in bytes: a frame, or the whole backlog.
+/// Returns the smallest number of bytes that a link sends: a frame, or the whole backlog if it is
+/// smaller.
 fn unit_bytes(link: &LinkView, backlog_bytes: u64) -> u64 {
     u64::from(link.frame_bytes.max(1)).min(backlog_bytes)
 }
 
-/// Returns whether the link accepts a frame now.
+/// Returns whether the link currently accepts a frame.
 fn is_open(link: &LinkView, backlog_bytes: u64) -> bool {
     let unit_bytes = unit_bytes(link, backlog_bytes);
     unit_bytes > 0 && !link.has_share && link.window_left_bytes >= unit_bytes
 }
 
-/// Returns when the link accepts a frame again.
+/// Returns the time at which the link accepts a frame again.
 fn opens_at(link: &LinkView, now: Instant) -> Instant {
     if link.has_share { now } else { link.opens_at }
 }
 
-/// When each usable link would deliver one more frame.
+/// The time at which each usable link would deliver one more frame.
 struct Deliveries {
     /// Time of delivery in nanoseconds; `u64::MAX` if the link is not eligible.
     at_ns: [u64; LINKS_MAX],
@@ -214,9 +221,9 @@ impl Deliveries {
             deliveries.at_ns[index] = start_at.0.saturating_add(sending_ns[index]);
             deliveries.open |= u16::from(is_open(link, backlog_bytes)) << index;
         }
-        // A frame of a slow link that arrives too early overtakes many frames of a fast link; one
-        // that arrives too late is only overtaken itself. Therefore the slow link counts as earlier
-        // by half the time of a frame.
+        // If a frame of a slow link arrives too early, it overtakes many frames of a fast link. If
+        // it arrives too late, only this frame is overtaken. Therefore the slow link counts as
+        // earlier by half the time of a frame.
         for (at_ns, sending_ns) in deliveries.at_ns.iter_mut().zip(sending_ns) {
             if *at_ns < u64::MAX {
                 *at_ns = at_ns.saturating_sub(sending_ns.saturating_sub(shortest_ns) / 2);
@@ -225,14 +232,14 @@ impl Deliveries {
         deliveries
     }
 
-    /// Returns the link that delivers first, even if it has no room.
+    /// Returns the link that delivers first, even if that link has no room.
     fn first(&self) -> Option<usize> {
         let known = (0..LINKS_MAX).filter(|&index| self.at_ns[index] < u64::MAX);
         known.min_by_key(|&index| self.at_ns[index])
     }
 
-    /// Returns the link with room that delivers first among those not yet returned, and how much
-    /// later it delivers than the earliest link, in nanoseconds.
+    /// Returns the link that delivers first, among those with room that were not returned yet. Also
+    /// returns how much later it delivers than the earliest link, in nanoseconds.
     fn next_open(&mut self) -> Option<(usize, u64)> {
         let first_ns = self.at_ns.iter().copied().min()?;
         let open = (0..LINKS_MAX).filter(|index| self.open >> index & 1 != 0);
@@ -242,8 +249,8 @@ impl Deliveries {
     }
 }
 
-/// Returns whether a link that would deliver too late gets a frame nevertheless, to measure its
-/// rate. An operation so small that this frame would determine its latency is never used for that.
+/// Returns whether a link gets a frame for a measurement of its rate, although it would deliver too
+/// late. This is never so for an operation so small that the frame would determine its latency.
 fn claims_a_measurement(
     candidate: usize,
     view: &LinkView,
@@ -264,18 +271,20 @@ fn claims_a_measurement(
     now.since_ns(*given_at) >= REMEASURE_NS && backlog_bytes >= REMEASURE_FRAMES * frame_bytes
 }
 
-/// When the next byte of a link would arrive if sending took no time, and the rate at which bytes
-/// follow.
+/// The time at which the next byte of a link would arrive if sending took no time, and the rate at
+/// which further bytes follow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Estimate {
     start_ns: u64,
     /// Bytes per second, at least 1.
     rate: u64,
-    /// Least that the link sends, in bytes: a frame, or the whole backlog.
+    /// Smallest number of bytes that the link sends: a frame, or the whole backlog if it is
+    /// smaller.
     unit_bytes: u64,
 }
 
-/// The estimate of the candidate, and those of the other eligible links, earliest start first.
+/// The estimate of the candidate, and the estimates of the other eligible links, earliest start
+/// first.
 struct Estimates {
     mine: Estimate,
     others: [Estimate; LINKS_MAX],
@@ -307,8 +316,8 @@ impl Estimates {
         estimates
     }
 
-    /// Returns whether the candidate delivers a frame no later than the other links would deliver
-    /// the whole backlog.
+    /// Returns whether the candidate delivers a frame no later than the other links together
+    /// deliver the whole backlog.
     fn is_in_time(&self, backlog_bytes: u64) -> bool {
         let mine_at =
             self.mine.start_ns.saturating_add(time_of(self.mine.unit_bytes, self.mine.rate));
@@ -325,10 +334,11 @@ impl Estimates {
         self.others_len += 1;
     }
 
-    /// Returns when the other links together would have delivered `bytes`, in nanoseconds on the
-    /// clock. Bytes count as a fluid poured into all links that have started. The result is not
-    /// before the first complete frame of any of these links. So the link with the earliest first
-    /// frame never waits for others, whatever their frame sizes.
+    /// Returns the time at which the other links together would have delivered `bytes`, in
+    /// nanoseconds on the clock. The bytes count as a fluid that is poured into all links that have
+    /// started. The result is at least the time of the first complete frame of any of these links.
+    /// So the link with the earliest first frame never waits for other links, even if their frame
+    /// sizes differ.
     fn others_deliver_at(&self, bytes: u64) -> u64 {
         let others = &self.others[..self.others_len];
         let mut delivered = 0;
@@ -354,11 +364,12 @@ impl Estimates {
     }
 }
 
-/// Returns when the link could begin to send `unit_bytes`: the next frame, or the whole backlog.
+/// Returns the time at which the link could begin to send `unit_bytes`, the next frame or the whole
+/// backlog.
 fn could_send_at(link: &LinkView, unit_bytes: u64, now: Instant) -> Instant {
     let idle_at = link.idle_at.max(now);
     let is_open = link.has_share || link.window_left_bytes >= unit_bytes;
-    // If the window depends on an acknowledgement, one is expected when the link is idle.
+    // If only an acknowledgement can open the window, it is expected when the link is idle.
     if is_open || link.opens_at == Instant::NEVER { idle_at } else { idle_at.max(link.opens_at) }
 }
 
@@ -371,40 +382,41 @@ fn average_rate(links: &[LinkView], eligible: impl Fn(&LinkView) -> bool) -> u64
     sum.checked_div(count).unwrap_or(RATE_WITHOUT_ANY_MEASUREMENT)
 }
 
-/// Returns the nanoseconds that `bytes` take. Exact below 18 GB, where the product overflows 64
-/// bits.
+/// Returns the nanoseconds that `bytes` take. Above 18 GB, the product overflows 64 bits and the
+/// result is too small.
 const fn time_of(bytes: u64, rate_bytes_per_second: u64) -> u64 {
     bytes.saturating_mul(1_000_000_000) / rate_bytes_per_second
 }
 
-/// Returns the bytes that pass in `ns` nanoseconds, at most 18 GB.
+/// Returns the number of bytes that pass in `ns` nanoseconds, at most 18 GB.
 const fn bytes_in(ns: u64, rate_bytes_per_second: u64) -> u64 {
     ns.saturating_mul(rate_bytes_per_second) / 1_000_000_000
 }
 
-/// Longest time that a link with room waits for one that delivers earlier, in nanoseconds: two full
-/// frames at 1 Gb/s.
+/// Longest time that a link with room waits for a link that delivers earlier, in nanoseconds: two
+/// full frames at 1 Gb/s.
 const HOLD_NS: u64 = 25_000;
 
-/// Most by which a waiting link would deliver later, in nanoseconds: four full frames at 1 Gb/s.
+/// Largest delay of the delivery by a waiting link, in nanoseconds: four full frames at 1 Gb/s. A
+/// link that would deliver even later does not wait.
 const HELD_LATE_NS_MAX: u64 = 50_000;
 
-/// What a waiting link must have queued beyond its wait, in nanoseconds. If timers run later than
-/// this, the link becomes idle.
+/// Data that a waiting link must have queued beyond its wait, in nanoseconds. If timers run later
+/// than this, the link becomes idle.
 const RUN_DRY_NS: u64 = 60_000;
 
-/// Frames that a link without a measured rate gets in any case: two rate samples of two
-/// acknowledged frames each. They are few enough that even a link slower by a factor of a hundred
-/// delays little.
+/// Number of frames that a link without a measured rate gets in any case: two rate samples of two
+/// acknowledged frames each. These frames are so few that even a link slower by a factor of a
+/// hundred delays little.
 const UNMEASURED_FRAMES: u64 = 4;
 
-/// Time without data after which the rate of a link counts as outdated, in nanoseconds.
+/// Nanoseconds without data after which the rate of a link counts as outdated.
 pub const REMEASURE_NS: u64 = 100_000_000;
 
-/// Shortest backlog that spends a frame on a measurement, in frames.
+/// Smallest backlog, in frames, of which one frame is used for a measurement.
 const REMEASURE_FRAMES: u64 = 16;
 
-/// 1 Gb/s. Only differences between links matter, and without any measurement all links are equal.
+/// 1 Gb/s. Only differences between links matter. Without any measurement, all links are equal.
 const RATE_WITHOUT_ANY_MEASUREMENT: u64 = 125_000_000;
 
 #[cfg(test)]

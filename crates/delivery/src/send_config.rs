@@ -3,29 +3,29 @@
 use crate::congestion::CongestionAlgorithm;
 use crate::sent_packets::SentPool;
 
-/// How one link of one connection sends.
+/// Settings for sending on one link of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct SendConfig {
     /// Congestion control.
     pub algorithm: CongestionAlgorithm,
-    /// Window at the start, in frames.
+    /// Initial window, in frames.
     pub initial_window_frames: u32,
     /// Size of a full frame, in bytes, 256–65507.
     pub frame_bytes: u32,
-    /// Bytes in flight that the peer's driver can buffer on this link.
+    /// Number of bytes in flight on this link that the peer's driver can buffer.
     pub receive_buffer_bytes: u32,
     /// Longest time for which the peer delays an acknowledgement, in nanoseconds.
     pub ack_delay_max_ns: u32,
-    /// Shortest probe timeout, in nanoseconds. 200 µs is enough if the kernel schedules none of the
-    /// threads.
+    /// Shortest probe timeout, in nanoseconds. 200 µs is enough if all threads poll, so that the
+    /// kernel schedules none of them.
     pub probe_timeout_min_ns: u64,
     /// Longest probe timeout with backoff, in nanoseconds.
     pub probe_timeout_max_ns: u64,
-    /// Round-trip time before one is measured, in nanoseconds.
+    /// Round-trip time that is assumed before the first measurement, in nanoseconds.
     pub initial_rtt_ns: u64,
-    /// Nominal rate in bytes per second, used until one is measured.
+    /// Nominal rate in bytes per second, used before the first measurement.
     pub nominal_rate: Option<u64>,
-    /// Most packets in flight, at most the capacity of the pool's records.
+    /// Most packets in flight, at most the number of records in the pool.
     pub packets_max: u16,
 }
 

@@ -27,7 +27,7 @@ pub enum Fate {
     Lost,
 }
 
-/// What an acknowledgement changed.
+/// The changes that an acknowledgement caused.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AckSummary {
     /// Packets newly acknowledged.
@@ -42,31 +42,33 @@ pub struct AckSummary {
     pub marked: u32,
 }
 
-/// What to do after a timer has fired.
+/// The caller's task after a timer has fired.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TimeoutOutcome {
-    /// Nothing, except for the losses reported.
+    /// Nothing, except for handling the reported losses.
     Nothing,
-    /// The probe timeout fired: send a packet that asks for an acknowledgement, even if the window
-    /// is full. See [`SendHalf::retire_oldest_for_probe`].
+    /// The probe timeout fired. Send a packet that asks for an acknowledgement, even if the window
+    /// is full. [`SendHalf::retire_oldest_for_probe`] returns its content.
     Probe {
-        /// Probe timeouts since the last acknowledgement, including this one.
+        /// Number of probe timeouts since the last acknowledgement, including this one.
         count_so_far: u32,
     },
 }
 
-/// Sent packets, round-trip time, loss detection, probe timeout, congestion control and delivery
-/// rate of one direction of a link of a connection.
+/// One direction of a link of a connection: sent packets, round-trip time, loss detection, probe
+/// timeout, congestion control and delivery rate.
 ///
-/// `T` is the content of a packet. It is returned exactly once per packet: acknowledged or lost
-/// through `report`, or by [`unsend`](Self::unsend), [`drain`](Self::drain) or
+/// `T` is the content of a packet. For each packet, the content is returned exactly once: as
+/// acknowledged or lost through `report`, or by [`unsend`](Self::unsend), [`drain`](Self::drain) or
 /// [`retire_oldest_for_probe`](Self::retire_oldest_for_probe).
 ///
 /// Packet numbers are never reused, so every acknowledgement of a packet is unambiguous. Links keep
-/// the order of frames, so a packet overtaken by later ones is declared lost after three numbers or
-/// a quarter of the smallest round trip; the tolerance grows after spurious losses. The record of a
-/// lost packet stays for some time as a *ghost* without content. An acknowledgement of a ghost
-/// proves that the packet was not lost, and undoes the reaction of congestion control.
+/// the order of frames. So if later packets overtake a packet, it is declared lost after three
+/// numbers or a quarter of the smallest round trip. This tolerance grows after spurious losses.
+///
+/// The record of a lost packet stays for some time as a *ghost*, without content. An
+/// acknowledgement of a ghost proves that the packet was not lost, and undoes the reaction of
+/// congestion control.
 #[derive(Debug)]
 pub struct SendHalf<T: Copy> {
     packets: SentPackets<T>,
@@ -76,13 +78,13 @@ pub struct SendHalf<T: Copy> {
     tolerance: ReorderTolerance,
     drain: Drain,
     next: PacketNumber,
-    /// One more than the largest number acknowledged.
+    /// One more than the largest acknowledged number.
     acked_end: PacketNumber,
-    /// When the newest acknowledged packet was sent, and the time until its acknowledgement, in
-    /// nanoseconds.
+    /// Time at which the newest acknowledged packet was sent. `newest_acked_took_ns` is the time
+    /// until its acknowledgement, in nanoseconds.
     newest_acked_sent_at: Instant,
     newest_acked_took_ns: u64,
-    /// When the first overtaken packet is declared lost.
+    /// Time at which the first overtaken packet is declared lost.
     loss_at: Instant,
     /// Time of the last acknowledgement of a new packet, or of the last probe timeout.
     progress_at: Instant,
@@ -99,21 +101,22 @@ pub struct SendHalf<T: Copy> {
     marked: u16,
 }
 
-/// A link of an idle connection takes at most eight cache lines.
+/// The part of a link of an idle connection in this struct takes at most eight cache lines.
 const _: () = assert!(size_of::<SendHalf<[u64; 2]>>() <= 512);
 
-/// Smallest allowance for the variation of acknowledgements, in nanoseconds: a timer of the peer
-/// may be this late.
+/// Smallest allowance for the variation of acknowledgements, in nanoseconds. A timer of the peer
+/// may be late by this time.
 const PROBE_MARGIN_NS: u64 = 200_000;
 
-/// Probe timeouts without an answer after which congestion is persistent (RFC 9002 §7.6.1).
+/// Number of probe timeouts without an answer after which congestion is persistent (RFC 9002
+/// §7.6.1).
 const PERSISTENT_PROBES: u32 = 6;
 
 impl<T: Copy> SendHalf<T> {
-    /// Creates a half with no packet in flight; its first packet has number 0.
+    /// Creates a half with no packet in flight. Its first packet has number 0.
     ///
     /// # Panics
-    /// If `frame_bytes` is not within 1 to 65535.
+    /// If `frame_bytes` is not between 1 and 65535.
     pub fn new(config: &SendConfig, now: Instant) -> Self {
         assert!((1..=u32::from(u16::MAX)).contains(&config.frame_bytes));
         let rtt = RttEstimator::new(config.initial_rtt_ns, now);
@@ -148,8 +151,8 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    /// Treats all packets before `first` as acknowledged long ago, for tests in which numbers wrap
-    /// around. Call it before any packet is sent; the peer must start at `first` as well.
+    /// Treats all packets before `first` as acknowledged long ago. Meant for tests in which numbers
+    /// wrap around. Call this before any packet is sent. The peer must start at `first` as well.
     pub const fn begin_at(&mut self, first: PacketNumber) {
         self.next = first;
         self.acked_end = first;
@@ -161,8 +164,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: packet.1
-    /// Records that a packet of `bytes` bytes is sent, and returns its number. Unless the packet is
-    /// a probe, the caller has checked [`window_left`](Self::window_left).
+    /// Records that a packet of `bytes` bytes is sent, and returns its number. Except for probes,
+    /// the caller must have checked [`window_left`](Self::window_left).
     ///
     /// # Panics
     /// If `bytes` exceeds 65535, or 65535 packets are in flight.
@@ -195,9 +198,9 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: packet.1
-    /// Takes back the last `count` frames, which the driver did not accept. They never left the
-    /// host, so their numbers may be used again. Passes their contents to `back`, newest first.
-    /// Pure acknowledgements count among the frames but have no content.
+    /// Takes back the last `count` frames, because the driver did not accept them. They never left
+    /// the host, so their numbers may be used again. Passes their contents to `back`, newest first.
+    /// Pure acknowledgements count as frames here, but have no content.
     ///
     /// # Panics
     /// If fewer than `count` packets were sent, or one of them was acknowledged.
@@ -207,13 +210,13 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: packet.1
-    /// Takes back the contents of the last `count` frames, which the driver rejected without
-    /// knowing whether they left the host. Passes the contents to `back` as
-    /// [`unsend`](Self::unsend) does, to be retransmitted; this is no sign of congestion. Their
-    /// numbers are not used again, and acknowledgements of them are ignored.
+    /// Takes back the contents of the last `count` frames. The driver rejected these frames, but
+    /// does not know whether they left the host. Passes the contents to `back` like
+    /// [`unsend`](Self::unsend), so that they are retransmitted. This is no sign of congestion.
+    /// Their numbers are not used again, and acknowledgements of them are ignored.
     ///
     /// # Panics
-    /// As [`unsend`](Self::unsend).
+    /// In the same cases as [`unsend`](Self::unsend).
     pub fn disown(&mut self, pool: &mut SentPool<T>, count: usize, back: &mut impl FnMut(T)) {
         assert!(count as u64 <= self.next.0 - self.acked_end.0, "only the last frames come back");
         let first = PacketNumber(self.next.0 - count as u64);
@@ -231,8 +234,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: again.2
-    /// Reports contents that are now declared lost, and returns whether a probe is due. Call at
-    /// [`deadline`](Self::deadline).
+    /// Reports contents that are now declared lost, and returns whether a probe is due. Call this
+    /// at [`deadline`](Self::deadline).
     pub fn on_timeout(
         &mut self,
         pool: &mut SentPool<T>,
@@ -262,9 +265,9 @@ impl<T: Copy> SendHalf<T> {
         outcome
     }
 
-    /// Returns the content of the oldest data packet in flight, to be retransmitted under a new
-    /// number on the best link. The packet no longer counts as in flight, but its number is
-    /// remembered: a late acknowledgement still yields a round-trip time.
+    /// Returns the content of the oldest data packet in flight, so that it is retransmitted under a
+    /// new number on the best link. The packet no longer counts as in flight. But its number is
+    /// remembered, so a late acknowledgement still yields a round-trip time.
     pub fn retire_oldest_for_probe(&mut self) -> Option<T> {
         let slot = self.oldest_data()?;
         let record = self.packets.remember(slot, Kind::Retired);
@@ -272,8 +275,8 @@ impl<T: Copy> SendHalf<T> {
         Some(record.content)
     }
 
-    /// Passes contents in flight that the receiver reported as refused to `back`, oldest first. A
-    /// refusal is no sign of congestion. The records of these packets are removed, and late
+    /// Passes contents in flight to `back`, oldest first, if the receiver reported that it refused
+    /// them. A refusal is no sign of congestion. Removes the records of these packets, so late
     /// acknowledgements of them are ignored.
     pub fn retire(
         &mut self,
@@ -294,8 +297,8 @@ impl<T: Copy> SendHalf<T> {
         self.packets.release_if_empty(pool);
     }
 
-    /// Passes all contents in flight to `back`, oldest first, for other links. Packet numbers
-    /// continue.
+    /// Passes all contents in flight to `back`, oldest first, so that other links send them. Packet
+    /// numbers continue.
     pub fn drain(&mut self, pool: &mut SentPool<T>, back: &mut impl FnMut(T)) {
         while let Some(slot) = self.packets.oldest() {
             back(self.packets.remove(slot).content);
@@ -309,8 +312,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: state.3
-    /// Restarts the measurement of round-trip time, rate and window, because the link came back or
-    /// now has another route. Packet numbers continue, and packets stay in flight.
+    /// Restarts the measurement of round-trip time, rate and window, because the link works again
+    /// or has another route now. Packet numbers continue, and packets stay in flight.
     pub fn restart_measurement(&mut self, config: &SendConfig, now: Instant) {
         self.rtt = RttEstimator::new(config.initial_rtt_ns, now);
         self.rate.restart();
@@ -334,35 +337,36 @@ impl<T: Copy> SendHalf<T> {
         self.controller.set_frame_bytes(frame_bytes);
     }
 
-    /// Records whether the application has no data to send although the window is open. The
-    /// delivery rate then says nothing about the link.
+    /// Records whether the application has no data to send, although the window is open. In this
+    /// case the delivery rate shows nothing about the link.
     pub fn set_application_limited(&mut self, limited: bool) {
         self.rate.set_limited(limited, self.in_flight_bytes);
     }
 
-    /// Starts to learn the rate of the link from how long frames wait. Call when no packet is in
-    /// flight on any link of the connection and frames will be sent. Learning ends when [the peer
-    /// sends data](Self::end_train).
+    /// Starts to learn the rate of the link from the time that frames wait. Call this when no
+    /// packet is in flight on any link of the connection, before sending frames. Learning ends when
+    /// [the peer sends data](Self::end_train).
     pub const fn begin_train(&mut self, now: Instant) {
         self.rate.begin_train(now);
     }
 
-    /// Stops learning the rate, because the peer sends data and acknowledgements may wait behind
-    /// it.
+    /// Stops learning the rate, because the peer sends data. Acknowledgements may now wait behind
+    /// this data.
     #[inline]
     pub const fn end_train(&mut self) {
         self.rate.end_train();
     }
 
-    /// Returns when [`on_timeout`](Self::on_timeout) must be called next, or [`Instant::NEVER`] if
-    /// no packet is in flight and no lost packet is remembered.
+    /// Returns the time at which [`on_timeout`](Self::on_timeout) must be called next. Returns
+    /// [`Instant::NEVER`] if no packet is in flight and no lost packet is remembered.
     #[inline]
     pub fn deadline(&self) -> Instant {
         if self.packets.is_at_rest() {
             return self.loss_at;
         }
         let expires = self.packets.oldest_ghost().map_or(Instant::NEVER, |slot| {
-            // While packets are in flight, acknowledgements and probes remove ghosts.
+            // While packets are in flight, no timer is needed, because acknowledgements and probes
+            // remove ghosts.
             if self.packets.len() > 0 { Instant::NEVER } else { self.ghost_expires(slot) }
         });
         self.loss_at.min(self.probe_at()).min(expires)
@@ -378,8 +382,9 @@ impl<T: Copy> SendHalf<T> {
         self.packets.len()
     }
 
-    /// Returns when the oldest data packet in flight was sent. Without data packets, returns when
-    /// the oldest path MTU probe was sent; the loss of such a probe says nothing about the link.
+    /// Returns the time at which the oldest data packet in flight was sent. If there is none,
+    /// returns the time at which the oldest path-MTU probe was sent. The loss of such a probe shows
+    /// nothing about the link.
     pub fn oldest_sent_at(&self) -> Option<Instant> {
         let slot = self.oldest_data().or_else(|| self.packets.oldest());
         slot.map(|slot| self.packets.record(slot).sent_at)
@@ -418,7 +423,7 @@ impl<T: Copy> SendHalf<T> {
         &self.estimate
     }
 
-    /// Sets the rate of the fastest link: see [`LinkEstimate::compare_with`].
+    /// Sets the rate of the fastest link, like [`LinkEstimate::compare_with`].
     pub const fn compare_with(&mut self, fastest: u64) {
         self.estimate.compare_with(fastest);
     }
@@ -435,8 +440,8 @@ impl<T: Copy> SendHalf<T> {
         expected.max(self.probe_timeout_min_ns)
     }
 
-    /// Returns when the probe timeout fires. It starts when the oldest packet was sent, and again
-    /// with each acknowledgement of a new packet and each probe timeout.
+    /// Returns the time at which the probe timeout fires. The timeout starts when the oldest packet
+    /// was sent. It starts again with each acknowledgement of a new packet and each probe timeout.
     fn probe_at(&self) -> Instant {
         let Some(sent_at) = self.oldest_sent_at() else { return Instant::NEVER };
         let since = sent_at.max(self.progress_at);
@@ -450,7 +455,7 @@ impl<T: Copy> SendHalf<T> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Drain {
     No,
-    /// Too many bytes are still in flight.
+    /// The sender waits until fewer bytes are in flight.
     Emptying,
     /// The bytes in flight were halved in round `round`.
     Measuring {

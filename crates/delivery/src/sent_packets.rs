@@ -1,4 +1,4 @@
-//! Packets in flight on one link, and the pool that provides memory for their records.
+//! Packets in flight on one link, and the pool from which their records get memory.
 
 use wire_edge::PacketNumber;
 
@@ -8,11 +8,11 @@ use crate::rate::SendStamp;
 /// How loss detection and congestion control treat a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PacketClass {
-    /// A pure acknowledgement: has a number, uses no window, and is never reported.
+    /// A pure acknowledgement. It has a number, uses no window, and its fate is never reported.
     Unacknowledged,
-    /// Counts against the window, is detected as lost, and is retransmitted.
+    /// A packet that counts against the window, is detected as lost, and is retransmitted.
     Data,
-    /// As data, but its loss is no sign of congestion.
+    /// A path-MTU probe: like data, but its loss is no sign of congestion.
     MtuProbe,
 }
 
@@ -21,11 +21,11 @@ pub enum PacketClass {
 pub(crate) struct Record<T> {
     pub(crate) content: T,
     pub(crate) sent_at: Instant,
-    /// State of the rate estimator when the packet was sent.
+    /// State of the rate estimator at the time when the packet was sent.
     pub(crate) stamp: SendStamp,
-    /// Time that the packet was expected to queue on the link and to be sent, in nanoseconds.
+    /// Expected time for queueing and sending the packet on the link, in nanoseconds.
     pub(crate) wait_ns: u32,
-    /// Low 32 bits of the packet number. The numbers in flight span far less than 2^31.
+    /// Low 32 bits of the packet number. The range of numbers in flight is far smaller than 2^31.
     pub(crate) packet: u32,
     /// Size of the frame, in bytes; at most 65507.
     pub(crate) bytes: u16,
@@ -34,27 +34,30 @@ pub(crate) struct Record<T> {
     previous: u16,
 }
 
-/// What a record stands for.
+/// The kind of packet for which a record stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     /// A packet in flight with its content.
     Data,
-    /// A packet in flight with its content, whose loss is no sign of congestion.
+    /// A packet in flight with its content. Its loss is no sign of congestion.
     MtuProbe,
-    /// A packet declared lost, without content. An acknowledgement would prove the loss spurious.
+    /// A packet that was declared lost, without content. If it is acknowledged, the loss was
+    /// spurious.
     Lost,
-    /// A packet whose content a probe carries again. Whether this packet arrived is not yet known.
+    /// A packet whose content is also in a later probe. It is not known yet whether this packet
+    /// arrived.
     Retired,
 }
 
-/// Most records without content: 64 are the losses of two round trips of 640 packets at 5 % loss,
-/// and add less than 200 ns to an acknowledgement.
+/// Largest number of records without content. At 5 % loss, two round trips of 640 packets lose 64.
+/// These records add less than 200 ns to the handling of an acknowledgement.
 pub(crate) const GHOSTS_MAX: u16 = 64;
 
-/// Slots reserved for probes that ignore the window: two for each of 16 backed-off probe timeouts.
+/// Number of slots for probes that ignore the window: two for each of 16 probe timeouts with
+/// backoff.
 const PROBE_SLOTS: usize = 32;
 
-/// Initial records of a vector allocated on demand: 896 bytes.
+/// Initial number of records in a vector that is allocated on demand: 896 bytes.
 const RECORDS_AT_FIRST: usize = 16;
 
 /// Stands for no slot.
@@ -64,10 +67,10 @@ const _: () = assert!(size_of::<Record<[u64; 2]>>() == 56);
 
 /// Memory for the records of links that have packets in flight.
 ///
-/// A link of a connection takes one vector of records with its first packet, and returns it when no
-/// packet is in flight, so that an idle link uses none. If no prepared vector is left, a small one
-/// is allocated, which grows with the packets in flight and is not kept afterwards. It starts
-/// small, because ten thousand links with one frame each must not use a gigabyte.
+/// A link of a connection takes one vector of records with its first packet. It returns the vector
+/// when no packet is in flight, so an idle link uses none. If no prepared vector is left, the pool
+/// allocates a small one. This vector grows with the packets in flight, and is freed after use. It
+/// starts small, because ten thousand links with one frame each must not use a gigabyte.
 #[derive(Debug)]
 pub struct SentPool<T> {
     free: Vec<Vec<Record<T>>>,
@@ -76,14 +79,15 @@ pub struct SentPool<T> {
 }
 
 impl<T: Copy> SentPool<T> {
-    /// Default number of packets that one link of a connection may have in flight: 4096 full
+    /// Default number of packets that one link of a connection may have in flight. 4096 full
     /// Ethernet frames are 6 MB, the product of 100 Gb/s and 490 µs.
     pub const RECORDS: usize = 4096;
 
     /// Smallest number of records for each connection.
     pub const RECORDS_MIN: usize = 256;
 
-    /// Creates a pool for `halves` links at a time, each with up to `records` packets in flight.
+    /// Creates a pool for `halves` links at the same time. Each link may have up to `records`
+    /// packets in flight.
     ///
     /// # Panics
     /// If `records` is not between [`Self::RECORDS_MIN`] and 32768.
@@ -92,7 +96,7 @@ impl<T: Copy> SentPool<T> {
         Self { free: (0..halves).map(|_| Vec::with_capacity(records)).collect(), halves, records }
     }
 
-    /// Returns the number of prepared vectors that are free.
+    /// Returns the number of free prepared vectors.
     pub fn available(&self) -> usize {
         self.free.len()
     }
@@ -126,17 +130,19 @@ impl List {
     const EMPTY: Self = Self { head: NONE, tail: NONE, len: 0 };
 }
 
-/// The records of one link: slots of one vector, on three linked lists.
+/// The records of one link. They are the slots of one vector, on three linked lists.
 ///
 /// The list *in flight* is in the order of packet numbers. The list of *ghosts* (records without
-/// content, see [`Kind`]) is in the order in which they lost their content. The remaining slots are
-/// free. An acknowledgement walks the list in flight up to the largest number that it names, so its
-/// cost is the newly acknowledged packets plus the holes that it leaves. A ring indexed by packet
-/// number, the obvious structure, would walk everything behind an old hole repeatedly, and would
-/// fill up with pure acknowledgements.
+/// content, see [`Kind`]) is in the order in which they lost their content. The third list has the
+/// free slots.
+///
+/// The handling of an acknowledgement walks the list in flight up to the largest acknowledged
+/// number. So its cost is the number of newly acknowledged packets plus the number of holes that it
+/// leaves. The obvious structure, a ring indexed by packet number, would be worse: it would walk
+/// all packets after an old hole repeatedly, and would fill up with pure acknowledgements.
 #[derive(Debug)]
 pub(crate) struct SentPackets<T> {
-    /// Empty and without capacity while no packet is recorded.
+    /// The slots. The vector is empty and has no capacity while no packet is recorded.
     records: Vec<Record<T>>,
     flight: List,
     ghosts: List,
@@ -148,7 +154,7 @@ impl<T: Copy> SentPackets<T> {
         Self { records: Vec::new(), flight: List::EMPTY, ghosts: List::EMPTY, free: NONE }
     }
 
-    /// Records a packet in flight, behind all others.
+    /// Records a packet in flight, after all other packets.
     pub(crate) fn push(
         &mut self,
         pool: &mut SentPool<T>,
@@ -186,7 +192,7 @@ impl<T: Copy> SentPackets<T> {
         }
     }
 
-    /// Removes a packet from flight, with its record.
+    /// Removes a packet from the list in flight, together with its record.
     pub(crate) fn remove(&mut self, slot: u16) -> Record<T> {
         Self::unlink(&mut self.records, &mut self.flight, slot);
         self.free_slot(slot)
@@ -198,8 +204,8 @@ impl<T: Copy> SentPackets<T> {
         self.free_slot(slot)
     }
 
-    /// Removes a packet from flight and keeps it without content, as `kind`. Returns the record
-    /// with the content.
+    /// Moves a packet from the list in flight to the ghosts, without its content, as `kind`.
+    /// Returns the record with the content.
     pub(crate) fn remember(&mut self, slot: u16, kind: Kind) -> Record<T> {
         if self.ghosts.len >= GHOSTS_MAX {
             self.remove_ghost(self.ghosts.head);
@@ -237,12 +243,12 @@ impl<T: Copy> SentPackets<T> {
         Self::some(self.ghosts.head)
     }
 
-    /// Returns the slot behind `slot` on its list.
+    /// Returns the slot after `slot` on its list.
     pub(crate) fn after(&self, slot: u16) -> Option<u16> {
         Self::some(self.records[slot as usize].next)
     }
 
-    /// Returns the number of packets that may still be sent, out of `records`.
+    /// Returns the number of packets that may still be sent, if there are `records` slots in all.
     pub(crate) fn room(&self, records: usize) -> usize {
         records
             .saturating_sub(self.flight.len as usize)
@@ -306,7 +312,7 @@ impl<T: Copy> SentPackets<T> {
     }
 }
 
-/// What [`SentPackets::push`] records about a packet.
+/// The data that [`SentPackets::push`] records about a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewRecord<T> {
     pub(crate) content: T,

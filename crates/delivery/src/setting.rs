@@ -5,7 +5,7 @@ use core::ops::RangeInclusive;
 
 use thiserror::Error;
 
-/// A setting has an unusable value. One error type for all settings, from links to endpoints.
+/// A setting has an unusable value. All settings use this error type, from links to endpoints.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("the setting `{setting}` is {value}; {wanted} would do")]
 pub struct SettingError {
@@ -18,10 +18,10 @@ pub struct SettingError {
 }
 
 impl SettingError {
-    /// Checks that a value lies within `wanted`.
+    /// Checks that a value is within `wanted`.
     ///
     /// # Errors
-    /// The error with the setting, the value and the range.
+    /// [`SettingError`] with the setting, the value and the range.
     pub fn unless_within<T: Display + PartialOrd>(
         setting: &'static str,
         value: &T,
@@ -35,7 +35,8 @@ impl SettingError {
     }
 }
 
-/// Adds a setter method for each field of a configuration. Does not compile if a field is missing.
+/// Adds a setter method for each field of a configuration. If a field is missing, the code does not
+/// compile.
 #[macro_export]
 macro_rules! setters {
     ($name:ident { $($field:ident: $of:ty),* $(,)? }) => {
@@ -67,7 +68,7 @@ mod tests {
         for value in [1, 16] {
             assert_eq!(SettingError::unless_within("links_max", &value, &(1..=16)), Ok(()));
         }
-        // NaN is within no range.
+        // NaN is not within any range.
         assert!(SettingError::unless_within("loss", &f64::NAN, &(0.0..=1.0)).is_err());
     }
 

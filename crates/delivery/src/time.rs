@@ -4,12 +4,13 @@ use core::fmt;
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
-/// A point on the engine's clock, in nanoseconds: virtual in the simulator, monotonic elsewhere.
+/// A point on the engine's clock, in nanoseconds. The clock is virtual in the simulator, and
+/// monotonic elsewhere.
 #[derive(Clone, Copy, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// Later than any time that occurs.
+    /// A time that is later than all times that occur.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// Returns the nanoseconds since `earlier`, or 0 if `earlier` is later.
@@ -17,7 +18,7 @@ impl Instant {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Returns the time `ns` nanoseconds later, at most [`Instant::NEVER`].
+    /// Returns the time that is `ns` nanoseconds later, at most [`Instant::NEVER`].
     #[must_use]
     pub const fn after_ns(self, ns: u64) -> Self {
         Self(self.0.saturating_add(ns))

@@ -1,24 +1,25 @@
-//! Deadlines of many small integers, earliest first.
+//! Deadlines of many timers, earliest first. Small integers identify the timers.
 
 use crate::Instant;
 
 /// Deadlines by identifier: an indexed binary heap.
 ///
-/// Each identifier has at most one deadline. In a heap that only inserts, deadlines that move with
-/// every packet would leave stale entries. Here a table from identifier to heap position lets a
-/// deadline move in place. Every change is O(log n), the earliest deadline is O(1), and memory is
-/// bounded by the identifiers. Identifiers are dense: memory depends on their maximum, not on their
-/// number. Equal deadlines are returned in the order of identifiers, so that a simulated run
-/// repeats exactly.
+/// Each identifier has at most one deadline. Deadlines move with every packet. In a heap that only
+/// inserts, each move would leave a stale entry. Here a table from identifier to heap position lets
+/// a deadline move in place. So every change is O(log n), reading the earliest deadline is O(1),
+/// and the number of identifiers bounds the memory.
+///
+/// Identifiers must be dense, because memory depends on the largest identifier. Equal deadlines are
+/// returned in the order of identifiers, so that a simulated run repeats exactly.
 #[derive(Clone, Debug, Default)]
 pub struct TimerQueue {
     /// A binary min-heap.
     heap: Vec<TimerEntry>,
-    /// Position in `heap` of each identifier, or [`ABSENT`].
+    /// For each identifier, its position in `heap`, or [`ABSENT`].
     positions: Vec<u32>,
 }
 
-/// An entry of the heap, compared by deadline, then by identifier.
+/// An entry of the heap. Entries are compared by deadline, then by identifier.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct TimerEntry {
     deadline: Instant,
@@ -26,7 +27,7 @@ struct TimerEntry {
 }
 
 impl TimerQueue {
-    /// Creates a queue for the identifiers `0..ids`, none of which has a deadline.
+    /// Creates a queue for the identifiers `0..ids`. None of them has a deadline.
     pub fn with_capacity(ids: u32) -> Self {
         let mut queue = Self::default();
         if let Some(last) = ids.checked_sub(1) {
@@ -44,7 +45,7 @@ impl TimerQueue {
         }
     }
 
-    /// Sets when `id` is due; [`Instant::NEVER`] removes its deadline.
+    /// Sets the deadline of `id`. [`Instant::NEVER`] removes the deadline.
     ///
     /// # Panics
     /// If neither [`TimerQueue::with_capacity`] nor [`TimerQueue::ensure_capacity`] covered `id`.
@@ -70,9 +71,11 @@ impl TimerQueue {
         }
     }
 
-    /// Removes and returns the identifier with the earliest deadline, unless that is after `now`.
+    /// Removes and returns the identifier with the earliest deadline. Returns `None` if that
+    /// deadline is after `now`.
     ///
-    /// Call until it returns `None`. A returned identifier has no deadline until one is set again.
+    /// Call this until it returns `None`. A returned identifier has no deadline until one is set
+    /// again.
     pub fn pop_due(&mut self, now: Instant) -> Option<u32> {
         let first = *self.heap.first()?;
         if first.deadline > now {
@@ -150,7 +153,7 @@ impl TimerQueue {
     }
 }
 
-/// Position of an identifier that is not in the heap; above all valid positions.
+/// Position of an identifier that is not in the heap. It is larger than all valid positions.
 const ABSENT: u32 = u32::MAX;
 
 #[cfg(test)]

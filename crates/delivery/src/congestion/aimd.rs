@@ -1,5 +1,5 @@
-//! The default algorithm: additive increase, and decrease on marks and losses, between two bounds
-//! that depend on the measured rate.
+//! The default algorithm: additive increase, and decrease on marks and losses. Two bounds that
+//! depend on the measured rate limit the window.
 
 use super::{AckSample, CongestionController, LossSample, Undo, WINDOW_FRAMES_MIN};
 use crate::Instant;
@@ -8,89 +8,90 @@ use crate::rate::bytes_in;
 /// Share of the window that remains after a loss, in percent (CUBIC, RFC 9438 §4.6).
 const LOSS_LEAVES_PERCENT: u64 = 70;
 
-/// Weight of the last round trip in the marked share: 1/16 (DCTCP, RFC 8257 §3.3).
+/// Weight of the last round trip in the share of marked frames: 1/16 (DCTCP, RFC 8257 §3.3).
 const MARKED_SHARE_SHIFT: u32 = 4;
 
-/// The fixed-point value of a marked share of 1.
+/// The fixed-point value that stands for a marked share of 1.
 const MARKED_SHARE_ONE: u32 = 1 << 10;
 
-/// Round trips after a mark during which the window does not follow the measured rate upwards.
+/// Number of round trips after a mark during which the window does not grow with the measured rate.
 const MARK_LASTS_ROUNDS: u8 = 8;
 
-/// Packets over which the share of losses is judged. At 5 % random loss, 6.4 of 128 packets are
-/// lost on average, with a standard deviation of 2.5. The threshold of 16 losses is nearly four
-/// deviations above that.
+/// Number of packets over which the share of losses is judged. At 5 % random loss, 6.4 of 128
+/// packets are lost on average, with a standard deviation of 2.5. The threshold of 16 losses is
+/// nearly four deviations above the average.
 const LOSS_EPOCH_PACKETS: u32 = 128;
 
-/// If more than one packet in this many is lost, the link is overloaded and the losses are not
-/// random. Then the measured rate is no lower bound, because many senders at just their rates may
-/// keep a short queue overflowing.
+/// If more than one packet in this many is lost, the link is overloaded, and the losses are not
+/// random. In this case the measured rate is no lower bound: many senders that send at exactly
+/// their rates may keep a short queue overflowing.
 const LOSS_EXCESSIVE_ONE_IN: u32 = 8;
 
-/// Frames that the window of a slow link allows beyond twice its bandwidth-delay product, so that
-/// hosts may pause while these frames are sent: 170 µs at 1 Gb/s.
+/// Number of frames that the window of a slow link allows beyond twice its bandwidth-delay product.
+/// Hosts may pause while these frames are sent: 170 µs at 1 Gb/s.
 const SLACK_FRAMES: u32 = 14;
 
-/// Upper bound of that allowance as a time, in nanoseconds. Below 360 Mb/s it is less than three
-/// bursts.
+/// Upper bound of that allowance as a time, in nanoseconds. Below 360 Mb/s, the allowance is less
+/// than three bursts.
 const SLACK_NS: u64 = 200_000;
 
-/// Most bytes in flight to cover the time that frames wait in hosts. Without this bound, a host
-/// that waits in its own queue would ask for ever more. Beyond it, the bytes in flight no longer
-/// fit into the second-level cache of the receiving processor.
+/// Most bytes in flight that cover the time for which frames wait in hosts. Without this bound, a
+/// host whose own queue causes the wait would ask for more and more. With more bytes in flight,
+/// they would also no longer fit into the second-level cache of the receiving processor.
 const HOST_BYTES_MAX: u64 = 256 * 1024;
 
 /// Longest time in hosts that the window covers, in nanoseconds. A host that was descheduled for
-/// longer will not be so again for many round trips, and a slow link would constantly queue this
-/// much to cover that case.
+/// longer will not be descheduled again for many round trips. To cover that case, a slow link would
+/// have to queue this much at all times.
 pub(crate) const HOST_NS_MAX: u64 = 300_000;
 
-/// Upper bound of the bandwidth-delay product, in bytes: more than the records of one link can hold
-/// in flight.
+/// Upper bound of the bandwidth-delay product, in bytes. The records of one link cannot hold as
+/// many bytes in flight.
 const WINDOW_BYTES_MAX: u64 = u32::MAX as u64;
 
-/// Round trips at the cap after which the sender tries a larger window.
+/// Number of round trips at the cap after which the sender tries a larger window.
 const CRUISE_ROUNDS: u8 = 32;
 
-/// Congestion control by congestion marks and losses.
+/// Congestion control that reacts to congestion marks and losses.
 ///
-/// The window first doubles every round trip and then grows by one frame per round trip. Once per
-/// round trip, a congestion mark reduces it in proportion to the marked share (DCTCP), and a loss
-/// reduces it to 70 %.
+/// The window first doubles every round trip, and then grows by one frame per round trip. A
+/// congestion mark reduces it in proportion to the share of marked frames (DCTCP), at most once per
+/// round trip. A loss reduces it to 70 %, also at most once per round trip.
 ///
 /// Two bounds follow from the measured rate, the smallest round-trip time of the network and the
 /// time that frames spend in the hosts:
 /// * A loss does not reduce the window below rate · (1.25 · RTT + hosts) + 2 bursts, because the
-///   link has just delivered that much (the idea of TCP Westwood). So random loss hardly costs
+///   link has just delivered that much (the idea of TCP Westwood). So random loss costs hardly any
 ///   throughput.
-/// * The window does not exceed rate · (2 · RTT + hosts) + 3 bursts, or some frames more where
-///   bursts are short. This keeps the queue short without a signal from the network.
+/// * The window does not exceed a cap: rate · (2 · RTT + hosts) + 3 bursts, or some frames more if
+///   bursts are short. The cap keeps the queue short without a signal from the network.
 ///
 /// If the round trip is long for a reason that is not measured, the cap would reinforce itself:
-/// fewer bytes in flight, a lower rate, a lower cap. Therefore, every few round trips at the cap,
-/// the sender tries a window larger by half. It keeps the larger window if the rate rose and the
-/// round trip did not. A sender that only took bandwidth from others would see a longer round trip.
+/// fewer bytes in flight, a lower rate, a lower cap. Therefore the sender tries a window larger by
+/// half, after some round trips at the cap. It keeps the larger window if the rate rose and the
+/// round trip did not. If the sender had only taken bandwidth from other senders, the round trip
+/// would be longer.
 #[derive(Clone, Copy, Debug)]
 pub struct Aimd {
     window: u32,
-    /// Window below which it doubles every round trip, in bytes.
+    /// While the window is below this value, it doubles every round trip. In bytes.
     threshold: u32,
     frame_bytes: u32,
-    /// Acknowledged bytes that have not yet counted toward growth.
+    /// Number of acknowledged bytes that have not counted toward growth yet.
     credit: u32,
     undo: Undo,
-    /// Lower bound of the window after a loss, in bytes, from the measured rate.
+    /// Lower bound of the window after a loss, in bytes. It follows from the measured rate.
     floor: u32,
     cap: u32,
     /// Smoothed share of marked frames, in 1/1024.
     marked_share: u32,
     round_packets: u32,
     round_marked: u32,
-    /// Round trips for which the last mark still counts as recent.
+    /// Number of further round trips for which the last mark counts as recent.
     mark_recent_rounds: u8,
     epoch_packets: u32,
     epoch_lost: u32,
-    /// Whether the last epoch had more losses than random loss explains.
+    /// Whether the last epoch had more losses than random loss can explain.
     loss_excessive: bool,
     search: CapSearch,
 }
@@ -139,7 +140,8 @@ impl Aimd {
         WINDOW_FRAMES_MIN * self.frame_bytes
     }
 
-    /// Returns the floor, or 0 if recent marks or excessive losses outweigh the measured rate.
+    /// Returns the floor. Returns 0 if there were recent marks or excessive losses, because these
+    /// count more than the measured rate.
     fn usable_floor(&self) -> u32 {
         if self.loss_excessive || self.mark_recent_rounds > 0 { 0 } else { self.floor }
     }
@@ -210,7 +212,7 @@ impl CongestionController for Aimd {
         if sample.round_started {
             self.end_round(sample);
         }
-        // A window that was never full says nothing about the link.
+        // A window that was never full shows nothing about the link.
         if sample.window_limited {
             self.grow(sample.acked_bytes);
             let cap = self.search.apply(self.cap, &mut self.window);
@@ -255,19 +257,20 @@ impl CongestionController for Aimd {
     }
 }
 
-/// The search for a window above the computed cap that raises the rate.
+/// The search for a window that is above the computed cap and raises the rate.
 #[derive(Clone, Copy, Debug, Default)]
 struct CapSearch {
-    /// Round trips spent at the cap.
+    /// Number of round trips that the window has been at the cap.
     cruised_rounds: u8,
-    /// Round trips left in a trial; 0 if there is no trial.
+    /// Number of round trips left in a trial; 0 if there is no trial.
     trial_rounds: u8,
     /// Rate before the trial, in bytes per second.
     rate_before: u64,
-    /// Smoothed round-trip time now, and before the trial, in nanoseconds.
+    /// Current smoothed round-trip time, in nanoseconds. `rtt_before_ns` is its value before the
+    /// trial.
     rtt_ns: u64,
     rtt_before_ns: u64,
-    /// Window above the computed cap that raised the rate, in bytes; 0 if none.
+    /// A window above the computed cap that raised the rate, in bytes; 0 if none was found.
     found: u32,
     /// Window of the trial, in bytes.
     trial: u32,
@@ -284,7 +287,8 @@ crate::pack_fields!(CapSearch {
 });
 
 impl CapSearch {
-    /// Rounds of a trial: one to fill the larger window, two to see it acknowledged.
+    /// Number of rounds of a trial: one to fill the larger window, and two until it is
+    /// acknowledged.
     const TRIAL_ROUNDS: u8 = 3;
 
     fn on_ack(&mut self, rtt_ns: u64) {
@@ -302,8 +306,8 @@ impl CapSearch {
             let faster = rate > self.rate_before + self.rate_before / 8;
             let longer = self.rtt_ns > self.rtt_before_ns + self.rtt_before_ns / 16;
             if faster && !longer {
-                // At most twice the cap: enough to stop the cap from reinforcing itself, too little
-                // to take much from other senders.
+                // Keep at most twice the cap. This is enough to stop the cap from reinforcing
+                // itself, but too little to take much bandwidth from other senders.
                 self.found = self.trial.min(cap.saturating_mul(2));
             } else {
                 self.found -= self.found / 8;
@@ -320,7 +324,7 @@ impl CapSearch {
         }
     }
 
-    /// Returns the cap that applies now. During a trial it raises the window to that cap.
+    /// Returns the cap that currently applies. During a trial, raises the window to this cap.
     fn apply(&self, cap: u32, window: &mut u32) -> u32 {
         let cap = cap.max(self.found);
         if self.trial_rounds > 1 {
@@ -341,7 +345,8 @@ mod tests {
 
     const FRAME: u32 = 1_000;
 
-    /// Returns a sample of a round trip of 100 µs at 1 GB/s: 100 kB in flight, bursts of 10 kB.
+    /// Returns a sample of a round trip of 100 µs at 1 GB/s, with 100 kB in flight and bursts of 10
+    /// kB.
     fn round(marked_frames: u32) -> AckSample {
         AckSample {
             acked_bytes: 100 * FRAME,

@@ -3,25 +3,26 @@
 use super::{AckSample, CongestionController, LossSample, Undo, WINDOW_FRAMES_MIN};
 use crate::Instant;
 
-/// Reduction of the window per excess delay, in percent (Swift, SIGCOMM 2020, β).
+/// Weight of the excess delay in a reduction of the window, in percent (Swift, SIGCOMM 2020, β).
 const BETA_PERCENT: u64 = 80;
 
 /// Largest reduction per round trip, in percent (Swift's `max_mdf`).
 const REDUCTION_PERCENT_MAX: u64 = 50;
 
 /// The algorithm of Swift. While the queueing delay is below the target, the window grows by one
-/// frame per round trip. While it is above, the window shrinks once per round trip, in proportion
-/// to the excess.
+/// frame per round trip. While the delay is above the target, the window shrinks once per round
+/// trip, in proportion to the excess.
 ///
-/// Needs receive timestamps taken close to the wire: delay that the host adds shrinks the window.
+/// Needs receive timestamps that are taken close to the wire, because delay that the host adds also
+/// shrinks the window.
 #[derive(Clone, Copy, Debug)]
 pub struct Delay {
     window: u32,
     frame_bytes: u32,
     target_ns: u32,
-    /// Acknowledged bytes that have not yet counted toward growth.
+    /// Number of acknowledged bytes that have not counted toward growth yet.
     credit: u32,
-    /// Whether delay has reduced the window in this round trip.
+    /// Whether a delay has already reduced the window in this round trip.
     reduced: bool,
     /// Whether the window still doubles every round trip.
     starting: bool,

@@ -1,9 +1,9 @@
-//! A constant window, as in `MultiEdge`.
+//! Congestion control with a constant window, like in `MultiEdge`.
 
 use super::{AckSample, CongestionController, LossSample, WINDOW_FRAMES_MIN};
 use crate::Instant;
 
-/// A constant number of frames in flight, independent of losses, marks and delay.
+/// Allows a constant number of frames in flight. Losses, marks and delay do not change it.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed {
     frames: u32,

@@ -11,10 +11,11 @@ pub use fixed::Fixed;
 
 use crate::{Instant, Pack, Packer, Unpacker};
 
-/// Frames in flight that every algorithm allows: one travels while the other is acknowledged.
+/// Number of frames in flight that every algorithm allows: one frame travels while the other is
+/// acknowledged.
 const WINDOW_FRAMES_MIN: u32 = 2;
 
-/// The input of a congestion controller from one acknowledgement.
+/// The input that a congestion controller gets from one acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub struct AckSample {
     /// Bytes newly acknowledged.
@@ -23,11 +24,12 @@ pub struct AckSample {
     pub acked_packets: u32,
     /// Frames that arrived with a congestion mark since the last acknowledgement.
     pub marked_frames: u32,
-    /// Whether the window, not the application, limited the bytes in flight.
+    /// Whether the window and not the application limited the bytes in flight.
     pub window_limited: bool,
-    /// Whether a round ended: the acknowledged packet was sent after the previous round had ended.
+    /// Whether a round ended, that is, whether the acknowledged packet was sent after the end of
+    /// the previous round.
     pub round_started: bool,
-    /// Round-trip time of the newest packet less the delay at the peer, in nanoseconds.
+    /// Round-trip time of the newest packet minus the delay at the peer, in nanoseconds.
     pub rtt_ns: Option<u64>,
     /// Recent minimum of the round-trip time, in nanoseconds.
     pub rtt_min_ns: u64,
@@ -35,29 +37,29 @@ pub struct AckSample {
     pub host_ns: u64,
     /// Largest delivery rate of the last rounds, in bytes per second.
     pub rate: Option<u64>,
-    /// Whether the application limited every sample of the rate, so that the link may be much
+    /// Whether the application limited every sample of the rate. If so, the link may be much
     /// faster.
     pub rate_is_lower_bound: bool,
-    /// Bytes of one burst.
+    /// Size of one burst, in bytes.
     pub quantum_bytes: u32,
 }
 
-/// The packets declared lost at one time.
+/// The packets that were declared lost at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct LossSample {
     /// Bytes of the lost packets.
     pub lost_bytes: u32,
     /// Number of lost packets.
     pub lost_packets: u32,
-    /// When the newest lost packet was sent.
+    /// Time at which the newest lost packet was sent.
     pub newest_sent_at: Instant,
     /// Whether several probe timeouts passed without an answer.
     pub persistent: bool,
 }
 
-/// Decides how many bytes may be in flight.
+/// Decides how many bytes may be in flight on a link.
 pub trait CongestionController {
-    /// Records that a packet of `bytes` bytes is sent; `in_flight_bytes` includes it.
+    /// Records that a packet of `bytes` bytes is sent. `in_flight_bytes` includes this packet.
     fn on_sent(&mut self, _now: Instant, _bytes: u32, _in_flight_bytes: u32) {}
 
     /// Adapts to acknowledged packets.
@@ -80,7 +82,7 @@ pub trait CongestionController {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum CongestionAlgorithm {
-    /// A constant number of frames, as `MultiEdge` does; for dedicated fabrics.
+    /// A constant number of frames, like in `MultiEdge`. Meant for dedicated fabrics.
     Fixed {
         /// Frames in flight, at least 2.
         frames: u32,
@@ -90,12 +92,13 @@ pub enum CongestionAlgorithm {
     Aimd,
     /// [`Delay`]: keeps the queueing delay at a target.
     Delay {
-        /// Queueing delay aimed at, in nanoseconds.
+        /// The queueing delay that the algorithm aims at, in nanoseconds.
         target_ns: u32,
     },
 }
 
-/// The algorithm of one link. An enum, because a box would cost an allocation for each link.
+/// The algorithm of one link. This is an enum, because a box would cost an allocation for each
+/// link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Controller {
     Fixed(Fixed),
@@ -188,15 +191,16 @@ impl CongestionController for Controller {
     }
 }
 
-/// State to undo a reduction if all losses that caused it turn out to be spurious.
+/// State by which a reduction is undone, if all losses that caused it prove to be spurious.
 #[derive(Clone, Copy, Debug)]
 struct Undo {
     /// Window before the reduction.
     window: u32,
-    /// Losses of the round trip not acknowledged since; 0 if there is no reduction to undo.
+    /// Number of losses of the round trip that have not been acknowledged; 0 if there is no
+    /// reduction to undo.
     lost_packets: u32,
-    /// When the window was reduced. Packets sent before that belong to the round trip of the
-    /// reduction.
+    /// Time at which the window was reduced. Packets that were sent before this time belong to the
+    /// round trip of the reduction.
     reduced_at: Option<Instant>,
 }
 
@@ -205,7 +209,7 @@ crate::pack_fields!(Undo { window, lost_packets, reduced_at });
 impl Undo {
     const NOTHING: Self = Self { window: 0, lost_packets: 0, reduced_at: None };
 
-    /// Returns whether this loss is the first of its round trip, so that the window must be
+    /// Returns whether this loss is the first of its round trip. If it is, the window must be
     /// reduced.
     fn starts(&mut self, now: Instant, loss: &LossSample, window: u32) -> bool {
         if self.reduced_at.is_some_and(|at| loss.newest_sent_at <= at) {
@@ -216,8 +220,8 @@ impl Undo {
         true
     }
 
-    /// Records a spurious loss. Returns the window to restore if it was the last remaining loss of
-    /// the round trip.
+    /// Records a spurious loss. If this was the last remaining loss of the round trip, returns the
+    /// window to restore.
     fn on_spurious_loss(&mut self) -> Option<u32> {
         if self.lost_packets == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! How a sending half handles an acknowledgement.
+//! Handles acknowledgements in a sending half.
 
 use wire_edge::{AckBlock, PacketNumber};
 
@@ -12,12 +12,12 @@ use crate::{Instant, ProtocolError};
 impl<T: Copy> SendHalf<T> {
     //= protocol.md: ack.11
     /// Handles an acknowledgement from the peer. Reports the contents that the peer accepted, in
-    /// the order of sending, then those now declared lost. `received_at` is when the
-    /// acknowledgement arrived at this host, at most `now`; the time in between is a delay in this
-    /// host, not in the network.
+    /// the order of sending, and then the contents that are now declared lost. `received_at` is the
+    /// time at which the acknowledgement arrived at this host, at most `now`. The time between them
+    /// is a delay in this host and not in the network.
     ///
     /// # Errors
-    /// [`ProtocolError::AckOfUnsent`]; then nothing has changed.
+    /// [`ProtocolError::AckOfUnsent`]. In this case nothing has changed.
     pub fn on_ack(
         &mut self,
         pool: &mut SentPool<T>,
@@ -85,7 +85,7 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    /// Handles packets declared lost or retired that `block` acknowledges after all.
+    /// Handles packets that were declared lost or retired, and that `block` acknowledges after all.
     fn ack_ghosts(
         &mut self,
         now: Instant,
@@ -135,8 +135,8 @@ impl<T: Copy> SendHalf<T> {
         let rtt_ns = self.rtt.on_sample(now, took_ns - waited_ns, delay_ns, waited_ns);
         self.correct_backlog(rtt_ns, acked);
         summary.rtt_sample_ns = Some(rtt_ns);
-        // When the acknowledgement would have arrived without delays in the hosts, which would make
-        // a steady rate look uneven.
+        // Use the time at which the acknowledgement would have arrived without delays in the hosts.
+        // Such delays would make a steady rate look uneven.
         let acknowledged_at = Instant(now.0.saturating_sub(took_ns.saturating_sub(rtt_ns)));
         let (min_ns, frame_bytes) = (self.rtt.min_ns(), self.frame_bytes);
         let newest = Newest { stamp, sent_at, window_limited };
@@ -168,10 +168,10 @@ impl<T: Copy> SendHalf<T> {
         self.controller.on_ack(now, &sample);
     }
 
-    /// Measures the smallest round-trip time again if it has not been seen for long. The sender's
-    /// own queue may hide it, or the route may have become longer. Halves the bytes in flight for
-    /// some round trips. Competing senders notice and do likewise; otherwise their queue would be
-    /// measured.
+    /// If no sample has confirmed the smallest round-trip time for long, measures it again: the
+    /// sender's own queue may hide it, or the route may have become longer. To do so, halves the
+    /// bytes in flight for some round trips. Competing senders notice this and do the same.
+    /// Otherwise the measurement would include their queues.
     fn drain_for_min(&mut self, now: Instant, others_drain: bool) {
         match self.drain {
             Drain::No => {
@@ -195,8 +195,8 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    /// Corrects the expected waits: if a packet waited longer or shorter on the link than expected,
-    /// so will the packets behind it.
+    /// Corrects the expected waits. If a packet waited longer or shorter on the link than expected,
+    /// the packets after it will do so, too.
     fn correct_backlog(&mut self, rtt_ns: u64, acked: &Acked) {
         let queued_ns = rtt_ns.saturating_sub(self.rtt.min_ns());
         let expected_ns = u64::from(acked.newest_wait_ns);
@@ -232,6 +232,7 @@ impl Acked {
     }
 }
 
-/// Round trips for which the queue is kept drained: one until others notice, one until they have
-/// drained their queues, one to measure, and one because counting starts in the middle of a round.
+/// Number of round trips for which the queue is kept drained: one until other senders notice, one
+/// until they have drained their queues, and one to measure. One more is needed because counting
+/// starts in the middle of a round.
 const DRAINED_ROUNDS: u32 = 4;

@@ -1,4 +1,4 @@
-//! Which packets are declared lost, and how long lost packets are remembered.
+//! Decides which packets are declared lost, and how long lost packets are remembered.
 
 use super::{Fate, SendHalf};
 use crate::Instant;
@@ -8,7 +8,7 @@ use crate::loss::Verdict;
 use crate::sent_packets::{Kind, Record};
 
 impl<T: Copy> SendHalf<T> {
-    /// Applies the loss rule to every packet that an acknowledged one has overtaken, and sets
+    /// Applies the loss rule to every packet that was overtaken by an acknowledged packet. Sets
     /// `loss_at` for those that are not lost yet. Returns the number of packets declared lost.
     pub(super) fn detect_losses(&mut self, now: Instant, report: &mut impl FnMut(Fate, T)) -> u32 {
         self.loss_at = Instant::NEVER;
@@ -38,7 +38,8 @@ impl<T: Copy> SendHalf<T> {
         lost.packets
     }
 
-    /// Reports a retired packet that later ones have overtaken to congestion control as a loss.
+    /// If later packets have overtaken a retired packet, reports the retired packet to congestion
+    /// control as a loss.
     fn judge_retired(&mut self, now: Instant, lost: &mut Lost) {
         let end = self.acked_end.truncate();
         let mut at = self.packets.oldest_ghost();
@@ -76,7 +77,7 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    /// Returns when a ghost is removed: two probe timeouts after the usual round trip.
+    /// Returns the time at which a ghost is removed: two probe timeouts after the usual round trip.
     pub(super) fn ghost_expires(&self, slot: u16) -> Instant {
         let ns = self.rtt.smoothed_ns().saturating_add(2 * self.probe_timeout_ns());
         self.packets.record(slot).sent_at.after_ns(ns)

@@ -1,16 +1,18 @@
-//! Packing of a sending half with no packet in flight.
+//! Packing (compression) of a sending half that has no packet in flight.
 
 use super::{Drain, SendHalf};
 use crate::sent_packets::SentPackets;
 use crate::{Pack, Packer, Unpacker};
 
 impl<T: Copy> SendHalf<T> {
-    /// Returns whether no packet is in flight or remembered. Only then may the half be packed.
+    /// Returns whether no packet is in flight or remembered. Only in this case may the half be
+    /// packed.
     pub const fn is_at_rest(&self) -> bool {
         self.packets.is_at_rest()
     }
 
-    /// Recomputes the part of the link estimate that depends on round trips, which is not packed.
+    /// Recomputes the part of the link estimate that depends on round trips, because this part is
+    /// not packed.
     fn estimated(mut self) -> Self {
         self.estimate.take_round_trips(&self.rtt);
         self

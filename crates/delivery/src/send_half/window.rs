@@ -1,4 +1,4 @@
-//! How many bytes may be in flight, and how many are sent at a time.
+//! Determines how many bytes may be in flight, and how many are sent together.
 
 use super::{Drain, SendHalf};
 use crate::Instant;
@@ -7,18 +7,20 @@ use crate::rate::bytes_in;
 
 impl<T: Copy> SendHalf<T> {
     //= protocol.md: flight.1
-    /// Returns the congestion window, bounded by the peer's buffer, in bytes. One frame always
-    /// fits.
+    /// Returns the congestion window, bounded by the peer's buffer, in bytes. The window is always
+    /// large enough for one frame.
     pub fn window(&self) -> u32 {
         let window = self.controller.window().min(self.receive_buffer_bytes).max(self.frame_bytes);
         if self.drain == Drain::No { window } else { window.min(self.drained_bytes()) }
     }
 
-    /// Returns how many more bytes the congestion window, the peer's buffer and the records allow.
+    /// Returns how many more bytes may be sent, by the congestion window, the peer's buffer and the
+    /// records.
     ///
-    /// The peer acknowledges many frames at a time. Between acknowledgements the window opens by
-    /// the clock, at the measured rate, as if each frame were acknowledged. Frames presumed
-    /// delivered in this way do not count, for a limited time and number of frames.
+    /// The peer acknowledges many frames at a time. Between acknowledgements, the window opens by
+    /// the clock, at the measured rate, as if each frame were acknowledged. So some frames count as
+    /// presumed delivered. Their number, and the time for which they are presumed delivered, are
+    /// limited.
     pub fn window_left(&self, now: Instant) -> u32 {
         let room = self.packets.room(self.packets_max as usize) as u32;
         let travelling = self.in_flight_bytes.saturating_sub(self.presumed_bytes(now));
@@ -28,8 +30,8 @@ impl<T: Copy> SendHalf<T> {
             .min(room.saturating_mul(self.frame_bytes))
     }
 
-    /// Returns whether [`window_left`](Self::window_left) is at least `bytes`. This is cheap if it
-    /// holds without presuming that frames were delivered.
+    /// Returns whether [`window_left`](Self::window_left) is at least `bytes`. This is cheap if no
+    /// frame must be presumed delivered for it.
     #[inline]
     pub fn has_room(&self, now: Instant, bytes: u32) -> bool {
         let taken = self.in_flight_bytes.saturating_add(bytes);
@@ -40,9 +42,9 @@ impl<T: Copy> SendHalf<T> {
         is_open || self.window_left(now) >= bytes
     }
 
-    /// Returns when [`window_left`](Self::window_left) will reach `bytes` if no acknowledgement
-    /// arrives: `now` if it already does, [`Instant::NEVER`] if only an acknowledgement can open
-    /// the window.
+    /// Returns the time at which [`window_left`](Self::window_left) will reach `bytes` if no
+    /// acknowledgement arrives. Returns `now` if it already does, and [`Instant::NEVER`] if only an
+    /// acknowledgement can open the window.
     pub fn opens_at(&self, now: Instant, bytes: u32) -> Instant {
         if self.window_left(now) >= bytes {
             return now;
@@ -61,9 +63,9 @@ impl<T: Copy> SendHalf<T> {
         since.after_ns(u64::from(needed) * 1_000_000_000 / clocked(rate) + 1)
     }
 
-    /// Returns the rate that governs the window, in bytes per second. That is the largest recent
-    /// sample. If frames queue, the link is the limit; then the rate is at most a quarter above the
-    /// long-term rate.
+    /// Returns the rate that governs the window, in bytes per second. This is the largest recent
+    /// sample. If frames queue, the link is the limit. In this case the rate is at most a quarter
+    /// above the long-term rate.
     pub(super) fn rate_in_flight(&self) -> Option<u64> {
         let largest = self.rate.bytes_per_second()?;
         match self.estimate.carried() {
@@ -82,17 +84,18 @@ impl<T: Copy> SendHalf<T> {
         bytes.clamp(u64::from(least), u64::from(QUANTUM_BYTES_MAX)) as u32
     }
 
-    /// Returns how many bytes to send together once a closed window opens by the clock, at least
-    /// [`Self::quantum_bytes`]. If frames queue, the link is the limit; then a batch is what the
-    /// link carries in [`BATCH_NS`]. It is at most half of the queue. Otherwise the link would run
-    /// dry if both hosts slept for that interval.
+    /// Returns the number of bytes to send together when a closed window opens by the clock, at
+    /// least [`Self::quantum_bytes`]. If frames queue, the link is the limit. In this case a batch
+    /// is the data that the link carries in [`BATCH_NS`], but at most half of the queue. Otherwise
+    /// the link would run out of data if both hosts slept for that interval.
     pub fn batch_bytes(&self) -> u32 {
         let quantum = self.quantum_bytes();
         let Some(rate) = self.estimate.carried() else { return quantum };
         if !self.estimate.has_queue(self.frame_bytes) {
             return quantum;
         }
-        // Bytes in flight on the link and inside the hosts are not queued.
+        // Subtract the bytes in flight on the link and inside the hosts, because they are not
+        // queued.
         let round_trip_ns = self.rtt.min_ns().saturating_add(self.rtt.host_ns());
         let queued = u64::from(self.window()).saturating_sub(bytes_in(rate, round_trip_ns));
         let most = (queued / QUEUE_DIVISOR).min(u64::from(QUANTUM_BYTES_MAX));
@@ -100,8 +103,9 @@ impl<T: Copy> SendHalf<T> {
         quantum.max(carried as u32)
     }
 
-    /// Returns the number of frames after which to ask the peer for an acknowledgement: half of
-    /// those that may be sent until it arrives, at most [`ASK_FRAMES_MAX`].
+    /// Returns the number of frames after which to ask the peer for an acknowledgement. This is
+    /// half of the frames that may be sent until the acknowledgement arrives, at most
+    /// [`ASK_FRAMES_MAX`].
     pub fn ask_frames(&self) -> u32 {
         let window = self.window();
         let slack = window.saturating_add(self.ahead_bytes()).saturating_sub(self.pipe_bytes());
@@ -109,8 +113,9 @@ impl<T: Copy> SendHalf<T> {
         frames.clamp(1, ASK_FRAMES_MAX)
     }
 
-    /// Returns whether to ask for an acknowledgement after `frames` frames: [`Self::ask_frames`] or
-    /// more. For few frames this avoids the division in that function.
+    /// Returns whether to ask for an acknowledgement after `frames` frames, that is, whether
+    /// `frames` is at least [`Self::ask_frames`]. If `frames` is small, this avoids the division in
+    /// that function.
     #[inline]
     pub fn asks_after(&self, frames: u32) -> bool {
         let (window, more) = (self.window(), (frames + 1) * 2 * self.frame_bytes);
@@ -119,14 +124,14 @@ impl<T: Copy> SendHalf<T> {
         !is_few && frames >= self.ask_frames()
     }
 
-    /// Returns the bytes that the link itself holds at the measured rate.
+    /// Returns the number of bytes that the link itself holds at the measured rate.
     fn pipe_bytes(&self) -> u32 {
         let rate = self.rate_in_flight().unwrap_or(0);
         u32::try_from(bytes_in(rate, self.rtt.min_ns())).unwrap_or(u32::MAX)
     }
 
-    /// Returns the bytes in flight that are presumed delivered although no acknowledgement has
-    /// arrived.
+    /// Returns the number of bytes in flight that are presumed delivered, although no
+    /// acknowledgement has arrived.
     pub(super) fn presumed_bytes(&self, now: Instant) -> u32 {
         let (Some(since), Some(rate)) = (self.presumes_since(), self.rate_in_flight()) else {
             return 0;
@@ -134,8 +139,8 @@ impl<T: Copy> SendHalf<T> {
         bytes_in(clocked(rate), now.since_ns(since)).min(u64::from(self.ahead_bytes())) as u32
     }
 
-    /// Returns the time from which frames are presumed delivered by the clock; `None` if they are
-    /// not.
+    /// Returns the time from which on frames are presumed delivered by the clock. Returns `None` if
+    /// no frames are presumed delivered.
     fn presumes_since(&self) -> Option<Instant> {
         if self.probe_count > 0 || self.drain != Drain::No || self.controller.is_fixed() {
             return None;
@@ -144,8 +149,8 @@ impl<T: Copy> SendHalf<T> {
         Some(self.progress_at.max(sent_at.after_ns(self.rtt.min_ns())))
     }
 
-    /// Returns the most bytes that may be presumed delivered: none if the window is large enough to
-    /// wait for acknowledgements.
+    /// Returns the largest number of bytes that may be presumed delivered. Returns 0 if the window
+    /// is large enough to wait for acknowledgements.
     fn ahead_bytes(&self) -> u32 {
         let Some(rate) = self.rate_in_flight() else { return 0 };
         if self.drain != Drain::No || self.controller.is_fixed() {
@@ -158,7 +163,8 @@ impl<T: Copy> SendHalf<T> {
         missing.min(most).min(bytes_in(rate, AHEAD_NS_MAX)) as u32
     }
 
-    /// Returns the bytes in flight while the queue is drained: half of what the link itself holds.
+    /// Returns the number of bytes that may be in flight while the queue is drained: half of what
+    /// the link itself holds.
     pub(super) fn drained_bytes(&self) -> u32 {
         let rate = self.rate_in_flight().unwrap_or(0);
         let half = bytes_in(rate, self.rtt.min_ns()) / 2;
@@ -168,22 +174,22 @@ impl<T: Copy> SendHalf<T> {
 }
 
 /// Returns the rate at which the window opens without acknowledgements. It is a little above the
-/// measured rate; otherwise a rate measured too low would never rise.
+/// measured rate. Otherwise a rate that was measured too low would never rise.
 const fn clocked(rate: u64) -> u64 {
     rate + rate / 8
 }
 
 /// Duration of one burst at the measured rate, in nanoseconds: one frame at 1 Gb/s, 13 frames at 10
-/// Gb/s. It is short compared with round trips of a LAN, and from 30 Gb/s on it fills a
-/// segmentation offload. It is also the share of one link among several in a turn.
+/// Gb/s. It is short compared with round trips of a LAN. From 30 Gb/s on, such a burst fills a
+/// segmentation offload. This is also the share of each link in a turn, if there are several links.
 pub const QUANTUM_NS: u64 = 16_000;
 
-/// Duration of one batch on a link that is the limit, in nanoseconds, and the longest interval for
-/// which a thread leaves frames of a stream unread. Together with the lateness of a timer, it adds
-/// less than 100 µs of latency to a write beside the stream.
+/// Duration of one batch on a link that is the limit, in nanoseconds. This is also the longest
+/// interval for which a thread leaves frames of a stream unread. Together with the lateness of a
+/// timer, it adds less than 100 µs of latency to a write beside the stream.
 pub const BATCH_NS: u64 = 56_000;
 
-/// The batch is at most this part of the queue.
+/// The batch is at most the queue divided by this number.
 const QUEUE_DIVISOR: u64 = 2;
 
 /// Largest burst, in bytes: the limit of one `sendmsg` with segmentation offload.
@@ -192,13 +198,15 @@ const QUANTUM_BYTES_MAX: u32 = 65_536;
 /// Smallest burst, in frames.
 const QUANTUM_FRAMES_MIN: u32 = 2;
 
-/// Most frames per acknowledgement that the sender asks for: 1.6 % extra frames.
+/// Most frames for each acknowledgement that the sender asks for. The acknowledgements are 1.6 %
+/// extra frames.
 pub const ASK_FRAMES_MAX: u32 = 64;
 
-/// Most frames presumed delivered before their acknowledgement arrives: those of two
-/// acknowledgements, the first of which may be lost, and those in flight meanwhile.
+/// Most frames that are presumed delivered before their acknowledgement arrives. They are the
+/// frames of two acknowledgements, of which the first may be lost, and the frames in flight during
+/// that time.
 const AHEAD_FRAMES_MAX: u32 = 144;
 
 /// Longest time for which frames are presumed delivered, in nanoseconds: 166 frames at 1 Gb/s, 16
-/// at 100 Mb/s.
+/// frames at 100 Mb/s.
 const AHEAD_NS_MAX: u64 = 2_000_000;
