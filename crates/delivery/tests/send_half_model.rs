@@ -1,4 +1,4 @@
-//! Checks random histories of one send half against properties of every history.
+//! Checks random histories of one sending half against properties that every history must have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use delivery::{
 use proptest::prelude::*;
 use wire_edge::{AckBlock, AckDelay};
 
-/// Frames that may be presumed delivered before they are acknowledged.
+/// Largest number of frames that may be presumed delivered before they are acknowledged.
 const AHEAD_FRAMES_MAX: u32 = 144;
 
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ enum Step {
     Deliver(u8),
     /// The network loses a packet in flight.
     Drop(u8),
-    /// The peer acknowledges; the acknowledgement is kept for repetition.
+    /// The peer acknowledges. The acknowledgement is kept, so that it can be repeated.
     Acknowledge {
         words: u8,
         delay: u16,
@@ -73,14 +73,14 @@ fn algorithm() -> impl Strategy<Value = CongestionAlgorithm> {
     ]
 }
 
-/// The environment of a send half: the contents that it holds, and the packets that the network and
-/// the peer hold.
+/// The environment of a sending half: the contents that the half holds, and the packets that the
+/// network and the peer hold.
 struct World {
     half: SendHalf<[u64; 2]>,
     pool: SentPool<[u64; 2]>,
     now: Instant,
     next_content: u64,
-    /// Contents not yet returned, with their sizes.
+    /// Contents that the half has not returned yet, with their sizes.
     out: BTreeMap<u64, u32>,
     /// Numbers of the packets in flight.
     travelling: Vec<u64>,
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Checks that a content is unchanged and returned for the first time.
+    /// Checks that a content is unchanged and is returned for the first time.
     fn back(out: &mut BTreeMap<u64, u32>, content: [u64; 2]) {
         assert_eq!(content[1], !content[0]);
         assert!(out.remove(&content[0]).is_some(), "content {} came back twice", content[0]);
@@ -185,7 +185,7 @@ impl World {
             }
             Step::Unsend(count) => self.unsend(count),
             Step::Deliver(which) if !self.travelling.is_empty() => {
-                // Mostly the oldest, because links keep the order.
+                // Mostly take the oldest packet, because links keep the order.
                 let index = if which < 200 { 0 } else { which as usize % self.travelling.len() };
                 let packet = self.travelling.remove(index);
                 self.received.insert(packet);
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// Only packets whose arrival is unknown to the sender can be taken back.
+    /// Takes packets back, but only packets whose arrival is unknown to the sender.
     fn unsend(&mut self, count: u8) {
         let next = self.half.next_packet().0;
         let first = next.saturating_sub(u64::from(count));
@@ -310,8 +310,8 @@ proptest! {
             world.take(step);
             world.check();
         }
-        // The network heals: after one acknowledgement and timeouts alone, every content has been
-        // returned.
+        // The network works again. After one acknowledgement and then timeouts alone, every content
+        // must have been returned.
         for _ in 0..1000 {
             if world.half.deadline() == Instant::NEVER {
                 break;

@@ -282,7 +282,8 @@ proptest! {
     }
 }
 
-/// Generates how far below and above the next number packets arrive, and how many.
+/// Generates three values: how far below the next number packets arrive, how far above it, and how
+/// many of them.
 fn step() -> impl Strategy<Value = (u64, u64, u8)> {
     prop_oneof![
         10 => (Just(0), Just(0), 1..80_u8),
@@ -322,8 +323,8 @@ fn check_block(model: &BTreeSet<u64>, block: &AckBlock) -> Result<(), TestCaseEr
         let is_in_bitmap = block.bitmap[(bit / 64) as usize] >> (bit % 64) & 1 == 1;
         if bit >= 64 * u64::from(block.words) {
             prop_assert!(!is_in_bitmap);
-            // A number that the block omits does not exist, did not arrive, or was reported by
-            // several blocks.
+            // If the block omits a number, the packet does not exist, has not arrived, or was in
+            // several earlier blocks.
             let known = number.is_none_or(|n| !model.contains(&n) || n + 256 <= largest);
             prop_assert!(known, "left out {number:?} of {largest}");
         } else {

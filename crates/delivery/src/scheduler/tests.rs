@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// One row for each set of links and size, one column for each way to spread 1440-byte frames.
+/// The table has a row for each set of links and each size, and a column for each way to distribute
+/// frames of 1440 bytes.
 #[test]
 fn completion_times_are_those_of_the_snapshot() {
     let table = table();
@@ -85,7 +86,8 @@ fn a_link_with_much_queued_waits_a_little_for_one_that_delivers_earlier() {
     (views[0].idle_at, views[1].idle_at) = (NOW.after_ns(80_001), NOW.after_ns(110_000));
     assert_eq!(decide(1 << 20, &views), Next::Wait { until: views[0].opens_at });
     let given = Next::Frame { link: 1 };
-    // The other link opens too late, this link would run dry first, or the other is no earlier.
+    // Link 1 does not wait in three cases: link 0 opens too late, link 1 would become idle first, or
+    // link 0 delivers no earlier.
     views[0].opens_at = NOW.after_ns(HOLD_NS + 1);
     assert_eq!(decide(1 << 20, &views), given);
     views[0].opens_at = NOW.after_ns(20_000);
@@ -184,8 +186,8 @@ fn links_with_frames_of_different_sizes_do_not_wait_for_one_another() {
 }
 
 proptest! {
-    /// If links are open but get no data, a backlog could wait forever. Also, for any input, only a
-    /// link that may carry data and has room gets a frame.
+    /// If links were open but got no data, a backlog could wait for ever. Also checks, for any
+    /// input, that only a link which may carry data and has room gets a frame.
     #[test]
     fn some_open_link_gets_data_unless_a_closed_one_is_expected(
         views in prop::collection::vec(any_view(), 1..16),
@@ -216,11 +218,12 @@ proptest! {
         }
     }
 
-    /// A link with room gets no frame only if
-    /// * by the estimates, the other links deliver the whole backlog before this link would deliver
-    ///   one frame; in truth, they then need at most sixteen times that long, because rates and
-    ///   queues are wrong by a factor of a quarter to four; or
-    /// * this link waits for one that opens within `HOLD_NS`, and does not run dry before that.
+    /// A link with room gets no frame only in two cases:
+    /// * By the estimates, the other links deliver the whole backlog before this link would deliver
+    ///   one frame. In truth, they then need at most sixteen times that long, because rates and
+    ///   queues are wrong by a factor of a quarter to four.
+    /// * This link waits for a link that opens within `HOLD_NS`, and does not become idle before
+    ///   that.
     #[test]
     fn a_link_with_room_idles_only_if_the_others_finish_the_backlog_sooner(
         links in prop::collection::vec(any_link(), 2..6),
@@ -248,8 +251,8 @@ proptest! {
         }
     }
 
-    /// Marks a link with room as having sent its share of the turn. The choice between the other
-    /// links must not depend on the state of its window.
+    /// Marks a link with room as having sent its share of the turn. The state of its window must
+    /// then not affect the choice between the other links.
     #[test]
     fn a_full_share_of_a_turn_is_no_closed_window(
         links in prop::collection::vec(any_link(), 2..6),
@@ -268,29 +271,29 @@ proptest! {
     }
 }
 
-/// Returns a state in which every link just got data, so that none is due for a measurement.
+/// Returns a state in which every link has just got data, so that no link is due for a measurement.
 fn measured(views: &[LinkView]) -> SchedulerState {
     let mut state = SchedulerState::default();
     state.given_at[..views.len()].fill(NOW);
     state
 }
 
-/// Returns the time until a link would have delivered a frame, or the whole backlog, in nanoseconds
-/// after `NOW`.
+/// Returns the time at which a link would have delivered a frame, or the whole backlog if it is
+/// smaller, in nanoseconds after `NOW`.
 fn first_frame_ns(view: &LinkView, backlog_bytes: u64) -> u64 {
     let bytes = u64::from(view.frame_bytes).min(backlog_bytes);
     starts_ns(view, backlog_bytes) + bytes * 1_000_000_000 / rate_of(view)
 }
 
-/// Returns when bytes begin to arrive over a link, in nanoseconds after `NOW`.
+/// Returns the time at which bytes begin to arrive over a link, in nanoseconds after `NOW`.
 fn starts_ns(view: &LinkView, backlog_bytes: u64) -> u64 {
     let is_closed = !is_open(view, backlog_bytes) && view.opens_at < Instant::NEVER;
     let opens_ns = if is_closed { view.opens_at.since_ns(NOW) } else { 0 };
     view.idle_at.since_ns(NOW).max(opens_ns) + view.one_way_ns
 }
 
-/// Returns the time after which the links other than `but` have delivered `bytes`, and one of them
-/// a frame. Found by bisection.
+/// Returns the time after which all links except `but` together have delivered `bytes`, and one of
+/// them has delivered a frame. Finds it by bisection.
 fn others_deliver_ns(views: &[LinkView], but: usize, bytes: u64) -> u64 {
     let others = || views.iter().enumerate().filter(|&(index, _)| index != but);
     let is_delivered = |ns: u64| {
@@ -317,8 +320,8 @@ fn rate_of(view: &LinkView) -> u64 {
     view.rate_bytes_per_second.unwrap_or(1).max(1)
 }
 
-/// Generates a link as it is and as it is estimated: its rate and the time of its queue are wrong
-/// by a factor of a quarter to four.
+/// Generates a link twice: with its true values and with estimates. In the estimates, the rate and
+/// the time of the queue are wrong by a factor of a quarter to four.
 fn any_link() -> impl Strategy<Value = (LinkView, LinkView)> {
     let opens = prop_oneof![Just(None), (0_u64..100_000).prop_map(Some)];
     let window = prop_oneof![Just(0_u64), Just(u64::MAX)];
@@ -435,7 +438,7 @@ struct Run {
 }
 
 /// Sends `bytes` in virtual time. A link has room while less than a few µs of data are queued on
-/// it; its idle time is estimated from the wrong rate as well.
+/// it. Its idle time is also estimated from the wrong rate.
 fn simulate(how: How, paths: &[Path], bytes: u64) -> Run {
     let (policy, error_percent) = match how {
         How::InTurn => (SchedulingPolicy::RoundRobin, 0),
@@ -451,7 +454,7 @@ fn simulate(how: How, paths: &[Path], bytes: u64) -> Run {
     let mut arrivals = Vec::new();
     let mut now = NOW.0;
     while sent < frames {
-        // Estimates change with every acknowledgement, not between two decisions of one turn.
+        // Estimates change with each acknowledgement, but not between two decisions of one turn.
         let percents: Vec<u64> =
             paths.iter().map(|_| random_percent(error_percent, &mut random)).collect();
         loop {
@@ -517,14 +520,14 @@ fn view(path: &Path) -> LinkView {
     }
 }
 
-/// Returns the choice of a scheduler without earlier decisions.
+/// Returns the choice of a scheduler that has made no decisions before.
 fn decide(backlog_bytes: u64, views: &[LinkView]) -> Next {
     next(SchedulingPolicy::default(), backlog_bytes, NOW, views, &mut SchedulerState::default())
 }
 
 const NOTHING: Next = Next::Wait { until: Instant::NEVER };
 
-/// Error bound for the rounding of divisions, summed over some links.
+/// Bound of the rounding errors of divisions, summed over some links, in nanoseconds.
 const ROUNDED_NS: u64 = 32;
 
 const NOW: Instant = Instant(1_000_000_000);

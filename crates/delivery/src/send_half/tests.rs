@@ -5,7 +5,7 @@ use crate::ProtocolError;
 
 const US: u64 = 1_000;
 
-/// A half with its pool and clock. Content i is [i, 0].
+/// A sending half with its pool and clock. The content of packet i is [i, 0].
 struct Fixture {
     half: SendHalf<[u64; 2]>,
     pool: SentPool<[u64; 2]>,
@@ -192,7 +192,7 @@ fn what_the_receiver_refused_is_neither_in_flight_nor_lost() {
     });
     assert_eq!(back, [1, 3]);
     f.send(4);
-    // The packets beside it and behind it arrive.
+    // The peer acknowledges all packets, also the refused ones.
     let summary = f.ack(7, 8, 0);
     assert_eq!((summary.newly_lost, summary.spurious), (0, 0));
     assert_eq!(f.half.in_flight_bytes(), 0);
@@ -253,7 +253,7 @@ fn numbers_of_frames_that_may_have_left_are_not_used_again_and_count_as_no_loss(
     f.ack(5, 6, 0);
     assert_eq!(f.reported(), [0, 1, 4, 5].map(|packet| (Fate::Acked, packet)));
     assert_eq!(f.half.in_flight_bytes(), 0);
-    // Neither frame arrives; the gap is no loss.
+    // Neither of the two frames arrives. The gap does not count as a loss.
     f.send(2);
     f.half.disown(&mut f.pool, 2, &mut |_| {});
     f.send(4);

@@ -11,7 +11,7 @@ use wire_edge::{AckBlock, AckDelay};
 pub(crate) struct Link {
     /// Rate in bytes per second.
     pub(crate) rate: u64,
-    /// Later rates: the time in nanoseconds from which each applies, and the rate.
+    /// Later rates. Each entry is the time in nanoseconds from which a rate applies, and the rate.
     pub(crate) steps: [(u64, u64); 2],
     pub(crate) one_way_ns: u64,
     pub(crate) queue_bytes: u64,
@@ -24,7 +24,8 @@ pub(crate) struct Link {
     pub(crate) host_ns: u64,
     /// Processor time of the sender for each frame, in nanoseconds.
     pub(crate) frame_ns: u64,
-    /// Period, and the part of it in which the sender does not run, in nanoseconds.
+    /// Times in which the sender does not run: the period, and the part of it in which the sender
+    /// does not run, in nanoseconds.
     pub(crate) away: Option<(u64, u64)>,
 }
 
@@ -35,7 +36,8 @@ impl Link {
     }
 }
 
-/// Data frames per acknowledgement, and the longest time without one, in nanoseconds.
+/// Number of data frames for each acknowledgement. `ACK_DELAY_NS` is the longest time without an
+/// acknowledgement, in nanoseconds.
 const ACK_FRAMES: u32 = 128;
 const ACK_DELAY_NS: u64 = 1_000_000;
 
@@ -43,7 +45,7 @@ struct Flow {
     half: SendHalf<[u64; 2]>,
     next_content: u64,
     again: VecDeque<u64>,
-    /// When the sender's processor is idle, in nanoseconds.
+    /// Time at which the sender's processor is idle, in nanoseconds.
     ready_at: u64,
     wakes_at: u64,
     /// Ring of bits for the last 4096 packet numbers.
@@ -52,7 +54,7 @@ struct Flow {
     largest_at: u64,
     marked: u16,
     unacked: u32,
-    /// Frames sent since the sender last asked for an acknowledgement.
+    /// Number of frames sent since the sender last asked for an acknowledgement.
     unasked: u32,
     ack_due: u64,
     delivered: HashSet<u64>,
@@ -76,7 +78,8 @@ enum Event {
     Served,
     Arrived(Frame),
     AckDue(usize),
-    /// Index of the flow, index of the block, and arrival time at the host.
+    /// An acknowledgement arrived. The fields: index of the flow, index of the block, and arrival
+    /// time at the host.
     AckArrived(usize, usize, u64),
     Wake(usize),
     Sample,
@@ -94,7 +97,7 @@ pub(crate) struct Outcome {
     pub(crate) lost: u64,
     pub(crate) spurious: u64,
     pub(crate) probes: u64,
-    /// For each millisecond: bytes received so far, and the rate estimated by the first flow.
+    /// For each millisecond: the bytes received so far, and the rate that the first flow estimates.
     samples: Vec<(u64, u64)>,
 }
 
@@ -122,7 +125,7 @@ impl Outcome {
         self.samples[ms].1 as f64
     }
 
-    /// Returns the goodput over the 20 ms from `ms` on.
+    /// Returns the goodput of the 20 ms that begin at `ms`.
     pub(crate) fn goodput_at(&self, ms: usize) -> f64 {
         (self.samples[ms + 20].0 - self.samples[ms].0) as f64 / 0.02
     }
@@ -259,7 +262,7 @@ impl Simulation {
         ((self.random >> 11) as f64 / (1u64 << 53) as f64) < share
     }
 
-    /// Returns when the sender's host next runs, at `at` or later.
+    /// Returns the next time, at `at` or later, at which the sender's host runs.
     fn host_runs(&self, at: u64) -> u64 {
         let at = at.next_multiple_of(self.link.host_ns.max(1));
         match self.link.away {
@@ -383,7 +386,8 @@ impl Simulation {
         self.turn(flow_index);
     }
 
-    /// Runs one turn of a sender: timers, then as many frames as window and processor allow.
+    /// Runs one turn of a sender: timers, then as many frames as the window and the processor
+    /// allow.
     fn turn(&mut self, index: usize) {
         let flow = &mut self.flows[index];
         if flow.half.deadline().0 <= self.now {
