@@ -39,9 +39,9 @@ pub(crate) struct ReorderTolerance {
 crate::pack_fields!(ReorderTolerance { steps, changed_in_round });
 
 impl ReorderTolerance {
-    /// Applies the rule: a packet is lost if an acknowledged packet has a number at least
-    /// [`REORDER_PACKETS`] larger, or was sent later by more than the reordering window. Spurious
-    /// losses raise both limits.
+    /// Applies the rule of loss. A packet is lost if the number of an acknowledged packet is larger
+    /// by at least [`REORDER_PACKETS`]. It is also lost if an acknowledged packet was sent later by
+    /// more than the reordering window. Spurious losses raise both limits.
     ///
     /// `overtaken_by` is the distance in numbers to the largest acknowledged packet.
     /// `round_trip_ns` is the time from the sending of the newest acknowledged packet to its

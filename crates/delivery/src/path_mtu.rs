@@ -270,9 +270,9 @@ impl PathMtu {
 }
 
 /// Frame sizes that fill a packet of a common MTU, ascending. The MTUs 1500 and 9000 appear three
-/// times: less 48 bytes of IPv6 and UDP headers, less 28 bytes of IPv4 and UDP headers, and whole
-/// for raw Ethernet. 1200 and 1280 bytes pass on every IPv6 path. 1420 bytes fit into common
-/// tunnels, and 4052 bytes into pages of 4 KiB.
+/// times: whole for raw Ethernet, minus 48 bytes of IPv6 and UDP headers, and minus 28 bytes of
+/// IPv4 and UDP headers. Frames of 1200 and 1280 bytes pass on every IPv6 path. 1420 bytes fit into
+/// common tunnels, and 4052 bytes into pages of 4 KiB.
 const USUAL_SIZES: [u16; 10] = [1200, 1280, 1420, 1452, 1472, 1500, 4052, 8952, 8972, 9000];
 
 /// Largest gain, in bytes, that is not worth another probe: about 1 % of 1500 bytes.

@@ -452,9 +452,9 @@ impl ReceivedPackets {
     /// Writes into `bitmap` which of the numbers from `top` downwards arrived, `top` first. Returns
     /// the number of words used.
     ///
-    /// The words reach down to the lowest number about which the peer may have no information.
-    /// These are late arrivals, and the [`REPORTED_PACKETS`] numbers below the largest. Several
-    /// acknowledgements report the latter, so that one acknowledgement may be lost.
+    /// The words reach down at least by [`REPORTED_PACKETS`] numbers from the largest. So several
+    /// acknowledgements report each arrival, and one of them may be lost. The words reach further
+    /// down to late arrivals that no block has reported.
     fn fill_bitmap(&self, top: u64, bitmap: &mut [u64; ACK_BLOCK_WORDS_MAX]) -> u8 {
         let lowest = self.unreported.min(self.next.saturating_sub(REPORTED_PACKETS));
         let lowest = lowest.max(self.bottom());

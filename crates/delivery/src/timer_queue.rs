@@ -112,7 +112,7 @@ impl TimerQueue {
         let removed = self.heap.swap_remove(position);
         self.positions[removed.id as usize] = ABSENT;
         if position < self.heap.len() {
-            // The former last entry may have to move up or down from its new position.
+            // The entry that was last may have to move up or down from its new position.
             self.sift_down(position);
             self.sift_up(position);
         }

@@ -6,7 +6,7 @@
 //!
 //! * [`UdpLink`] sends with segmentation offload straight from registered memory, and receives
 //!   coalesced datagrams with the kernel's timestamps and congestion marks.
-//! * [`PacketLink`] uses raw Ethernet through a packet socket: it sends many frames with one system
+//! * [`PacketLink`] uses raw Ethernet through a packet socket. It sends many frames with one system
 //!   call, and receives from memory that it shares with the kernel.
 //! * [`XdpLink`] exchanges raw Ethernet frames with a driver's queue through rings in memory that
 //!   it shares with the kernel, with few system calls or none.
@@ -107,8 +107,8 @@ pub trait Link: Send {
     /// full.
     ///
     /// A frame that the host cannot send to this peer (too big, no route) counts as sent and lost.
-    /// The link does not read payload memory after the call returns, with one exception: a peer on
-    /// the same host may read large buffers of this library until it acknowledges the frame.
+    /// The link does not read payload memory after the call returns. There is one exception: a peer
+    /// on the same host may read large buffers of this library until it acknowledges the frame.
     /// Therefore the owner of a buffer must not change the buffer before the operation completes.
     ///
     /// # Errors

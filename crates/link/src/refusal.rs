@@ -5,10 +5,10 @@ use delivery::Instant;
 /// Measures how long an interface has refused all frames because it has no room (`ENOBUFS`).
 ///
 /// If the queue of the interface is full, the link retries the frame. But the kernel returns the
-/// same error if the interface drops a frame for another reason, for instance because the frame is
-/// too large for the far end of a virtual cable. If the link retried such a frame for ever, all
-/// later frames would be blocked. Therefore a frame counts as lost after a time of refusals, and
-/// its sender retransmits or adapts.
+/// same error if the interface drops a frame for another reason. For example, the frame may be too
+/// large for the far end of a virtual cable. If the link retried such a frame for ever, all later
+/// frames would be blocked. Therefore a frame counts as lost after a time of refusals, and its
+/// sender retransmits or adapts.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     /// Time of the link's last receive call.

@@ -44,10 +44,10 @@ pub struct ShmError {
 /// contains one ring of frames for each direction. The receiver maps the file only if its size is
 /// correct and sealed.
 ///
-/// After that, each end uses the socket to wake the other if it sleeps, and to notice the end of
-/// the other process for any reason. (A wake-up by a shared eventfd would be cheaper, but a peer
-/// could make it block.) If two peers connect to each other at the same time, they have two
-/// channels. They read both, and send over the older channel.
+/// After that, each end uses the socket to wake the other end if that end sleeps. Each end also
+/// notices by the socket that the other process has ended, for any reason. (A wake-up by a shared
+/// eventfd would be cheaper, but a peer could make it block.) If two peers connect to each other at
+/// the same time, they have two channels. They read both, and send over the older channel.
 ///
 /// A link copies the headers of a frame to private memory before it parses them, because the other
 /// process may change them at any time. It does not copy payload: the engine gets memory that other

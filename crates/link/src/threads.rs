@@ -10,8 +10,8 @@ use std::time::Duration;
 ///
 /// Programs expect signals to interrupt their own waiting threads. Their handlers expect the stack
 /// and the thread-local state of a thread of the program. Signals that a thread causes itself stay
-/// unblocked: a handler of this library serves some of them, and if a thread blocks such a signal,
-/// the kernel kills the process.
+/// unblocked. A handler of this library serves some of them, and the kernel kills the process if
+/// the thread blocks such a signal.
 ///
 /// The thread is running when this function returns. The reason: a new thread maps and unmaps
 /// memory for its allocations. Libraries that track unmapping (libfabric, UCX) overwrite the code

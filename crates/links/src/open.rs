@@ -146,9 +146,9 @@ pub(crate) fn host() -> Result<Vec<Interface>, BindError> {
     host::interfaces().map_err(BindError::Interfaces)
 }
 
-/// Returns the links of an endpoint for which no link is named: a UDP link on each interface that
-/// is up and has a carrier and an address, except loopback. If there is no such interface, returns
-/// a UDP link on the loopback interface.
+/// Returns the links of an endpoint for which the program names no link. These are a UDP link on
+/// each interface that is up and has a carrier and an address, except loopback. If there is no such
+/// interface, returns a UDP link on the loopback interface.
 pub(crate) fn usable(host: &[Interface]) -> Vec<LinkSpec> {
     let on = |interface: &Interface| LinkSpec::Udp {
         place: UdpPlace::Interface(interface.name.clone()),

@@ -32,10 +32,10 @@ use crate::{BufferError, Integer, Word, copy};
 /// # Other processes that see the bytes
 ///
 /// The library can lend buffers of 64 KiB and more over shared memory, which saves one of two
-/// copies. It does so when a write or send of 4 KiB or more goes from such a buffer to a process of
-/// this host that runs as the same user or as root. That process then reads the bytes in place. It
-/// can read *all* bytes of the buffer, not only those that are sent. This includes bytes that are
-/// written later. It cannot write to the buffer.
+/// copies. It lends a buffer when a write or send of 4 KiB or more goes from the buffer to a
+/// process of this host. That process must run as the same user or as root. It then reads the bytes
+/// in place. It can read *all* bytes of the buffer, not only those that are sent. This includes
+/// bytes that are written later. It cannot write to the buffer.
 ///
 /// The library lends a buffer only while all of it is registered, not if only parts are. When the
 /// last such registration ends, the library asks the process to return the buffer. A process that

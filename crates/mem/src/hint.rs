@@ -1,7 +1,7 @@
 //! Prefetching: hints that announce the next reads to the processor.
 
-/// Makes the processor load the value into its cache, without waiting for the load. Does nothing on
-/// processors other than `x86_64`.
+/// Makes the processor load the value into its cache, without waiting for the load. Has an effect
+/// only on `x86_64` processors.
 #[inline]
 pub fn prefetch<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

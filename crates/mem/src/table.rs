@@ -254,9 +254,9 @@ impl MemoryTable {
 
     /// Registers memory like [`MemoryTable::register_raw_as`], but in a time that does not depend
     /// on the length. The whole range must be mapped, but the rights are checked only on its first
-    /// and last page. The first use of any other page costs a page fault. If such a page cannot be
-    /// accessed in the way that the rights require, the access fails, like an access to a page that
-    /// was unmapped after registration.
+    /// and last page. The first use of any other page costs a page fault. If the rights require a
+    /// kind of access that such a page does not permit, the access fails, like an access to a page
+    /// that was unmapped after registration.
     ///
     /// # Errors
     /// The errors of [`MemoryTable::register_raw`].

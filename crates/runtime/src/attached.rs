@@ -19,9 +19,9 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Returns whether this turn may skip the link. While frames arrive over shared memory, a turn
-    /// may skip other links that have been silent, because reading them would cost more than the
-    /// rest of the turn.
+    /// Returns whether this turn may skip the link. This is so for silent links while frames arrive
+    /// over shared memory, because reading the silent links would cost more than the rest of the
+    /// turn.
     #[inline]
     pub(crate) const fn may_be_skipped(&self, now: Instant) -> bool {
         !self.shares_memory

@@ -47,8 +47,8 @@ pub struct ProgressCell<T> {
     content: UnsafeCell<T>,
 }
 
-// SAFETY: only `Inside` gives access to `content`, and there is at most one `Inside`: the thread
-// that moves `state` away from `EMPTY` creates it, and it is consumed when `state` returns to
+// SAFETY: only `Inside` gives access to `content`, and there is at most one `Inside`. The thread
+// that moves `state` away from `EMPTY` creates the `Inside`. It is consumed when `state` returns to
 // `EMPTY`. `T: Send` permits moving `T` between threads; the cell hands out no shared reference to
 // `content`.
 unsafe impl<T: Send> Sync for ProgressCell<T> {}

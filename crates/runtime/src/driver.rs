@@ -712,8 +712,8 @@ impl Driver {
     /// Reads a burst from each link. Returns whether anything arrived, and whether more frames
     /// wait.
     ///
-    /// If the thread `is_parting`, that is, about to sleep, does not read links that need a system
-    /// call: frames that wait there end the sleep at once.
+    /// If the thread `is_parting`, it is about to sleep. In this case, does not read links that
+    /// need a system call. If frames wait on such a link, they end the sleep at once.
     fn receive(
         &mut self,
         host: &RuntimeHost,

@@ -29,7 +29,7 @@ pub fn forks() -> u32 {
 }
 
 /// The process that created a value. A `Drop` that takes a lock or waits for threads must check the
-/// process first: a forked child has none of the threads of its parent, so no thread would release
+/// process first. A forked child has none of the threads of its parent, so no thread would release
 /// a lock that was held during the fork.
 #[derive(Clone, Copy, Debug)]
 pub struct HomeProcess {

@@ -38,10 +38,10 @@ pub(crate) struct Lookers {
 }
 
 impl Runtime {
-    /// Wakes a task at each report to the application, like [`Runtime::enlist_task`]. Also wakes
-    /// the task without a report, for changes that cause none: at most a millisecond later, or with
-    /// [`ChangedBy::Peers`] a millisecond after frames arrived or a timer ran. The task must check
-    /// once more after this call.
+    /// Wakes a task at each report to the application, like [`Runtime::enlist_task`]. Some changes
+    /// cause no report, so this also wakes the task without a report. It does so at most a
+    /// millisecond later. With [`ChangedBy::Peers`], it does so a millisecond after frames arrived
+    /// or a timer ran. The task must check once more after this call.
     pub fn enlist_looker(&self, waker: &Waker, changed_by: ChangedBy) -> Enlisted {
         let enlisted = self.enlist_task(waker, Interest::Anything);
         let shared = &self.shared;

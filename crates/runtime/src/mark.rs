@@ -7,8 +7,8 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A counter that code raises when it brings what threads [wait](crate::Interest::Mark) for, such
-/// as bytes of a stream or room in a ring. Each thing that threads can wait for has a mark of its
-/// own, so that raising a mark wakes only the threads that wait for this thing.
+/// as bytes of a stream or room in a ring. Each condition that threads can wait for has its own
+/// mark. So raising a mark wakes only the threads that wait for this condition.
 #[derive(Debug)]
 pub struct Mark {
     raised: AtomicU64,

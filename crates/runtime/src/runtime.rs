@@ -447,10 +447,10 @@ impl Runtime {
         Ok(shared.drive_inline().0)
     }
 
-    /// Makes progress like [`Runtime::drive`], for an application that polled and found nothing. If
-    /// the application has found nothing for a while and other threads need its processor, this
-    /// call sleeps until a frame arrives, for at most 4 ms; `docs/waiting.md` describes the policy.
-    /// A poll that finds something must call [`Runtime::on_found`].
+    /// Makes progress like [`Runtime::drive`], for an application that polled and found nothing.
+    /// This call sleeps if the application has found nothing for a while and other threads need its
+    /// processor. The sleep ends when a frame arrives, after at most 4 ms. `docs/waiting.md`
+    /// describes the policy. A poll that finds something must call [`Runtime::on_found`].
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.

@@ -14,9 +14,9 @@ use crate::timer::Timer;
 /// descriptors, a timer, and a descriptor by which other threads call it.
 ///
 /// Built on `ppoll`, not on epoll, because an endpoint has at most 16 links. For so few, `ppoll`
-/// costs the same. It needs no system call when a link starts to wait for room to send, and leaves
-/// no object in the kernel that a forked child would share. The other descriptors may be many and
-/// are rarely ready, so they are in an epoll set.
+/// costs the same. When a link starts to wait for room to send, `ppoll` needs no extra system call.
+/// It also leaves no object in the kernel that a forked child would share. The other descriptors
+/// may be many and are rarely ready, so they are in an epoll set.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     call: Descriptor,
@@ -101,8 +101,8 @@ impl Sleeper {
     }
 
     /// Sleeps like [`Sleeper::sleep`], until a time of `clock` or until one of `others` is ready.
-    /// In the latter case, `revents` of `others` shows for what each is ready. Only the thread on
-    /// watch may call this, because there is one timer.
+    /// If one of `others` is ready, `revents` shows for what each of them is ready. Only the thread
+    /// on watch may call this, because there is one timer.
     pub(crate) fn sleep_until(
         &self,
         clock: &Clock,
@@ -320,8 +320,8 @@ fn poll(
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let signals = signals.map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: `fds` is a slice of that many entries, a negative descriptor is skipped, and the limit and
-    // the set of signals are null or live until the end of the call.
+    // SAFETY: `fds` is a slice of `fds.len()` entries, and the kernel skips negative descriptors.
+    // `limit` and `signals` are null, or valid until the call ends.
     let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, signals) };
     usize::try_from(ready).map_err(|_negative| io::Error::last_os_error())
 }

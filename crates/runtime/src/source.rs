@@ -35,8 +35,8 @@ pub trait WorkSource: Send + Sync {
     fn is_idle(&self) -> bool;
 
     /// Returns whether the work is urgent. If another thread is inside the engine, a thread that
-    /// rings for urgent work waits a moment for that thread to leave, instead of handing the work
-    /// over.
+    /// rings for urgent work waits a moment until the engine is free. For other work, it hands the
+    /// work over to the thread inside.
     fn is_urgent(&self) -> bool {
         false
     }
@@ -56,7 +56,8 @@ pub trait WorkSource: Send + Sync {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Posted {
     /// Pieces of work taken. If the source has raised a [`Mark`](crate::Mark), this must not be
-    /// zero: a turn without work wakes no thread, and the thread that made it goes to sleep.
+    /// zero. If it were, the turn would count as one without work: it would wake no thread, and its
+    /// own thread would go to sleep.
     pub count: u32,
     /// Whether work is left in the source.
     pub rest: Rest,
@@ -423,7 +424,7 @@ mod locked {
     use loom::sync::Mutex;
     use std::collections::VecDeque;
 
-    /// A queue with a lock that replaces the lock-free ring, because loom cannot model the latter.
+    /// A queue with a lock. It replaces the lock-free ring, because loom cannot model that ring.
     #[derive(Debug)]
     pub(super) struct ArrayQueue<T> {
         content: Mutex<VecDeque<T>>,

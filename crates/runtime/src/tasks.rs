@@ -118,9 +118,9 @@ impl Runtime {
         self.shared.host.descriptor.as_fd()
     }
 
-    /// Arms the descriptor, so that it becomes readable at the next report to the application: a
-    /// completion, a finished operation or receive with a slot, or an event of a connection.
-    /// Returns false, without arming, in two cases:
+    /// Arms the descriptor, so that it becomes readable at the next report to the application. A
+    /// report is a completion, a finished operation or receive with a slot, or an event of a
+    /// connection. Returns false, without arming, in two cases:
     ///
     /// * There was a report since the last call. The caller must handle it first.
     /// * The runtime has no progress thread.

@@ -12,9 +12,9 @@ use delivery::Instant;
 ///
 /// The timeout of `ppoll` would cost more, because `ppoll` sets and cancels it in each sleep. If
 /// that timeout is the processor's next timer, this costs 9 µs of processor time on a virtual
-/// machine, half as much as the rest of a sleep. This happens in each sleep of a thread that sleeps
-/// for each answer: the next timeout is then the probe timeout of its connection, which moves with
-/// each answer.
+/// machine, half as much as the rest of a sleep. If a thread sleeps until each answer arrives, this
+/// happens in each of its sleeps. The next timeout is then the probe timeout of its connection, and
+/// that timeout moves with each answer.
 ///
 /// This timer may expire early for a later sleep, which costs that sleep one reading of the clock.
 #[derive(Debug)]

@@ -86,8 +86,7 @@ impl Shared {
         if !must_turn {
             // Do not measure sleeps with a deadline: they belong to threads of the application,
             // whose sleeps end imprecisely. Read the processor time only if the last sleep ended by
-            // its timeout, because the reading is a system call, and is wasted if frames end the
-            // sleep.
+            // its timeout. The reading is a system call, and it is wasted if frames end the sleep.
             let is_measured = until != Instant::NEVER
                 && deadline.is_none()
                 && !is_moderated

@@ -67,10 +67,10 @@ const CRUISE_ROUNDS: u8 = 32;
 ///   bursts are short. The cap keeps the queue short without a signal from the network.
 ///
 /// If the round trip is long for a reason that is not measured, the cap would reinforce itself:
-/// fewer bytes in flight, a lower rate, a lower cap. Therefore the sender tries a window larger by
-/// half, after some round trips at the cap. It keeps the larger window if the rate rose and the
-/// round trip did not. If the sender had only taken bandwidth from other senders, the round trip
-/// would be longer.
+/// fewer bytes in flight give a lower rate, and a lower rate gives a lower cap. Therefore, after
+/// some round trips at the cap, the sender tries a window that is larger by half. It keeps the
+/// larger window if the rate rose and the round trip did not. A longer round trip would show that
+/// the sender only took bandwidth from other senders.
 #[derive(Clone, Copy, Debug)]
 pub struct Aimd {
     window: u32,

@@ -168,7 +168,7 @@ impl<T: Copy> SendHalf<T> {
         self.controller.on_ack(now, &sample);
     }
 
-    /// If no sample has confirmed the smallest round-trip time for long, measures it again: the
+    /// Measures the smallest round-trip time again if no sample has confirmed it for long. The
     /// sender's own queue may hide it, or the route may have become longer. To do so, halves the
     /// bytes in flight for some round trips. Competing senders notice this and do the same.
     /// Otherwise the measurement would include their queues.
@@ -232,7 +232,7 @@ impl Acked {
     }
 }
 
-/// Number of round trips for which the queue is kept drained: one until other senders notice, one
-/// until they have drained their queues, and one to measure. One more is needed because counting
-/// starts in the middle of a round.
+/// Number of round trips for which the sender keeps the queue drained. One passes until other
+/// senders notice, one until they have drained their queues, and one measures. One more is needed,
+/// because counting starts in the middle of a round.
 const DRAINED_ROUNDS: u32 = 4;

@@ -37,7 +37,7 @@ impl Family {
 }
 
 /// A `sockaddr_in` or `sockaddr_in6`, as bytes. Both start with the family in host byte order and
-/// the port in network byte order; the IPv4 address follows at byte 4, the IPv6 address at byte 8.
+/// the port in network byte order. The IPv4 address follows at byte 4, the IPv6 address at byte 8.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[repr(C, align(8))]
 pub(super) struct SocketName([u8; 28]);

@@ -10,8 +10,8 @@ use super::{interface, socket};
 
 /// A UDP socket that is read occasionally, one datagram at a time, and never blocks.
 ///
-/// An endpoint uses such sockets for datagrams that do not arrive on its links: datagrams to a
-/// group that the endpoint joined, and requests at a port at which it has no link.
+/// An endpoint uses such sockets for datagrams that do not arrive on its links. These are datagrams
+/// to a group that the endpoint joined, and requests at a port at which it has no link.
 #[derive(Debug)]
 pub struct AuxiliarySocket {
     socket: UdpSocket,

@@ -11,8 +11,8 @@ use libc::{c_int, c_uint};
 use crate::interface::{Interface, InterfaceName};
 
 /// Returns the interface that has `address`, or `None` if there is none. For an unspecified
-/// address, returns the interface with the smallest MTU. Prefers running interfaces, and interfaces
-/// other than loopback.
+/// address, returns the interface with the smallest MTU. Prefers running interfaces to others, and
+/// any other interface to loopback.
 pub(super) fn interface_of(
     socket: BorrowedFd<'_>,
     address: IpAddr,

@@ -11,7 +11,7 @@ use crate::xdp::yardstick::Bare;
 use crate::{XdpConfig, XdpError, XdpMode};
 
 /// One queue of an interface and frames of one size. It sends and receives like a good program
-/// without a protocol: it polls rings, and makes a system call for a sent frame only if the kernel
+/// without a protocol. It polls rings, and makes a system call for a sent frame only if the kernel
 /// requires one.
 ///
 /// The client sends and polls until a frame arrives. The server polls and returns the frame.
