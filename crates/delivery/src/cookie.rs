@@ -30,7 +30,7 @@ pub struct CookieJar {
     key: [u8; 16],
 }
 
-/// Why a cookie is rejected.
+/// The reason why a cookie is rejected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CookieError {
     /// This endpoint issued the cookie, but too long ago. The peer needs a new cookie.

@@ -22,8 +22,8 @@ pub struct LinkEstimate {
     /// If only a few frames have shown `carried`, that value doubles every [`TRAIN_LIFETIME_NS`]
     /// from this time on. The default time means that the value does not fade.
     fades_from: Instant,
-    /// If this link counts as equally fast as the fastest link of the connection, the rate of that
-    /// link; otherwise 0.
+    /// Rate of the fastest link of the connection, if this link counts as equally fast; otherwise
+    /// 0.
     alike: u64,
     /// The smallest round trip.
     delay_ns: u64,

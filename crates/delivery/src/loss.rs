@@ -27,7 +27,8 @@ pub(crate) enum Verdict {
     Lost,
 }
 
-/// How much reordering the loss rule tolerates on one link before it declares a packet lost.
+/// The amount of reordering that the loss rule tolerates on one link before it declares a packet
+/// lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReorderTolerance {
     /// Number of doublings of both thresholds.

@@ -39,7 +39,7 @@ impl Pack for LinkState {
     }
 }
 
-/// What the engine must do after a change of state.
+/// The action that the engine must take after a change of state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PathChange {
     /// The peer answered for the first time. Start to send data on the link.
@@ -86,8 +86,7 @@ pub struct PathState {
     unanswered: u8,
     /// Time at which the next challenge is due.
     challenge_at: Instant,
-    /// Nonces of the last challenges. With them a late answer is accepted; each nonce is accepted
-    /// once.
+    /// Nonces of the last challenges. They permit a late answer. Each nonce is accepted once.
     nonces: [Option<u64>; NONCES],
     nonce_next: u8,
 }

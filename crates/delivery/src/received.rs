@@ -518,8 +518,9 @@ const fn bits_between(first: u64, last: u64) -> u64 {
     (u64::MAX << (first % 64)) & (u64::MAX >> (63 - last % 64))
 }
 
-/// How many numbers below the largest the receiver remembers: 128 bytes for each link. Links keep
-/// order. So if a packet arrives even later, it was declared lost and retransmitted long ago.
+/// Number of packet numbers below the largest that the receiver remembers. This takes 128 bytes for
+/// each link. Links keep order. So if a packet arrives even later, it was declared lost and
+/// retransmitted long ago.
 pub const REPLAY_WINDOW_PACKETS: u64 = 1024;
 
 /// Largest gap that the receiver accepts. A peer can fill at most 2^32 bytes of receive buffer, so
@@ -540,8 +541,8 @@ const ANSWER_NS: u64 = 8_000;
 /// at least twice.
 const FRAMES_PER_ACK_MAX: u16 = 128;
 
-/// How many numbers below the largest each acknowledgement reports. With one acknowledgement for 64
-/// packets, four acknowledgements report each packet.
+/// Number of packet numbers below the largest that each acknowledgement reports. With one
+/// acknowledgement for 64 packets, four acknowledgements report each packet.
 const REPORTED_PACKETS: u64 = 256;
 
 /// Largest number of bitmap words in an acknowledgement. They hold [`REPORTED_PACKETS`] numbers.

@@ -7,7 +7,7 @@ use crate::Instant;
 /// Largest number of links of a connection.
 pub const LINKS_MAX: usize = LinkIndex::MAX as usize + 1;
 
-/// How bytes are spread over links.
+/// The rule by which the scheduler distributes bytes over links.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum SchedulingPolicy {

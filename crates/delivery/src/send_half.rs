@@ -18,7 +18,7 @@ use crate::{Instant, SendConfig};
 
 pub use self::window::{ASK_FRAMES_MAX, BATCH_NS, QUANTUM_NS};
 
-/// What happened to the content of a packet.
+/// The fate of the content of a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fate {
     /// The peer accepted the content.

@@ -5,7 +5,7 @@ use wire_edge::PacketNumber;
 use crate::Instant;
 use crate::rate::SendStamp;
 
-/// How loss detection and congestion control treat a packet.
+/// The kind of a packet, for loss detection and congestion control.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PacketClass {
     /// A pure acknowledgement. It has a number, uses no window, and its fate is never reported.

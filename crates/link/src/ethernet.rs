@@ -87,7 +87,7 @@ pub(crate) enum Arrival<'a> {
     },
 }
 
-/// Why the link drops a received Ethernet frame.
+/// The reason why the link drops a received Ethernet frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Refused {
     /// Another `EtherType`, station or port: the frame is valid, but for another receiver.

@@ -31,7 +31,7 @@ pub(crate) struct PayloadCopier {
     process: libc::pid_t,
 }
 
-/// How the payloads of a batch are copied.
+/// The way in which the payloads of a batch are copied.
 #[derive(Debug)]
 enum Way {
     /// No payload was pushed yet.

@@ -27,7 +27,7 @@ use crate::events::Events;
 use crate::payload::PayloadCopier;
 use crate::{Link, LinkStatistics, OnFrame, PayloadUnmapped, WaitFds};
 
-/// Why a link over shared memory could not be opened.
+/// The reason why a link over shared memory could not be opened.
 #[derive(Debug, Error)]
 #[error("cannot {attempt} for shared memory; `EndpointBuilder::shared_memory(false)` disables it")]
 pub struct ShmError {

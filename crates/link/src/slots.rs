@@ -30,7 +30,7 @@ pub struct ClaimedSlot {
     pub links: Vec<UdpLink>,
 }
 
-/// Why no slot could be claimed.
+/// The reason why no slot could be claimed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SlotError {

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::LinkSpecError;
 
-/// Why an endpoint could not be created, or a link could not be added to it.
+/// The reason why an endpoint could not be created, or a link could not be added to it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BindError {
@@ -57,7 +57,7 @@ pub enum BindError {
     NoKind {
         /// The interface.
         interface: String,
-        /// Why a link on raw Ethernet could not be opened.
+        /// The reason why a link on raw Ethernet could not be opened.
         source: Box<BindError>,
     },
     /// A packet link could not be opened.

@@ -18,11 +18,11 @@ pub struct LinkSpecError {
     pub part: String,
     /// Position of the part in the text, in characters from 1.
     pub position: usize,
-    /// What is wrong with the part.
+    /// The error in the part.
     pub problem: LinkSpecProblem,
 }
 
-/// What is wrong with a part of a link's name.
+/// The error in a part of a link's name.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum LinkSpecProblem {

@@ -30,7 +30,7 @@ pub enum PeerSpec {
     },
 }
 
-/// Why a text is not an address of a peer.
+/// The reason why a text is not an address of a peer.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PeerSpecError {

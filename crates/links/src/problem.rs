@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::{BindError, LinkSpec};
 
-/// Why a link is missing, although it was named or an interface makes it possible.
+/// The reason why a link is missing, although it was named or an interface makes it possible.
 ///
 /// The endpoint tries to open the link again when an interface changes, and every second.
 #[derive(Clone, Debug, Eq, PartialEq)]

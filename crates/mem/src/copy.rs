@@ -15,7 +15,7 @@ use crate::{AccessError, Payload};
 #[inline]
 pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     if cfg!(miri) {
-        // SAFETY: promised by the caller.
+        // SAFETY: the caller promises this.
         unsafe { core::ptr::copy(from, to, len) }
     } else {
         // SAFETY: `MEMMOVE` is initialised and never changes. The caller promises the rest.

@@ -53,7 +53,8 @@ pub enum AccessError {
         "{len} bytes at {address:#x} leave the {limit} bytes at {start:#x}; name bytes within these"
     )]
     Bounds {
-        /// First byte of the refused range. If the sum overflows, the end of the address space.
+        /// Address of the first byte of the refused range. If this address exceeds the address
+        /// space, the last address of the space.
         address: u64,
         /// Bytes of the refused range.
         len: u64,

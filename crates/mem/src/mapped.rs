@@ -64,8 +64,8 @@ mod tests {
         pages.iter().filter(|page| **page & 1 != 0).count()
     }
 
-    /// Why this matters: a process with thousands of streams has rings for each stream, but touches
-    /// only a page or two of most rings.
+    /// The first use of a page allocates it. This saves memory in a process with thousands of
+    /// streams: each stream has rings, but touches only a page or two of most of them.
     #[test]
     #[cfg_attr(miri, ignore = "there is no kernel")]
     fn pages_of_large_buffers_are_there_when_they_are_touched() {

@@ -191,25 +191,25 @@ macro_rules! integers {
         impl Atomic for $integer {
             #[inline]
             unsafe fn load(place: *mut Self, order: Ordering) -> Self {
-                // SAFETY: promised by the caller.
+                // SAFETY: the caller promises this.
                 unsafe { <$atomic>::from_ptr(place) }.load(order)
             }
 
             #[inline]
             unsafe fn store(place: *mut Self, value: Self, order: Ordering) {
-                // SAFETY: promised by the caller.
+                // SAFETY: the caller promises this.
                 unsafe { <$atomic>::from_ptr(place) }.store(value, order);
             }
 
             #[inline]
             unsafe fn fetch_add(place: *mut Self, operand: Self, order: Ordering) -> Self {
-                // SAFETY: promised by the caller.
+                // SAFETY: the caller promises this.
                 unsafe { <$atomic>::from_ptr(place) }.fetch_add(operand, order)
             }
 
             #[inline]
             unsafe fn swap(place: *mut Self, value: Self, order: Ordering) -> Self {
-                // SAFETY: promised by the caller.
+                // SAFETY: the caller promises this.
                 unsafe { <$atomic>::from_ptr(place) }.swap(value, order)
             }
 
@@ -221,7 +221,7 @@ macro_rules! integers {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<Self, Self> {
-                // SAFETY: promised by the caller.
+                // SAFETY: the caller promises this.
                 unsafe { <$atomic>::from_ptr(place) }.compare_exchange(current, new, success, failure)
             }
         }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::fork::{Inherited, SOCKETS};
 
-/// What a descriptor is ready for, or should be watched for.
+/// The operations for which a descriptor is ready, or should be watched.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Readiness {
     /// Reading returns bytes, a connection, an end or an error.

@@ -38,7 +38,7 @@ enum Purpose {
     Moved(SocketAddr, engine::RedirectPort),
 }
 
-/// Why an auxiliary socket could not be opened.
+/// The reason why an auxiliary socket could not be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AuxiliaryError {

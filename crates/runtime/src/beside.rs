@@ -26,7 +26,7 @@ pub enum Waited {
     TimedOut,
 }
 
-/// Why [`Runtime::wait_beside`] stopped waiting.
+/// The reason why [`Runtime::wait_beside`] stopped waiting.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WaitError {

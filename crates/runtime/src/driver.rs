@@ -965,7 +965,7 @@ impl Driver {
     }
 }
 
-/// Why a link could not be attached.
+/// The reason why a link could not be attached.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {

@@ -17,7 +17,7 @@ use crate::park::Interest;
 use crate::runtime::{Runtime, lock};
 use crate::tasks::Enlisted;
 
-/// What can change the state for which a task checks.
+/// The sources of changes to the state for which a task checks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ChangedBy {
     /// Only peers and time. Example: the acknowledgement of an operation.

@@ -80,7 +80,7 @@ impl MachineId {
     }
 }
 
-/// Why an operation on a machine failed.
+/// The reason why an operation on a machine failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MachineError {

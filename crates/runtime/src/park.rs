@@ -13,8 +13,8 @@ use waiting::Spinning;
 use crate::mark::{Call, Mark};
 use crate::sleep::{Descriptor, Sleeper};
 
-/// How threads wait: threads of the application that wait for an operation, and threads that serve
-/// peers, such as the progress thread.
+/// The way in which threads wait. This concerns threads of the application that wait for an
+/// operation, and threads that serve peers, such as the progress thread.
 ///
 /// A thread spins for a while, and then sleeps until something arrives. A wake-up delays everything
 /// that arrives during the sleep: it takes several times as long as serving a frame.
@@ -68,8 +68,8 @@ impl Polling {
     }
 }
 
-/// What a thread waits for. The runtime wakes the thread when the awaited thing may have arrived,
-/// and at any event of a connection.
+/// The condition for which a thread waits. The runtime wakes the thread when the condition may have
+/// become true, and at any event of a connection.
 #[derive(Clone, Copy, Debug)]
 pub enum Interest<'a> {
     /// Events of connections: a request, an establishment, an end.
@@ -435,8 +435,8 @@ mod tests {
             let thread = thread::spawn(move || {
                 blocked.enlist(Interest::News, 0);
                 enter.send(()).expect("it is awaited");
-                // What this thread waits for has arrived before the wake-up, so the thread does not
-                // try to take the watch.
+                // The awaited event happened before the wake-up, so this thread does not try to go
+                // on watch.
                 may_leave.recv().expect("it may");
                 blocked.delist()
             });

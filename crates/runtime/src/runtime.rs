@@ -42,7 +42,7 @@ use crate::waits::{Spin, Waits};
 pub struct RuntimeConfig {
     /// Sizes, limits and policies of the protocol.
     pub engine: EngineConfig,
-    /// How threads wait.
+    /// The way in which threads wait.
     pub polling: Polling,
     /// Whether a progress thread drives the endpoint while no thread of the application does so.
     /// Without a progress thread, the endpoint makes progress only during calls of the application.
@@ -97,7 +97,7 @@ impl RuntimeConfig {
     }
 }
 
-/// Why a runtime could not be started.
+/// The reason why a runtime could not be started.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -126,7 +126,7 @@ pub enum StartError {
     Link(#[from] AttachError),
 }
 
-/// Why an operation or a receive could not be posted. The call had no effect.
+/// The reason why an operation or a receive could not be posted. The call had no effect.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum SubmitError {
@@ -145,13 +145,13 @@ pub enum SubmitError {
     Forked(#[from] Forked),
 }
 
-/// When a thread sends the frames of a posted operation.
+/// The time at which a thread sends the frames of a posted operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Doorbell {
-    /// In this call.
+    /// The thread sends them in this call.
     Ring,
-    /// With the next call that drives the engine, waits, or posts with [`Doorbell::Ring`]. One
-    /// frame can then carry many small operations.
+    /// The thread sends them with the next call that drives the engine, waits, or posts with
+    /// [`Doorbell::Ring`]. One frame can then carry many small operations.
     Later,
 }
 

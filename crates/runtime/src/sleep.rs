@@ -10,8 +10,8 @@ use crate::auxiliary::Auxiliary;
 use crate::clock::Clock;
 use crate::timer::Timer;
 
-/// What the thread on watch sleeps on: the descriptors of all links, an epoll set of other
-/// descriptors, a timer, and a descriptor by which other threads call it.
+/// The objects on which the thread on watch sleeps: the descriptors of all links, an epoll set of
+/// other descriptors, a timer, and a descriptor by which other threads call it.
 ///
 /// Built on `ppoll`, not on epoll, because an endpoint has at most 16 links. For so few, `ppoll`
 /// costs the same. When a link starts to wait for room to send, `ppoll` needs no extra system call.
@@ -215,7 +215,7 @@ impl Sleeper {
     }
 }
 
-/// Why a sleep ended.
+/// The reason why a sleep ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Slept {
     /// The thread did not sleep.

@@ -76,14 +76,14 @@ pub enum Rest {
     More,
 }
 
-/// When to send the work for which a thread rings.
+/// The time at which to send the work for which a thread rings.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RingAction {
-    /// At once.
+    /// Send it at once.
     Now,
-    /// With the next poll, or together with work that is added later.
+    /// Send it with the next poll, or together with work that is added later.
     Deferred,
-    /// At once, together with the deferred work.
+    /// Send it at once, together with the deferred work.
     Flush,
 }
 

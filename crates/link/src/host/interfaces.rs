@@ -63,11 +63,11 @@ pub struct InterfaceAddress {
 pub struct AttachedProgram {
     /// The program's number in the kernel.
     pub id: u32,
-    /// Where the program runs.
+    /// The place at which the program runs.
     pub mode: ProgramMode,
 }
 
-/// Where an XDP program runs.
+/// The place at which an XDP program runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum ProgramMode {

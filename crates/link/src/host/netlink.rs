@@ -89,8 +89,8 @@ impl Socket {
         }
     }
 
-    /// Discards queued events without parsing them. Returns whether there were any; events that the
-    /// kernel lost count, too. Does not block.
+    /// Discards queued events without parsing them. Returns whether there were any. Events that the
+    /// kernel lost also count. Does not block.
     pub(crate) fn take_events(&self) -> io::Result<bool> {
         // One byte is enough, because the kernel truncates each message to the size of the buffer.
         let mut byte = [0];

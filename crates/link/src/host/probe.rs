@@ -12,7 +12,7 @@ use std::ptr;
 use libc::c_int;
 use thiserror::Error;
 
-/// Why a probe failed.
+/// The reason why a probe failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ProbeError {

@@ -14,7 +14,7 @@ pub(crate) struct Bare {
     _claim: PortClaim,
 }
 
-/// How the socket receives frames.
+/// The way in which the socket receives frames.
 #[derive(Debug)]
 enum Way {
     Ring(Box<Port>),

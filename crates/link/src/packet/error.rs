@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::Interface;
 use crate::ethernet::{ETHERTYPE_MIN, VLAN_MAX};
 
-/// Why a packet link could not be opened, or no neighbour was found.
+/// The reason why a packet link could not be opened, or no neighbour was found.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PacketError {

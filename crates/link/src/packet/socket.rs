@@ -60,7 +60,7 @@ pub(super) fn set_packet_option(
     name: c_int,
     value: c_int,
 ) -> io::Result<()> {
-    // SAFETY: a number is plain data.
+    // SAFETY: the option takes an integer, and the value is one.
     unsafe { set_option(socket, libc::SOL_PACKET, name, &value) }
 }
 
@@ -68,7 +68,7 @@ pub(super) fn set_packet_option(
 /// right.
 pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
-    // SAFETY: a number is plain data.
+    // SAFETY: the option takes an integer, and the value is one.
     unsafe {
         set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
             .or_else(|_| set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))

@@ -39,7 +39,7 @@ pub(super) struct Built {
     pub(super) frames: usize,
     /// Number of these frames that do not fit.
     pub(super) too_big: usize,
-    /// Why the next frame after these could not be built.
+    /// The reason why the next frame after these could not be built.
     pub(super) failed: Option<CopyError>,
 }
 
@@ -110,7 +110,7 @@ impl Transmitter {
     }
 
     /// Returns the number of frames before a certain frame of the batch, counted from `first` on.
-    /// That frame is the one whose payload is the copied payload with number `payload`.
+    /// The payload of that frame is the copied payload with number `payload`.
     #[cold]
     fn frames_of_payloads(&self, batch: &TxBatch, first: usize, payload: usize) -> usize {
         let mut payloads = 0;

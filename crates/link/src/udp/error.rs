@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use delivery::SettingError;
 use thiserror::Error;
 
-/// Why a UDP link could not be opened.
+/// The reason why a UDP link could not be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum UdpError {

@@ -103,7 +103,7 @@ impl Program {
     }
 }
 
-/// Where a program runs on an interface.
+/// The place at which a program on an interface runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub(super) enum AttachMode {

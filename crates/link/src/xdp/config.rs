@@ -71,7 +71,7 @@ impl XdpConfig {
     }
 }
 
-/// How frames reach the process from the driver.
+/// The way in which frames reach the process from the driver.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum XdpMode {

@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::config::{RING_FRAMES_MAX, RING_FRAMES_MIN, XdpMode};
 use crate::ethernet::{ETHERTYPE_MIN, VLAN_MAX};
 
-/// Why an `AF_XDP` link could not be opened.
+/// The reason why an `AF_XDP` link could not be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum XdpError {

@@ -74,7 +74,7 @@ impl Live {
     }
 }
 
-/// The parts that can be created without changing the interface.
+/// The parts of a link that can be created without changing the interface.
 struct Prepared {
     device: Device,
     shape: Shape,

@@ -9,7 +9,7 @@ use crate::ethernet::{ETHERNET_BYTES, Framing, Station};
 use crate::packet::bare::Bare;
 use crate::{PacketConfig, PacketError};
 
-/// How a bare packet socket receives.
+/// The way in which a bare packet socket receives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum BareReceive {
     /// Polls a ring in shared memory. Neither a poll nor receiving a frame needs a system call.
