@@ -48,7 +48,7 @@ pub enum Arrival {
     Implausible,
 }
 
-/// When to send acknowledgements.
+/// The rules for when to send acknowledgements.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AckPolicy {

@@ -49,8 +49,8 @@ pub(crate) struct RuntimeHost {
     pub(crate) inherited: Inherited,
     /// Latest time at which the engine wants its next turn, in nanoseconds of `clock`.
     pub(crate) turn_due: AtomicU64,
-    /// When the timeout of the thread that sleeps on the links expires, in nanoseconds; 0 if no
-    /// thread sleeps there.
+    /// Time at which the timeout of the thread that sleeps on the links expires, in nanoseconds; 0
+    /// if no thread sleeps there.
     pub(crate) armed_until: AtomicU64,
     /// A thread is about to sleep, and the next turn must send pending acknowledgements first.
     pub(crate) is_parting: AtomicBool,
@@ -992,8 +992,8 @@ const NEWS_NS: u64 = 10_000;
 /// Turns with work for each turn whose duration is measured.
 const TURNS_PER_SAMPLE: u64 = 16;
 
-/// Most frames read from one link in one turn, approximately: four coalesced messages of 64 frames.
-/// After this many, the turn should send acknowledgements and read the other links.
+/// Approximate maximum of frames that one turn reads from one link: four coalesced messages of 64
+/// frames. Then the turn should send acknowledgements and read the other links.
 const BURST_FRAMES: usize = 256;
 
 /// Most rounds in which the driver takes work from a source and sends it before the connection of

@@ -20,9 +20,10 @@ use crate::tasks::Enlisted;
 /// The sources of changes to the state for which a task checks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ChangedBy {
-    /// Only peers and time. Example: the acknowledgement of an operation.
+    /// Only peers and time change the state. Example: the acknowledgement of an operation.
     Peers,
-    /// Peers, time and the application. Example: room in a queue that the application polls.
+    /// Peers, time and the application change the state. Example: room in a queue that the
+    /// application polls.
     Application,
 }
 

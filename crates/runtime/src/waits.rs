@@ -17,11 +17,11 @@ use crate::sleep::{Slept, is_real_time, preemptions, processor_ns};
 /// threads that wait for their own operations measure other times than threads that serve peers.
 #[derive(Debug)]
 pub(crate) struct Waits {
-    /// For threads of the application in calls that wait.
+    /// The policy for threads of the application in calls that wait.
     application: Published,
-    /// For threads of the application that poll.
+    /// The policy for threads of the application that poll.
     polling: Published,
-    /// For the thread on watch, which serves peers.
+    /// The policy for the thread on watch, which serves peers.
     server: Published,
     /// Decides whether frames are taken at intervals, by their arrival at the thread on watch.
     moderation: Mutex<Moderation>,

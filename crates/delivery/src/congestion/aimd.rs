@@ -74,7 +74,7 @@ const CRUISE_ROUNDS: u8 = 32;
 #[derive(Clone, Copy, Debug)]
 pub struct Aimd {
     window: u32,
-    /// While the window is below this value, it doubles every round trip. In bytes.
+    /// While the window is below this number of bytes, it doubles every round trip.
     threshold: u32,
     frame_bytes: u32,
     /// Number of acknowledged bytes that have not counted toward growth yet.

@@ -71,11 +71,11 @@ pub struct AttachedProgram {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum ProgramMode {
-    /// In the driver.
+    /// The program runs in the driver.
     Native,
-    /// After the driver, on the kernel's packet buffers.
+    /// The program runs after the driver, on the kernel's packet buffers.
     Generic,
-    /// On the network card.
+    /// The program runs on the network card.
     Offloaded,
 }
 

@@ -208,9 +208,9 @@ pub(super) enum Read<'ring> {
 /// The location of a frame's payload.
 #[derive(Debug)]
 pub(super) enum Outside<'ring> {
-    /// In the ring. The payload may be empty.
+    /// The payload is in the ring. It may be empty.
     Ring(Payload<'ring>),
-    /// In lent memory; the second field is the number of bytes.
+    /// The payload is in lent memory. The second field is its number of bytes.
     Lent(LentPlace, usize),
 }
 

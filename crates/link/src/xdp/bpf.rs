@@ -107,9 +107,9 @@ impl Program {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub(super) enum AttachMode {
-    /// In the network stack, for any driver.
+    /// The program runs in the network stack, which works with any driver.
     Generic = 1 << 1,
-    /// In the driver.
+    /// The program runs in the driver.
     Native = 1 << 2,
 }
 
