@@ -1,10 +1,11 @@
-//! Signal handlers, which must run between the program's calls on connections, and never within
-//! one.
+//! Defers signal handlers of the program: a handler runs between calls on connections, and never
+//! within one.
 //!
 //! A handler may do all that POSIX allows: read, write, close, end the process, or jump elsewhere.
-//! Within a call the thread holds locks of this library. A handler that ran there could wait for
-//! those locks, or leave them locked. Therefore a signal that arrives during a call is deferred,
-//! and delivered when the thread leaves the call. A call that waits returns at once.
+//! Within a call, the thread holds locks of this library. A handler that ran there could wait for
+//! those locks forever, or leave them locked. Therefore the library defers a signal that arrives
+//! during a call, and delivers it when the thread leaves the call. If the call is waiting, it
+//! returns at once.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,8 @@ pub fn enter() {
     INSIDE.with(|inside| inside.set(inside.get() + 1));
 }
 
-/// Leaves a call on the calling thread. Returns the signals to unblock now: bit `n` is signal `n`.
+/// Leaves a call on the calling thread. Returns the signals that the caller must unblock now: bit
+/// `n` stands for signal `n`.
 #[inline]
 #[must_use]
 pub fn leave() -> u64 {
@@ -31,38 +33,40 @@ pub fn leave() -> u64 {
     if depth > 0 || DEFERRED.get() == 0 { 0 } else { DEFERRED.replace(0) }
 }
 
-/// Returns whether the calling thread is within a call.
+/// Returns true if the calling thread is within a call.
 #[inline]
 pub fn is_inside() -> bool {
     INSIDE.get() > 0
 }
 
-/// Records that a signal is deferred until the thread leaves its call. Called in a handler.
+/// Records that a signal is deferred until the thread leaves its call. The handler of the library
+/// calls this.
 pub fn defer(signal: u32) {
     DEFERRED.set(DEFERRED.get() | 1 << signal);
 }
 
-/// Returns whether a signal is deferred until the thread leaves its call.
+/// Returns true if the signal is deferred until the thread leaves its call.
 pub fn is_deferred(signal: u32) -> bool {
     DEFERRED.get() >> signal & 1 == 1
 }
 
-/// Returns whether the thread should leave its call, because a signal is deferred.
+/// Returns true if the thread should leave its call, because a signal is deferred.
 #[inline]
 pub(crate) fn are_wanted() -> bool {
     DEFERRED.get() != 0
 }
 
-/// Records that the program has handlers that may have to be deferred.
+/// Records that the program has installed a handler that the library may have to defer.
 pub fn note_any() {
     ARE_ANY.store(true, Ordering::Relaxed);
 }
 
-/// Prepares the calling thread to sleep within a call. Returns `None` if it must leave the call at
-/// once, because a signal is deferred.
+/// Prepares the calling thread to sleep within a call. Returns `None` if a signal is deferred; the
+/// thread must then leave the call at once.
 ///
-/// A signal that is deferred after this check and before the sleep is blocked, and would not end
-/// the sleep. Therefore the thread must sleep with the signal mask that it had at this check.
+/// If a signal is deferred after this check and before the sleep, the handler blocks the signal, so
+/// the signal would not end the sleep. Therefore the thread must sleep with the signal mask that it
+/// had at this check.
 pub fn before_sleep() -> Option<Sleeping> {
     if !ARE_ANY.load(Ordering::Relaxed) {
         return Some(Sleeping(None));
@@ -71,12 +75,12 @@ pub fn before_sleep() -> Option<Sleeping> {
     (!are_wanted()).then_some(Sleeping(mask))
 }
 
-/// The signal mask for a sleep; returned by [`before_sleep`].
+/// The signal mask for a sleep. [`before_sleep`] returns it.
 #[derive(Clone, Copy, Debug)]
 pub struct Sleeping(Option<libc::sigset_t>);
 
 impl Sleeping {
-    /// Returns the signal mask for the sleep; `None` to keep the current mask.
+    /// Returns the signal mask for the sleep. `None` means that the current mask is right.
     pub const fn blocked(&self) -> Option<&libc::sigset_t> {
         self.0.as_ref()
     }

@@ -1,15 +1,17 @@
-//! Moves TCP connections of programs to the edge transport if both ends have the library. All other
-//! connections stay on TCP.
+//! Moves TCP connections of programs to the edge transport, the RDMA protocol of this project, if
+//! both ends run this library. All other connections stay on TCP.
 //!
 //! The kernel connects and accepts as before. The side that connected opens a *rendezvous socket*
 //! for a short time: a UDP socket at the address and port number of its TCP connection. The side
-//! that accepted sends an *offer* there. Both processes then have one edge connection, the *link
-//! group* (a term of SMC-R, RFC 7609), which all streams between them share. Each side writes
-//! a *switch marker* into the TCP connection. Its bytes after the marker go over the link group.
+//! that accepted sends an *offer* to the rendezvous socket: a datagram that names its endpoint. The
+//! two processes then establish one edge connection, the *link group* (a term of SMC-R, RFC 7609).
+//! All streams between the two processes share the link group. Each side writes a *switch marker*
+//! of 16 random bytes into the TCP connection. Every byte that this side sends after the marker
+//! goes over the link group.
 //!
-//! A connection is *undecided* at first, and later *moved* to the edge or *left* to TCP. A moved
-//! connection can return to TCP, which is called *going home*. `docs/sockets-protocol.md` specifies
-//! the bytes on the wire.
+//! A connection is *undecided* at first. Later the connection is *moved* to the edge or *left* to
+//! TCP. A moved connection can return to TCP, which is called *going home*.
+//! `docs/sockets-protocol.md` specifies the bytes on the wire.
 //!
 //! * [`Sockets`]: the endpoint of a process, with its groups, rendezvous sockets and offers.
 //! * [`Connection`]: the calls of a program on one descriptor.

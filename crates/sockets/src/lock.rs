@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex even if a thread has panicked while it held it. Data under such locks must be
-/// consistent at any time.
+/// Locks a mutex, even if a thread panicked while the thread held the mutex. The data must
+/// therefore be consistent at every point at which a holder of the mutex can panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! The log of the library, on the program's standard error or in a file.
+//! The log of the library. It goes to the program's standard error or to a file.
 //!
 //! The log is a static, because a process has one standard error and every part of the library logs
-//! there. No descriptor is kept open: a program that closes all unknown descriptors would close it,
-//! and might then open a file of its own at that number.
+//! there. The library keeps no descriptor open for the log. Otherwise a program that closes all
+//! unknown descriptors could close that descriptor and open its own file at the number.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{FileStat, SFlag, fstat};
 use thiserror::Error;
 
-/// The level up to which messages are logged.
+/// The level of the log. Messages of higher levels are not logged.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum LogLevel {
     /// No messages.
@@ -29,7 +29,7 @@ pub enum LogLevel {
     Warn,
     /// Failures, unusual conditions, and the outcome of each connection.
     Info,
-    /// All of these, and the steps of each connection.
+    /// In addition, the steps of each connection.
     Debug,
 }
 
@@ -53,10 +53,10 @@ impl FromStr for LogLevel {
     }
 }
 
-/// Sets the level and the file; without a file, the log goes to standard error. Later calls have no
-/// effect, because settings are read once.
+/// Sets the level and the file. If `file` is `None`, the log goes to standard error. Later calls
+/// have no effect, because settings are read once.
 pub fn begin(level: LogLevel, file: Option<&Path>) {
-    // A second call is made by another copy of the library.
+    // If another copy of the library calls this a second time, the first setting stays.
     let _ = LOG.set(Log::new(level, file));
 }
 
@@ -69,7 +69,7 @@ pub fn note(level: LogLevel, what: fmt::Arguments<'_>) {
     }
 }
 
-/// Destination and level of the log.
+/// The destination and level of the log.
 #[derive(Debug)]
 struct Log {
     level: LogLevel,
@@ -90,20 +90,21 @@ impl Log {
         match &self.file {
             Some(path) => {
                 let line = format!("{} {process} {what}\n", now());
-                // The disk may be full, or the folder removed. The line is then lost.
+                // The disk may be full, or the folder removed. Lose the line in that case.
                 let _full = shared_files::append_to(path)
                     .and_then(|mut file| file.write_all(line.as_bytes()));
             }
             None if self.is_for_people() => {
-                // The program may have closed standard error, so errors are ignored.
+                // The program may have closed standard error, so ignore errors.
                 let _closed = writeln!(io::stderr(), "ethernot-sockets[{process}]: {what}");
             }
             None => {}
         }
     }
 
-    /// Returns whether descriptor 2 is still an output that people read. A program that has closed
-    /// it may have opened any file or connection at that number, which must not receive log lines.
+    /// Returns true if descriptor 2 is still an output that people read. The program may have
+    /// closed descriptor 2 and opened any file or connection at that number. Such a file must not
+    /// receive log lines.
     fn is_for_people(&self) -> bool {
         let Ok(found) = fstat(io::stderr()) else { return false };
         if self.stderr == Some(identity(&found)) {
@@ -128,7 +129,7 @@ fn identity(found: &FileStat) -> (u64, u64) {
     (found.st_dev, found.st_ino)
 }
 
-/// Returns the number of seconds since 1970.
+/// Returns the time since 1970 in seconds, with six decimals.
 #[expect(clippy::disallowed_methods, reason = "people compare the times of several hosts")]
 fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! The reasons for which a connection stays on TCP: a closed list, shared by counters, logs and
-//! reports.
+//! The reasons why a connection stays on TCP. The list is closed; counters, logs and reports share
+//! it.
 
 use std::fmt;
 
-/// The reason for which a connection was left to TCP. Each has a name for machines and a sentence
+/// The reason why a connection was left to TCP. Each reason has a name for machines and a sentence
 /// for people.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
@@ -42,16 +42,17 @@ pub enum Reason {
     Forked = 15,
     /// The process executed another program before the connection had moved.
     Exec = 16,
-    /// The descriptor was passed to another process, or used by a function that the library does not interpose.
+    /// The program passed the descriptor to another process, or used it in a function that the
+    /// library does not interpose.
     Passed = 17,
-    /// The program asked for something else that only TCP has.
+    /// The program used another feature that only TCP has.
     OnlyTcp = 18,
     /// The connection ended before its route was decided.
     Closed = 19,
     /// The peer violated the protocol before the connection had moved.
     Misbehaved = 20,
     /// No edge connection to the peer's process was established, or it was lost before this
-    /// connection had moved.
+    /// connection moved.
     NoGroup = 21,
     /// The connection had moved, and has returned to TCP.
     Home = 22,
@@ -59,7 +60,7 @@ pub enum Reason {
     Off = 23,
     /// The edge would be no faster than TCP.
     NoGain = 24,
-    /// The connection ended before a move would have paid.
+    /// The connection ended before a move would have been worth its cost.
     Short = 25,
 }
 
@@ -94,8 +95,8 @@ impl Reason {
         Self::Short,
     ];
 
-    /// Returns the number of the reason, which goes over the wire and indexes the counters. Numbers
-    /// never change.
+    /// Returns the number of the reason. Messages to the peer carry this number, and it indexes the
+    /// counters. A reason keeps its number in all versions.
     pub const fn number(self) -> u8 {
         self as u8
     }

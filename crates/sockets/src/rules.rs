@@ -1,8 +1,8 @@
-//! Rules that decide which connections may move. They depend only on facts that this side knows
-//! before it sends the peer anything.
+//! Rules that decide which connections may move. A rule depends only on facts that this side knows
+//! before it sends anything to the peer.
 //!
-//! Each line is one rule: `edge` or `tcp`, followed by conditions. A rule matches if all of its
-//! conditions hold. The first rule that matches decides.
+//! Each line is one rule: `edge` or `tcp`, followed by conditions. A rule matches a connection if
+//! all of its conditions hold. The first matching rule decides.
 //!
 //! ```text
 //! # comments begin with a number sign
@@ -19,7 +19,7 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use thiserror::Error;
 
-/// The end of a connection that a process has.
+/// The end of a connection that this process has.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Role {
     /// The process called `connect`.
@@ -28,10 +28,10 @@ pub enum Role {
     Accepting,
 }
 
-/// The connection against which a rule is matched.
+/// The facts about a connection that rules are matched against.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// The end that this process has.
+    /// The role of this process.
     pub role: Role,
     /// This side's address.
     pub local: SocketAddr,
@@ -42,7 +42,7 @@ pub struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Returns the port of the service: the one on which the accepting side listens.
+    /// Returns the port of the service: the port on which the accepting side listens.
     pub fn port(&self) -> u16 {
         match self.role {
             Role::Connecting => self.peer.port(),
@@ -75,7 +75,7 @@ pub struct Rule {
     role: Option<Role>,
     /// The network that must contain the peer's address.
     network: Option<Network>,
-    /// The ports that must contain the port of the service; empty matches any.
+    /// The port of the service must be one of these; an empty set matches any port.
     ports: Ports,
     program: Option<String>,
 }
@@ -102,18 +102,18 @@ pub enum RuleProblem {
          network such as 10.0.0.0/8"
     )]
     Condition(String),
-    /// A condition lacks its value.
+    /// A condition has no value.
     #[error(
         "{0:?} lacks its value; write it after the word, as in `port 80,8000-8099` or `program nginx`"
     )]
     Value(String),
-    /// A condition is repeated.
+    /// A rule contains the same condition twice.
     #[error("{0:?} is repeated; a rule has each condition once, so write another rule")]
     Twice(String),
     /// The ports are invalid.
     #[error(transparent)]
     Ports(#[from] PortsError),
-    /// The name of the program is too long.
+    /// The name of the program is longer than the kernel keeps.
     #[error(
         "{0:?} is longer than the names of programs that the kernel keeps; give its first 15 bytes"
     )]
@@ -143,7 +143,7 @@ impl Rules {
         Ok(Self { rules })
     }
 
-    /// Returns the first rule that matches.
+    /// Returns the first rule that matches the connection.
     pub fn first_for(&self, subject: &Subject<'_>) -> Option<&Rule> {
         self.rules.iter().find(|rule| rule.holds_for(subject))
     }
@@ -175,7 +175,7 @@ impl Rule {
         self.line
     }
 
-    /// Parses a line without its comment; `None` if it is empty.
+    /// Parses a line without its comment. Returns `None` if the line is empty.
     fn parse(line: u32, text: &str) -> Result<Option<Self>, RuleProblem> {
         let mut words = text.split_whitespace();
         let verdict = match words.next() {
@@ -235,7 +235,7 @@ impl Rule {
     }
 }
 
-/// Formats a rule as it is written in a file.
+/// Formats a rule in the syntax of the file.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.verdict {
@@ -265,7 +265,8 @@ impl fmt::Display for Rule {
 pub struct Network(IpNet);
 
 impl Network {
-    /// Returns the network of an address with a prefix of `bits` bits; `None` if the address has fewer bits.
+    /// Returns the network of an address with a prefix of `bits` bits. Returns `None` if `bits`
+    /// exceeds the length of the address.
     pub fn of(address: IpAddr, bits: u8) -> Option<Self> {
         IpNet::new(address, bits).ok().map(|network| Self(network.trunc()))
     }
@@ -338,7 +339,7 @@ impl FromStr for Ports {
         let range = |part: &str| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let port = |text: &str| {
-                // `parse` would accept a sign before the digits.
+                // Check for digits, because `parse` also accepts a sign before the digits.
                 let number = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse());
                 let port = number.and_then(Result::ok).filter(|&port: &u16| port > 0);
                 port.ok_or_else(|| PortsError::Part(part.into()))
@@ -365,8 +366,8 @@ impl fmt::Display for Ports {
     }
 }
 
-/// Parses any bytes as a file of rules. Checks that parsing does not panic, and that formatting
-/// accepted rules and parsing them again returns equal rules.
+/// Parses any bytes as a file of rules, for fuzzing. Checks that the parser does not panic. Formats
+/// each accepted rule, parses the result, and checks that the rules are equal.
 #[doc(hidden)]
 pub fn fuzz_rules(bytes: &[u8]) {
     let Ok(rules) = Rules::parse(&String::from_utf8_lossy(bytes)) else { return };
@@ -378,7 +379,8 @@ pub fn fuzz_rules(bytes: &[u8]) {
     assert_eq!(without_lines(&again), without_lines(&rules));
 }
 
-/// The maximum number of rules, because a connection may have to be matched against all of them.
+/// The maximum number of rules. The library may have to match a connection against all of them, so
+/// the number bounds the cost.
 pub const RULES_MAX: usize = 1024;
 
 /// `TASK_COMM_LEN` without the terminating zero.

@@ -1,8 +1,8 @@
 //! Reports the outcome of this process's connections to other processes, such as `ethernot stat`.
 //!
 //! A process whose connections may move listens on an abstract Unix socket. The name of the socket
-//! begins with [`SOCKET`] and ends with the process ID. A client that connects receives one
-//! [`Report`] in JSON, if it has the same user or is root.
+//! begins with [`SOCKET`] and ends with the process ID. Each client that connects receives one
+//! [`Report`] in JSON, if the client runs as the same user or as root.
 //!
 //! [`Report`]: crate::counters::Report
 
@@ -19,41 +19,40 @@ use runtime::Runtime;
 
 use crate::counters::report;
 
-/// Prefix of the names of the sockets.
+/// Prefix of the names of these sockets.
 pub const SOCKET: &str = "ethernot-sockets-";
 
-/// The socket of a process. As an abstract socket it ends with the process, and leaves no file
-/// behind.
+/// The socket of a process. An abstract socket ends with its process, and leaves no file behind.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     listener: UnixListener,
 }
 
 impl Statistics {
-    /// Starts to listen, if possible. Connections can move without the socket, too.
+    /// Starts to listen. Returns `None` on failure; connections can move without this socket.
     pub(crate) fn listen() -> Option<Self> {
         listen().ok().map(|listener| Self { listener })
     }
 
-    /// Watches the socket, so that the hooks are called when a client connects.
+    /// Watches the socket, so that the runtime calls the hooks when a client connects.
     pub(crate) fn watch(&self, runtime: &Runtime) -> io::Result<()> {
         runtime.watch_listener(self.listener.as_fd(), KEY)
     }
 
     /// Sends the report to each client that may read it. Never blocks, because a report fits in the
-    /// send buffer of a socket.
+    /// socket's send buffer.
     pub(crate) fn answer(&self) {
         while let Ok((stream, _)) = self.listener.accept() {
             if may_know(&stream) {
-                // The client may have closed the socket, so errors are ignored.
+                // The client may have closed its socket, so ignore errors.
                 let _gone = write(stream);
             }
         }
     }
 }
 
-/// Listens under the ID of this process. If that name is in use by a process with the same ID, in
-/// another container of this network namespace, inserts a number.
+/// Listens under the ID of this process. A process with the same ID, in another container of this
+/// network namespace, may use that name. In that case, inserts a number in the name.
 fn listen() -> io::Result<UnixListener> {
     let process = process::id();
     let names = (1..=NAMES_MAX).map(|place| match place {
@@ -75,7 +74,7 @@ fn listen() -> io::Result<UnixListener> {
     Err(refused)
 }
 
-/// Returns whether the client has the same user as this process, or is root.
+/// Returns true if the client runs as the user of this process or as root.
 fn may_know(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials)
         .is_ok_and(|asks| asks.uid() == 0 || asks.uid() == geteuid().as_raw())
@@ -86,11 +85,11 @@ fn write(mut stream: UnixStream) -> io::Result<()> {
     stream.write_all(&serde_json::to_vec(&report())?)
 }
 
-/// Key of the socket in the runtime: the hooks are called with it when a client connects. Keys of
-/// rendezvous sockets are smaller, and keys of streams do not have both bits.
+/// Key of the socket in the runtime, which passes it to the hooks when a client connects. Keys of
+/// rendezvous sockets are smaller. Keys of streams do not have both bits.
 pub(crate) const KEY: u64 = 1 << 62 | 1 << 40;
 
-/// Maximum number of containers whose processes with the same ID can have a socket.
+/// Maximum number of containers in which processes with the same ID can each have a socket.
 const NAMES_MAX: u32 = 64;
 
 #[cfg(test)]

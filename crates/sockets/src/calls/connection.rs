@@ -32,8 +32,8 @@ use crate::wire::SwitchMarker;
 /// The route that the bytes of a connection take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Route {
-    /// TCP, and perhaps the edge later. The library makes the program's calls, because the bytes
-    /// may contain a switch marker.
+    /// TCP, and perhaps the edge later. The library makes the kernel calls for the program, because
+    /// it must find a switch marker among the bytes.
     Undecided,
     /// The edge.
     Moved,
@@ -50,7 +50,7 @@ pub struct Queued {
     pub unsent: u64,
 }
 
-/// A TCP connection of the program that may move or has moved.
+/// A TCP connection of the program that is undecided or has moved.
 pub struct Connection {
     token: u64,
     role: Role,
@@ -60,25 +60,25 @@ pub struct Connection {
     pub(crate) endpoint: Arc<dyn Waits>,
     life: Arc<Life>,
     began: counters::Beginning,
-    /// The program is about to close the connection. Its descriptor number may soon name another
-    /// file.
+    /// True from the moment at which the program begins to close the connection. The descriptor
+    /// number may soon name another file.
     is_closing: AtomicBool,
-    /// Raised when a waiting thread of the program should check the connection again.
+    /// Raised when a waiting thread of the program must check the connection again.
     pub(crate) mark: Arc<Mark>,
     /// The stream, created when the connection begins to move.
     stream: OnceLock<Arc<Stream>>,
-    /// The way in which TCP is read while the route is undecided.
+    /// How the library reads TCP while the route is undecided.
     pub(crate) reading: Mutex<Reading>,
-    /// The way in which TCP is written while the route is undecided.
+    /// How the library writes TCP while the route is undecided.
     pub(crate) writing: Mutex<Writing>,
     options: Mutex<Options>,
     /// Sends the offer of this side to the peer.
     offer: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// The connection table knows that bytes have gone over the connection.
+    /// True if the connection table knows that the connection has carried bytes.
     has_reported_bytes: AtomicBool,
 }
 
-/// Options that the program has set, kept for the stream.
+/// Socket options that the program has set. They are applied to the stream when it is created.
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
     no_delay: bool,
@@ -118,22 +118,22 @@ impl Connection {
         })
     }
 
-    /// Returns the token by which [`DescriptorTable`] knows the connection.
+    /// Returns the token that names the connection in calls of [`DescriptorTable`].
     pub const fn token(&self) -> u64 {
         self.token
     }
 
-    /// Returns whether this end connected or accepted.
+    /// Returns the role of this end: connecting or accepting.
     pub const fn role(&self) -> Role {
         self.role
     }
 
-    /// Returns this side's address in TCP.
+    /// Returns this side's TCP address and port.
     pub const fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Returns the peer's address in TCP.
+    /// Returns the peer's TCP address and port.
     pub const fn peer(&self) -> SocketAddr {
         self.peer
     }
@@ -144,21 +144,21 @@ impl Connection {
     }
 
     //= sockets-protocol.md: offer.3
-    /// Sends the offer to the peer's rendezvous socket, unless another process shares the
-    /// connection.
+    /// Sends the offer to the peer's rendezvous socket. Does nothing while another process shares
+    /// the socket of the connection.
     pub(crate) fn send_offer(&self) {
         if let Some(send) = self.offer.get().filter(|_| !self.descriptors.is_shared(self.token)) {
             send();
         }
     }
 
-    /// Returns whether bytes went over the connection while it was undecided.
+    /// Returns true if the connection carried bytes while it was undecided.
     pub(crate) fn has_bytes(&self) -> bool {
         self.has_reported_bytes.load(Ordering::SeqCst)
     }
 
     //= sockets-protocol.md: offer.3, offer.4
-    /// Records that bytes went over the connection, in either direction.
+    /// Records that the connection has carried bytes, in either direction.
     #[inline]
     pub(crate) fn on_bytes(&self, are_from_peer: bool) {
         if self.role == Role::Accepting && !self.has_reported_bytes.load(Ordering::Relaxed) {
@@ -171,21 +171,21 @@ impl Connection {
         if !self.has_reported_bytes.swap(true, Ordering::SeqCst) {
             self.endpoint.on_first_bytes(self.token);
         }
-        // The peer's program has begun to use the connection, so the peer's rendezvous socket
-        // should be open.
+        // The peer's program has used the connection, so the peer's rendezvous socket should be
+        // open.
         if are_from_peer {
             self.send_offer();
         }
     }
 
-    /// Leaves the connection to TCP, if it has not begun to move.
+    /// Leaves the connection to TCP. Does nothing if the move has begun.
     pub(crate) fn leave(&self, reason: Reason) {
         let _none_of_the_table = self.on(Event::Stay(reason), Instant(0));
     }
 
-    /// Keeps the connection on TCP, if it has not begun to move. Called when the program needs
-    /// something that only TCP has, or passes the connection to another process. Returns false if
-    /// the move has begun.
+    /// Leaves the connection to TCP, because the program needs a feature that only TCP has, or
+    /// passes the connection to another process. Returns false and changes nothing if the move has
+    /// begun.
     pub fn stay(&self, reason: Reason) -> bool {
         self.leave(reason);
         self.is_left()
@@ -196,13 +196,13 @@ impl Connection {
         self.life.phase()
     }
 
-    /// Returns when [`Event::Time`] is due.
+    /// Returns the time at which [`Event::Time`] is due.
     pub(crate) fn due(&self) -> Instant {
         self.life.due()
     }
 
-    /// Handles an event. Performs the actions that concern only this connection, and returns the
-    /// actions that the connection table must perform.
+    /// Handles an event. Performs the actions that concern only this connection. Returns the other
+    /// actions, which the connection table must perform.
     pub(crate) fn on(&self, event: Event, now: Instant) -> Vec<Action> {
         let mut actions = self.life.on(event, now);
         actions.retain(|action| match action {
@@ -227,8 +227,8 @@ impl Connection {
         actions
     }
 
-    /// Performs the actions `Leave` and `Watch` of those returned by [`Connection::on`]. The kernel
-    /// has already shut TCP down or closed it.
+    /// Performs only the actions `Leave` and `Watch` of those that [`Connection::on`] returned. The
+    /// kernel has already shut TCP down or closed the socket, so the other actions have no effect.
     fn leave_if(&self, actions: &[Action]) {
         for action in actions {
             match action {
@@ -239,18 +239,18 @@ impl Connection {
         }
     }
 
-    /// Returns whether writes of the program must wait until the switch marker is in TCP.
+    /// Returns true if the program's writes must wait until the switch marker is in TCP.
     pub(crate) fn is_held(&self) -> bool {
         self.life.course() == Course::TcpHeld
     }
 
-    /// Returns whether the program has shut down writing while the route was undecided.
+    /// Returns true if the program shut down writing while the route was undecided.
     pub(crate) fn writes_no_more(&self) -> bool {
         self.life.writes_no_more()
     }
 
-    /// Shuts TCP down in the directions that the program has shut. The program's call has already
-    /// returned.
+    /// Shuts TCP down in the directions that the program has shut. The program's own call of
+    /// `shutdown` returned earlier.
     fn shut_tcp(&self) {
         let Some(how) = self.life.shut() else { return };
         if let Some(stream) = self.stream.get() {
@@ -260,12 +260,12 @@ impl Connection {
         }
     }
 
-    /// Leaves the connection to the kernel, for this reason.
+    /// Leaves the connection to the kernel. Records `reason`.
     fn on_left(&self, reason: Reason) {
-        // Pending calls may now read all bytes that TCP has.
+        // Pending calls may now read every byte that TCP has.
         *lock(&self.reading) = Reading::Plain;
         if let Some(stream) = self.stream.get() {
-            // The socket may be watched, because a switch marker waited for room in TCP.
+            // The doorbell may watch the socket, because a switch marker waited for room in TCP.
             stream.doorbell.unwatch(stream.socket().as_fd());
             if self.life.is_closed() && stream.state.set(Bit::Released) {
                 stream.doorbell.mark();
@@ -278,8 +278,8 @@ impl Connection {
         counters::note_left(self.role, self.local, self.peer, reason);
     }
 
-    /// Creates the stream of the connection. From now on only this crate reads TCP, and searches it
-    /// for the switch marker.
+    /// Creates the stream of the connection. After this call the library reads TCP for the program,
+    /// and searches the bytes for the switch marker.
     pub(crate) fn make_stream(&self, parts: StreamParts) -> Result<Arc<Stream>, Reason> {
         let expected = parts.expected;
         let tcp = self.descriptors.duplicate(self.token).ok_or(Reason::Closed)?;
@@ -297,9 +297,9 @@ impl Connection {
     }
 
     //= sockets-protocol.md: join.6
-    /// Searches TCP for the peer's switch marker after the group is lost, while the program uses
-    /// TCP. Returns the event for the connection. Called by the engine, which never waits for a
-    /// thread of the program.
+    /// Searches TCP for the peer's switch marker after the group was lost. Meanwhile the program
+    /// uses TCP. Returns the event that the connection must handle, or `None`. Called by the
+    /// engine, which must not wait for a thread of the program.
     pub(crate) fn look_for_marker(&self) -> Option<Event> {
         let stream = self.stream.get().filter(|_| self.phase() == Phase::Unanswered)?;
         match self.reading.try_lock() {
@@ -308,15 +308,15 @@ impl Connection {
         }
     }
 
-    /// Returns whether this side echoes the switch marker that it expects, because it does not know
-    /// the one that the peer expects.
+    /// Returns true if this side writes an echo: the switch marker that this side chose. It does so
+    /// because it does not know the switch marker that the peer chose (join.6).
     pub(crate) fn is_echoing(&self) -> bool {
         self.life.is_echoing()
     }
 
-    /// Tries to write a switch marker into the TCP connection. On success the stream
-    /// [opens](Stream::open) and the connection has moved. Without `peer_ring` the connection
-    /// returns to TCP at once. Returns the actions that the connection table must perform.
+    /// Tries to write a switch marker into the TCP connection. On success, [opens](Stream::open)
+    /// the stream and moves the connection. If `peer_ring` is `None`, the connection then returns
+    /// to TCP at once. Returns the actions that the connection table must perform.
     pub(crate) fn write_marker(
         &self,
         marker: SwitchMarker,
@@ -326,7 +326,7 @@ impl Connection {
         let Some(stream) = self.stream.get().filter(|_| self.phase() == Phase::Switching) else {
             return Vec::new();
         };
-        // The engine never waits for a thread of the program.
+        // The engine must not wait for a thread of the program, so it only tries the locks.
         let locks = (self.reading.try_lock(), self.writing.try_lock());
         let (Ok(mut reading), Ok(mut writing)) = locks else {
             drop(locks);
@@ -339,22 +339,24 @@ impl Connection {
                 return self.on(event, now);
             }
         };
-        // Opening takes the bytes out of TCP before any thread reads the stream.
+        // Open the stream first: this takes the remaining bytes out of TCP before any thread reads
+        // the stream.
         stream.open(peer_ring.filter(|_| !self.life.has_ended_tcp()));
         let actions = self.on(Event::MarkerWritten, now);
-        // If the connection is relayed, the relay needs a descriptor of the program's end of the
+        // A relay, if the connection has one, needs a descriptor of the program's end of the socket
         // pair.
         let kept = program.try_clone().ok();
         counters::note_decided();
         counters::note_moved(self.role, self.local, self.peer, self.began);
-        // If the program has closed the connection, or its process ends, there is no descriptor to
-        // replace.
+        // No descriptor is left to replace if the program has closed the connection or its process
+        // ends.
         let is_there = !self.life.is_closed() && self.descriptors.put(self.token, program);
-        // From now on the stream removes the switch marker from the bytes, so the kernel does not
-        // report it at the program's descriptor.
+        // The stream now removes the switch marker from the bytes. The kernel therefore no longer
+        // reports the marker at the program's descriptor.
         *reading = Reading::Plain;
         if let Some(how) = self.life.shut() {
-            // A stream that has just opened has not returned to TCP, so this shuts the stream.
+            // A stream that has just opened cannot have returned to TCP, so this shuts the stream
+            // down.
             let _on_the_group = Self::shut_stream(stream, how);
         }
         drop((reading, writing));
@@ -364,18 +366,18 @@ impl Connection {
     }
 
     /// Writes the switch marker. Returns the program's end of the socket pair that replaces the TCP
-    /// socket, or the event that says why the marker is not written.
+    /// socket. If the marker was not written, returns the event that states the cause.
     fn try_write_marker(
         &self,
         stream: &Arc<Stream>,
         writing: &mut Writing,
         marker: SwitchMarker,
     ) -> Result<OwnedFd, Event> {
-        // Wait for the peer's switch marker: it proves that the process that joined owns the TCP
-        // connection.
+        // Wait for the peer's switch marker. It proves that the process that joined also owns the
+        // TCP connection.
         if self.role == Role::Connecting && !stream.is_marker_there() {
-            // The marker cannot come if the program has closed the connection without reading: TCP
-            // then resets it.
+            // If the program closes the connection with unread bytes, TCP resets it, and the marker
+            // never arrives.
             let is_unread = self.life.is_closed() && stream.tcp.has_unread();
             return Err(if is_unread || stream.is_marker_lost() {
                 Event::MarkerFails(Reason::Closed)
@@ -386,9 +388,9 @@ impl Connection {
         let no_descriptors = Event::MarkerFails(Reason::Descriptors);
         let tcp = stream.socket();
         let (program, library) = pair(tcp.as_fd()).map_err(|_none| no_descriptors)?;
-        // Use a high descriptor number for the library's end, because programs do not use those. If
-        // the program has closed its own descriptors, its bytes still go to the peer, followed by
-        // the end.
+        // Use a high descriptor number for the library's end, because programs do not use high
+        // numbers. If the program has closed its own descriptors, use `library` itself: the stream
+        // still sends the program's bytes and the end to the peer.
         let high = match self.descriptors.duplicate(self.token) {
             None => library,
             Some(mut high) => {
@@ -398,12 +400,12 @@ impl Connection {
             }
         };
         //= sockets-protocol.md: join.7
-        // The peer accepts the end of TCP in place of the switch marker.
+        // If TCP has ended, write no switch marker: the peer accepts the end of TCP instead.
         let has_ended = self.life.has_ended_tcp();
         match if has_ended { Ok(true) } else { writing.write_marker(tcp.as_fd(), marker) } {
             Ok(true) => {}
-            // The peer waits for the switch marker, so nothing else may be written before it. TCP
-            // is full, so the program could not write either.
+            // TCP is full. Wait for room, because the peer expects the switch marker before any
+            // other byte. The program could not write to a full TCP socket either.
             Ok(false) => {
                 let wanted = DescriptorReadiness { readable: false, writable: true };
                 stream
@@ -418,19 +420,19 @@ impl Connection {
         Ok(program)
     }
 
-    /// Starts watching the library's end of the pair, and applies the options that the program had
-    /// set. If `is_there` is false, the program has no descriptor of the pair.
+    /// Starts to watch the library's end of the socket pair, and applies the options that the
+    /// program has set. `is_there` is false if the program has no descriptor of the pair.
     fn on_switched(&self, stream: &Arc<Stream>, program: Option<OwnedFd>, is_there: bool) {
-        // The library's end of a broken stream is hung up, which would look as if the program had
-        // closed its last descriptor.
+        // The library's end of a broken stream is hung up. Watching it would look as if the program
+        // had closed its last descriptor.
         if let Some(end) = stream.end.socket().filter(|_| !stream.state.is_broken()) {
             let wanted = DescriptorReadiness::default();
             if stream.doorbell.watch(StreamDescriptor::End, end.as_fd(), wanted).is_err() {
                 stream.reset();
             }
         }
-        // A thread that sets one of these options later sees the new route and applies the option
-        // itself.
+        // If a thread sets one of these options later, that thread sees the new route and applies
+        // the option.
         let options = *lock(&self.options);
         if options.reports_edges {
             stream.end.watch_edges();
@@ -444,15 +446,15 @@ impl Connection {
         }
     }
 
-    /// Rings the doorbell when the peer's switch marker has been seen in TCP, because the answer of
-    /// this side may wait for the marker. The caller must hold no locks.
+    /// Rings the doorbell after a thread has found the peer's switch marker in TCP, because this
+    /// side's answer may wait for the marker. The caller must hold no locks.
     pub(crate) fn on_marker_seen(&self) {
         if let Some(stream) = self.stream.get() {
             stream.doorbell.ring();
         }
     }
 
-    /// Returns the stream of a moved connection, `None` for any other.
+    /// Returns the stream of a moved connection; `None` for any other connection.
     #[inline]
     pub(crate) fn moved(&self) -> Option<&Arc<Stream>> {
         match self.life.course() {
@@ -461,7 +463,7 @@ impl Connection {
         }
     }
 
-    /// Shuts down directions, as `shutdown` does.
+    /// Shuts down directions of the connection, like `shutdown`.
     ///
     /// # Errors
     /// The errors of `shutdown`.
@@ -478,10 +480,10 @@ impl Connection {
         result
     }
 
-    /// Shuts down directions of a connection that has not moved or is relayed.
+    /// Shuts down directions of a connection that has not moved, or that is relayed.
     fn shutdown_tcp(&self, fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
-        // The lock keeps a switch marker from being written during this call; none can be written
-        // after the end of TCP.
+        // While this thread holds the lock, no thread can write a switch marker. A marker cannot be
+        // written after the end of TCP.
         let writing = lock(&self.writing);
         if self.moved().is_some_and(|stream| !stream.relay.is_on()) {
             drop(writing);
@@ -495,11 +497,12 @@ impl Connection {
         result
     }
 
-    /// Shuts down directions of a stream. If the stream has meanwhile returned to TCP, shuts them
+    /// Shuts down directions of a stream. If the stream has returned to TCP, shuts the directions
     /// down in TCP.
     fn shut_stream(stream: &Stream, how: Shutdown) -> Result<(), Errno> {
         if how != Shutdown::Read {
-            // `come_home` locks `writers`, too, so it sees all bytes written before.
+            // `come_home` also locks `writers`, so it sees all bytes that were written before this
+            // call.
             let _writers = lock(&stream.writers);
             if stream.state.shut(Direction::Write) {
                 stream.sending.push();
@@ -509,7 +512,7 @@ impl Connection {
         }
         if how != Shutdown::Write {
             if stream.state.shut(Direction::Read) {
-                // As in TCP, reads of this side then return the end.
+                // As in TCP, later reads by this side return the end of the stream.
                 stream.end.on_end();
             } else {
                 shutdown_by_kernel(stream.socket().as_fd(), Shutdown::Read)?;
@@ -518,7 +521,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the route that the bytes take.
+    /// Returns the route of the connection.
     #[inline]
     pub fn route(&self) -> Route {
         match self.life.course() {
@@ -528,19 +531,21 @@ impl Connection {
         }
     }
 
-    /// Returns whether the program's calls go to the kernel while the library relays the bytes.
+    /// Returns true if the connection is relayed: the kernel handles the program's calls, and the
+    /// library carries the bytes between the descriptor and the stream.
     #[inline]
     pub fn is_relayed(&self) -> bool {
         self.moved().is_some_and(|stream| stream.relay.is_on())
     }
 
     /// Relays bytes between the program's descriptor and the stream, so that the kernel can handle
-    /// the program's calls. This is needed if another process is to use the descriptor, or a
-    /// function that this library does not interpose. `fd` is any descriptor of the connection. If
-    /// the connection has not moved yet, the relay starts when it moves.
+    /// the program's calls. A relay is needed if another process will use the descriptor, or if the
+    /// program uses a function that this library does not interpose. `fd` is any descriptor of the
+    /// connection. If the connection has not moved yet, the relay starts when the connection moves.
     pub fn relay(&self, fd: BorrowedFd<'_>) {
         lock(&self.options).is_relayed = true;
-        // The moving thread sets the route before it reads this option.
+        // The thread that moves the connection sets the route before it reads `is_relayed`, so one
+        // of the two threads starts the relay.
         if let Some(stream) = self.moved() {
             stream.start_relay(fd);
             stream.doorbell.ring();
@@ -548,9 +553,10 @@ impl Connection {
         }
     }
 
-    /// Returns a moved connection to TCP, and waits at most `limit` for that. The program's
-    /// descriptor numbers then name the TCP socket, and the kernel handles all calls. Returns false
-    /// if the connection cannot return, or has not returned within the limit; it may return later.
+    /// Returns a moved connection to TCP. Waits at most `limit` for the return. After the return,
+    /// the program's descriptor numbers name the TCP socket, and the kernel handles all calls.
+    /// Returns false if the connection cannot return, or if `limit` passed first; then the return
+    /// may complete later.
     pub fn go_home(&self, limit: Duration) -> bool {
         let Some(stream) = self.moved() else { return self.is_left() };
         if !stream.begin_home() {
@@ -562,14 +568,14 @@ impl Connection {
         self.is_left()
     }
 
-    /// Returns whether the return to TCP has begun and is not complete.
+    /// Returns true if the return to TCP has begun and is not complete.
     pub fn is_going_home(&self) -> bool {
         self.life.course() == Course::GoingHome
     }
 
     /// Completes the return to TCP: replaces the program's descriptors by the TCP socket, which has
-    /// all bytes of the stream. Returns false if a thread of the program is within a call or no
-    /// descriptor can be allocated; the caller tries again. Called by the engine.
+    /// all bytes of the stream. Returns false if a thread of the program is within a call, or if no
+    /// descriptor number is free. The caller then retries later. Called by the engine.
     pub(crate) fn come_home(&self) -> bool {
         let Some(stream) = self.moved() else { return true };
         let locks = (stream.writers.try_lock(), stream.readers.try_lock(), self.reading.try_lock());
@@ -581,16 +587,16 @@ impl Connection {
                 Direction::Write => Shutdown::Write,
                 Direction::Read => Shutdown::Read,
             };
-            // The peer may have closed the TCP connection, so errors are ignored.
+            // The peer may have closed the TCP connection, so ignore errors.
             let _closed = shutdown_by_kernel(tcp.as_fd(), how);
         }
         if let Some(end) = self.descriptors.duplicate(self.token) {
             set_non_blocking(tcp.as_fd(), is_non_blocking(end.as_fd()));
         }
-        // Retire the pair first: once the numbers name the TCP socket, the library must not read or
-        // write there.
+        // Retire the socket pair first. After `put`, the numbers name the TCP socket, where the
+        // library must not read or write.
         stream.end.retire();
-        // If the program has closed the connection, there is no descriptor to replace.
+        // No descriptor is left to replace if the program has closed the connection.
         let is_there = !self.life.is_closed() && self.descriptors.put(self.token, own);
         let _none = self.life.on_untimed(Event::Arrived);
         stream.on_home();
@@ -611,13 +617,14 @@ impl Connection {
         self.moved().map(|stream| stream.readiness()).unwrap_or_default()
     }
 
-    /// Keeps the kernel informed of the stream's readiness from now on. Called before the program
-    /// waits for the descriptor in the kernel.
+    /// Makes the kernel's readiness of the descriptor follow the stream's readiness. Called before
+    /// the program waits for the descriptor in the kernel.
     pub fn watch(&self) {
         self.watch_as(false);
     }
 
-    /// Does what [`Connection::watch`] does, for edge-triggered sets (`EPOLLET`), which report each arrival.
+    /// Does the same as [`Connection::watch`] for edge-triggered epoll sets (`EPOLLET`), which
+    /// report each arrival of bytes.
     pub fn watch_edges(&self) {
         self.watch_as(true);
     }
@@ -639,7 +646,8 @@ impl Connection {
         stream.end.on_arrived(|| stream.is_readable());
     }
 
-    /// Returns the numbers of bytes queued in the stream; 0 if the connection has not moved.
+    /// Returns the numbers of bytes queued in the stream; both are 0 if the connection has not
+    /// moved.
     pub fn queued(&self) -> Queued {
         self.moved().map_or_else(Queued::default, |stream| Queued {
             received: stream.received(),
@@ -675,27 +683,27 @@ impl Connection {
         }
     }
 
-    /// Returns the TCP socket of a moved connection, on which queries for addresses and options are
-    /// made.
+    /// Returns the TCP socket of a moved connection. Queries for addresses and options go to this
+    /// socket.
     pub fn tcp(&self) -> Option<Arc<OwnedFd>> {
         self.moved().map(|stream| stream.socket())
     }
 
-    /// Handles readiness of the library's end of the pair. If the program has closed its last
-    /// descriptor by a call that the library does not see, reports that to the descriptor table,
-    /// because the numbers may name other files by now.
+    /// Handles readiness of the library's end of the socket pair. The program may have closed its
+    /// last descriptor by a call that the library does not interpose. In that case the descriptor
+    /// numbers may already name other files, so this method notifies the descriptor table.
     pub(crate) fn on_end_ready(&self) {
         if self.stream.get().is_some_and(|stream| stream.state.has(Bit::Released)) {
             self.descriptors.closed(self.token);
         }
     }
 
-    /// Ends the connection with its process, as if the program had closed its descriptors. A
-    /// connection that has not begun to move stays on TCP. A connection that is moving completes
-    /// the move, because the peer may have moved its direction.
+    /// Ends the connection because its process ends, as if the program had closed its descriptors.
+    /// If the move has not begun, the connection stays on TCP. If the move has begun, it completes,
+    /// because the peer may have switched its direction.
     pub(crate) fn end(&self) {
         {
-            // The thread that moves the connection holds this lock, too.
+            // The thread that moves the connection also holds this lock.
             let _reading = lock(&self.reading);
             let _none = self.life.on_untimed(Event::ProcessEnds);
         }
@@ -707,7 +715,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether the process can end without losing bytes of the connection.
+    /// Returns true if the process can end without losing bytes of the connection.
     pub(crate) fn is_out(&self) -> bool {
         match self.moved() {
             Some(stream) => stream.is_out(),
@@ -723,10 +731,11 @@ impl Connection {
     }
 
     /// Prepares for the close of the program's last descriptor of the connection. Pending calls of
-    /// other threads fail with `EBADF`, because the number may soon name another file.
+    /// other threads fail with `EBADF`. Without this, they could use the descriptor number when it
+    /// names another file.
     pub fn closing(&self) {
         {
-            // Calls check the flag under these locks before they use the number.
+            // Calls check `is_closing` under these locks before they use the number.
             let _locks = (lock(&self.reading), lock(&self.writing));
             self.is_closing.store(true, Ordering::SeqCst);
         }
@@ -741,27 +750,27 @@ impl Connection {
         self.is_closing.load(Ordering::SeqCst)
     }
 
-    /// Ends the connection in this process, after the program has closed its last descriptor. Bytes
-    /// that the program has written still go to the peer. If `SO_LINGER` asks for it, waits until
-    /// the peer has them.
+    /// Ends the connection in this process, after the program has closed its last descriptor. The
+    /// stream still sends the bytes that the program has written. If `SO_LINGER` is set, waits
+    /// until the peer has acknowledged them.
     pub fn released(&self) {
         let actions = {
-            // The thread that moves the connection holds this lock, too. It either sees the close,
-            // or has created the stream found below.
+            // The thread that moves the connection also holds this lock. Either that thread sees
+            // the close, or it has created the stream that is found below.
             let _reading = lock(&self.reading);
             self.life.on_untimed(Event::Closed)
         };
         self.leave_if(&actions);
         let Some(stream) = self.moved() else {
             if let Some(stream) = self.stream.get() {
-                // The peer may have moved its direction. This side's end is sent once that is
-                // decided.
+                // The peer may have switched its direction. Once the route is decided, the stream
+                // sends this side's end.
                 stream.doorbell.ring();
             }
             return;
         };
-        // If other processes still have descriptors, the library's end is notified when they have
-        // closed them.
+        // If other processes still have descriptors, the library's end becomes ready when the last
+        // of them closes its descriptor.
         if !stream.end.is_abandoned() || stream.has_more_to_relay() {
             return;
         }
@@ -788,7 +797,7 @@ impl std::fmt::Debug for Connection {
 }
 
 /// Passes on the result of a call on a moved connection. Marks an error as reported, so that the
-/// kernel does not report it again.
+/// kernel does not report the same error a second time.
 #[inline]
 pub(super) fn returned(fd: BorrowedFd<'_>, result: Result<usize, Errno>) -> Result<usize, Errno> {
     result.inspect_err(|error| {

@@ -2,29 +2,32 @@
 
 use std::os::fd::OwnedFd;
 
-/// The program's descriptors. The C ABI implements it, because it interposes the calls that change them.
+/// The table of the program's descriptors. The C ABI implements this trait, because the C ABI
+/// interposes the calls that change descriptors.
 ///
-/// A token names a TCP socket of the program, independent of its descriptor numbers. A token is
-/// never reused. Methods are called inside the engine or under the lock of a connection, so they
-/// must not call [`Sockets`](crate::Sockets) or [`Connection`](crate::Connection).
+/// A token names a TCP socket of the program, independent of descriptor numbers, and is never
+/// reused. The library calls these methods inside the engine or under the lock of a connection. An
+/// implementation must therefore not call [`Sockets`](crate::Sockets) or
+/// [`Connection`](crate::Connection).
 pub trait DescriptorTable: Send + Sync {
-    /// Duplicates the TCP socket at a high number, which programs do not use, with close-on-exec.
-    /// Returns `None` if the program has closed the socket or no descriptor number is free.
+    /// Duplicates the TCP socket with close-on-exec, at a high descriptor number, because programs
+    /// do not use high numbers. Returns `None` if the program has closed the socket or no
+    /// descriptor number is free.
     fn duplicate(&self, token: u64) -> Option<OwnedFd>;
 
-    /// Replaces the TCP socket by `end` at all of its numbers, and in each epoll set. Returns false
-    /// if the program has closed the socket; `end` is then closed.
+    /// Replaces the TCP socket by `end` at all of its descriptor numbers, and in each epoll set. If
+    /// the program has closed the socket, closes `end` and returns false.
     fn put(&self, token: u64, end: OwnedFd) -> bool;
 
-    /// Returns whether another process may still use the TCP socket, for example after a fork. If
-    /// so, the connection cannot move.
+    /// Returns true if another process may still use the TCP socket, for example after a fork. The
+    /// connection then cannot move.
     fn is_shared(&self, token: u64) -> bool;
 
-    /// Notifies the table that the connection was left to TCP. The token is not used in later
-    /// calls.
+    /// Notifies the table that the connection was left to TCP. The library does not use the token
+    /// again.
     fn decided(&self, token: u64);
 
     /// Notifies the table that all descriptors of a moved connection are closed, perhaps by calls
-    /// that are not interposed. Its numbers are free or name other files.
+    /// that the library does not interpose. The descriptor numbers are free or name other files.
     fn closed(&self, token: u64);
 }

@@ -1,12 +1,12 @@
-//! Connections that expect a switch marker. The kernel counts the marker as bytes for the program,
-//! so its reports on the descriptors of such connections may have to be corrected.
+//! Counts connections that expect a switch marker. The kernel counts the marker as bytes for the
+//! program, so the library may have to correct what the kernel reports about their descriptors.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Shows whether the kernel may have counted a switch marker while it answered a query.
+/// Detects whether the kernel may have counted a switch marker during a query.
 #[derive(Clone, Copy, Debug)]
 pub struct Hiding {
-    /// Number of connections of the process that had stopped expecting a marker when the query
+    /// Number of connections of the process that had stopped expecting a marker before the query
     /// began.
     decided: u64,
 }
@@ -16,13 +16,13 @@ pub struct Hiding {
 pub(crate) struct Expects(());
 
 impl Hiding {
-    /// Begins the observation. Must be called before the kernel is queried.
+    /// Begins to observe. Call this before querying the kernel.
     pub fn begin() -> Self {
         Self { decided: DECIDED.load(Ordering::SeqCst) }
     }
 
-    /// Returns whether any connection of the process has expected a switch marker since
-    /// [`Hiding::begin`].
+    /// Returns true if any connection of the process has expected a switch marker at some time
+    /// after [`Hiding::begin`].
     pub fn was_possible(self) -> bool {
         BEGUN.load(Ordering::SeqCst) != self.decided
     }
@@ -41,7 +41,7 @@ impl Drop for Expects {
     }
 }
 
-/// Number of connections of the process that have begun to expect a switch marker (`BEGUN`), and
-/// that have stopped (`DECIDED`).
+/// `BEGUN` counts the connections of the process that have begun to expect a switch marker.
+/// `DECIDED` counts those that have stopped.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 static DECIDED: AtomicU64 = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! Calls that send bytes of files.
+//! Calls that send the bytes of a file.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,7 @@ use crate::calls::connection::Connection;
 use crate::calls::connection::Route;
 use crate::calls::flags::SendFlags;
 
-/// Calls `sendfile` of the kernel.
+/// Calls `sendfile` in the kernel.
 pub(crate) fn send_file_by_kernel(
     fd: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
@@ -28,7 +28,7 @@ pub(crate) fn send_file_by_kernel(
 }
 
 impl Connection {
-    /// Sends bytes of a file, as `sendfile` does.
+    /// Sends bytes of a file, like `sendfile`.
     ///
     /// # Errors
     /// The errors of `sendfile`.
@@ -45,8 +45,8 @@ impl Connection {
         self.send_file_by_copy(fd, file, offset, count)
     }
 
-    /// Reads the file and sends its bytes. Bytes that were read but could not be sent are read
-    /// again by the next call.
+    /// Reads the file and sends the bytes. If some bytes cannot be sent, the next call reads them a
+    /// second time.
     pub(crate) fn send_file_by_copy(
         &self,
         fd: BorrowedFd<'_>,
@@ -57,7 +57,7 @@ impl Connection {
         let mut bytes = vec![0; count.min(FILE_BYTES)];
         let begins = match &offset {
             Some(offset) => off_t::try_from(**offset).map_err(|_| Errno::EINVAL)?,
-            // A file without offsets, such as a pipe, can be read only once.
+            // A file without offsets, such as a pipe, returns its bytes only once.
             None => lseek(file, 0, Whence::SeekCur).unwrap_or(NOT_SEEKABLE),
         };
         let mut done = 0;
@@ -104,8 +104,8 @@ impl Connection {
     }
 }
 
-/// Number of bytes of a file read at a time.
+/// Number of bytes of the file that one read takes.
 const FILE_BYTES: usize = 64 * 1024;
 
-/// Stands for the offset of a file without offsets, such as a pipe.
+/// Marks a file without offsets, such as a pipe.
 const NOT_SEEKABLE: off_t = -1;

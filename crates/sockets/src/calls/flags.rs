@@ -1,15 +1,15 @@
-//! Flags of calls that send or receive.
+//! Flags of the calls that send or receive.
 
 /// Flags of a call that receives.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ReceiveFlags {
     /// `MSG_PEEK`: the bytes stay in the receive queue.
     pub peek: bool,
-    /// `MSG_WAITALL`: wait for all bytes that were asked for, unless the stream ends.
+    /// `MSG_WAITALL`: wait for all requested bytes, or the end of the stream.
     pub wait_all: bool,
     /// `MSG_DONTWAIT`: treat the descriptor as non-blocking.
     pub dont_wait: bool,
-    /// `MSG_TRUNC`: the bytes are discarded.
+    /// `MSG_TRUNC`: discard the bytes instead of copying them.
     pub discard: bool,
 }
 
@@ -18,9 +18,9 @@ pub struct ReceiveFlags {
 pub struct SendFlags {
     /// `MSG_DONTWAIT`: treat the descriptor as non-blocking.
     pub dont_wait: bool,
-    /// `MSG_MORE`: the program will write more, which may be sent together with these bytes.
+    /// `MSG_MORE`: the program will write more, so the bytes may wait and be sent together.
     pub more: bool,
-    /// `MSG_NOSIGNAL`: `EPIPE` raises no signal. Without this flag the caller of this crate raises
-    /// the signal.
+    /// `MSG_NOSIGNAL`: `EPIPE` raises no signal. Without this flag, the caller of this crate must
+    /// raise `SIGPIPE`.
     pub no_signal: bool,
 }

@@ -1,6 +1,6 @@
-//! Bytes in TCP that the program must not see: the switch marker of a connection that moves. The
-//! kernel counts the marker as bytes of the program, so the library corrects what the kernel
-//! reports of the descriptor.
+//! Hides bytes in TCP that the program must not see: the switch marker of a connection that moves.
+//! The kernel counts the marker as bytes for the program, so the library corrects what the kernel
+//! reports about the descriptor.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -13,13 +13,13 @@ use crate::transport::switch_marker::{Scan, scan};
 use crate::wire::SwitchMarker;
 
 impl Connection {
-    /// Returns whether a read of `fd`, the program's descriptor, would find no bytes although the
-    /// kernel reports it readable or at its end. The result is also correct if the connection has
-    /// moved since the kernel's report.
+    /// Returns true if a read of `fd`, the program's descriptor, would find no bytes although the
+    /// kernel reports `fd` as readable or at its end. The result is also correct if the connection
+    /// moved after the kernel's report.
     pub fn has_nothing_to_read(&self, fd: BorrowedFd<'_>) -> bool {
         match self.route() {
             Route::Undecided if self.has_only_marker(fd) => true,
-            // The connection may have moved before the check.
+            // The connection may have moved after `route` returned.
             Route::Undecided => self.route() == Route::Moved && self.has_nothing_to_read(fd),
             Route::Moved if self.is_relayed() => false,
             Route::Moved => {
@@ -30,7 +30,8 @@ impl Connection {
         }
     }
 
-    /// Returns whether the only bytes in TCP are the switch marker, or what may be its beginning.
+    /// Returns true if TCP has bytes, and all of them are the switch marker or may be its
+    /// beginning.
     pub(crate) fn has_only_marker(&self, fd: BorrowedFd<'_>) -> bool {
         let mut bytes = [0; SwitchMarker::BYTES];
         let Some((count, scan)) = self.scanned(fd, &mut bytes) else { return false };
@@ -38,25 +39,25 @@ impl Connection {
         if scan.has_marker {
             self.on_marker_seen();
         } else if is_only_marker {
-            // The program sees no bytes, so it does not call a read, which would enlarge the
+            // The program sees no bytes, so it does not call a read, and only reads enlarge the
             // buffer.
             make_room_behind(fd);
         }
         is_only_marker
     }
 
-    /// Returns the number of bytes for the program among the `counted` bytes that the kernel has
-    /// for an undecided connection.
+    /// Returns how many of the `counted` bytes, which the kernel has for an undecided connection,
+    /// the program may see.
     pub fn shown(&self, fd: BorrowedFd<'_>, counted: usize) -> usize {
         let mut bytes = vec![0; counted];
         self.scanned(fd, &mut bytes).map_or(counted, |(_, scan)| scan.shown)
     }
 
-    /// Searches the bytes that TCP has for the switch marker. Returns their number and the result;
-    /// `None` if no switch marker is expected.
+    /// Searches the bytes in TCP for the switch marker. Returns the number of bytes and the result;
+    /// `None` if the connection expects no switch marker.
     fn scanned(&self, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Option<(usize, Scan)> {
         let reading = lock(&self.reading);
-        // A connection moves under this lock, so the descriptor is still the TCP socket.
+        // A connection moves only under this lock, so `fd` still names the TCP socket.
         let scan_bytes: &dyn Fn(&[u8]) -> Scan = match &*reading {
             Reading::Expecting(marker, _) => &|bytes| scan(bytes, marker),
             Reading::Awaiting(watch, _) => &|bytes| watch.scan(bytes),
@@ -65,7 +66,7 @@ impl Connection {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
         let count = recv(fd.as_raw_fd(), bytes, flags).unwrap_or(0);
         let scan = scan_bytes(&bytes[..count]);
-        // If a switch marker cannot be answered, a read must return the error.
+        // If a switch marker came but cannot be answered, a read must return the error.
         let is_held = matches!(*reading, Reading::Awaiting(..)) && scan.shown < count;
         (!is_held || !is_ended(fd, scan.has_marker)).then_some((count, scan))
     }
@@ -79,8 +80,8 @@ mod tests {
     use crate::calls::expected::Hiding;
     use crate::world::World;
 
-    /// Returns what the kernel reports of the connecting end's descriptor, and the corrected
-    /// readiness and number of bytes.
+    /// Returns three reports about the connecting end's descriptor: the kernel's readiness, the
+    /// corrected readiness, and the corrected number of bytes.
     fn asked(world: &World) -> (bool, bool, usize) {
         world.ends[0].call(|connection, fd| {
             let mut entries = [PollFd::new(fd, PollFlags::POLLIN)];

@@ -1,4 +1,4 @@
-//! Peeks that wait until as many bytes have arrived as the program has asked for.
+//! Peeks (`MSG_PEEK`) that wait until all requested bytes have arrived.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -11,16 +11,15 @@ use crate::transport::held::HoldsBytes;
 use crate::transport::state::Bit;
 use crate::transport::stream::Stream;
 
-/// The time for which one call has waited for TCP.
+/// The time for which one peek has waited for TCP.
 #[derive(Debug, Default)]
 pub(crate) struct Peeking {
     waited: Duration,
 }
 
 impl Connection {
-    /// Waits until more than `seen` bytes have arrived. Returns false if the program should get the
-    /// bytes that there are, because no more can arrive, the time has run out, or a signal has
-    /// arrived.
+    /// Waits until more than `seen` bytes have arrived. Returns false if the call must return the
+    /// bytes that are there: no more can arrive, the time has run out, or a signal has arrived.
     #[cold]
     pub(crate) fn wait_for_more(
         &self,
@@ -41,14 +40,15 @@ impl Connection {
         waited == Ok(Waited::Ready) && (has_more() || is_kernels())
     }
 
-    /// Waits for more bytes in TCP. The kernel reports TCP as readable all the time, so the caller
-    /// counts the bytes after each interval.
+    /// Waits for more bytes in TCP. TCP stays readable because of the peeked bytes, so the kernel
+    /// cannot report that more have arrived. Therefore the caller counts the bytes after each
+    /// interval.
     fn wait_for_more_of_tcp(&self, fd: BorrowedFd<'_>, peeking: &mut Peeking) -> bool {
         let mut entries = [PollFd::new(fd, PollFlags::from_bits_retain(libc::POLLRDHUP))];
         let ended = poll(&mut entries, PollTimeout::ZERO);
         let limit = Waiting::ToReceive.limit(fd);
         if ended != Ok(0) || limit.is_some_and(|limit| peeking.waited >= limit) {
-            // If the connection has moved meanwhile, `fd` names another descriptor.
+            // If the connection has moved, `fd` names another descriptor.
             return self.moved().is_some();
         }
         peeking.waited += STEP;
@@ -58,7 +58,7 @@ impl Connection {
 }
 
 impl Stream {
-    /// Returns whether no more bytes can arrive until the program has read some.
+    /// Returns true if no more bytes can arrive before the program reads some.
     fn brings_no_more(&self) -> bool {
         (self.tcp.is_switched() && (self.receiving.has_end() || self.receiving.is_full()))
             || self.state.is_broken()
@@ -66,5 +66,5 @@ impl Stream {
     }
 }
 
-/// The interval at which a peek counts the bytes of TCP.
+/// The interval at which a peek counts the bytes in TCP.
 const STEP: Duration = Duration::from_millis(1);

@@ -13,7 +13,7 @@ use crate::calls::waiting::{Blocking, Waiting};
 use crate::transport::stream::Stream;
 
 impl Connection {
-    /// Receives bytes, as `recvmsg` on `fd`, the program's descriptor, would.
+    /// Receives bytes from `fd`, the program's descriptor, like `recvmsg`.
     ///
     /// # Errors
     /// The errors of `recvmsg`.
@@ -39,7 +39,8 @@ impl Connection {
                     returned(fd, self.receive_moved(stream, fd, into, done, flags.peek))
                 }
                 None => match self.receive_undecided(fd, into, done, flags.peek) {
-                    // The connection moved before TCP was read. The stream has its bytes.
+                    // The connection moved before this thread read TCP. The stream now has the
+                    // bytes.
                     Err(Errno::EAGAIN) if self.moved().is_some() => continue,
                     result => result,
                 },
@@ -47,7 +48,7 @@ impl Connection {
             match result {
                 Ok(0) => return Ok(done),
                 Ok(count) if flags.peek => {
-                    // The next peek returns these bytes and those that follow.
+                    // A later peek returns these bytes together with those that follow.
                     let waits = flags.wait_all && count < total && blocking.may_wait(fd);
                     if !waits || !self.wait_for_more(fd, count, &mut peeking) {
                         return Ok(count);
@@ -83,7 +84,7 @@ impl Connection {
     ) -> Result<usize, Errno> {
         let mut result = stream.read(into, done, peek);
         if result == Err(Errno::EAGAIN) {
-            // Drive the engine once, because bytes may have arrived at the link.
+            // Drive the engine, because bytes may have arrived on a link.
             self.endpoint.drive();
             result = stream.read(into, done, peek);
         }
@@ -114,5 +115,5 @@ impl Connection {
     }
 }
 
-/// Number of bytes discarded at a time.
+/// Number of bytes that one read discards.
 const SCRATCH_BYTES: usize = 64 * 1024;

@@ -14,10 +14,10 @@ use crate::transport::state::Bit;
 use crate::transport::stream::Stream;
 
 impl Connection {
-    /// Sends bytes, as `sendmsg` does.
+    /// Sends bytes, like `sendmsg`.
     ///
     /// # Errors
-    /// The errors of `sendmsg`. On `EPIPE` the caller raises the signal.
+    /// The errors of `sendmsg`. On `EPIPE` the caller must raise `SIGPIPE`.
     pub fn send(
         &self,
         fd: BorrowedFd<'_>,
@@ -51,7 +51,7 @@ impl Connection {
                         return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
                     }
                     if let Err(error) = self.wait(fd, Waiting::ToSend, &mut || self.can_send()) {
-                        // The call has timed out without room for its bytes.
+                        // The call has timed out before there was room for its bytes.
                         self.note_full(fd);
                         return if done > 0 { Ok(done) } else { Err(error) };
                     }
@@ -62,7 +62,7 @@ impl Connection {
         }
     }
 
-    /// Copies bytes to the send ring. Returns `EAGAIN` if there is no room.
+    /// Copies bytes to the send ring. Returns `EAGAIN` if the ring has no room.
     #[inline]
     fn send_moved(
         &self,
@@ -85,7 +85,7 @@ impl Connection {
         Ok(count)
     }
 
-    /// Makes the program's descriptor unwritable, because a write has found no room.
+    /// Makes the program's descriptor unwritable, because a write found no room in the send ring.
     #[cold]
     fn note_full(&self, fd: BorrowedFd<'_>) {
         if let Some(stream) = self.moved() {

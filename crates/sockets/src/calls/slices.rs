@@ -1,8 +1,8 @@
-//! The rest of scatter/gather lists, behind the bytes that a call has already transferred.
+//! Parts of scatter/gather lists that a call has not transferred yet.
 
 use std::io::{IoSlice, IoSliceMut};
 
-/// Returns the parts of the buffers behind the first `done` bytes.
+/// Returns the buffers without their first `done` bytes.
 pub(crate) fn behind<'a>(into: &'a mut [IoSliceMut<'_>], done: usize) -> Vec<IoSliceMut<'a>> {
     let mut skipped = done;
     let rest = into.iter_mut().filter_map(|slice| {
@@ -14,7 +14,7 @@ pub(crate) fn behind<'a>(into: &'a mut [IoSliceMut<'_>], done: usize) -> Vec<IoS
     rest.collect()
 }
 
-/// Does the same as [`behind`] for bytes to send.
+/// Does the same as [`behind`] for buffers to send.
 pub(crate) fn rest_of<'a>(from: &'a [IoSlice<'_>], done: usize) -> Vec<IoSlice<'a>> {
     let mut skipped = done;
     let rest = from.iter().filter_map(|slice| {

@@ -1,4 +1,5 @@
-//! Reads and writes TCP while the route of a connection is undecided and a switch marker may come.
+//! Reads and writes TCP while the route of a connection is undecided. During this time a switch
+//! marker may arrive.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,32 +13,32 @@ use crate::transport::switch_marker::{Scan, Watch, scan};
 use crate::transport::tcp_part::is_dead;
 use crate::wire::SwitchMarker;
 
-/// The way in which TCP is read.
+/// How the library reads TCP.
 #[derive(Debug)]
 pub(crate) enum Reading {
-    /// As an ordinary socket.
+    /// Like an ordinary socket.
     Plain,
-    /// The switch marker may come. Bytes that may be its beginning stay in the kernel, so the
-    /// library buffers nothing for a connection that does not move after all.
+    /// The switch marker is expected. Bytes that may be its beginning stay in the kernel. So the
+    /// library buffers no bytes of a connection that then stays on TCP.
     Expecting(SwitchMarker, Expects),
-    /// The switch marker may never come, so no bytes are held back for it. A switch marker that
-    /// comes is answered.
+    /// The switch marker may never arrive, so the library holds no bytes back for it. If a switch
+    /// marker does arrive, this side answers it.
     Awaiting(Watch, Expects),
-    /// A switch marker can no longer be answered. If one comes, the peer has moved but this side
-    /// cannot.
+    /// This side can no longer answer a switch marker. If one arrives, the peer has moved and this
+    /// side cannot follow.
     Watching(Watch),
 }
 
-/// The way in which TCP is written.
+/// How the library writes TCP.
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
-    /// Number of bytes of the switch marker that are written.
+    /// Number of bytes of the switch marker that are already written.
     marker_bytes_written: usize,
 }
 
 impl Reading {
-    /// Stops holding bytes back, because the peer's answer is late or never comes. Its switch
-    /// marker may still come.
+    /// Stops holding bytes back, because the peer's answer is late or will never arrive. The peer's
+    /// switch marker may still arrive.
     pub(crate) fn await_marker(&mut self) {
         if let Self::Expecting(marker, _) = *self {
             *self = Self::Awaiting(Watch::new(marker), Expects::new());
@@ -59,16 +60,16 @@ impl Writing {
         self.marker_bytes_written > 0
     }
 
-    /// Writes the switch marker and flushes it. Without the flush, the marker would wait for the
-    /// acknowledgement of earlier bytes. Returns false if TCP has no room for all of it.
+    /// Writes the switch marker and flushes it. Without the flush, the marker would wait until the
+    /// peer acknowledges earlier bytes. Returns false if TCP had no room for the whole marker.
     pub(crate) fn write_marker(
         &mut self,
         tcp: BorrowedFd<'_>,
         marker: SwitchMarker,
     ) -> Result<bool, Errno> {
         let result = self.write_unwritten(tcp, marker);
-        // Setting `TCP_NODELAY` flushes the queue, even under a cork. The program's own setting is
-        // restored below.
+        // Setting `TCP_NODELAY` flushes the send queue, even under `TCP_CORK`. The code below
+        // restores the program's setting.
         let is_gathered = !getsockopt(&tcp, sockopt::TcpNoDelay)?;
         setsockopt(&tcp, sockopt::TcpNoDelay, &true)?;
         if is_gathered {
@@ -95,7 +96,8 @@ impl Writing {
     }
 }
 
-/// Receives bytes before the switch marker. Returns whether the marker follows; it stays in TCP.
+/// Receives the bytes that precede the switch marker. Returns true if the marker follows them; the
+/// marker stays in TCP.
 pub(super) fn receive_before(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
@@ -111,8 +113,9 @@ pub(super) fn receive_before(
     (take_before(fd, into, &mut bytes[..shown.min(wanted)], peek), has_marker)
 }
 
-/// Receives bytes that may contain the switch marker. Returns whether the marker has come. If the
-/// whole marker has come, the program gets none of its bytes, however few bytes it asks for.
+/// Receives bytes that may contain the switch marker. Returns true if the whole marker has arrived.
+/// In that case the program gets no byte of the marker, even if it requested fewer bytes than the
+/// marker has.
 pub(super) fn receive_awaited(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
@@ -127,19 +130,19 @@ pub(super) fn receive_awaited(
     }
 }
 
-/// Returns whether TCP has failed, or has ended behind a part of the switch marker (`is_whole` is
-/// false). The marker then cannot be answered.
+/// Returns true if TCP has failed, or if TCP has ended and the switch marker before its end is
+/// incomplete (`is_whole` is false). The marker then cannot be answered.
 pub(crate) fn is_ended(fd: BorrowedFd<'_>, is_whole: bool) -> bool {
     let mut entries = [PollFd::new(fd, PollFlags::from_bits_retain(libc::POLLRDHUP))];
     is_dead(fd) || !is_whole && poll(&mut entries, PollTimeout::ZERO) == Ok(1)
 }
 
-/// The reason for which a program gets no bytes while a switch marker may come.
+/// The reason why the program gets no bytes while a switch marker may arrive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Watched {
-    /// A switch marker has come: true for the whole marker, false for a part of it.
+    /// A switch marker has arrived: true for the whole marker, false for a part of it.
     Marker(bool),
-    /// TCP has failed, or the program has read a part of the switch marker before the rest came.
+    /// TCP has failed, or the program read a part of the switch marker before the rest arrived.
     Failed(Errno),
 }
 
@@ -166,7 +169,8 @@ pub(super) fn receive_watched(
     if watch.completes(bytes) { Err(Watched::Failed(Errno::ECONNRESET)) } else { Ok(taken) }
 }
 
-/// Peeks at the bytes that TCP has: `wanted` bytes, and a switch marker behind them.
+/// Peeks at the bytes in TCP: at most `wanted` bytes, and enough more to see a switch marker behind
+/// them.
 fn looked_at(fd: BorrowedFd<'_>, wanted: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; (wanted + SwitchMarker::BYTES).min(LOOKED_AT_BYTES)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
@@ -175,8 +179,8 @@ fn looked_at(fd: BorrowedFd<'_>, wanted: usize) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Copies peeked bytes to the program, and consumes them in the kernel unless the program peeks,
-/// too.
+/// Copies peeked bytes to the program. Consumes them in the kernel, unless the program's call is
+/// itself a peek.
 fn take_before(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
@@ -192,7 +196,8 @@ fn take_before(
     }
     scatter(into, bytes);
     if !peek {
-        // The bytes are in the receive queue, and no other thread reads.
+        // These bytes are in the receive queue, and no other thread reads, so `recv` returns all of
+        // them.
         recv(fd.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?;
     }
     Ok(bytes.len())
@@ -206,25 +211,26 @@ fn scatter(into: &mut [IoSliceMut<'_>], mut from: &[u8]) {
     }
 }
 
-/// Enlarges the receive buffer, if it is small. Bytes that may be the beginning of the switch
-/// marker stay in the socket. Later bytes need room behind them, however much memory the kernel
-/// charges.
+/// Enlarges the receive buffer if it is small. Bytes that may be the beginning of the switch marker
+/// stay in the socket. Later bytes need room behind them, even if the kernel charges much memory
+/// for each segment.
 pub(crate) fn make_room_behind(fd: BorrowedFd<'_>) {
     let size = || getsockopt(&fd, sockopt::RcvBuf).ok().filter(|&size| size < ROOM_BYTES as usize);
     if size().is_none() {
         return;
     }
-    // Without permission the buffer keeps its size.
+    // Without the permission to enlarge it, the buffer keeps its size.
     let _as_it_was = link::make_room(fd, ROOM_BYTES);
     if let Some(size) = size() {
-        // The program has set the size. The kernel doubles the given value, up to the limit of the
-        // host.
+        // Without privileges, set the size as a program does. The kernel doubles the given value,
+        // up to the limit of the host.
         let _as_it_was = setsockopt(&fd, sockopt::RcvBuf, &size);
     }
 }
 
-/// Maximum number of bytes that are peeked at before they are consumed.
+/// Maximum number of bytes that one peek copies before the library consumes them.
 const LOOKED_AT_BYTES: usize = 64 * 1024;
 
-/// Room for bytes behind those that are held back, in bytes: more than one kernel buffer holds.
+/// Room for bytes behind those that the library holds back, in bytes: more than one kernel buffer
+/// holds.
 const ROOM_BYTES: u32 = 1 << 20;

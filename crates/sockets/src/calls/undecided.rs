@@ -1,5 +1,5 @@
-//! Calls of the program while the route of a connection is undecided. They use TCP, but never block
-//! in the kernel, because the connection may move meanwhile.
+//! Calls of the program while the route of a connection is undecided. These calls use TCP. They
+//! never block in the kernel, because the connection may move during the call.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -18,16 +18,16 @@ use crate::transport::held::HoldsBytes;
 
 impl Connection {
     /// Calls `call` if the connection is undecided. `call` may make a kernel call on the program's
-    /// descriptor that neither transfers bytes nor waits. Meanwhile no other descriptor replaces
-    /// the TCP socket at the program's number. If this returns `None` and the connection has moved,
-    /// the number already names the new descriptor.
+    /// descriptor that does not transfer bytes and does not wait. While `call` runs, the program's
+    /// number keeps naming the TCP socket. If this returns `None` and the connection has moved, the
+    /// number already names the new descriptor.
     pub fn while_undecided<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
-        // A connection moves under this lock, too.
+        // A connection moves only under this lock.
         let _writing = lock(&self.writing);
         (self.route() == Route::Undecided).then(call)
     }
 
-    /// Receives bytes by TCP. Returns `EAGAIN` if there are none, or if the connection has moved.
+    /// Receives bytes by TCP. Returns `EAGAIN` if TCP has no bytes, or if the connection has moved.
     pub(crate) fn receive_undecided(
         &self,
         fd: BorrowedFd<'_>,
@@ -40,7 +40,7 @@ impl Connection {
             return Err(Errno::EBADF);
         }
         if self.moved().is_some() {
-            // The caller retries, as it does after a wait.
+            // The caller retries, like after a wait.
             return Err(Errno::EAGAIN);
         }
         let flags = MsgFlags::MSG_DONTWAIT;
@@ -108,7 +108,7 @@ impl Connection {
         sent
     }
 
-    /// Waits for as long as the program allows. The caller then retries.
+    /// Waits as long as the program allows. The caller then retries.
     #[cold]
     pub(super) fn wait(
         &self,
@@ -131,7 +131,8 @@ impl Connection {
     /// Waits until TCP is ready or the connection has moved.
     pub(crate) fn wait_undecided(&self, fd: BorrowedFd<'_>, what: Waiting) -> Result<(), Errno> {
         let limit = what.limit(fd);
-        // If the connection was left to TCP before this call, that does not end the wait.
+        // A connection that was already left to TCP must not end the wait; only a decision during
+        // the wait does.
         let was_left = self.is_left();
         let is_decided = || self.moved().is_some() || (self.is_left() && !was_left);
         let mut ready = || self.is_closing() || is_decided();
@@ -140,8 +141,8 @@ impl Connection {
             Waiting::ToSend => self.is_held(),
         };
         if is_held {
-            // The kernel would report the beginning of the switch marker as readable all the time.
-            // Wait in short steps for the rest of the marker, which is in flight.
+            // The kernel reports the beginning of the switch marker as readable all the time.
+            // Therefore wait in short steps for the rest of the marker, which is in flight.
             let limit = Some(HELD_LOOK);
             return self.endpoint.wait_beside(&self.mark, &mut [], limit, &mut ready).map(drop);
         }
@@ -153,7 +154,7 @@ impl Connection {
     }
 }
 
-/// Kernel calls for a relayed connection.
+/// Kernel calls on a relayed connection.
 impl Connection {
     pub(crate) fn receive_relayed(
         fd: BorrowedFd<'_>,
@@ -184,5 +185,5 @@ impl Connection {
     }
 }
 
-/// The interval at which a thread checks whether the rest of a possible switch marker has come.
+/// The interval at which a thread checks whether the rest of a possible switch marker has arrived.
 const HELD_LOOK: Duration = Duration::from_millis(1);

@@ -11,24 +11,24 @@ use runtime::Mark;
 use crate::transport::held::HeldStreams;
 use crate::transport::non_blocking::is_non_blocking;
 
-/// The reason for which a wait has ended.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Waited {
-    /// The condition holds.
+    /// The condition of the caller holds.
     Ready,
-    /// One of the program's descriptors is ready. Its `revents` has the events.
+    /// One of the program's descriptors is ready. The field `revents` of its entry has the events.
     Others,
     /// The limit has passed.
     TimedOut,
 }
 
-/// Lets calls of the program wait. Implemented by the endpoint of the process.
+/// Lets calls of the program wait. The endpoint of the process implements this trait.
 pub(crate) trait Waits: Send + Sync {
-    /// Makes progress, unless another thread is driving the engine.
+    /// Drives the engine once, unless another thread is driving it.
     fn drive(&self);
 
     /// Waits until `ready` returns true, one of `others` is ready, or `limit` has passed (`None`:
-    /// without a limit). Every event that may change the result of `ready` must raise `mark`.
+    /// without a limit). The code that changes the result of `ready` must raise `mark` afterwards.
     fn wait_beside(
         &self,
         mark: &Arc<Mark>,
@@ -40,26 +40,25 @@ pub(crate) trait Waits: Send + Sync {
     /// Cleans up after a connection that was left to TCP.
     fn on_left(&self, token: u64);
 
-    /// Handles the first bytes that have gone over an accepted connection.
+    /// Handles the first bytes of an accepted connection.
     fn on_first_bytes(&self, token: u64);
 
     /// Raises a mark from outside the engine.
     fn raise(&self, mark: &Mark);
 
-    /// Returns the streams of the process that hold bytes back for more to come.
+    /// Returns the streams of the process that hold bytes back until more follow.
     fn held(&self) -> &HeldStreams;
 }
 
-/// Decides whether a call may wait. Reads the mode of the program's descriptor once per call, when
-/// the call is about to wait.
+/// Decides whether a call may wait. Reads whether the program's descriptor is blocking at most once
+/// per call, at the time when the call would wait.
 #[derive(Debug)]
 pub(crate) struct Blocking {
     may_wait: Option<bool>,
 }
 
 impl Blocking {
-    /// Creates the decision for a call. With `dont_wait` the program has asked the call not to
-    /// wait.
+    /// Creates the decision for one call. If `dont_wait` is true, the call must not wait.
     pub(crate) const fn new(dont_wait: bool) -> Self {
         Self { may_wait: if dont_wait { Some(false) } else { None } }
     }
@@ -77,8 +76,8 @@ pub(crate) enum Waiting {
 }
 
 impl Waiting {
-    /// Returns how long the call may wait, as set by `SO_RCVTIMEO` or `SO_SNDTIMEO` on the TCP
-    /// socket; `None` without a limit.
+    /// Returns how long the call may wait: `SO_RCVTIMEO` or `SO_SNDTIMEO` of the TCP socket. `None`
+    /// means no limit.
     pub(crate) fn limit(self, tcp: BorrowedFd<'_>) -> Option<Duration> {
         let time = match self {
             Self::ToReceive => getsockopt(&tcp, sockopt::ReceiveTimeout),
@@ -90,7 +89,7 @@ impl Waiting {
         (!limit.is_zero()).then_some(limit)
     }
 
-    /// Returns the entry for `poll` that waits for this direction.
+    /// Returns the entry of `poll` that waits for this direction.
     pub(crate) fn entry(self, fd: BorrowedFd<'_>) -> libc::pollfd {
         let events = match self {
             Self::ToReceive => libc::POLLIN,
