@@ -1,5 +1,6 @@
-//! Atomics of the send and receive halves of a stream, which a thread of the program shares with
-//! the thread inside the engine. They are those of the standard library, or loom's when models run.
+//! Atomics and locks for the send and receive halves of a stream. A thread of the program shares
+//! these halves with the thread inside the engine. The types are those of the standard library; in
+//! models they are those of loom.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::Mutex;
@@ -15,16 +16,17 @@ pub(crate) use loom::sync::Mutex;
 #[cfg(loom)]
 pub(crate) use self::fenced::{AtomicBool, AtomicU64};
 
-/// Locks a mutex of loom, as [`crate::lock::lock`] locks a mutex of the standard library.
+/// Locks a mutex of loom, like [`crate::lock::lock`] locks a mutex of the standard library.
 #[cfg(loom)]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Atomics with fences for loom. Loom treats sequentially consistent accesses as weaker than they
-/// are, but models sequentially consistent fences correctly. Therefore each sequentially consistent
-/// store here is followed by a fence that orders it before later loads, as compilers do on x86-64.
-/// Loads have no fence, so that a store declared weaker stays weaker.
+/// Atomics for loom, with fences. Loom treats sequentially consistent accesses as weaker than they
+/// are, but models sequentially consistent fences correctly. Therefore a fence follows each
+/// sequentially consistent store, and orders it before later loads, like the code of compilers on
+/// x86-64. Loads have no fence. With fences at loads, a model could not detect a store that is
+/// declared too weak.
 #[cfg(loom)]
 mod fenced {
     use loom::sync::atomic::{self, Ordering, fence};

@@ -1,8 +1,8 @@
-//! Counters of the library. They show which route the bytes of a program have taken.
+//! Counters of the library. They show which route the bytes of a program took.
 //!
-//! The counters are a static, because a process has one copy of the library. A [`Report`] of them
-//! is written to the file that `ETHERNOT_SOCKETS_COUNTERS` asks for, and is shown by
-//! `ethernot stat`.
+//! The counters are a static, because a process has one copy of the library. `ethernot stat` shows
+//! a [`Report`] of the counters. If `ETHERNOT_SOCKETS_COUNTERS` names a folder, the library writes
+//! the report to a file there.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,10 +23,10 @@ use crate::reasons::Reason;
 use crate::rules::Role;
 use crate::settings::{Settings, program};
 
-/// The counters of a process. All numbers except `open` only grow.
+/// The counters of a process. All numbers except `open` only increase.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Report {
-    /// The format identifier, [`FORMAT`].
+    /// The format of the report, [`FORMAT`].
     pub format: String,
     /// Name of the program in the kernel (`comm`).
     pub program: String,
@@ -34,17 +34,19 @@ pub struct Report {
     pub pid: u32,
     /// Number of connections that have moved to the edge.
     pub moved: u64,
-    /// Number of connections left to TCP, by the [name](Reason::name) of the reason.
+    /// Number of connections left to TCP, for each [name](Reason::name) of a reason.
     pub left: BTreeMap<String, u64>,
-    /// Number of moved connections that are open.
+    /// Number of open connections that have moved.
     pub open: u64,
-    /// Number of bytes of programs that were sent over the edge and acknowledged.
+    /// Number of bytes that programs sent over the edge and that peers acknowledged.
     pub edge_bytes_sent: u64,
-    /// Number of bytes of programs received over the edge.
+    /// Number of bytes that programs received over the edge.
     pub edge_bytes_received: u64,
-    /// Number of moved connections that were reset, because the peer or the route to it failed.
+    /// Number of moved connections that were reset, because the peer or the route to the peer
+    /// failed.
     pub resets: u64,
-    /// Total duration of all moves in nanoseconds, from the first use of each connection.
+    /// Total time that moves took, in nanoseconds. The time of a move begins at the first use of
+    /// its connection.
     #[serde(default)]
     pub moving_ns: u64,
 }
@@ -52,10 +54,10 @@ pub struct Report {
 /// Format identifier of a [`Report`].
 pub const FORMAT: &str = "ethernot-sockets-1";
 
-/// Sets the folder of the counters file. Later calls have no effect, because settings are read
-/// once.
+/// Sets the folder of the counters file. Later calls have no effect, because the library reads
+/// settings once.
 pub fn begin(settings: &Settings) {
-    // A second call is made by another copy of the library.
+    // If another copy of the library calls this a second time, the first setting stays.
     let _ = FOLDER.set(settings.counters().map(ToOwned::to_owned));
 }
 
@@ -70,12 +72,12 @@ pub fn note_left(role: Role, local: SocketAddr, peer: SocketAddr, reason: Reason
     write_if_due();
 }
 
-/// Counts a connection that is in use while its route is undecided.
+/// Counts a connection as undecided: it is in use and may move.
 pub(crate) fn note_begun() {
     COUNTERS.undecided.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Counts an undecided connection as decided. The outcome is counted separately.
+/// Counts one undecided connection less. The caller counts the outcome separately.
 pub(crate) fn note_decided() {
     COUNTERS.decide(1);
 }
@@ -112,13 +114,13 @@ pub(crate) fn note_home(role: Role, local: SocketAddr, peer: SocketAddr) {
     write_if_due();
 }
 
-/// Counts a moved connection that was closed or reset.
+/// Counts a moved connection that has ended, by a close or a reset.
 pub(crate) fn note_closed() {
     COUNTERS.closed.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Counts and logs a moved connection that was reset. The peer's address is read from its TCP
-/// socket `tcp`.
+/// Counts and logs a moved connection that was reset. Reads the peer's address from `tcp`, the TCP
+/// socket of the connection.
 pub(crate) fn note_reset(tcp: BorrowedFd<'_>) {
     COUNTERS.resets.fetch_add(1, Ordering::Relaxed);
     let peer = getpeername::<SockaddrStorage>(tcp.as_raw_fd()).map(|peer| peer.to_string());
@@ -126,43 +128,44 @@ pub(crate) fn note_reset(tcp: BorrowedFd<'_>) {
     note(LogLevel::Info, format_args!("the moved connection with {peer} is reset"));
 }
 
-/// Adds bytes of the program that the peer has acknowledged.
+/// Counts bytes that the peer has acknowledged.
 #[inline]
 pub(crate) fn add_sent(bytes: u64) {
     COUNTERS.bytes_sent.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Adds bytes that have arrived for the program.
+/// Counts bytes that have arrived for the program.
 #[inline]
 pub(crate) fn add_received(bytes: u64) {
     COUNTERS.bytes_received.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Returns the counters so far.
+/// Returns a report of the counters.
 pub fn report() -> Report {
     COUNTERS.report()
 }
 
-/// Clears the counters in a forked child, because the parent reports its own.
+/// Clears the counters in a forked child, because the parent counts its own connections.
 pub fn restart_in_child() {
     COUNTERS.restart();
-    // If a thread of the parent held the lock at the fork, it is never unlocked in the child.
+    // If a thread of the parent held this lock at the fork, the lock stays locked in the child.
     if let Ok(mut written) = WRITTEN.try_lock() {
         *written = Written::NOTHING;
     }
 }
 
-/// Returns whether a counters file is kept. If so, [`write_if_due`] must be called once a second.
+/// Returns true if the settings name a folder for counters files. The caller must then call
+/// [`write_if_due`] once a second.
 pub fn is_kept() -> bool {
     folder().is_some()
 }
 
-/// Writes the counters file if one is kept, the last write is at least a second ago, and the report
-/// has changed.
+/// Writes the counters file if the settings name a folder for it. Does nothing if the last write
+/// was less than a second ago, or if the report has not changed.
 #[expect(clippy::disallowed_methods, reason = "how old the file is, which people look at")]
 pub fn write_if_due() {
     let Some(folder) = folder() else { return };
-    // If the lock is held, another thread is writing.
+    // If another thread holds the lock, that thread is writing.
     let Ok(mut written) = WRITTEN.try_lock() else { return };
     let now = Instant::now();
     if written.at.is_some_and(|at| now.duration_since(at) < INTERVAL) {
@@ -170,7 +173,7 @@ pub fn write_if_due() {
     }
     written.at = Some(now);
     if let Err(error) = written.write(folder) {
-        // If no descriptor is free, the write is retried after a second, and at the end.
+        // If no descriptor is free, retry after a second, and when the process ends.
         let is_passing = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         if !is_passing {
             written.give_up(folder, &error);
@@ -178,8 +181,9 @@ pub fn write_if_due() {
     }
 }
 
-/// Writes the counters file if one is kept and the report has changed. Must be called when the
-/// process ends: undecided connections are then counted as left to TCP.
+/// Writes the counters file if the settings name a folder for it and the report has changed. The
+/// caller must call this when the process ends. Counts connections that are still undecided as left
+/// to TCP.
 pub fn finish() {
     COUNTERS.end_undecided();
     let Some(folder) = folder() else { return };
@@ -189,7 +193,7 @@ pub fn finish() {
     }
 }
 
-/// The last write of the counters file: its time and its contents.
+/// The last write of the counters file.
 struct Written {
     at: Option<Instant>,
     report: Option<Report>,
@@ -198,7 +202,7 @@ struct Written {
 impl Written {
     const NOTHING: Self = Self { at: None, report: None };
 
-    /// Writes the counters file, unless the report is empty or unchanged.
+    /// Writes the counters file. Does nothing if the report is empty or unchanged.
     fn write(&mut self, folder: &Path) -> io::Result<()> {
         let report = COUNTERS.report();
         if report.is_empty() || self.report.as_ref() == Some(&report) {
@@ -209,7 +213,7 @@ impl Written {
         Ok(())
     }
 
-    /// Logs why the counters file was not written, once for each report.
+    /// Logs why the counters file could not be written, once for each report.
     fn give_up(&mut self, folder: &Path, error: &io::Error) {
         let folder = folder.display();
         note(
@@ -223,18 +227,18 @@ impl Written {
 }
 
 impl Report {
-    /// Returns the number of connections left to TCP, for any reason.
+    /// Returns the number of connections left to TCP, summed over all reasons.
     pub fn left_in_all(&self) -> u64 {
         self.left.values().sum()
     }
 
-    /// Returns whether no connection was counted.
+    /// Returns true if the report counts no connection.
     pub fn is_empty(&self) -> bool {
         self.moved == 0 && self.left.is_empty()
     }
 
-    /// Writes the counters file of this process. The file is replaced atomically, so readers see
-    /// the old or the new report.
+    /// Writes the counters file of this process. Replaces the file atomically, so that readers see
+    /// either the old or the new report.
     fn write(&self, folder: &Path) -> io::Result<()> {
         let path = folder.join(format!("{}.json", self.pid));
         shared_files::replace(&path, &serde_json::to_vec(self)?)
@@ -273,8 +277,9 @@ impl Counters {
         left.expect("every reason has a place").fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Counts `count` undecided connections as decided. Saturates: if an exec fails, the process
-    /// continues after its undecided connections were counted as closed.
+    /// Counts `count` undecided connections less, but not below 0. At an `exec`, the library counts
+    /// undecided connections as closed. If the `exec` fails, the process continues, and these
+    /// connections may be counted here a second time.
     fn decide(&self, count: u64) {
         let less = |undecided: u64| Some(undecided.saturating_sub(count));
         let _always = self.undecided.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -332,7 +337,7 @@ static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
 
 static WRITTEN: Mutex<Written> = Mutex::new(Written::NOTHING);
 
-/// Shortest time between two writes of the counters file.
+/// The shortest interval between two writes of the counters file.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

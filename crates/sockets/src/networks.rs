@@ -1,4 +1,4 @@
-//! Networks in which connections may move: those that are named, and those of this host's
+//! The networks in which connections may move: those in the settings, and those of this host's
 //! interfaces.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,24 +11,25 @@ use nix::sys::socket::SockaddrStorage;
 
 use crate::rules::{Network, NetworkError};
 
-/// Networks in which connections may move. By default those of this host's interfaces.
+/// Networks in which connections may move. The default is the networks of this host's interfaces.
 #[derive(Clone, Debug)]
 pub(crate) struct Networks {
     named: Vec<Network>,
-    /// The networks of this host's interfaces as last read, if they are included.
+    /// The networks of this host's interfaces when they were last read; `None` if the settings
+    /// exclude them.
     host: Option<Arc<Mutex<Found>>>,
 }
 
 #[derive(Debug, Default)]
 struct Found {
     networks: Vec<Network>,
-    /// The time at which the interfaces were read. They are read at the first connection, because
-    /// most programs make none.
+    /// The time at which the interfaces were last read. The first connection reads them, because
+    /// most programs make no connection.
     at: Option<Instant>,
 }
 
 impl Networks {
-    /// Parses a list of networks, addresses, `host`, `all` and `none`.
+    /// Parses a list of networks, addresses, and the words `host`, `all` and `none`.
     pub(crate) fn parse(text: &str) -> Result<Self, NetworkError> {
         let mut networks = Self { named: Vec::new(), host: None };
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -46,7 +47,7 @@ impl Networks {
         Ok(networks)
     }
 
-    /// Returns whether the address is in one of the networks.
+    /// Returns true if the address is in one of the networks.
     pub(crate) fn contain(&self, address: IpAddr) -> bool {
         let has = |networks: &[Network]| networks.iter().any(|network| network.contains(address));
         if has(&self.named) {
@@ -57,7 +58,7 @@ impl Networks {
         if has(&host.networks) {
             return true;
         }
-        // Read the interfaces again, because an interface may have been added.
+        // The host may have a new interface, so read the interfaces again.
         host.look_again() && has(&host.networks)
     }
 }
@@ -69,8 +70,8 @@ impl Default for Networks {
 }
 
 impl Found {
-    /// Reads the interfaces, unless they were read within the last [`MOMENT`]. Returns whether they
-    /// were read.
+    /// Reads the interfaces, unless they were read less than [`MOMENT`] ago. Returns true if this
+    /// call read them.
     #[expect(clippy::disallowed_methods, reason = "how old is what is known of the host")]
     fn look_again(&mut self) -> bool {
         let now = Instant::now();
@@ -83,7 +84,8 @@ impl Found {
     }
 }
 
-/// Returns the networks of all interfaces that are up, and the peers of point-to-point interfaces.
+/// Returns the networks of all interfaces that are up. For a point-to-point interface, returns the
+/// peer's address.
 fn of_interfaces() -> Vec<Network> {
     let Ok(interfaces) = getifaddrs() else { return Vec::new() };
     let mut networks = Vec::new();
@@ -109,7 +111,7 @@ fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
     v4().or_else(v6)
 }
 
-/// Returns the prefix length of a network mask; `None` if other bits are set behind the prefix.
+/// Returns the prefix length of a network mask. Returns `None` if the mask has a one after a zero.
 fn bits_of(mask: IpAddr) -> Option<u8> {
     let (ones, all) = match mask {
         IpAddr::V4(mask) => (mask.to_bits().leading_ones(), mask.to_bits().count_ones()),
@@ -118,7 +120,7 @@ fn bits_of(mask: IpAddr) -> Option<u8> {
     u8::try_from(ones).ok().filter(|_| ones == all)
 }
 
-/// The time for which the networks of the interfaces are cached.
+/// The time for which the library uses the networks of the interfaces before it reads them again.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// Maps an IPv4-mapped IPv6 address to IPv4.

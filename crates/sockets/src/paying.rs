@@ -1,8 +1,9 @@
-//! Decides when a connection moves: which connections gain by the edge at all, and which have
-//! lasted long enough for a move to pay.
+//! Decides when a connection moves. A connection moves if the edge is faster than TCP for it, and
+//! if it has lasted long enough to repay the cost of the move.
 //!
-//! A move costs datagrams, descriptors, memory and about a millisecond, so a short connection is faster on TCP. The
-//! edge is faster than TCP only over shared memory, over several links, or for threads that poll.
+//! A move costs datagrams, descriptors, memory and about a millisecond. A short connection is
+//! therefore faster on TCP. The edge is faster than TCP in three cases: over shared memory, over
+//! several links, and for threads that poll.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,19 +11,19 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// When connections move: `ETHERNOT_SOCKETS_MOVE`.
+/// The setting that decides when connections move: `ETHERNOT_SOCKETS_MOVE`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Moving {
     /// All connections, at their first use.
     Always,
-    /// Connections that gain by a move, once they have lasted long enough.
+    /// Connections for which the edge is faster, after they have lasted long enough.
     #[default]
     WhenItPays,
     /// No connections.
     Never,
 }
 
-/// An unknown value of [`Moving`].
+/// The error for an unknown value of [`Moving`].
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("give always, when-it-pays or never")]
 pub struct MovingError;
@@ -40,10 +41,10 @@ impl FromStr for Moving {
     }
 }
 
-/// The properties of this process that make the edge faster than TCP.
+/// The properties of this process that can make the edge faster than TCP.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Gains {
-    /// The endpoint has a shared-memory link for processes of the same host.
+    /// The endpoint has a shared-memory link to processes on the same host.
     pub(crate) shares_memory: bool,
     /// Several links carry one connection.
     pub(crate) has_several_links: bool,
@@ -52,14 +53,14 @@ pub(crate) struct Gains {
 }
 
 impl Gains {
-    /// Returns whether a connection between these addresses would gain by a move.
+    /// Returns true if the edge would be faster for a connection between these addresses.
     pub(crate) fn are_had(self, local: IpAddr, peer: IpAddr) -> bool {
         self.has_several_links || self.polls || (self.shares_memory && is_one_host(local, peer))
     }
 }
 
-/// Returns whether both addresses belong to this host. For a connection to an address of its own
-/// host, the kernel chooses that address as the source.
+/// Returns true if both addresses belong to this host. If a program connects to an address of its
+/// own host, the kernel also uses that address as the source.
 fn is_one_host(local: IpAddr, peer: IpAddr) -> bool {
     let (local, peer) = (local.to_canonical(), peer.to_canonical());
     local == peer || local.is_loopback() || peer.is_loopback()
@@ -74,40 +75,41 @@ pub enum Direction {
     Sent,
 }
 
-/// The traffic of a connection on TCP so far, and the number of the program's calls that are in the
-/// kernel. All fit in one word, so that threads can update them atomically.
+/// The traffic of a connection on TCP so far, and the number of the program's calls that are
+/// executing in the kernel. All values fit in one word, so that threads can update them atomically.
 ///
-/// A connection must not begin to move while a call is in the kernel: the call could return the
-/// peer's switch marker to the program.
+/// A connection must not begin to move while a call of the program executes in the kernel.
+/// Otherwise that call could return the peer's switch marker to the program.
 #[derive(Clone, Copy, Default, Eq, PartialEq)]
 pub struct Trial(u64);
 
 impl Trial {
-    /// The trial of a connection that moves at its first use.
+    /// An ended trial, for a connection that moves at its first use.
     pub const ENDED: Self = Self(ENDED);
 
-    /// Decodes a trial.
+    /// Decodes a trial from a word.
     pub const fn of_word(word: u64) -> Self {
         Self(word)
     }
 
-    /// Encodes the trial.
+    /// Encodes the trial as a word.
     pub const fn word(self) -> u64 {
         self.0
     }
 
-    /// Returns whether the trial has ended: the connection moves, or stays on TCP permanently.
+    /// Returns true if the trial has ended. The connection then moves, or stays on TCP permanently.
     pub const fn has_ended(self) -> bool {
         self.0 & ENDED != 0
     }
 
-    /// Returns whether the program has sent or received any bytes.
+    /// Returns true if the connection has carried bytes.
     pub const fn has_bytes(self) -> bool {
         self.last() != 0
     }
 
-    /// Counts a call of the program that goes to the kernel. Returns `None` if the trial has ended;
-    /// the call then takes another route.
+    /// Counts a call of the program that begins to execute in the kernel. Returns `None` if the
+    /// trial has ended, or if the count is at its maximum. The library then makes the call for the
+    /// program.
     pub const fn with_call(self) -> Option<Self> {
         if self.has_ended() || self.0 >> CALLS_AT & CALLS_MAX == CALLS_MAX {
             return None;
@@ -115,7 +117,7 @@ impl Trial {
         Some(Self(self.0 + (1 << CALLS_AT)))
     }
 
-    /// Counts a call that has returned from the kernel, and the bytes that it transferred.
+    /// Counts the return of a call from the kernel, and the bytes that the call transferred.
     #[must_use]
     pub fn without_call(self, direction: Option<Direction>, bytes: u64) -> Self {
         let less = Self(self.0.saturating_sub(u64::from(self.has_calls()) << CALLS_AT));
@@ -137,7 +139,8 @@ impl Trial {
         Self(kept | last << LAST_AT | changes << CHANGES_AT | bytes << BYTES_AT)
     }
 
-    /// Returns the trial of the connection in a forked child, which has no calls in the kernel yet.
+    /// Returns the trial for the connection in a forked child. No thread of the child is in the
+    /// kernel, so the number of calls is 0.
     #[must_use]
     pub const fn of_child(self) -> Self {
         Self(self.0 & !(CALLS_MAX << CALLS_AT))
@@ -150,9 +153,10 @@ impl Trial {
     }
 
     //= sockets-protocol.md: move.3
-    /// Ends the trial if the connection should begin to move now: it has lasted long enough, and
-    /// none of its calls is in the kernel. `lasted_ns` returns the age of the connection in
-    /// nanoseconds, and is called only if the result depends on the age.
+    /// Ends the trial if the connection should begin to move now. Two conditions must hold: the
+    /// connection has lasted long enough, and none of its calls is in the kernel. `lasted_ns`
+    /// returns the age of the connection in nanoseconds. It is called only if the result depends on
+    /// the age.
     pub fn begun(self, lasted_ns: impl FnOnce() -> u64) -> Option<Self> {
         let may = !self.has_ended() && !self.has_calls();
         (may && self.pays(lasted_ns)).then(|| self.ended())
@@ -192,15 +196,15 @@ impl fmt::Debug for Trial {
     }
 }
 
-/// Number of bytes in both directions together after which a move pays, if the connection has
-/// lasted [`LASTING_NS`]. TCP transfers them in about the time of a move.
+/// Number of bytes, in both directions together, after which a move pays if the connection is
+/// [`LASTING_NS`] old. TCP transfers these bytes in about the duration of a move.
 const LASTING_BYTES: u64 = 64 << 10;
 
-/// Age at which a connection with [`LASTING_BYTES`] moves, in nanoseconds: a hundred times the
+/// Age in nanoseconds after which a connection with [`LASTING_BYTES`] moves: a hundred times the
 /// duration of a move.
 const LASTING_NS: u64 = 100_000_000;
 
-/// Number of changes of direction after which a connection moves at any age: 25 requests and their
+/// Number of changes of direction after which a connection moves at any age: 25 requests with their
 /// responses.
 const LASTING_CHANGES: u64 = 50;
 
@@ -301,7 +305,7 @@ mod tests {
         let lasting = after(&[(Direction::Sent, LASTING_BYTES)]);
         let in_call = lasting.with_call().expect("the trial goes on");
         assert!(!begins(in_call, u64::MAX));
-        // The call has transferred nothing: it only waited, or failed.
+        // This call transferred no bytes: it only waited, or it failed.
         let back = in_call.without_call(None, 1000);
         assert_eq!(back, lasting);
         let begun = back.begun(|| u64::MAX).expect("it has lasted");
@@ -331,8 +335,9 @@ mod tests {
     }
 
     proptest! {
-        /// For any order of calls, the trial ends at most once, never during a call, and only when
-        /// the connection has lasted. The word counts bytes and changes up to their limits.
+        /// Checks any order of calls. The trial ends at most once, never during a call, and only
+        /// after the connection has lasted. The word counts bytes and changes correctly up to their
+        /// limits.
         #[test]
         fn it_is_decided_once(steps in prop::collection::vec(step(), 0..400)) {
             let (mut trial, mut calls, mut decisions) = (Trial::default(), 0_u32, 0);

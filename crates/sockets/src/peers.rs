@@ -1,8 +1,8 @@
-//! Records about earlier connections: which services have silent peers, and which services have
-//! lasting connections.
+//! Remembers how earlier connections went: to which services the peers are silent, and to which
+//! services connections last.
 //!
-//! Because of these records, a peer without the library is asked once a minute, and not for each
-//! connection.
+//! With these records, the library sends offers to a peer without the library once a minute, and
+//! not for each connection.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::rules::Role;
 
-/// A service: the peer's address, and the port on which the accepting side listens, whichever side
-/// that is.
+/// A service: the peer's address, and the port on which the accepting side listens. Either side can
+/// be the peer.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Service {
     peer: IpAddr,
@@ -29,8 +29,9 @@ impl Service {
     }
 }
 
-/// Services of recent connections. A new service replaces the one unused for the longest time.
-/// Times are relative to any fixed moment.
+/// Services of recent connections. If the table is full, a new service replaces the service that
+/// was unused for the longest time. All times are relative to one fixed moment, which the caller
+/// chooses.
 #[derive(Debug, Default)]
 pub struct Peers {
     known: HashMap<Service, Known>,
@@ -39,20 +40,20 @@ pub struct Peers {
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     used: Duration,
-    /// The time at which a connection last moved.
+    /// The time at which a connection of the service last moved.
     answered: Option<Duration>,
-    /// The time at which a peer last failed to answer.
+    /// The time at which a peer last did not answer.
     silent: Option<Duration>,
-    /// Number of consecutive connections that have ended before the peer answered.
+    /// Number of consecutive connections that ended before the peer answered.
     unanswered: u8,
-    /// Number of consecutive connections that have lasted.
+    /// Number of consecutive connections that lasted.
     lasting: u8,
 }
 
 impl Peers {
     //= sockets-protocol.md: move.4
-    /// Returns whether a peer of the service may be asked to move: no peer was silent within the
-    /// last minute.
+    /// Returns true if this side may try to move a connection of the service: the service has not
+    /// been silent within the last minute.
     pub fn may_ask(&mut self, now: Duration, service: Service) -> bool {
         let Some(known) = self.known.get_mut(&service) else { return true };
         known.used = now;
@@ -60,19 +61,19 @@ impl Peers {
     }
 
     //= sockets-protocol.md: move.2
-    /// Returns whether a connection with the service is expected to last, because the previous
-    /// connections did.
+    /// Returns true if a connection of the service is expected to last, because the previous
+    /// connections lasted.
     pub fn lasts(&self, service: Service) -> bool {
         self.known.get(&service).is_some_and(|known| known.lasting >= LASTING_MIN)
     }
 
-    /// Records that a connection has lasted and then moved.
+    /// Records that a connection lasted and then moved.
     pub fn on_lasting(&mut self, now: Duration, service: Service) {
         let known = self.entry(now, service);
         known.lasting = known.lasting.saturating_add(1);
     }
 
-    /// Records that a connection was short, or that its peer did not expect it to last.
+    /// Records that a connection was short, or that the peer did not answer an early move.
     pub fn on_short(&mut self, now: Duration, service: Service) {
         if let Some(known) = self.known.get_mut(&service) {
             (known.used, known.lasting) = (now, 0);
@@ -85,8 +86,8 @@ impl Peers {
         (known.answered, known.silent, known.unanswered) = (Some(now), None, 0);
     }
 
-    /// Records that a peer was asked and has not answered. If a peer of the service has answered
-    /// within the last minute, the service is still asked.
+    /// Records that a peer did not answer. The service becomes silent, unless a connection of the
+    /// service moved within the last minute.
     pub fn on_silent(&mut self, now: Duration, service: Service) {
         let known = self.entry(now, service);
         known.unanswered = 0;
@@ -95,8 +96,8 @@ impl Peers {
         }
     }
 
-    /// Records that a connection has ended before the peer answered. `waited` is the time since
-    /// this side asked.
+    /// Records that a connection ended before the peer answered. `waited` is the time since this
+    /// side began the move.
     pub fn on_unanswered(&mut self, now: Duration, service: Service, waited: Duration) {
         let known = self.entry(now, service);
         known.unanswered += 1;
@@ -118,20 +119,20 @@ impl Peers {
     }
 }
 
-/// The time for which the peers of a service are not asked after one was silent.
+/// The time for which a service stays silent.
 const SILENT_FOR: Duration = Duration::from_mins(1);
 
-/// The time within which a peer with the library answers: it opens its rendezvous socket early. A
-/// peer that is silent for longer probably has no library.
+/// The time within which a peer with the library answers, because it opens its rendezvous socket
+/// early. A peer that is silent for longer probably does not run the library.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
-/// Number of consecutive connections without an answer at which the peer is treated as silent.
+/// Number of consecutive unanswered connections after which the service becomes silent.
 const UNANSWERED_MAX: u8 = 8;
 
-/// Number of consecutive lasting connections after which the next one is expected to last.
+/// Number of consecutive lasting connections after which the next connection is expected to last.
 const LASTING_MIN: u8 = 2;
 
-/// Maximum number of services remembered, of 96 bytes each. A search for the oldest takes a
+/// Maximum number of services in the table, 96 bytes each. A search for the oldest service takes a
 /// microsecond.
 const PEERS_MAX: usize = 1024;
 

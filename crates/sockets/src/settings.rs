@@ -1,5 +1,5 @@
-//! Settings from the environment. They are read once, when the library is loaded, because a program
-//! may clear its environment later.
+//! Settings from environment variables. The library reads them once, when it is loaded, because a
+//! program may clear its environment later.
 
 use std::collections::HashSet;
 use std::env;
@@ -22,8 +22,8 @@ use crate::reasons::Reason;
 pub(crate) use crate::rules::Role;
 use crate::rules::{Ports, Rule, RuleError, Rules, Subject, Verdict};
 
-/// Settings of the library in a process. [`Settings::default`] returns the settings for an empty
-/// environment.
+/// The settings of the library in a process. [`Settings::default`] returns the settings for an
+/// empty environment.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     networks: Networks,
@@ -36,13 +36,13 @@ pub struct Settings {
     links: Vec<LinkSpec>,
     faults: FaultShares,
     counters: Option<PathBuf>,
-    /// Name of the program, if a rule depends on it.
+    /// Name of the program, if a rule depends on the name.
     program: String,
-    /// The settings are invalid, so no connection moves.
+    /// True if the settings are invalid. Then no connection moves.
     is_wrong: bool,
 }
 
-/// The reason for which settings are invalid.
+/// The reason why settings are invalid.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SettingsError {
@@ -53,7 +53,7 @@ pub enum SettingsError {
         variable: &'static str,
         /// Its value.
         value: String,
-        /// What is wrong with it, and what is valid.
+        /// The mistake in the value, and the valid values.
         problem: String,
     },
     /// The file of rules cannot be read.
@@ -69,12 +69,12 @@ pub enum SettingsError {
     Rules {
         /// The file.
         path: PathBuf,
-        /// The number of the line, and the mistake in it.
+        /// The number of the line, and the mistake in that line.
         cause: RuleError,
     },
 }
 
-/// The decision of this side about a connection.
+/// The decision of this side about one connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Choice {
     /// The connection moves, if the peer agrees.
@@ -84,19 +84,20 @@ pub enum Choice {
 }
 
 impl Settings {
-    /// Reads the environment, and the file of rules that a variable names.
+    /// Reads the environment, and the file of rules if a variable names one.
     ///
     /// # Errors
-    /// Names the variable with an invalid value, or the invalid line of the file. The caller then
-    /// uses [`Settings::off`].
+    /// A variable with an invalid value, or the invalid line of the file. The caller must then use
+    /// [`Settings::off`].
     pub fn from_environment() -> Result<Self, SettingsError> {
         Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
-    /// Reads the settings from the variables that `value_of` returns. An empty value means unset.
+    /// Reads the settings from a function that returns the value of each variable. An empty value
+    /// counts as unset.
     ///
     /// # Errors
-    /// As for [`Settings::from_environment`].
+    /// The errors of [`Settings::from_environment`].
     pub fn read(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
         let value_of = |name: &str| value_of(name).filter(|value| !value.trim().is_empty());
         let mut settings = Self::default();
@@ -132,14 +133,16 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Returns settings for a process whose settings are invalid: all connections stay on TCP.
+    /// Returns settings with which all connections stay on TCP, for a process whose settings are
+    /// invalid.
     pub fn off() -> Self {
         Self { is_wrong: true, ..Self::default() }
     }
 
-    /// Decides about a connection between these addresses. A connection that would gain nothing
-    /// stays on TCP. Otherwise the first matching rule decides, then the excluded ports, then the
-    /// networks.
+    /// Decides about a connection between these addresses. A connection for which the edge is not
+    /// faster stays on TCP. For any other connection, the first matching rule decides. If no rule
+    /// matches, the connection stays on TCP if its port is excluded or if the peer's address is in
+    /// none of the networks.
     pub fn choice(&self, role: Role, local: SocketAddr, peer: SocketAddr) -> Choice {
         if self.is_wrong {
             return Choice::Tcp(Reason::Settings);
@@ -169,7 +172,7 @@ impl Settings {
         }
     }
 
-    /// Returns the properties of this process that make the edge faster than TCP.
+    /// Returns the properties of this process that can make the edge faster than TCP.
     fn gains(&self) -> Gains {
         let is_shared = |link: &LinkSpec| *link == LinkSpec::SharedMemory;
         let finds_links = self.links.is_empty() && !self.faults.is_any();
@@ -200,8 +203,8 @@ impl Settings {
         self.log_file.as_deref()
     }
 
-    /// Returns the links that carry moved connections; an empty list if the library should find
-    /// links automatically.
+    /// Returns the links that moved connections use. An empty list means that the library finds the
+    /// links itself.
     pub fn links(&self) -> &[LinkSpec] {
         &self.links
     }
@@ -217,7 +220,7 @@ impl Settings {
     }
 }
 
-/// Adds the name and value of the variable to a parse error.
+/// Adds the name and value of the variable to the error of a parser.
 fn understood<T>(
     variable: &'static str,
     value: &str,
@@ -281,7 +284,8 @@ const LINKS: &str = "ETHERNOT_SOCKETS_LINKS";
 const FAULTS: &str = "ETHERNOT_SOCKETS_FAULTS";
 const COUNTERS: &str = "ETHERNOT_SOCKETS_COUNTERS";
 
-/// The longest polling time that can be set, in microseconds. `always` stands for longer times.
+/// The longest polling time that a user can set, in microseconds. `always` stands for an unlimited
+/// time.
 const POLL_US_MAX: u64 = 1_000_000;
 
 /// Maximum size of a file of rules, in bytes: [`crate::rules::RULES_MAX`] rules of 256 bytes.
@@ -332,7 +336,7 @@ mod tests {
         assert_eq!(connecting(&settings, "10.1.1.1:80"), Choice::Edge);
         assert_eq!(connecting(&settings, "10.1.1.1:8001"), Choice::Tcp(Reason::Port));
         assert_eq!(connecting(&settings, "192.0.2.1:80"), Choice::Tcp(Reason::Network));
-        // The port of a service is the accepting side's port.
+        // The port of a service is the port of the accepting side.
         let (local, peer) = ("10.0.0.1:22".parse().unwrap(), "10.0.0.2:80".parse().unwrap());
         let choice = settings.choice(Role::Accepting, local, peer);
         assert_eq!(choice, Choice::Tcp(Reason::Port));

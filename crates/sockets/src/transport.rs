@@ -1,4 +1,4 @@
-//! The bytes of a moved connection: its rings, its switch marker, and the readiness of its
+//! The bytes of a moved connection: the rings, the switch marker, and the readiness of the
 //! descriptor.
 
 pub(crate) mod arena;

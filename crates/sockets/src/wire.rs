@@ -1,14 +1,14 @@
-//! Messages between the processes of two peers, as in `docs/sockets-protocol.md`. The bytes of
-//! programs are not messages.
+//! Messages between the library in two processes, as in `docs/sockets-protocol.md`. The bytes of
+//! the programs travel by remote writes, not in messages.
 //!
-//! Numbers are big-endian. Decoding checks that a value is well-formed; the receiver must check
-//! that the value is plausible.
+//! Numbers are big-endian. Decoding checks that a value is well-formed. The receiver must also
+//! check the value against the state of the stream.
 
 use thiserror::Error;
 use wire_edge::RemoteKey;
 
-/// The switch marker, which a side writes into the TCP connection behind its last byte there. The
-/// peer has chosen its bytes at random, and expects them.
+/// A switch marker. A side writes it into the TCP connection, after the last byte that this side
+/// sends by TCP. The peer chose the 16 bytes at random, and searches TCP for them.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) struct SwitchMarker(pub(crate) [u8; SwitchMarker::BYTES]);
 
@@ -18,7 +18,7 @@ impl SwitchMarker {
 }
 
 impl std::fmt::Debug for SwitchMarker {
-    /// Hides the bytes: a stranger who knows them could end the TCP part.
+    /// Hides the bytes: a stranger who knows them could forge the end of the TCP part.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SwitchMarker")
     }
@@ -28,15 +28,15 @@ impl std::fmt::Debug for SwitchMarker {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct OfferToken(pub(crate) u64);
 
-/// A random number that identifies an endpoint during one life of its process.
+/// A random number that names one run of a process's endpoint.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Incarnation(pub(crate) u128);
 
-/// Identifies a stream at one end: the slot of the stream, and the generation of that slot.
+/// Names a stream at one end: the slot of the stream, and how many times the slot was used.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct StreamNumber(pub(crate) u32);
 
-/// The ring of the sender of a message, to which its peer writes.
+/// The receive ring of the process that sends the message. The peer writes to this ring.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct RingLocation {
     pub(crate) key: RemoteKey,
@@ -45,7 +45,7 @@ pub(crate) struct RingLocation {
     pub(crate) bytes: u32,
 }
 
-/// One end of a stream, as described to the peer.
+/// The description of one end of a stream, which this end sends to the peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct StreamEnd {
     pub(crate) number: StreamNumber,
@@ -54,11 +54,11 @@ pub(crate) struct StreamEnd {
     pub(crate) ring: RingLocation,
 }
 
-/// The peer or its engine has reported an impossible value.
+/// The error for an impossible value that the peer or the engine reported.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Implausible;
 
-/// The reason for which a join was refused.
+/// The reason why the accepting side refused a join.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub(crate) enum Refusal {
@@ -72,7 +72,7 @@ pub(crate) enum Refusal {
     Memory = 4,
     /// TCP had no room for the switch marker.
     Busy = 5,
-    /// The program has asked for something that only TCP can do.
+    /// The program uses a feature that only TCP has.
     OnlyTcp = 6,
 }
 
@@ -90,23 +90,25 @@ impl Refusal {
 /// A message of a link group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Message {
-    /// The connecting side accepts an offer.
+    /// The connecting side takes an offer.
     Join { token: OfferToken, end: StreamEnd },
-    /// The accepting side has moved its direction. `to` is the stream of the connecting side.
+    /// The accepting side has moved its direction. `to` names the stream of the connecting side.
     Joined { to: StreamNumber, end: StreamEnd },
-    /// The join is refused. The connection is left to TCP.
+    /// The accepting side refuses the join. The connection stays on TCP.
     Refused { to: StreamNumber, refusal: Refusal },
-    /// The total number of bytes that the program has consumed.
+    /// `consumed` is the number of bytes that the program has consumed since the stream began.
     Credit { to: StreamNumber, consumed: u64 },
-    /// This direction of the stream ends after `bytes` bytes in total.
+    /// The sender ends its direction of the stream. `bytes` is the number of bytes sent since the
+    /// stream began.
     End { to: StreamNumber, bytes: u64 },
     /// The connection is reset.
     Reset { to: StreamNumber },
-    /// The sender of this message returns the stream to TCP, and no longer writes to the ring.
+    /// The sender returns its end of the stream to TCP, and writes no more bytes to the peer's
+    /// ring.
     Home { to: StreamNumber },
 }
 
-/// The reason for which bytes are not a valid message or offer.
+/// The reason why bytes are not a valid message or offer.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub(crate) enum Malformed {
@@ -188,8 +190,8 @@ impl Message {
 }
 
 //= sockets-protocol.md: group.2
-/// Encodes the private data of a request for a link group or of its acceptance: the version, and
-/// the incarnation of the sender.
+/// Encodes a greeting: the magic number, the version, and the sender's incarnation. A request for a
+/// link group carries a greeting as private data, and so does its acceptance.
 pub(crate) fn encode_greeting(incarnation: Incarnation) -> Vec<u8> {
     let mut out = Vec::with_capacity(GREETING_BYTES);
     out.extend(MAGIC);
@@ -198,7 +200,7 @@ pub(crate) fn encode_greeting(incarnation: Incarnation) -> Vec<u8> {
     out
 }
 
-/// Decodes the incarnation of the process that asks for a link group or accepts it.
+/// Decodes a greeting. Returns the incarnation of the sender.
 pub(crate) fn decode_greeting(bytes: &[u8]) -> Result<Incarnation, Malformed> {
     let mut reader = Reader::new(bytes);
     reader.preamble()?;
@@ -207,7 +209,7 @@ pub(crate) fn decode_greeting(bytes: &[u8]) -> Result<Incarnation, Malformed> {
     Ok(incarnation)
 }
 
-/// Reads fields in order.
+/// Reads the fields of a message in order.
 pub(crate) struct Reader<'a> {
     all: usize,
     rest: &'a [u8],
@@ -255,7 +257,7 @@ impl<'a> Reader<'a> {
     }
 
     //= sockets-protocol.md: version.1
-    /// Checks the magic number and the version, which are the first fields in every version.
+    /// Checks the magic number and the version. They are the first fields in every version.
     pub(crate) fn preamble(&mut self) -> Result<(), Malformed> {
         if self.take()? != MAGIC {
             return Err(Malformed::Magic);
@@ -311,20 +313,21 @@ const END: u8 = 5;
 const RESET: u8 = 6;
 const HOME: u8 = 7;
 
-/// The smallest ring that is worth a move, in bytes: one page.
+/// The smallest ring in bytes, one page. A smaller ring is not worth a move.
 pub(crate) const RING_BYTES_MIN: u32 = 4096;
 
-/// The largest ring in bytes: the sum of two offsets must fit in 32 bits.
+/// The largest ring in bytes. The sum of two offsets in a ring must fit in 32 bits.
 pub(crate) const RING_BYTES_MAX: u32 = 1 << 30;
 
-/// Length of the longest message, a Join, in bytes. Messages are inline data of send operations.
+/// Length of the longest message, a Join, in bytes. Each message fits in the inline data of a send
+/// operation.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 45;
 
 /// Length of a greeting in bytes.
 const GREETING_BYTES: usize = 21;
 
-/// Decodes any bytes as a message and as a greeting. Checks that decoding does not panic, and that
-/// an accepted value is encoded to the same bytes.
+/// Decodes any bytes as a message and as a greeting, for fuzzing. Checks that decoding does not
+/// panic, and that an accepted value is encoded to the same bytes.
 pub fn fuzz_message(bytes: &[u8]) {
     if let Ok(message) = Message::decode(bytes) {
         let mut again = Vec::new();

@@ -260,7 +260,7 @@ impl Connection {
         }
     }
 
-    /// Leaves the connection to the kernel. Records `reason`.
+    /// Leaves the connection to the kernel, and counts it under `reason`.
     fn on_left(&self, reason: Reason) {
         // Pending calls may now read every byte that TCP has.
         *lock(&self.reading) = Reading::Plain;

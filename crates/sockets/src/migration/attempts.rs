@@ -1,9 +1,9 @@
-//! The schedule of attempts to write a switch marker, and the time at which they end.
+//! The schedule for attempts to write a switch marker, and the time after which the attempts stop.
 
 use delivery::Instant;
 
-/// The schedule of attempts to write one switch marker. An event that may make room triggers a
-/// further attempt. The scheduled attempts cover causes without an event.
+/// The schedule for attempts to write one switch marker. An event that may make room in TCP also
+/// triggers an attempt. The scheduled attempts cover changes that cause no event.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Attempts {
     begun: Instant,
@@ -15,7 +15,8 @@ impl Attempts {
         Self { begun: now, wait_ns: FIRST_WAIT_NS }
     }
 
-    /// Returns the time of the next attempt after one has failed. The intervals grow.
+    /// Returns the time of the next attempt after a failed one. The interval doubles up to a
+    /// maximum.
     pub(crate) fn again(&mut self, now: Instant) -> Instant {
         let again = now.after_ns(self.wait_ns);
         self.wait_ns = (2 * self.wait_ns).min(LAST_WAIT_NS);
@@ -23,22 +24,22 @@ impl Attempts {
     }
 
     //= sockets-protocol.md: join.3
-    /// Returns whether the accepting side should give up, because the peer will soon stop waiting.
+    /// Returns true if the accepting side must give up, because the peer will soon stop waiting.
     pub(crate) fn have_ended(&self, now: Instant) -> bool {
         now >= self.begun.after_ns(MARKER_WITHIN_NS)
     }
 }
 
-/// The interval after the first attempt, in nanoseconds. Within that time a call of the program
-/// returns, and the peer's switch marker follows its message.
+/// The interval after the first attempt, in nanoseconds. In this time, a call of the program
+/// usually returns, and the peer's switch marker usually arrives after the peer's message.
 pub(crate) const FIRST_WAIT_NS: u64 = 100_000;
 
-/// The longest interval, in nanoseconds. Attempts at this rate cost almost nothing, and the delay
-/// does not matter to programs.
+/// The longest interval, in nanoseconds. Attempts at this interval cost almost nothing, and
+/// programs do not notice the delay.
 const LAST_WAIT_NS: u64 = 250_000_000;
 
-/// The time for which a switch marker may wait for room in TCP, in nanoseconds: half of the time
-/// for which the peer waits for an answer.
+/// The time for which the accepting side waits for room in TCP for a switch marker, in nanoseconds:
+/// half of the time for which the peer waits for an answer.
 const MARKER_WITHIN_NS: u64 = 5_000_000_000;
 
 #[cfg(test)]

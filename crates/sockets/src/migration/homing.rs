@@ -1,12 +1,12 @@
-//! The return of one end of a stream to TCP, called *going home*.
+//! The return of one end of a stream to TCP, which is called *going home*.
 //!
-//! Each end writes a *record* into the TCP connection, behind the switch marker: the number of
-//! bytes that its program has read from the ring. The peer then writes the stream from that byte on
-//! into TCP, behind its own record. Bytes that are still in a ring arrive again over TCP, so the
-//! receiver can discard its ring.
+//! Each end writes a *record* into the TCP connection, after the switch marker. The record contains
+//! the number of bytes that the end's program has read from its ring. After its own record, the
+//! peer writes the stream into TCP, starting at that byte. So bytes that are still in a ring arrive
+//! a second time by TCP, and the receiver can discard its ring.
 //!
-//! This module has the state of one end, without I/O: its functions receive counts and return what
-//! to write next.
+//! This module holds the state of one end, without I/O. Its functions take numbers of bytes and
+//! return what the caller must write next.
 
 #[cfg(test)]
 mod explored_tests;
@@ -14,10 +14,10 @@ mod explored_tests;
 use crate::wire::Implausible;
 
 //= sockets-protocol.md: home.1
-/// The record that an end writes into the TCP connection behind its switch marker.
+/// The record that an end writes into the TCP connection, after its switch marker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Record {
-    /// Number of bytes that the program has read from the ring.
+    /// Number of bytes that this end's program has read from the ring.
     pub(crate) taken: u64,
 }
 
@@ -32,13 +32,14 @@ impl Record {
         bytes
     }
 
-    /// Returns whether these bytes may be the beginning of a record. False for a whole record.
+    /// Returns true if these bytes are a proper prefix that may begin a record. Returns false for a
+    /// whole record.
     pub(crate) fn may_begin_with(bytes: &[u8]) -> bool {
         let known = bytes.len().min(HOME.len());
         bytes.len() < Self::BYTES && bytes[..known] == HOME[..known]
     }
 
-    /// Decodes a record; `None` if the bytes are something else.
+    /// Decodes a record. Returns `None` if the bytes do not begin with the magic number.
     pub(crate) fn decode(bytes: [u8; Self::BYTES]) -> Option<Self> {
         let (magic, taken) = bytes.split_first_chunk()?;
         let taken = u64::from_be_bytes(taken.try_into().ok()?);
@@ -46,40 +47,40 @@ impl Record {
     }
 }
 
-/// The progress of one end.
+/// The progress of one end that goes home.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Homing {
     record: [u8; Record::BYTES],
-    /// Number of bytes of the record that were written to TCP.
+    /// Number of bytes of the record that TCP has accepted.
     recorded: usize,
-    /// The position of the next byte to write to TCP; `None` until the peer's record has come.
+    /// The position of the next byte to write to TCP. `None` until the peer's record has arrived.
     next: Option<u64>,
-    /// Length of the stream when its end began to return to TCP.
+    /// Number of bytes that the program had written to the stream when this end began to go home.
     written: u64,
 }
 
-/// The next bytes to write into the TCP connection.
+/// What this end must write next into the TCP connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum HomeStep {
-    /// The record, from this offset to its end.
+    /// The record, from this offset to the end of the record.
     Record([u8; Record::BYTES], usize),
-    /// Nothing to write until the peer's record has come.
+    /// Nothing, until the peer's record has arrived.
     Wait,
-    /// Bytes of the stream, from this position to the last that the program has written.
+    /// The bytes of the stream from this position to the last byte that the program has written.
     Bytes(u64),
-    /// Everything is written. The kernel handles the connection from now on.
+    /// Nothing: all bytes are in TCP. From this point on, the kernel handles the connection.
     Home,
 }
 
 impl Homing {
-    /// Begins the return of an end whose program has read `taken` bytes from the ring and written
-    /// `written` bytes. Both numbers are final.
+    /// Begins the return of an end whose program has read `taken` bytes from the ring and has
+    /// written `written` bytes. Neither number may change after this call.
     pub(crate) fn new(taken: u64, written: u64) -> Self {
         Self { record: Record { taken }.encode(), recorded: 0, next: None, written }
     }
 
-    /// Does the same as [`Homing::new`] for an end that has shut TCP down for writing. The peer
-    /// treats the end of TCP as a record of 0 bytes.
+    /// Does the same as [`Homing::new`] for an end that has shut TCP down for writing. This end
+    /// writes no record, because the peer counts the end of TCP as a record of 0 bytes.
     pub(crate) fn without_record(written: u64) -> Self {
         Self { recorded: Record::BYTES, ..Self::new(0, written) }
     }
@@ -98,7 +99,7 @@ impl Homing {
     /// Records that TCP has accepted `bytes` bytes of the step that [`Homing::step`] returned.
     ///
     /// # Panics
-    /// If the step had fewer bytes.
+    /// Panics if the step has fewer bytes.
     pub(crate) fn on_sent(&mut self, bytes: usize) {
         if self.recorded < Record::BYTES {
             self.recorded += bytes;
@@ -110,8 +111,9 @@ impl Homing {
     }
 
     //= sockets-protocol.md: home.2
-    /// Handles the peer's record. The peer is known to have read at least `known` bytes, and this
-    /// end has posted `posted` bytes. A number outside that range is an error.
+    /// Handles the peer's record. `known` is the number of bytes that the peer has already
+    /// confirmed to have read. `posted` is the number of bytes that this end has posted. Returns an
+    /// error if the record's number is less than `known` or greater than `posted`.
     pub(crate) fn on_record(
         &mut self,
         record: Record,
@@ -125,7 +127,7 @@ impl Homing {
         Ok(())
     }
 
-    /// Returns whether the peer's record has come.
+    /// Returns true if the peer's record has arrived.
     pub(crate) const fn has_record(&self) -> bool {
         self.next.is_some()
     }
@@ -134,8 +136,8 @@ impl Homing {
 /// Magic number of a record.
 const HOME: [u8; 4] = *b"HOME";
 
-/// Decodes any bytes as a record. Checks that decoding does not panic, and that accepted bytes are
-/// encoded to the same bytes.
+/// Decodes any bytes as a record, for fuzzing. Checks that decoding does not panic, and that
+/// accepted bytes are encoded to the same bytes.
 pub fn fuzz_record(bytes: &[u8]) {
     if let Ok(bytes) = <[u8; Record::BYTES]>::try_from(bytes)
         && let Some(record) = Record::decode(bytes)

@@ -1,4 +1,4 @@
-//! The state of a connection, shared by all threads.
+//! The state of the move of one connection, shared by all threads.
 
 use std::net::Shutdown;
 use std::sync::Mutex;
@@ -11,28 +11,30 @@ use crate::lock::lock;
 use crate::reasons::Reason;
 use crate::settings::Role;
 
-/// The [`Migration`] of one end, and its course, which the program's calls read without a lock.
+/// The [`Migration`] of one end. Also publishes its [`Course`], which the program's calls read
+/// without a lock.
 ///
-/// The lock is the innermost one: a thread holds it for one event, and never during I/O.
+/// A thread that holds this lock takes no other lock. It holds the lock while it handles one event,
+/// and never during I/O.
 #[derive(Debug)]
 pub(crate) struct Life {
     migration: Mutex<Migration>,
-    /// The course and [`WRITES_NO_MORE`] in the lower byte, the reason in the upper byte.
+    /// The lower byte holds the course and [`WRITES_NO_MORE`]. The upper byte holds the reason.
     published: AtomicU16,
 }
 
-/// The route that bytes take.
+/// The route that the bytes of the program take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Course {
-    /// TCP. A switch marker may come.
+    /// TCP. A switch marker may arrive.
     Tcp,
-    /// TCP. The switch marker must be written before any other bytes.
+    /// TCP. The program must wait, because no byte may be written before the switch marker.
     TcpHeld,
     /// The edge.
     Edge,
-    /// The edge, until the connection can return to TCP.
+    /// The edge, until this end can go home.
     Returning,
-    /// None, while the connection returns to TCP: calls of the program wait.
+    /// None: the connection is going home. The program's calls wait.
     GoingHome,
     /// The kernel, permanently.
     Kernel(Reason),
@@ -45,8 +47,8 @@ impl Life {
         Self { migration: Mutex::new(migration), published }
     }
 
-    /// Handles an event, and returns the actions. A thread that sees the new course also sees all
-    /// writes before this call.
+    /// Handles an event. Returns the actions that the caller must perform. A thread that reads the
+    /// new course also sees all writes that preceded this call.
     pub(crate) fn on(&self, event: Event, now: Instant) -> Vec<Action> {
         let mut migration = lock(&self.migration);
         let actions = migration.on(event, now);
@@ -54,12 +56,12 @@ impl Life {
         actions
     }
 
-    /// Handles an event of the program or the edge that does not depend on the time.
+    /// Handles an event of the program or the edge for which the time does not matter.
     pub(crate) fn on_untimed(&self, event: Event) -> Vec<Action> {
         self.on(event, Instant(0))
     }
 
-    /// Returns the route of bytes. Costs one atomic load.
+    /// Returns the current route of the bytes. Costs one atomic load.
     #[inline]
     pub(crate) fn course(&self) -> Course {
         let published = self.published.load(Ordering::SeqCst);
@@ -73,7 +75,7 @@ impl Life {
         }
     }
 
-    /// Returns whether the program has shut down writing before the move.
+    /// Returns true if the program shut down writing before the connection moved.
     pub(crate) fn writes_no_more(&self) -> bool {
         self.published.load(Ordering::SeqCst) & WRITES_NO_MORE != 0
     }
@@ -82,27 +84,27 @@ impl Life {
         lock(&self.migration).phase()
     }
 
-    /// See [`Migration::due`].
+    /// Returns the result of [`Migration::due`].
     pub(crate) fn due(&self) -> Instant {
         lock(&self.migration).due()
     }
 
-    /// See [`Migration::is_closed`].
+    /// Returns the result of [`Migration::is_closed`].
     pub(crate) fn is_closed(&self) -> bool {
         lock(&self.migration).is_closed()
     }
 
-    /// See [`Migration::is_echoing`].
+    /// Returns the result of [`Migration::is_echoing`].
     pub(crate) fn is_echoing(&self) -> bool {
         lock(&self.migration).is_echoing()
     }
 
-    /// See [`Migration::has_ended_tcp`].
+    /// Returns the result of [`Migration::has_ended_tcp`].
     pub(crate) fn has_ended_tcp(&self) -> bool {
         lock(&self.migration).has_ended_tcp()
     }
 
-    /// See [`Migration::shut`].
+    /// Returns the result of [`Migration::shut`].
     pub(crate) fn shut(&self) -> Option<Shutdown> {
         lock(&self.migration).shut()
     }
@@ -139,8 +141,8 @@ const RETURNING: u16 = 3;
 const GOING_HOME: u16 = 4;
 const KERNEL: u16 = 5;
 
-/// Mask of the course.
+/// Mask of the course in the lower byte.
 const COURSE: u16 = 7;
 
-/// The program has shut down writing, and the connection has not moved.
+/// Set if the program has shut down writing and the connection has not moved.
 const WRITES_NO_MORE: u16 = 8;

@@ -1,8 +1,8 @@
-//! The state machine that moves one end of a connection to the edge and back: phases, events,
-//! actions.
+//! The state machine that moves one end of a connection to the edge and back.
 //!
-//! It has no I/O, no locks and no clock: it receives events with the time, and returns actions.
-//! `docs/sockets-protocol.md` has the whole table, and a test compares the table with this code.
+//! The machine has no I/O, no locks and no clock. It receives each event together with the time,
+//! and returns actions. `docs/sockets-protocol.md` contains the whole table of transitions. A test
+//! compares that table with this code.
 
 #[cfg(test)]
 mod decided_tests;
@@ -21,7 +21,7 @@ use crate::reasons::Reason;
 use crate::settings::Role;
 use crate::wire::Refusal;
 
-/// Phase of one end of a connection.
+/// The phase of one end of a connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Phase {
     /// On TCP. This side has sent nothing to the peer.
@@ -29,91 +29,92 @@ pub(crate) enum Phase {
     /// The accepting side sends offers. The connecting side has its rendezvous socket open and
     /// waits for an offer.
     Offering,
-    /// The connecting side has accepted an offer. The link group is not established yet.
+    /// The connecting side has taken an offer. The link group is not established yet.
     Grouping,
-    /// The connecting side has sent a join. The peer's switch marker may come in TCP.
+    /// The connecting side has sent Join. The peer's switch marker may arrive in TCP.
     Joining,
-    /// This side is about to write its switch marker into the TCP connection.
+    /// This side is writing its switch marker into the TCP connection.
     Switching,
-    /// This side has written its switch marker. Its later bytes go over the link group.
+    /// This side has written its switch marker, and sends all later bytes over the link group.
     OnEdge,
-    /// On the edge. This side returns to TCP when the program has read the bytes that came by TCP.
+    /// On the edge. This side goes home when the program has read the bytes that came by TCP.
     Returning,
-    /// The return to TCP has begun: the link group carries no more bytes, and calls of the program
-    /// wait.
+    /// This side is going home. The link group carries no more bytes of the stream, and the
+    /// program's calls wait.
     GoingHome,
-    /// The peer is lost: this side neither sends nor receives. The program can still read bytes
+    /// The peer is lost. This side sends and receives no bytes. The program can still read bytes
     /// that have arrived.
     PeerLost,
-    /// On TCP. The join has no answer: the link group was lost first, or the answer is late. The
-    /// peer's switch marker may come.
+    /// On TCP. Join has no answer yet, because the answer is late or the link group is lost. The
+    /// peer's switch marker may still arrive.
     Unanswered,
-    /// On TCP. The answer to the join is ignored. If the peer's switch marker comes, the connection
-    /// is reset.
+    /// On TCP. This side ignores the answer to Join. If the peer's switch marker arrives, this side
+    /// resets the connection.
     Watching,
-    /// Permanently left to the kernel.
+    /// Left to the kernel permanently.
     Ended(Reason),
 }
 
-/// Event at one end of a connection.
+/// An event at one end of a connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Event {
-    /// The connection begins to move: its rendezvous socket is open, or the first offer is sent.
+    /// The connection begins to move. The connecting side has opened its rendezvous socket, or the
+    /// accepting side sends its first offer.
     Begin,
-    /// The first bytes have gone over the connection.
+    /// The connection has carried its first bytes.
     Bytes,
     /// The time [`Migration::due`] has passed.
     Time,
     /// An offer has arrived at the rendezvous socket of the connection.
     Offer,
-    /// An offer of another protocol version has arrived.
+    /// An offer of another protocol version has arrived at the rendezvous socket.
     OtherVersion,
     /// The link group is established.
     GroupUp,
     /// The link group is lost.
     GroupLost,
-    /// The link group or the stream cannot be created.
+    /// The link group or the stream could not be created.
     NoStream(Reason),
-    /// The peer accepts the offer and asks to join.
+    /// Join has arrived: the peer takes the offer.
     Join,
-    /// The peer has answered the join: its direction moves.
+    /// Joined has arrived: the peer has moved its direction.
     Joined,
-    /// The peer has refused the join.
+    /// Refused has arrived: the peer refuses the join.
     Refused(Refusal),
-    /// The peer has closed its end of the stream.
+    /// Reset has arrived: the peer has no stream for this connection.
     Forgotten,
-    /// The peer's whole switch marker is in TCP. The link group over which the peer would have
-    /// answered is lost.
+    /// The peer's whole switch marker has arrived in TCP. The link group is lost, so the peer's
+    /// answer cannot arrive.
     MarkerCame,
-    /// The whole switch marker of this side has been written into TCP.
+    /// This side has written its whole switch marker into TCP.
     MarkerWritten,
-    /// TCP has no room for the switch marker or for its rest.
+    /// TCP has no room for the switch marker, or for the rest of it.
     MarkerWaits {
-        /// A part of the switch marker is written.
+        /// True if a part of the switch marker is written.
         has_begun: bool,
     },
-    /// The switch marker must not be written yet, because the peer's switch marker has not come.
+    /// The switch marker must not be written yet, because the peer's switch marker has not arrived.
     MarkerEarly,
-    /// The marker cannot be written now, because a thread of the program is within a call. That
-    /// call returns at once.
+    /// The switch marker cannot be written now, because a thread of the program is within a call.
+    /// That call does not block.
     InCall,
     /// Writing the switch marker failed.
     MarkerFails(Reason),
-    /// The connection is to stay on TCP.
+    /// The connection must stay on TCP, for this reason.
     Stay(Reason),
-    /// The program shuts down a direction.
+    /// The program shuts down one or both directions.
     Shut(Half),
     /// The program has closed its last descriptor of the connection in this process.
     Closed,
     /// The process is about to end.
     ProcessEnds,
-    /// The connection is to return to TCP.
+    /// The connection must return to TCP.
     Return,
-    /// The stream has recorded its positions. From now on it neither accepts nor posts bytes.
+    /// The stream has recorded its positions. It accepts and posts no bytes after this event.
     LeaveEdge,
-    /// All bytes of the stream are in TCP, and the return is complete.
+    /// All bytes of the stream are in TCP: the return is complete.
     Arrived,
-    /// The peer has ended or reset the connection, or this side has reset the peer.
+    /// The peer has ended or reset the connection, or this side has sent Reset to the peer.
     PeerLost,
 }
 
@@ -128,78 +129,79 @@ pub(crate) enum Half {
     Both,
 }
 
-/// Actions, to be performed in the order in which they are returned.
+/// An action. The caller performs actions in the order in which they are returned.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Action {
     /// Send the offer.
     SendOffer,
     /// Close the rendezvous socket, and find or create the link group of the offer.
     FindGroup,
-    /// Create the stream. From then on search TCP for its switch marker.
+    /// Create the stream. After this, search the bytes from TCP for this side's switch marker.
     MakeStream,
-    /// Ask the peer to join.
+    /// Send Join.
     SendJoin,
-    /// Notify the peer that this side joins.
+    /// Send Joined.
     SendJoined,
-    /// Notify the peer that this side does not join.
+    /// Send Refused.
     SendRefused(Refusal),
-    /// Notify the peer that the stream is closed.
+    /// Send Reset.
     SendReset,
-    /// Search TCP for the peer's switch marker. Search again when more bytes arrive.
+    /// Search TCP for the peer's switch marker. Repeat the search when more bytes arrive.
     LookForMarker,
-    /// Try to write the switch marker that the peer expects. If that marker is not known, echo the
-    /// one that this side expects.
+    /// Try to write the switch marker that the peer expects. If this side does not know that
+    /// marker, write an echo: the marker that this side expects.
     WriteMarker,
     /// Replace the TCP socket by the stream.
     Switch,
-    /// Let the library read TCP for the program, which does not see a switch marker that may come.
+    /// Let the library read TCP for the program. The library hides a switch marker that arrives.
     Await,
-    /// Let the library read TCP for the program. A switch marker that comes resets the connection.
+    /// Let the library read TCP for the program. A switch marker that arrives resets the
+    /// connection.
     Watch,
     /// Shut TCP down in the directions that the program has shut.
     ShutTcp,
-    /// Leave the connection to the kernel for this reason.
+    /// Leave the connection to the kernel, for this reason.
     Leave(Reason),
-    /// Release the rings: the peer no longer writes to them.
+    /// Release the rings, because the peer no longer writes to them.
     DropStream,
 }
 
-/// One end of a connection.
+/// The migration of one end of a connection.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Migration {
     role: Role,
     phase: Phase,
     /// The time at which [`Event::Time`] is due.
     due: Instant,
-    /// Schedule of the offers of this side, and the time for which they hold.
+    /// The schedule of this side's offers, and the time at which they expire.
     offering: Option<Offering>,
-    /// Schedule of the attempts to write the switch marker.
+    /// The schedule of the attempts to write the switch marker.
     attempts: Option<Attempts>,
     has_bytes: bool,
-    /// TCP had no room for the switch marker. Nothing else may be written before it.
+    /// True if TCP had no room for the switch marker. No byte may be written before the marker.
     is_held: bool,
-    /// A part of the switch marker has been written.
+    /// True if a part of the switch marker is written.
     has_begun_marker: bool,
-    /// `reads_no_more`, `writes_no_more`: the directions that the program has shut down before the
-    /// move.
+    /// `reads_no_more`, `writes_no_more`: true for each direction that the program shut down before
+    /// the connection moved.
     reads_no_more: bool,
     writes_no_more: bool,
-    /// The program has closed the connection in this process.
+    /// True if the program has closed the connection in this process.
     is_closed: bool,
-    /// `has_shut_reads`, `has_shut_writes`: the directions that were shut down in TCP before the
-    /// move.
+    /// `has_shut_reads`, `has_shut_writes`: true for each direction that was shut down in TCP
+    /// before the connection moved.
     has_shut_reads: bool,
     has_shut_writes: bool,
-    /// The peer is lost, but the switch marker is still written, because a part of it has been.
+    /// True if the peer is lost. A switch marker of which a part is written is still completed.
     is_peer_lost: bool,
-    /// The group is lost.
+    /// True if the link group is lost.
     is_group_lost: bool,
-    /// The connection returns to TCP as soon as the switch marker is written.
+    /// True if the connection must go home when the switch marker is written.
     is_to_return: bool,
-    /// This side echoes the switch marker that it expects, because it does not know the one that
-    /// the peer expects.
+    /// True if this side writes an echo: the switch marker that it expects itself. It does so
+    /// because it does not know the marker that the peer expects.
     is_echoing: bool,
-    /// The reason why the connection stays on TCP if no switch marker comes.
+    /// The reason why the connection stays on TCP, if no switch marker arrives.
     why: Reason,
 }
 
@@ -231,33 +233,34 @@ impl Migration {
         self.phase
     }
 
-    /// Returns when [`Event::Time`] is due.
+    /// Returns the time at which [`Event::Time`] is due.
     pub(crate) const fn due(&self) -> Instant {
         self.due
     }
 
-    /// Returns whether the switch marker must be written before any other bytes.
+    /// Returns true if no byte may be written before the switch marker.
     pub(crate) const fn is_held(&self) -> bool {
         self.is_held && matches!(self.phase, Phase::Switching)
     }
 
-    /// Returns whether the program has closed the connection in this process.
+    /// Returns true if the program has closed the connection in this process.
     pub(crate) const fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Returns whether this side echoes the switch marker that it expects, instead of writing the
-    /// one that the peer expects.
+    /// Returns true if this side writes an echo (the switch marker that it expects itself) instead
+    /// of the marker that the peer expects.
     pub(crate) const fn is_echoing(&self) -> bool {
         self.is_echoing
     }
 
-    /// Returns whether TCP accepts no more bytes, because it was shut down before the move.
+    /// Returns true if TCP accepts no more bytes, because it was shut down for writing before the
+    /// connection moved.
     pub(crate) const fn has_ended_tcp(&self) -> bool {
         self.has_shut_writes
     }
 
-    /// Returns the directions that the program has shut down before the move.
+    /// Returns the directions that the program shut down before the connection moved.
     pub(crate) const fn shut(&self) -> Option<Shutdown> {
         match (self.reads_no_more, self.writes_no_more) {
             (true, true) => Some(Shutdown::Both),
@@ -267,8 +270,8 @@ impl Migration {
         }
     }
 
-    /// Handles an event and returns the actions to perform. An event without a meaning in the
-    /// current phase changes nothing.
+    /// Handles an event. Returns the actions that the caller must perform. An event that has no
+    /// meaning in the current phase changes nothing.
     pub(crate) fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match event {
             Event::Stay(_) | Event::Shut(_) | Event::Closed | Event::ProcessEnds => {
@@ -301,7 +304,7 @@ impl Migration {
             }
             (Role::Accepting, Event::Bytes) if !self.has_bytes => {
                 self.has_bytes = true;
-                // The offer is valid from the first bytes on.
+                // The schedule of the offer starts again at the first bytes.
                 if is_offering { self.begin_offering(now) } else { Vec::new() }
             }
             (_, Event::Time) if !is_offering || now < self.due => Vec::new(),
@@ -317,7 +320,7 @@ impl Migration {
         }
     }
 
-    /// Starts the schedule of offers, and sends the first one.
+    /// Starts the schedule of offers, and sends the first offer.
     fn begin_offering(&mut self, now: Instant) -> Vec<Action> {
         let mut offering = Offering::new(now);
         let _sent = offering.step(now);
@@ -335,8 +338,8 @@ impl Migration {
                     self.due = until;
                     break;
                 }
-                // Waiting costs nothing: a peer that does not use the connection opens no
-                // rendezvous socket.
+                // Keep waiting, because it costs nothing. If the program never uses the connection,
+                // the peer opens no rendezvous socket.
                 OfferStep::Expired if !self.has_bytes => {
                     self.due = Instant::NEVER;
                     break;
@@ -375,7 +378,7 @@ impl Migration {
                 actions
             }
             Event::Time | Event::GroupLost => self.leave(Reason::NoGroup),
-            // The peer could not write its whole switch marker.
+            // The peer wrote a part of its switch marker and could not complete it.
             Event::Forgotten if is_asked => {
                 let mut actions = self.watch(Reason::Refused);
                 actions.push(Action::DropStream);
@@ -393,7 +396,7 @@ impl Migration {
         }
     }
 
-    /// Begins to write the switch marker.
+    /// Begins to write this side's switch marker.
     fn switch(&mut self, now: Instant) -> Vec<Action> {
         self.enter(Phase::Switching, Instant::NEVER);
         self.attempts = Some(Attempts::new(now));
@@ -401,8 +404,8 @@ impl Migration {
     }
 
     //= sockets-protocol.md: join.5, join.6
-    /// Handles an event while it is unknown whether the peer has moved its direction. The program
-    /// uses TCP meanwhile.
+    /// Handles an event while this side does not know whether the peer has moved its direction. The
+    /// program uses TCP during this time.
     fn on_unanswered(&mut self, event: Event, now: Instant) -> Vec<Action> {
         let is_lost = self.is_group_lost;
         match event {
@@ -420,7 +423,7 @@ impl Migration {
                 self.is_to_return = self.has_shut_writes;
                 self.switch(now)
             }
-            // The peer has not moved its direction, so no switch marker comes.
+            // The peer has not moved its direction, so no switch marker will arrive.
             Event::Refused(_) => {
                 let mut actions = self.leave(self.why);
                 actions.push(Action::DropStream);
@@ -435,8 +438,8 @@ impl Migration {
         }
     }
 
-    /// Handles the loss of the group while the answer to the join is pending. If the peer has moved
-    /// its direction, its switch marker comes.
+    /// Handles the loss of the link group while the answer to Join is pending. If the peer has
+    /// moved its direction, its switch marker will arrive in TCP.
     fn on_group_lost(&mut self, now: Instant) -> Vec<Action> {
         if self.phase != Phase::Unanswered || self.is_group_lost {
             return Vec::new();
@@ -477,8 +480,9 @@ impl Migration {
             }
             Event::MarkerEarly => self.wait(now),
             Event::InCall => self.enter(Phase::Switching, now.after_ns(FIRST_WAIT_NS)),
-            // The peer's program must not read a part of a switch marker. Therefore the rest is
-            // retried until TCP fails, which also resets the connection for the peer.
+            // A part of the switch marker is in TCP, and the peer's program must not read it.
+            // Therefore retry the rest until TCP fails. Such a failure also resets the connection
+            // at the peer.
             Event::MarkerFails(Reason::Descriptors) if self.has_begun_marker => self.wait(now),
             Event::MarkerFails(reason) if is_accepting && self.has_begun_marker => {
                 let mut actions = self.leave(reason);
@@ -495,8 +499,8 @@ impl Migration {
             Event::GroupLost if is_accepting && !self.has_begun_marker => {
                 self.leave(Reason::NoGroup)
             }
-            // The peer has moved its direction, or has received a part of a switch marker. This
-            // side completes its switch marker, and then the stream returns to TCP.
+            // The peer has moved its direction, or a part of a switch marker is in TCP. Therefore
+            // complete the switch marker, and then go home.
             Event::GroupLost => {
                 (self.is_group_lost, self.is_to_return) = (true, true);
                 Vec::new()
@@ -512,7 +516,7 @@ impl Migration {
         Vec::new()
     }
 
-    /// Gives up writing the switch marker, and sends the peer a refusal.
+    /// Stops writing the switch marker, and refuses the peer's join.
     fn give_up(&mut self, reason: Reason) -> Vec<Action> {
         let mut actions = self.refuse(reason, refusal_of(reason));
         actions.push(Action::DropStream);
@@ -526,16 +530,16 @@ impl Migration {
     }
 
     //= sockets-protocol.md: join.5
-    /// Handles a message of the peer that arrives after this side has given up.
+    /// Handles a message that arrives after this side has given up.
     fn on_late_answer(&mut self, event: Event) -> Vec<Action> {
         match event {
             Event::Joined => vec![Action::SendReset],
-            // The program closed the connection before the peer's join arrived.
+            // The program closed the connection before the peer's Join arrived.
             Event::Join if self.phase == Phase::Ended(Reason::Closed) => {
                 vec![Action::SendRefused(Refusal::Closed)]
             }
             Event::Join => vec![Action::SendRefused(Refusal::OnlyTcp)],
-            // The peer has not moved its direction, so no switch marker comes.
+            // The peer has not moved its direction, so no switch marker will arrive.
             Event::Refused(_) if self.phase == Phase::Watching => {
                 let mut actions = self.leave(self.why);
                 actions.push(Action::DropStream);
@@ -546,14 +550,14 @@ impl Migration {
         }
     }
 
-    /// Handles an event of the program or its process.
+    /// Handles an event that the program or the end of its process caused.
     fn on_program(&mut self, event: Event) -> Vec<Action> {
         let is_early = matches!(self.phase, Phase::OnTcp | Phase::Offering | Phase::Grouping);
         let is_moving = matches!(self.phase, Phase::Joining | Phase::Switching);
         let is_waiting = matches!(self.phase, Phase::Unanswered | Phase::Watching);
         match event {
             Event::Stay(reason) if is_early => self.leave(reason),
-            // A process that ends reports no reason for its connections.
+            // At the end of the process, enter the phase without the action `Leave`.
             Event::ProcessEnds if is_early => {
                 self.enter(Phase::Ended(Reason::Closed), Instant::NEVER)
             }
@@ -569,14 +573,15 @@ impl Migration {
                 self.reads_no_more |= half != Half::Write;
                 self.writes_no_more |= half != Half::Read;
                 match self.phase {
-                    // The shutdown is deferred until the switch marker is written or given up.
+                    // Defer the shutdown until the switch marker is written or given up.
                     Phase::Joining | Phase::Switching => Vec::new(),
                     Phase::Unanswered if self.reads_no_more => self.watch(self.why),
                     Phase::Unanswered | Phase::Watching => {
                         drop(self.shut_tcp());
                         vec![Action::ShutTcp]
                     }
-                    // A switch marker cannot follow the end of TCP.
+                    // Leave the connection to TCP, because a switch marker cannot follow the end of
+                    // TCP.
                     _ => self.leave(Reason::Closed),
                 }
             }
@@ -587,7 +592,8 @@ impl Migration {
     //= sockets-protocol.md: home.1, home.4, home.5
     fn on_edge(&mut self, event: Event) -> Vec<Action> {
         let next = match (self.phase, event) {
-            // The peer may handle the switch marker before this side has noted that it is written.
+            // The peer may act on the switch marker before this side has recorded that the marker
+            // is written.
             (Phase::Switching, Event::Return | Event::PeerLost) => {
                 self.is_to_return |= event == Event::Return;
                 self.is_peer_lost |= event == Event::PeerLost;
@@ -610,7 +616,7 @@ impl Migration {
         Vec::new()
     }
 
-    /// Leaves the connection to TCP.
+    /// Leaves the connection to TCP. First shuts TCP down if a shutdown was deferred.
     fn leave(&mut self, reason: Reason) -> Vec<Action> {
         let mut actions = self.shut_tcp();
         self.enter(Phase::Ended(reason), Instant::NEVER);
@@ -619,24 +625,24 @@ impl Migration {
     }
 
     //= sockets-protocol.md: join.5, join.6
-    /// Continues on TCP after the join was not answered in time, and waits for the peer's switch
-    /// marker.
+    /// Continues on TCP, because Join was not answered in time. The peer's switch marker may still
+    /// arrive.
     fn give_up_waiting(&mut self, reason: Reason) -> Vec<Action> {
         if self.reads_no_more {
-            // If the program does not read, neither the switch marker nor a record can be taken out
-            // of TCP.
+            // The program has shut down reading, so neither a switch marker nor a record can be
+            // read from TCP.
             return self.watch(reason);
         }
         self.go_on_by_tcp(Phase::Unanswered, Action::Await, reason)
     }
 
-    /// Continues on TCP. If the peer's switch marker comes, the connection is reset.
+    /// Continues on TCP. If the peer's switch marker arrives, this side resets the connection.
     fn watch(&mut self, reason: Reason) -> Vec<Action> {
         self.go_on_by_tcp(Phase::Watching, Action::Watch, reason)
     }
 
-    /// Enters `phase` with TCP as the route. A closed connection is left to the kernel, which
-    /// answers a switch marker with a reset.
+    /// Enters `phase`, in which the program uses TCP. If the program has closed the connection,
+    /// leaves it to the kernel instead, which resets the connection when a switch marker arrives.
     fn go_on_by_tcp(&mut self, phase: Phase, reading: Action, reason: Reason) -> Vec<Action> {
         if self.is_closed {
             return self.leave(reason);
@@ -648,7 +654,7 @@ impl Migration {
         actions
     }
 
-    /// Shuts TCP down if the program has asked for it and the shutdown was deferred until the move.
+    /// Shuts TCP down in the directions that the program shut down during the move.
     fn shut_tcp(&mut self) -> Vec<Action> {
         let is_due = self.reads_no_more && !self.has_shut_reads
             || self.writes_no_more && !self.has_shut_writes;
@@ -659,7 +665,7 @@ impl Migration {
 
 #[cfg(test)]
 impl Migration {
-    /// Sets all times to the only time that `explored_tests` uses.
+    /// Sets all times to `explored_tests::NOW`, so that states that differ only in time are equal.
     fn forget_times(&mut self) {
         let now = explored_tests::NOW;
         if self.due < Instant::NEVER {
@@ -691,11 +697,11 @@ const fn refusal_of(reason: Reason) -> Refusal {
     }
 }
 
-/// The time within which the link group must be established, in nanoseconds. It allows for several
-/// losses of the first frames. TCP carries the bytes meanwhile.
+/// The time within which the link group must be established, in nanoseconds. It is long enough for
+/// several retransmissions of the first frames. The program uses TCP during this time.
 const GROUP_WITHIN_NS: u64 = 2_000_000_000;
 
-/// The time within which the peer must answer a join, in nanoseconds. A live peer answers at once,
-/// unless TCP has no room; then it gives up after half of this time. TCP carries the bytes
-/// meanwhile.
+/// The time within which the peer must answer Join, in nanoseconds. If TCP has room, a live peer
+/// answers at once. If TCP has no room, the peer gives up after half of this time. The program uses
+/// TCP during this time.
 pub(crate) const ANSWER_WITHIN_NS: u64 = 10_000_000_000;

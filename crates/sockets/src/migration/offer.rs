@@ -1,5 +1,5 @@
-//! Offers: datagrams in which the accepting side names its endpoint to the connecting side, and
-//! their schedule.
+//! Offers: datagrams in which the accepting side names its endpoint to the connecting side. Also
+//! the schedule on which they are sent.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -7,19 +7,19 @@ use delivery::Instant;
 
 use crate::wire::{Incarnation, MAGIC, Malformed, OfferToken, Reader, VERSION};
 
-/// The datagram that the accepting side sends to the peer's rendezvous socket, whose UDP port has
-/// the number of the peer's TCP port.
+/// The datagram that the accepting side sends to the peer's rendezvous socket. The UDP port of that
+/// socket has the same number as the peer's TCP port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Offer {
-    /// Identifies the offer in a Join.
+    /// Names the offer in a Join.
     pub(crate) token: OfferToken,
-    /// Identifies the endpoint.
+    /// Names this run of the endpoint.
     pub(crate) incarnation: Incarnation,
     /// UDP port of the endpoint, at the address of [`Offer::accepting`].
     pub(crate) port: u16,
-    /// Address and TCP port of the accepting side, as that side sees them.
+    /// The accepting side's address and TCP port, as the accepting side sees them.
     pub(crate) accepting: SocketAddr,
-    /// Address and TCP port of the connecting side, as the accepting side sees them.
+    /// The connecting side's address and TCP port, as the accepting side sees them.
     pub(crate) connecting: SocketAddr,
 }
 
@@ -63,8 +63,8 @@ impl Offer {
     }
 
     //= sockets-protocol.md: offer.2
-    /// Returns whether the offer is meant for the connecting side's connection from `local` to
-    /// `peer`, and was sent from the peer's address.
+    /// Returns true if the offer belongs to the connecting side's connection from `local` to
+    /// `peer`, and `from` is the peer's address.
     pub(crate) fn is_for(&self, local: SocketAddr, peer: SocketAddr, from: IpAddr) -> bool {
         let same = |one: SocketAddr, other: SocketAddr| {
             one.ip().to_canonical() == other.ip().to_canonical() && one.port() == other.port()
@@ -75,22 +75,23 @@ impl Offer {
     }
 }
 
-/// The schedule of an offer, which is repeated until it is accepted or expires.
+/// The schedule of an offer. The accepting side repeats the offer until the connecting side takes
+/// it or the offer expires.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Offering {
     begun: Instant,
-    /// The number of times that the offer was sent.
+    /// The number of scheduled times that have passed.
     sent: usize,
 }
 
-/// The next step of an offer.
+/// The next step in the schedule of an offer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum OfferStep {
     /// Send the offer.
     Send,
-    /// Wait until this time.
+    /// Send nothing until this time.
     Wait(Instant),
-    /// The offer has expired: the connection stays on TCP.
+    /// The offer has expired.
     Expired,
 }
 
@@ -100,7 +101,8 @@ impl Offering {
     }
 
     //= sockets-protocol.md: offer.3, offer.4
-    /// Returns the step due at `now`. Returns [`OfferStep::Send`] once for each scheduled time.
+    /// Returns the step that is due at `now`. Returns [`OfferStep::Send`] once for each scheduled
+    /// time.
     pub(crate) fn step(&mut self, now: Instant) -> OfferStep {
         if now >= self.begun.after_ns(OFFER_HOLDS_NS) {
             return OfferStep::Expired;
@@ -112,7 +114,7 @@ impl Offering {
         if due > now {
             return OfferStep::Wait(due);
         }
-        // If the processor was busy and several repetitions are due, send the offer once for all of
+        // If the thread was late and several times have passed, send the offer once for all of
         // them.
         while OFFERS_AFTER_NS.get(self.sent).is_some_and(|after| self.begun.after_ns(*after) <= now)
         {
@@ -132,13 +134,13 @@ fn to_v6(ip: IpAddr) -> Ipv6Addr {
 /// Length of an offer in bytes.
 pub(crate) const OFFER_BYTES: usize = 68;
 
-/// The kind of an offer datagram.
+/// The kind of this datagram.
 const OFFER: u8 = 1;
 
-/// The times at which an offer is sent, in nanoseconds after the first. It is repeated because
-/// datagrams may be lost, and because the peer may decide later that the connection moves, and open
-/// its rendezvous socket only then. The intervals are shorter than [`RENDEZVOUS_OPEN_NS`], so that
-/// each rendezvous socket receives an offer.
+/// The times at which the accepting side sends an offer, in nanoseconds after the first. There are
+/// two reasons to repeat an offer: a datagram may be lost, and the peer may open its rendezvous
+/// socket later, when it decides to move the connection. The intervals are shorter than
+/// [`RENDEZVOUS_OPEN_NS`], so that every open rendezvous socket receives an offer.
 const OFFERS_AFTER_NS: [u64; 10] = [
     0,
     1_000_000,
@@ -152,17 +154,17 @@ const OFFERS_AFTER_NS: [u64; 10] = [
     950_000_000,
 ];
 
-/// The time for which a rendezvous socket is open, in nanoseconds. Each side begins when it has
-/// decided that the move pays, and on a busy host one side may decide some hundred milliseconds
-/// later.
+/// The time for which a rendezvous socket is open, in nanoseconds. Each side begins when it decides
+/// that the move pays. On a busy host, one side may decide some hundred milliseconds later than the
+/// other.
 pub(crate) const RENDEZVOUS_OPEN_NS: u64 = 1_000_000_000;
 
 /// The time for which an offer is valid, in nanoseconds. It covers the time for which a rendezvous
-/// socket is open, and the establishment of an edge connection that loses frames.
+/// socket is open, and the time to establish an edge connection that loses frames.
 pub(crate) const OFFER_HOLDS_NS: u64 = 1_000_000_000;
 
-/// Decodes any bytes as an offer. Checks that decoding does not panic, and that an accepted offer
-/// survives encoding and decoding.
+/// Decodes any bytes as an offer, for fuzzing. Checks that decoding does not panic, and that an
+/// accepted offer survives encoding and decoding.
 pub fn fuzz_offer(bytes: &[u8]) {
     if let Ok(offer) = Offer::decode(bytes) {
         assert_eq!(Offer::decode(&offer.encode()), Ok(offer));

@@ -1,4 +1,4 @@
-//! Memory of a link group: the rings of its streams, and its receive buffers.
+//! The memory of a link group: the rings of its streams, and its receive buffers.
 
 use std::sync::Arc;
 
@@ -7,33 +7,33 @@ use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError
 use crate::transport::ring::RingPart;
 use crate::wire::{MESSAGE_BYTES_MAX, RingLocation};
 
-/// The rings of the streams of one group. They are in the group's protection domain, so no other
-/// peer can reach them.
+/// The rings of all streams of one link group. They are registered in the group's protection
+/// domain, so only the group's peer can access them.
 #[derive(Debug)]
 pub(crate) struct Arena {
     domain: ProtectionDomain,
-    /// Slots for chunks, some of them empty.
+    /// The chunks; a slot without a chunk is `None`.
     chunks: Vec<Option<Chunk>>,
 }
 
-/// Rings of several streams, registered together: a region that peers write to, and a region to
-/// send from.
+/// The rings of several streams, registered together in two regions: one that the peer writes to,
+/// and one to send from.
 #[derive(Debug)]
 struct Chunk {
     receive: (Arc<Buffer>, Region),
     send: (Arc<Buffer>, Region),
-    /// A bit mask of the free pairs of rings.
+    /// Bit mask of the free pairs of rings: bit `n` stands for pair `n`.
     free: u32,
 }
 
-/// A pair of rings of an arena.
+/// One allocated pair of rings.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Rings {
     chunk: u32,
     slot: u32,
-    /// The ring to send from: its region, and its offset in the region.
+    /// The region of the ring to send from, and the ring's offset in that region.
     pub(crate) send: (RegionId, u64),
-    /// The ring that the peer writes to.
+    /// The location of the ring that the peer writes to.
     pub(crate) receive: RingLocation,
 }
 
@@ -42,7 +42,7 @@ impl Arena {
         Self { domain, chunks: Vec::new() }
     }
 
-    /// Allocates a free pair of rings. Adds a chunk if none is free.
+    /// Allocates a free pair of rings. If no pair is free, adds a chunk.
     pub(crate) fn take(&mut self, memory: &MemoryTable) -> Result<Rings, RegisterError> {
         let has_room = |chunk: &Option<Chunk>| chunk.as_ref().is_some_and(|chunk| chunk.free != 0);
         let index = match self.chunks.iter().position(has_room) {
@@ -79,9 +79,9 @@ impl Arena {
         (part(&chunk.send.0, SEND_RING_BYTES), part(&chunk.receive.0, RING_BYTES))
     }
 
-    /// Frees a pair that neither this side nor the peer uses any more. If all pairs of its chunk and of
-    /// another chunk are then free, returns the regions of its chunk, which must be deregistered
-    /// outside the engine. One free chunk is kept for the next stream.
+    /// Frees a pair of rings that neither end uses any more. If this chunk and another chunk are
+    /// then entirely free, removes this chunk and returns its regions. The caller must deregister
+    /// these regions outside the engine. One free chunk stays for the next stream.
     pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<[RegionId; 2]> {
         let chunk = self.chunk_mut(rings.chunk);
         assert!(chunk.free & 1 << rings.slot == 0, "rings are given back once");
@@ -97,7 +97,7 @@ impl Arena {
         Some([chunk.receive.1.id, chunk.send.1.id])
     }
 
-    /// Adds a chunk in the first empty slot.
+    /// Adds a chunk in the first slot that has none.
     fn add(&mut self, chunk: Chunk) -> usize {
         let index = self.chunks.iter().position(Option::is_none).unwrap_or(self.chunks.len());
         if index == self.chunks.len() {
@@ -117,7 +117,7 @@ impl Arena {
         chunk.expect("a chunk stays while a pair of its rings is used")
     }
 
-    /// Returns all regions, which must be deregistered outside the engine.
+    /// Returns the regions of all chunks. The caller must deregister them outside the engine.
     pub(crate) fn regions(&self) -> impl Iterator<Item = RegionId> {
         self.chunks.iter().flatten().flat_map(|chunk| [chunk.receive.1.id, chunk.send.1.id])
     }
@@ -132,15 +132,15 @@ impl Chunk {
         };
         let receive = make(Rights::REMOTE_WRITE, RING_BYTES)?;
         let send = make(Rights::NONE, SEND_RING_BYTES).inspect_err(|_| {
-            // No peer knows the region yet. Inside the engine, deregistration is refused; the
-            // region then ends with the table.
+            // No peer knows the region yet. The engine refuses the deregistration if this thread is
+            // inside it. In that case the region ends together with the table.
             let _refused = memory.deregister(receive.1.id);
         })?;
         Ok(Self { receive, send, free: FREE })
     }
 }
 
-/// Receive buffers for the messages of a group. All are posted at all times.
+/// Receive buffers for the messages of a link group. Each of them is posted at all times.
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffers {
     buffer: Arc<Buffer>,
@@ -157,13 +157,12 @@ impl ReceiveBuffers {
         Ok(Self { buffer, region })
     }
 
-    /// Returns the region, offset and length of a buffer. Buffers are numbered from 0 to
-    /// [`RECEIVE_BUFFERS`] exclusive.
+    /// Returns the region, offset and length of a buffer. `index` is less than [`RECEIVE_BUFFERS`].
     pub(crate) fn location(&self, index: u32) -> (RegionId, u64, u32) {
         (self.region.id, u64::from(index) * RECEIVE_BUFFER_BYTES, RECEIVE_BUFFER_BYTES as u32)
     }
 
-    /// Reads the message in a buffer.
+    /// Decodes the message in a buffer.
     pub(crate) fn read(
         &self,
         index: u32,
@@ -179,25 +178,25 @@ impl ReceiveBuffers {
     }
 }
 
-/// Size of a ring in bytes: the data of 200 µs at 10 Gb/s. Within that time a reader on a busy host
-/// has read some bytes.
+/// Size of a ring in bytes: the data of 200 µs at 10 Gb/s. In this time, a reader on a busy host
+/// usually reads some bytes.
 pub(crate) const RING_BYTES: u32 = 256 * 1024;
 
-/// Size of the ring to send from, in bytes. It must keep the contents of the peer's ring, which may
-/// have to be retransmitted, and has room for as many unsent bytes.
+/// Size of the ring to send from, in bytes. One half keeps a copy of the peer's ring, whose bytes
+/// may have to be retransmitted by TCP. The other half holds unsent bytes.
 const SEND_RING_BYTES: u32 = 2 * RING_BYTES;
 
-/// Number of pairs of rings that are registered together. 8 × 256 KiB are 2 MiB in each direction.
-/// The kernel allocates the pages when they are first used.
+/// Number of pairs of rings that are registered together. 8 × 256 KiB are 2 MiB of receive rings.
+/// The kernel allocates a page at its first use.
 const CHUNK_RINGS: u32 = 8;
 
 const FREE: u32 = (1 << CHUNK_RINGS) - 1;
 
-/// Maximum number of messages of a peer in flight: one for each quarter of a ring that it has read,
-/// and a few for each stream that begins or ends.
+/// Maximum number of messages from the peer that can be in flight. The peer sends one credit for
+/// each quarter of a ring that it has read, and a few messages for each stream that begins or ends.
 pub(crate) const RECEIVE_BUFFERS: u32 = 64;
 
-/// Size of a receive buffer in bytes. Any message fits.
+/// Size of a receive buffer in bytes. The longest message fits.
 const RECEIVE_BUFFER_BYTES: u64 = 64;
 
 const _: () = assert!(MESSAGE_BYTES_MAX as u64 <= RECEIVE_BUFFER_BYTES);

@@ -1,5 +1,5 @@
-//! Streams that coalesce small writes: they hold bytes back until more are written or the program
-//! is about to wait.
+//! Streams that coalesce small writes. Such a stream holds bytes back until the program writes more
+//! or is about to wait.
 
 use std::fmt;
 use std::io;
@@ -13,25 +13,26 @@ use runtime::{Readiness, Runtime};
 
 use crate::lock::lock;
 
-/// The streams of a process that may hold bytes back. If there are none, a check costs one load.
+/// The streams of a process that may hold bytes back. If there are none, checking for them costs
+/// one load.
 #[derive(Default)]
 pub(crate) struct HeldStreams {
     count: AtomicUsize,
     streams: Mutex<Streams>,
-    /// Set when the endpoint has started.
+    /// The timer that limits how long bytes are held back; set when the endpoint starts.
     timer: OnceLock<TimerFd>,
 }
 
 #[derive(Default)]
 struct Streams {
-    /// Streams added since the timer last expired.
+    /// The streams that were added since the timer last expired.
     new: Vec<Weak<dyn HoldsBytes>>,
-    /// Streams added before that. They are flushed when the timer expires next.
+    /// The streams that were added earlier. They are flushed when the timer next expires.
     old: Vec<Weak<dyn HoldsBytes>>,
     is_timer_set: bool,
 }
 
-/// Records whether a stream is in [`HeldStreams`].
+/// Records whether a stream is in a [`HeldStreams`].
 #[derive(Debug, Default)]
 pub(crate) struct HeldFlag(AtomicBool);
 
@@ -40,17 +41,17 @@ pub(crate) trait HoldsBytes: Send + Sync {
     /// Returns the flag that records whether the stream is in [`HeldStreams`].
     fn is_held(&self) -> &HeldFlag;
 
-    /// Sends the bytes held back. Must be called outside the engine.
+    /// Sends the bytes that the stream holds back. Must be called outside the engine.
     fn push(&self);
 
-    /// Sends the bytes held back. Must be called inside the engine.
+    /// Sends the bytes that the stream holds back. Must be called inside the engine.
     fn push_inside(&self);
 }
 
 impl HeldStreams {
-    /// Adds a stream that holds bytes back, unless it is added already. If its bytes wait for more
-    /// from the program and not for an acknowledgement (`is_corked`), they are sent after
-    /// [`CEILING_MS`] at the latest, even if the program never waits.
+    /// Adds a stream that holds bytes back. Does nothing if the stream is already present.
+    /// `is_corked` is true if the bytes wait for further writes, and not for an acknowledgement. In
+    /// that case the bytes are sent after at most [`CEILING_MS`], even if the program never waits.
     pub(crate) fn add(
         &self,
         is_held: &HeldFlag,
@@ -71,7 +72,7 @@ impl HeldStreams {
         }
     }
 
-    /// Sends all bytes held back, because the program is about to wait.
+    /// Sends all bytes that streams hold back, because the program is about to wait.
     #[inline]
     pub(crate) fn push_all(&self) {
         if self.count.load(Ordering::SeqCst) != 0 {
@@ -87,14 +88,15 @@ impl HeldStreams {
             [std::mem::take(&mut streams.new), std::mem::take(&mut streams.old)]
         };
         for stream in [new, old].iter().flatten().filter_map(Weak::upgrade) {
-            // Clear the flag first: a thread that then holds bytes back adds the stream again.
+            // Clear the flag before the push. If a thread holds bytes back after this point, it
+            // adds the stream again.
             stream.is_held().0.store(false, Ordering::SeqCst);
             stream.push();
         }
     }
 
-    /// Creates the timer that limits the time for which bytes are held back. When it expires, the
-    /// hooks are called with [`KEY`], and call [`HeldStreams::on_expired`].
+    /// Creates the timer that limits how long bytes are held back. When the timer expires, the
+    /// runtime calls the hooks with [`KEY`], and the hooks call [`HeldStreams::on_expired`].
     pub(crate) fn limit(&self, runtime: &Runtime) -> io::Result<()> {
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
@@ -102,17 +104,17 @@ impl HeldStreams {
         runtime.watch_descriptor(timer.as_fd(), KEY, Readiness::READABLE)
     }
 
-    /// Starts the timer. Returns false if there is none.
+    /// Starts the timer. Returns false if the process has no timer.
     fn set_timer(&self) -> bool {
         let period = Expiration::OneShot(TimeSpec::milliseconds(CEILING_MS / 2));
         let timer = self.timer.get();
         timer.is_some_and(|timer| timer.set(period, TimerSetTimeFlags::empty()).is_ok())
     }
 
-    /// Sends the bytes of streams that were added before the timer last expired. Called inside the
-    /// engine, when the timer has expired.
+    /// Sends the bytes of the streams that were added before the previous expiration. Called inside
+    /// the engine when the timer expires.
     pub(crate) fn on_expired(&self) {
-        // Read the expiration, so that the timer is no longer ready.
+        // Read the number of expirations, so that the timer is no longer ready.
         let _expired = self.timer.get().map(TimerFd::wait);
         let due = {
             let mut streams = lock(&self.streams);
@@ -141,9 +143,9 @@ impl fmt::Debug for HeldStreams {
     }
 }
 
-/// Key of the timer in the runtime: the hooks are called with it when the timer has expired.
+/// Key of the timer in the runtime, which passes it to the hooks when the timer expires.
 pub(crate) const KEY: u64 = 1 << 62 | 1 << 41;
 
-/// The maximum time for which bytes wait for more from the program, in milliseconds, as in TCP
-/// (tcp(7), `TCP_CORK`). They wait for at least half of it.
+/// The maximum time for which bytes wait for further writes, in milliseconds, as for `TCP_CORK`
+/// (tcp(7)). The bytes wait for at least half of this time.
 const CEILING_MS: i64 = 200;

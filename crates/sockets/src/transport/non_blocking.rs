@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-/// Returns whether `O_NONBLOCK` is set.
+/// Returns true if `O_NONBLOCK` is set.
 pub(crate) fn is_non_blocking(fd: BorrowedFd<'_>) -> bool {
     fcntl(fd, FcntlArg::F_GETFL)
         .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))
@@ -15,6 +15,6 @@ pub(crate) fn set_non_blocking(fd: BorrowedFd<'_>, is_set: bool) {
     let Ok(flags) = fcntl(fd, FcntlArg::F_GETFL) else { return };
     let mut flags = OFlag::from_bits_retain(flags);
     flags.set(OFlag::O_NONBLOCK, is_set);
-    // The kernel accepts this flag for any socket, so the call succeeds.
+    // The kernel accepts this flag for every socket, so the call cannot fail.
     let _set = fcntl(fd, FcntlArg::F_SETFL(flags));
 }

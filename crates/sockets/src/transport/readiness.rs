@@ -1,15 +1,15 @@
-//! Readiness that the kernel reports to a program which polls the descriptor of a moved connection.
+//! The readiness that the kernel reports when a program polls the descriptor of a moved connection.
 //!
-//! The program's descriptor is one end of a Unix socket pair. The library has the other end, and
-//! uses it to make the kernel report the state of the stream:
+//! The program's descriptor is one end of a Unix socket pair, and the library has the other end.
+//! Through its end, the library makes the kernel report the state of the stream:
 //!
-//! - while the stream is readable, a byte waits at the program's end;
-//! - while the send ring is full, the pair is full;
-//! - when the peer has ended, the pair is shut down;
-//! - when the connection is lost, the program's end is hung up.
+//! - While the stream is readable, an unread byte is at the program's end.
+//! - While the send ring is full, the socket pair is full.
+//! - When the peer has ended its direction, the socket pair is shut down.
+//! - When the connection is lost, the program's end is hung up.
 //!
-//! Therefore `epoll` (level-triggered, edge-triggered, one-shot), `poll` and `select` work in the
-//! kernel.
+//! Therefore `epoll` (level-triggered, edge-triggered and one-shot), `poll` and `select` work in
+//! the kernel.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -29,16 +29,16 @@ use nix::sys::socket::{
 use crate::atomics::{AtomicBool, Mutex, lock};
 use crate::transport::non_blocking::is_non_blocking;
 
-/// The events for which a stream is ready, in the terms of `poll`.
+/// The events for which a stream is ready, with the meanings of `poll`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Readiness {
-    /// `POLLIN`: a read returns at once.
+    /// `POLLIN`: a read would return at once.
     pub readable: bool,
-    /// `POLLOUT`: a write transfers some bytes at once.
+    /// `POLLOUT`: a write would transfer some bytes at once.
     pub writable: bool,
-    /// `POLLRDHUP`: the peer sends no more bytes.
+    /// `POLLRDHUP`: the peer will send no more bytes.
     pub peer_ended: bool,
-    /// `POLLHUP`: neither side sends more bytes.
+    /// `POLLHUP`: neither side will send more bytes.
     pub hung_up: bool,
     /// `POLLERR`: the connection was reset.
     pub error: bool,
@@ -47,13 +47,14 @@ pub struct Readiness {
 /// The library's end of the socket pair. The program's descriptor is the other end.
 #[derive(Debug, Default)]
 pub(crate) struct End {
-    /// `None` before the move, and after the stream was reset.
+    /// The socket; `None` before the move, and after the stream was reset.
     socket: Mutex<Option<Arc<OwnedFd>>>,
-    /// The program may wait for the descriptor in the kernel.
+    /// True if the program may wait for the descriptor in the kernel.
     is_watched: AtomicBool,
-    /// The program waits for edges (`EPOLLET`), so each arrival must be reported.
+    /// True if the program uses edge-triggered waits (`EPOLLET`). Then each arrival must be
+    /// reported.
     reports_edges: AtomicBool,
-    /// The pair is full, because the send ring was full.
+    /// True if the socket pair is full, because the send ring was full.
     is_full: AtomicBool,
     inside: Mutex<Inside>,
 }
@@ -61,50 +62,50 @@ pub(crate) struct End {
 /// The bytes that the library keeps in the socket pair.
 #[derive(Debug, Default)]
 struct Inside {
-    /// Number of bytes that make the program's end readable.
+    /// Number of bytes at the program's end that make it readable.
     tokens: usize,
-    /// Number of bytes that make the program's end unwritable.
+    /// Number of bytes in the socket pair that make the program's end unwritable.
     filling: usize,
-    /// Readiness is no longer reported: the pair carries the bytes of the stream, or the stream has
-    /// ended.
+    /// True if readiness is no longer reported, because the pair carries the bytes of the stream,
+    /// or because the stream has ended.
     is_silent: bool,
     is_hung_up: bool,
-    /// The program is closing its last number, which may soon name another file.
+    /// True if the program is closing its last descriptor number, which may soon name another file.
     is_closing: bool,
 }
 
-/// Creates the socket pair for a stream. Returns the program's end, which blocks if the TCP socket
-/// does, and the library's end. One byte stays unread in the library's end, so that closing it
-/// causes an error at the program's end.
+/// Creates the socket pair for a stream. Returns the program's end and the library's end. The
+/// program's end blocks if the TCP socket blocks. One byte stays unread in the library's end, so
+/// that closing the library's end causes an error at the program's end.
 pub(crate) fn pair(tcp: BorrowedFd<'_>) -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let (program, library) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
     if !is_non_blocking(tcp) {
         fcntl(&program, FcntlArg::F_SETFL(OFlag::empty()))?;
     }
-    // With so small a buffer, one or two more messages make the program's end unwritable.
+    // With such a small buffer, one or two more messages make the program's end unwritable.
     setsockopt(&program, sockopt::SndBuf, &LEAST_BYTES)?;
     send(program.as_raw_fd(), &[0; KEPT_BYTES], MsgFlags::MSG_NOSIGNAL)?;
     Ok((program, library))
 }
 
 impl End {
-    /// Sets the library's end when the connection moves.
+    /// Stores the library's end when the connection moves.
     pub(crate) fn install(&self, socket: OwnedFd) {
         *lock(&self.socket) = Some(Arc::new(socket));
     }
 
-    /// Returns the library's end; `None` before the move, and after the stream was reset.
+    /// Returns the library's end. Returns `None` before the move, and after the stream was reset.
     pub(crate) fn socket(&self) -> Option<Arc<OwnedFd>> {
         lock(&self.socket).clone()
     }
 
-    /// Makes the kernel report the readiness of the descriptor from now on.
+    /// Starts to report the stream's readiness to the kernel.
     pub(crate) fn watch(&self) {
         self.is_watched.store(true, Ordering::SeqCst);
     }
 
-    /// Makes the kernel report each arrival from now on.
+    /// Starts to report each arrival to the kernel.
     pub(crate) fn watch_edges(&self) {
         self.reports_edges.store(true, Ordering::SeqCst);
         self.watch();
@@ -115,7 +116,8 @@ impl End {
         self.is_watched.load(Ordering::SeqCst)
     }
 
-    /// Makes the program's end readable after an arrival, if the stream is readable.
+    /// Makes the program's end readable after an arrival. Does nothing if the stream is not
+    /// readable.
     pub(crate) fn on_arrived(&self, is_readable: impl FnOnce() -> bool) {
         if self.is_watched() {
             self.make_readable(is_readable);
@@ -128,14 +130,14 @@ impl End {
         let mut inside = lock(&self.inside);
         let is_new = inside.tokens == 0
             || (self.reports_edges.load(Ordering::Relaxed) && inside.tokens < TOKENS_MAX);
-        // No arrival is missed: a thread that has drained the stream removes tokens under this
-        // lock.
+        // This cannot miss an arrival, because a thread that has read all bytes removes tokens only
+        // under this lock.
         if is_new && !inside.is_silent && is_readable() {
             inside.tokens += send_some(socket.as_fd(), &[0]);
         }
     }
 
-    /// Makes the program's end `program` unreadable after a read, if no bytes are left.
+    /// Makes the program's end `program` unreadable after a read that left no bytes.
     #[inline]
     pub(crate) fn on_read(&self, program: BorrowedFd<'_>, is_readable: impl FnOnce() -> bool) {
         if self.is_watched() {
@@ -150,16 +152,16 @@ impl End {
         }
     }
 
-    /// Makes the program's end unwritable after a write that found no room, unless there is room
-    /// now.
+    /// Makes the program's end unwritable after a write that found no room. Does nothing if there
+    /// is room again.
     #[cold]
     pub(crate) fn on_full(&self, program: BorrowedFd<'_>, has_room: impl FnOnce() -> bool) {
         let mut inside = lock(&self.inside);
         if !inside.may_use_program() || inside.filling != 0 {
             return;
         }
-        // Set the flag before the check: either this thread sees the new room, or `on_room` sees
-        // the flag.
+        // Set the flag before the check. Then either this thread sees the new room, or `on_room`
+        // sees the flag.
         let has_room = if cfg!(loom_mutation) {
             let has_room = has_room();
             self.is_full.store(true, Ordering::SeqCst);
@@ -173,11 +175,12 @@ impl End {
             return;
         }
         inside.filling += send_some(program, &[0; FILLING_BYTES]);
-        // Send one more byte separately: it stays after the pair is emptied, and its buffer is small.
+        // Send one more byte in a separate message. It stays when the pair is emptied, and its
+        // buffer is small.
         inside.filling += send_some(program, &[0; KEPT_BYTES]);
     }
 
-    /// Makes the program's end writable again after the send ring has got room.
+    /// Makes the program's end writable after the send ring has freed room.
     #[inline]
     pub(crate) fn on_room(&self) {
         if self.is_full.load(Ordering::SeqCst) {
@@ -195,13 +198,13 @@ impl End {
         }
     }
 
-    /// Handles the end of the peer's direction: the program's end stays readable and reports the
-    /// end.
+    /// Reports the end of the peer's direction: the program's end stays readable, and a read there
+    /// returns the end.
     pub(crate) fn on_end(&self) {
         let Some(socket) = self.socket() else { return };
         let inside = lock(&self.inside);
         if !inside.is_silent {
-            // The pair may be closed already, so errors are ignored.
+            // The pair may already be closed, so ignore errors.
             let _closed = shutdown(socket.as_raw_fd(), Shutdown::Write);
         }
     }
@@ -217,27 +220,27 @@ impl End {
         }
     }
 
-    /// Hangs up the program's end with an error, because the stream was reset.
+    /// Hangs up the program's end and causes an error there, because the stream was reset.
     pub(crate) fn reset(&self) {
         {
             let mut inside = lock(&self.inside);
             inside.is_silent = true;
             inside.is_hung_up |= self.socket().is_some();
         }
-        // The unread byte makes the close report an error.
+        // Because of the unread byte, closing the socket causes an error at the program's end.
         drop(lock(&self.socket).take());
     }
 
-    /// Clears the error at the program's end `program`, so that the kernel does not report it
-    /// again. Called after the program has got the error of the connection.
+    /// Clears the error at the program's end `program`, so that the kernel does not report it a
+    /// second time. Called after a call has returned the connection's error to the program.
     pub(crate) fn on_error_reported(program: BorrowedFd<'_>) {
         // Reading the error clears it.
         let _taken = getsockopt(&program, sockopt::SocketError);
     }
 
-    /// Makes the pair carry the bytes of the stream from now on. Removes the bytes that report
-    /// readiness, for which a descriptor of the program's end is needed. Returns false if the
-    /// stream has ended.
+    /// Switches the pair to relaying: it then carries the bytes of the stream. Removes the bytes
+    /// that report readiness, which requires a descriptor of the program's end. Returns false if
+    /// the stream has ended.
     pub(crate) fn relay(&self, program: BorrowedFd<'_>) -> bool {
         let Some(socket) = self.socket() else { return false };
         let mut inside = lock(&self.inside);
@@ -248,13 +251,14 @@ impl End {
         inside.filling += KEPT_BYTES;
         inside.take_filling(socket.as_fd());
         inside.is_silent = true;
-        // Other processes write to the program's end from now on, so it needs the buffer of an
-        // ordinary socket.
+        // Other processes now write to the program's end, so give it the send buffer of an ordinary
+        // socket.
         let _as_it_was = setsockopt(&program, sockopt::SndBuf, &RELAY_BYTES);
         true
     }
 
-    /// Stops reading and writing at the program's last number, which the program is about to close.
+    /// Stops reading and writing at the program's last descriptor number, because the program is
+    /// about to close it.
     pub(crate) fn on_closing(&self) {
         lock(&self.inside).is_closing = true;
     }
@@ -265,14 +269,14 @@ impl End {
     }
 
     /// Wakes threads that sleep on the pair, after another descriptor has replaced the program's
-    /// end.
+    /// end in the descriptor table.
     pub(crate) fn wake(&self) {
         if let Some(socket) = self.socket() {
             send_some(socket.as_fd(), &[0]);
         }
     }
 
-    /// Returns whether all copies of the program's end are closed, in all processes.
+    /// Returns true if all copies of the program's end are closed, in all processes.
     pub(crate) fn is_abandoned(&self) -> bool {
         let Some(socket) = self.socket() else { return lock(&self.inside).is_hung_up };
         let mut entries = [PollFd::new(socket.as_fd(), PollFlags::empty())];
@@ -282,7 +286,7 @@ impl End {
 }
 
 impl Inside {
-    /// Returns whether the bytes at the program's end report readiness.
+    /// Returns true if the library may read and write at the program's end to report readiness.
     const fn may_use_program(&self) -> bool {
         !self.is_silent && !self.is_closing
     }
@@ -298,7 +302,7 @@ impl Inside {
         while self.filling > 0 {
             let count = self.filling.min(FILLING_BYTES);
             match receive_some(library, &mut bytes[..count]) {
-                // A program has read the bytes.
+                // The program has already read the bytes.
                 0 => self.filling = 0,
                 taken => self.filling -= taken,
             }
@@ -315,20 +319,20 @@ fn receive_some(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> usize {
     recv(socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT).unwrap_or(0)
 }
 
-/// Maximum number of tokens in the pair. A thread that waits for edges needs no further event.
+/// Maximum number of tokens in the pair. A thread with that many unread edges needs no further one.
 const TOKENS_MAX: usize = 128;
 
-/// Size of the send buffer of a descriptor, in bytes. The kernel doubles the value.
+/// Size of the send buffer of the program's end, in bytes. The kernel doubles this value.
 const LEAST_BYTES: usize = 4096;
 
 /// Number of bytes that always stay unread in the library's end.
 const KEPT_BYTES: usize = 1;
 
-/// Size of the message that fills a descriptor, in bytes: a part of the send buffer. A descriptor
-/// is writable while a quarter of the buffer is free.
+/// Size of the message that makes the program's end unwritable, in bytes. It is a part of the send
+/// buffer. The kernel reports a descriptor as writable while a quarter of the buffer is free.
 const FILLING_BYTES: usize = 2048;
 
-/// Size of the send buffer of a relayed descriptor, in bytes.
+/// Size of the send buffer of the program's end in a relay, in bytes.
 const RELAY_BYTES: usize = 256 * 1024;
 
 #[cfg(all(test, not(loom)))]
@@ -400,7 +404,7 @@ mod tests {
         assert_eq!(world.polled(), PollFlags::POLLOUT);
     }
 
-    /// Another thread may still be reading when the number comes to name another connection.
+    /// Another thread may still be reading when the number begins to name another connection.
     #[test]
     fn nothing_is_taken_from_a_number_that_is_about_to_be_closed() {
         let world = World::new();

@@ -12,11 +12,12 @@ use crate::transport::state::Bit;
 use crate::transport::stream::Stream;
 
 impl Stream {
-    /// Copies bytes of `from`, behind the first `done` bytes, to the send ring: as many as there is
-    /// room for, but at most [`WRITTEN_BYTES_MAX`]. Returns 0 if there is no room.
+    /// Copies bytes from `from` to the send ring, without the first `done` bytes. Copies as many as
+    /// the ring has room for, but at most [`WRITTEN_BYTES_MAX`]. Returns the number of bytes
+    /// copied; 0 if the ring has no room.
     ///
     /// # Errors
-    /// As for TCP, if the connection was reset or shut down.
+    /// If the connection was reset or shut down, the error that TCP would return.
     #[inline]
     pub(crate) fn write(
         self: &Arc<Self>,
@@ -47,15 +48,16 @@ impl Stream {
         Ok(taken)
     }
 
-    /// Returns the error of a broken connection for a call that has transferred `done` bytes. A
-    /// call that has transferred bytes returns their number, and the next call gets the error.
+    /// Returns the error of a broken connection for a call that has transferred `done` bytes. If
+    /// `done` is not 0, the call returns that number, and the next call returns the connection's
+    /// error.
     #[cold]
     fn error_for(&self, done: usize) -> Option<Errno> {
         if done > 0 { Some(Errno::EPIPE) } else { self.take_error() }
     }
 
-    /// Sends written bytes, or holds them back for more. Called by the program's thread after a
-    /// write.
+    /// Sends the written bytes, or holds them back until more are written. Called by the program's
+    /// thread after a write.
     #[inline]
     pub(crate) fn on_written(self: &Arc<Self>, held: &HeldStreams) {
         if self.sending.is_due() {
@@ -68,10 +70,11 @@ impl Stream {
         }
     }
 
-    /// Reads bytes that have arrived, as many as fit. Returns 0 at the end of the stream.
+    /// Reads bytes that have arrived, as many as fit in `into`. Returns 0 at the end of the stream.
     ///
     /// # Errors
-    /// `EAGAIN` if no bytes have arrived. Otherwise as for TCP, if the connection was reset.
+    /// `EAGAIN` if no bytes have arrived. If the connection was reset, the error that TCP would
+    /// return.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -84,8 +87,8 @@ impl Stream {
             return Err(Errno::EAGAIN);
         }
         let (mut skipped, mut taken) = (done, 0);
-        // If another thread has closed the descriptor during this call, the ring may already belong
-        // to another stream.
+        // If another thread closes the descriptor during this call, the ring may already belong to
+        // another stream.
         let is_retired = self.state.has(Bit::Retired);
         for slice in into.iter_mut().filter(|_| !is_retired) {
             let length = slice.len();
@@ -115,8 +118,8 @@ impl Stream {
     }
 
     //= sockets-protocol.md: marker.1
-    /// Reads bytes of the TCP part, and then of the ring. The caller ensures that only one thread
-    /// reads at a time.
+    /// Reads the bytes that came by TCP, and then the bytes of the ring. The caller must ensure
+    /// that only one thread reads at a time.
     #[inline]
     pub(crate) fn take(&self, out: &mut [u8], taking: Taking) -> usize {
         if self.tcp.has_ended() {
@@ -142,13 +145,13 @@ impl Stream {
         count
     }
 
-    /// Returns whether the program has read all bytes up to the end of the stream.
+    /// Returns true if the program has read all bytes and the peer has ended the stream.
     #[inline]
     pub(crate) fn is_at_end(&self) -> bool {
         self.tcp.has_ended() && self.receiving.is_at_end()
     }
 
-    /// Returns the number of bytes that can be read.
+    /// Returns the number of bytes that the program can read now.
     pub(crate) fn received(&self) -> u64 {
         let has_ring = self.tcp.is_switched() && !self.tcp.has_no_ring();
         let ring = if has_ring { self.receiving.available() } else { 0 };
@@ -156,6 +159,6 @@ impl Stream {
     }
 }
 
-/// Maximum number of bytes copied before the engine is notified. The link transmits them while the
-/// next ones are copied.
+/// Maximum number of bytes copied before this thread notifies the engine. The link then transmits
+/// these bytes while the thread copies the next ones.
 const WRITTEN_BYTES_MAX: usize = 32 * 1024;

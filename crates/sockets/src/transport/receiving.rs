@@ -1,5 +1,5 @@
 //! The receiving half of a stream: bytes that the peer has written to the ring and that the program
-//! has not read.
+//! has not read yet.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -10,15 +10,16 @@ use crate::atomics::AtomicU64;
 use crate::transport::ring::Ring;
 use crate::wire::Implausible;
 
-/// Tracks which bytes have arrived, which the program has read, and for which the peer has received
+/// Tracks which bytes have arrived, which bytes the program has read, and up to where the peer has
 /// credit.
 ///
-/// All positions count bytes of the stream. They satisfy `credited` ≤ `consumed` ≤ `arrived` ≤
-/// `credited` plus the size of the ring.
+/// All positions count bytes since the beginning of the stream. They satisfy `credited` ≤
+/// `consumed` ≤ `arrived` ≤ `credited` plus the size of the ring.
 ///
-/// The program's threads update `consumed`, one thread at a time under the caller's lock. The thread
-/// inside the engine updates the other positions. The peer may write to the ring at any time, from
-/// `arrived` to `credited` plus the size. A peer that writes elsewhere corrupts only its own stream.
+/// The program's threads update `consumed`. The caller's lock admits one of them at a time. The
+/// thread inside the engine updates the other positions. The peer may write to the ring at any
+/// time, from `arrived` to `credited` plus the size of the ring. A peer that writes elsewhere
+/// corrupts only its own stream.
 #[derive(Debug)]
 pub(crate) struct ReceiveHalf {
     ring: Ring,
@@ -30,11 +31,12 @@ pub(crate) struct ReceiveHalf {
 #[repr(align(64))]
 struct EngineSide {
     arrived: AtomicU64,
-    /// The peer has credit up to this position.
+    /// The position up to which the program has consumed bytes, as in the last credit to the peer.
     credited: AtomicU64,
-    /// The previous credit, restored if the last credit cannot be posted.
+    /// The value of `credited` before the last credit. It is restored if that credit cannot be
+    /// posted.
     credited_before: AtomicU64,
-    /// The position at which the stream ends; [`NO_END`] until that is known.
+    /// The position at which the stream ends; [`NO_END`] until the peer sends End.
     end: AtomicU64,
 }
 
@@ -44,12 +46,12 @@ struct ProgramSide {
     consumed: AtomicU64,
 }
 
-/// The effect of a read on the bytes.
+/// What a read does with the bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Taking {
     /// The read consumes bytes.
     Take,
-    /// The read consumes no bytes, and begins after this number of bytes.
+    /// The read consumes no bytes, and skips this number of bytes.
     Peek(u64),
 }
 
@@ -60,36 +62,35 @@ impl ReceiveHalf {
         Self { ring, engine, program: ProgramSide::default() }
     }
 
-    /// Returns the number of bytes that can be read.
+    /// Returns the number of bytes that the program can read now.
     #[inline]
     pub(crate) fn available(&self) -> u64 {
         let consumed = self.program.consumed.load(Ordering::Relaxed);
         self.engine.arrived.load(Ordering::SeqCst) - consumed
     }
 
-    /// Returns the number of bytes that the program has read.
+    /// Returns the number of bytes that the program has consumed.
     pub(crate) fn consumed(&self) -> u64 {
         self.program.consumed.load(Ordering::SeqCst)
     }
 
-    /// Returns whether the ring is full, so that the peer can write only after the program has
-    /// read.
+    /// Returns true if the ring is full. The peer can then write only after the program has read.
     pub(crate) fn is_full(&self) -> bool {
         self.available() == u64::from(self.ring.size().bytes())
     }
 
-    /// Returns whether the program has read all bytes up to the end of the stream.
+    /// Returns true if the program has read all bytes and the peer has ended the stream.
     #[inline]
     pub(crate) fn is_at_end(&self) -> bool {
         self.program.consumed.load(Ordering::Relaxed) == self.engine.end.load(Ordering::SeqCst)
     }
 
-    /// Returns whether the peer has announced the end of the stream.
+    /// Returns true if the peer has sent End.
     pub(crate) fn has_end(&self) -> bool {
         self.engine.end.load(Ordering::SeqCst) != NO_END
     }
 
-    /// Reads bytes that have arrived, as many as fit in `out`. The caller ensures that only one
+    /// Reads bytes that have arrived, as many as fit in `out`. The caller must ensure that only one
     /// thread reads at a time.
     #[inline]
     pub(crate) fn read(&self, out: &mut [u8], taking: Taking) -> usize {
@@ -107,8 +108,8 @@ impl ReceiveHalf {
         length
     }
 
-    /// Returns whether credit should be sent to the peer: a quarter of the ring has been read. The
-    /// peer then need not wait, and few credits are sent.
+    /// Returns true if a credit should be sent to the peer, because the program has read a quarter
+    /// of the ring since the last one. At this rate the peer need not wait, and credits are rare.
     #[inline]
     pub(crate) fn is_credit_due(&self) -> bool {
         let credited = self.engine.credited.load(Ordering::SeqCst);
@@ -116,8 +117,8 @@ impl ReceiveHalf {
         consumed - credited >= u64::from(self.ring.size().bytes() / 4) && !self.has_end()
     }
 
-    /// Returns the credit to send now, and counts it as sent. Called inside the engine, as are all
-    /// methods below.
+    /// Returns the credit to send now, and counts it as sent. Call this method and all methods
+    /// below it inside the engine.
     #[inline]
     pub(crate) fn next_credit(&self) -> Option<u64> {
         if !self.is_credit_due() {
@@ -129,15 +130,15 @@ impl ReceiveHalf {
         Some(consumed)
     }
 
-    /// Undoes the last [`ReceiveHalf::next_credit`], because the credit could not be posted.
+    /// Undoes the last [`ReceiveHalf::next_credit`], because the engine could not post the credit.
     pub(crate) fn take_back(&self) {
         let before = self.engine.credited_before.load(Ordering::Relaxed);
         self.engine.credited.store(before, Ordering::SeqCst);
     }
 
     //= sockets-protocol.md: data.1, data.2
-    /// Handles a write of the peer to the ring. Checks that the bytes follow the last ones, and
-    /// that the peer has credit for them.
+    /// Handles a write by the peer to the ring. Checks that the bytes begin where the last write
+    /// ended, and that the peer has credit for them.
     #[inline]
     pub(crate) fn on_arrived(&self, at: u32, length: u32) -> Result<(), Implausible> {
         let arrived = self.engine.arrived.load(Ordering::Relaxed);
@@ -157,7 +158,8 @@ impl ReceiveHalf {
     }
 
     //= sockets-protocol.md: data.4
-    /// Handles the End of the peer, which sends `bytes` bytes in total.
+    /// Handles End from the peer. `bytes` is the number of bytes that the peer has sent since the
+    /// stream began.
     pub(crate) fn on_end(&self, bytes: u64) -> Result<(), Implausible> {
         if self.has_end() || bytes != self.engine.arrived.load(Ordering::Relaxed) {
             return Err(Implausible);
@@ -203,12 +205,12 @@ mod tests {
         assert_eq!(half.on_arrived(1500, 1), Err(Implausible), "behind the end");
     }
 
-    /// A step of the sender, the receiver or the network between them.
+    /// A step of the sender, of the receiver, or of the network between them.
     #[derive(Clone, Debug)]
     enum Step {
         Write(usize),
         Push,
-        /// Posts the bytes that are due, after the engine has refused this many segments.
+        /// Posts the bytes that are due, after this many refusals by the engine.
         Post(u8),
         /// The oldest segment arrives.
         Arrive,
@@ -235,8 +237,8 @@ mod tests {
         proptest::collection::vec(step, 1..200)
     }
 
-    /// A sender and a receiver, the segments in flight between them, and a model: the bytes that
-    /// were written and not read.
+    /// A sender, a receiver, and the segments in flight between them. Also a model: the bytes that
+    /// were written and not yet read.
     struct World {
         sender: SendHalf,
         receiver: ReceiveHalf,

@@ -1,12 +1,12 @@
-//! State of a relay: the library carries the bytes of a stream, and the program's calls go to the
-//! kernel.
+//! The state of a relay. A relay carries the bytes between a stream and the program's descriptor,
+//! and the program's calls go to the kernel.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use runtime::Readiness;
 
-/// The state of a relay: whether it is on, and the bytes that it is carrying.
+/// The state of a relay: whether the relay is on, and the bytes that it is carrying.
 #[derive(Debug, Default)]
 pub(crate) struct Relay {
     is_on: AtomicBool,
@@ -15,11 +15,12 @@ pub(crate) struct Relay {
 
 #[derive(Debug, Default)]
 pub(super) struct Carried {
-    /// Bytes of the stream for which the pair had no room.
+    /// Bytes of the stream that did not fit into the socket pair.
     pub(super) left: Vec<u8>,
-    /// No process can write to the pair any more.
+    /// True if no process can write to the socket pair any more.
     pub(super) is_input_closed: bool,
-    /// No process reads from the pair, or the pair was shut down at the end of the stream.
+    /// True if no process reads from the socket pair, or if the pair was shut down at the end of
+    /// the stream.
     pub(super) is_output_closed: bool,
     pub(super) watched: Readiness,
 }
@@ -30,7 +31,7 @@ impl Relay {
         self.is_on.load(Ordering::SeqCst)
     }
 
-    /// Turns the relay on permanently: the pair carries bytes of the stream from now on.
+    /// Turns the relay on permanently. The socket pair then carries the bytes of the stream.
     pub(super) fn turn_on(&self) {
         self.is_on.store(true, Ordering::SeqCst);
     }

@@ -1,8 +1,9 @@
-//! Relays bytes between a stream and the program's descriptor, for calls that go to the kernel.
+//! Relays bytes between a stream and the program's descriptor, so that the kernel can handle the
+//! program's calls.
 //!
-//! Other processes that have the program's descriptor, and functions of this process that the
-//! library does not interpose, read and write one end of the socket pair. The relay carries the
-//! bytes between the rings and the other end of the pair.
+//! The program's descriptor is one end of a socket pair. Other processes read and write this end,
+//! and so do functions of this process that the library does not interpose. The relay carries bytes
+//! between the other end of the pair and the rings.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -20,7 +21,8 @@ use crate::transport::stream_doorbell::StreamDescriptor;
 impl Stream {
     /// Starts the relay.
     pub(crate) fn start_relay(&self, program: BorrowedFd<'_>) {
-        // With both locks held, no thread of this process reads or writes the stream.
+        // While this thread holds both locks, no other thread of this process reads or writes the
+        // stream.
         let _writers = lock(&self.writers);
         let _readers = lock(&self.readers);
         if !self.relay.is_on() && !self.leaves_edge() && self.end.relay(program) {
@@ -29,8 +31,8 @@ impl Stream {
         }
     }
 
-    /// Carries bytes if the relay is on. Called when bytes have arrived, or there is room, on
-    /// either side.
+    /// Carries bytes if the relay is on. Called when bytes have arrived or room is free, on either
+    /// side.
     #[inline]
     pub(super) fn on_relay_change(&self) {
         if self.relay.is_on() {
@@ -38,7 +40,7 @@ impl Stream {
         }
     }
 
-    /// Returns whether the pair may still deliver bytes of the program.
+    /// Returns true if the socket pair may still deliver bytes from the program.
     pub(crate) fn has_more_to_relay(&self) -> bool {
         let relay = &self.relay;
         relay.is_on() && !lock(&relay.carried).is_input_closed && !self.state.is_broken()
@@ -56,7 +58,7 @@ impl Stream {
 }
 
 impl Carried {
-    /// Carries bytes from the pair to the send ring.
+    /// Carries bytes from the socket pair to the send ring.
     fn take_from(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
         let mut bytes = [0; CARRIED_BYTES];
         let mut has_written = false;
@@ -72,7 +74,7 @@ impl Carried {
                     has_written = true;
                 }
                 Err(Errno::EAGAIN | Errno::EINTR) => break,
-                // All copies of the descriptor are closed, or were shut down for writing.
+                // All copies of the program's descriptor are closed, or were shut down for writing.
                 Ok(_) | Err(_) => {
                     self.is_input_closed = true;
                     if stream.end.is_abandoned() {
@@ -92,7 +94,7 @@ impl Carried {
         }
     }
 
-    /// Carries bytes of the stream to the pair.
+    /// Carries bytes of the stream to the socket pair.
     fn give_to(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
         while !self.is_output_closed {
             if self.left.is_empty() {
@@ -119,7 +121,7 @@ impl Carried {
         }
     }
 
-    /// Watches the library's end of the pair for the events that the relay needs.
+    /// Watches the library's end of the pair for the events that the relay is waiting for.
     fn watch(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
         let wanted = Readiness {
             readable: !self.is_input_closed
@@ -127,7 +129,8 @@ impl Carried {
                 && !stream.state.is_broken(),
             writable: !self.is_output_closed && !self.left.is_empty(),
         };
-        // If the peer is lost after its end, the bytes that arrived earlier are still relayed.
+        // If the peer is lost after it has ended its direction, continue to relay the bytes that
+        // arrived earlier.
         if self.watched != wanted && !stream.state.has_any(&[Bit::Broken, Bit::Released]) {
             self.watched = wanted;
             if stream.doorbell.watch(StreamDescriptor::End, end, wanted).is_err() {
@@ -137,5 +140,5 @@ impl Carried {
     }
 }
 
-/// Number of bytes carried at a time.
+/// Number of bytes that the relay carries at a time.
 const CARRIED_BYTES: usize = 16 * 1024;

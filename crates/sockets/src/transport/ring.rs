@@ -9,10 +9,10 @@ use mem::Buffer;
 #[cfg(not(loom))]
 use mem::Buffer as Memory;
 
-/// A ring of bytes. Positions count the bytes of a stream from its beginning, and never wrap around.
+/// A ring buffer. Positions count bytes since the beginning of the stream, and do not wrap around.
 ///
-/// The documentation of `SendHalf` and `ReceiveHalf` says which thread owns which positions and may
-/// copy there.
+/// For each position, the documentation of `SendHalf` and `ReceiveHalf` names the thread that
+/// updates it and may copy there.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
     memory: Arc<Memory>,
@@ -21,11 +21,11 @@ pub(crate) struct Ring {
     size: RingSize,
 }
 
-/// The memory of a ring.
+/// A part of registered memory that holds a ring.
 #[derive(Clone, Debug)]
 pub(crate) struct RingPart {
     pub(crate) memory: Arc<Buffer>,
-    /// Offset in `memory`, in bytes.
+    /// Offset of the ring in `memory`, in bytes.
     pub(crate) offset: u64,
     /// Size of the ring in bytes: a power of two from 4 KiB to 1 GiB.
     pub(crate) bytes: u32,
@@ -36,7 +36,7 @@ pub(crate) struct RingPart {
 pub(crate) struct RingSize(u32);
 
 impl RingSize {
-    /// Returns a ring size; `None` if the number of bytes is not valid.
+    /// Returns a ring size. Returns `None` if `bytes` is not a valid size.
     pub(crate) const fn new(bytes: u32) -> Option<Self> {
         if bytes.is_power_of_two() && bytes >= BYTES_MIN && bytes <= RING_BYTES_MAX {
             Some(Self(bytes))
@@ -51,13 +51,13 @@ impl RingSize {
         self.0
     }
 
-    /// Returns the offset of a position in the ring.
+    /// Returns the offset in the ring that corresponds to a position.
     #[inline]
     pub(crate) const fn offset(self, position: u64) -> u32 {
         position as u32 & (self.0 - 1)
     }
 
-    /// Returns the number of bytes from a position to the point where the ring wraps around.
+    /// Returns the number of bytes from a position to the point at which the ring wraps around.
     #[inline]
     pub(crate) const fn to_the_end(self, position: u64) -> u32 {
         self.0 - self.offset(position)
@@ -65,10 +65,10 @@ impl RingSize {
 }
 
 impl Ring {
-    /// Creates a ring that begins at `offset` of `memory`.
+    /// Creates a ring that begins at `offset` in `memory`.
     ///
     /// # Panics
-    /// If the ring does not fit in the memory.
+    /// Panics if the ring does not fit in the memory.
     pub(crate) fn new(memory: Arc<Buffer>, offset: u64, size: RingSize) -> Self {
         let end = offset.checked_add(u64::from(size.bytes()));
         assert!(end.is_some_and(|end| end <= memory.len()), "a ring leaves its memory");
@@ -82,8 +82,7 @@ impl Ring {
         self.size
     }
 
-    /// Copies `bytes` into the ring at `position`. There must be at most as many bytes as the ring
-    /// holds.
+    /// Copies `bytes` into the ring at `position`. `bytes` must not be longer than the ring.
     #[inline]
     pub(crate) fn write(&self, position: u64, bytes: &[u8]) {
         let (first, second) = bytes.split_at(self.first_part(position, bytes.len()));
@@ -93,7 +92,7 @@ impl Ring {
         }
     }
 
-    /// Copies bytes from the ring at `position` into `out`, which must not be longer than the ring.
+    /// Copies bytes from the ring at `position` into `out`. `out` must not be longer than the ring.
     #[inline]
     pub(crate) fn read(&self, position: u64, out: &mut [u8]) {
         let (first, second) = out.split_at_mut(self.first_part(position, out.len()));
@@ -110,11 +109,11 @@ impl Ring {
     }
 }
 
-/// The smallest ring in bytes. With a smaller ring, peers would exchange credits more often than
-/// bytes. Models use a smaller one, because they then have fewer interleavings.
+/// The smallest size of a ring, in bytes. With a smaller ring, peers would exchange more credits
+/// than bytes. Models use a smaller size, because it gives fewer interleavings.
 const BYTES_MIN: u32 = if cfg!(loom) { 4 } else { 4096 };
 
-/// Memory in models, where a load may return any value that the orderings of the halves allow.
+/// Memory for models. A load may return any value that the memory orderings of the halves allow.
 #[cfg(loom)]
 mod tracked {
     use loom::sync::atomic::{AtomicU8, Ordering};
@@ -124,7 +123,7 @@ mod tracked {
     pub(super) struct Memory(Box<[AtomicU8]>);
 
     impl Memory {
-        /// Returns memory as long as `buffer`, all zero.
+        /// Returns zeroed memory with the length of `buffer`.
         pub(super) fn of(buffer: &Buffer) -> Self {
             Self((0..buffer.len()).map(|_| AtomicU8::new(0)).collect())
         }

@@ -1,4 +1,4 @@
-//! The sending half of a stream: bytes of the program that go to the peer's ring.
+//! The sending half of a stream: bytes from the program that go to the peer's ring.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -10,78 +10,80 @@ use crate::atomics::{AtomicBool, AtomicU64};
 use crate::transport::ring::{Ring, RingSize};
 use crate::wire::Implausible;
 
-/// Tracks which bytes the program has written, which were posted, and which the peer has
+/// Tracks which bytes the program has written, which the engine has posted, and which the peer has
 /// acknowledged and consumed.
 ///
-/// All positions count bytes of the stream. They satisfy `consumed` ≤ `acknowledged` ≤ `posted` ≤
-/// `written`, and `posted` is at most `consumed` plus the size of the peer's ring.
+/// All positions count bytes since the beginning of the stream. They satisfy `consumed` ≤
+/// `acknowledged` ≤ `posted` ≤ `written`. `posted` is at most `consumed` plus the size of the
+/// peer's ring.
 ///
-/// The ring keeps the bytes from `consumed` to `written`. Until the peer's program has read them,
-/// they may have to be retransmitted over TCP ([`crate::migration::homing`]).
+/// The ring keeps the bytes from `consumed` to `written`. Until the peer's program has read these
+/// bytes, they may have to be retransmitted by TCP ([`crate::migration::homing`]).
 ///
-/// The program's threads update `written` and `pushed`, one thread at a time under the caller's
-/// lock. The thread inside the engine updates the other positions. Therefore neither waits for the
-/// other.
+/// The program's threads update `written` and `pushed`. The caller's lock admits one of them at a
+/// time. The thread inside the engine updates the other positions. Therefore a thread of the
+/// program and the engine do not wait for each other.
 #[derive(Debug)]
 pub(crate) struct SendHalf {
     ring: Ring,
-    /// The size of the peer's ring. Until it is set, no bytes are posted.
+    /// The size of the peer's ring. No bytes are posted before it is set.
     peer: OnceLock<RingSize>,
     program: ProgramSide,
     engine: EngineSide,
 }
 
-/// Written by the program's threads.
+/// State that the program's threads write.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct ProgramSide {
     written: AtomicU64,
-    /// Bytes below this position need not be coalesced with later ones.
+    /// Bytes below this position are due: they do not wait to be coalesced with later bytes.
     pushed: AtomicU64,
     no_delay: AtomicBool,
-    /// `TCP_CORK` is set.
+    /// True if `TCP_CORK` is set.
     corked: AtomicBool,
-    /// The last write announced more (`MSG_MORE`).
+    /// True if the last write announced more bytes (`MSG_MORE`).
     more: AtomicBool,
 }
 
-/// Written by the thread inside the engine.
+/// State that the thread inside the engine writes.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct EngineSide {
     posted: AtomicU64,
     acknowledged: AtomicU64,
-    /// Number of bytes that the peer's program has read.
+    /// Number of bytes that the peer's program has read, as in the peer's last credit.
     consumed: AtomicU64,
 }
 
-/// Bytes to write to the peer's ring.
+/// A range of bytes to write to the peer's ring.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Segment {
-    /// Offset in the send ring.
+    /// Offset of the bytes in the send ring.
     pub(crate) at: u32,
     pub(crate) length: u32,
-    /// Offset in the peer's ring.
+    /// Offset of the bytes in the peer's ring.
     pub(crate) to: u32,
 }
 
 impl SendHalf {
-    /// Creates an empty half.
+    /// Creates a half without bytes.
     pub(crate) fn new(ring: Ring) -> Self {
         let (program, engine) = (ProgramSide::default(), EngineSide::default());
         Self { ring, peer: OnceLock::new(), program, engine }
     }
 
-    /// Sets the size of the peer's ring. From now on bytes may be posted.
+    /// Sets the size of the peer's ring. After this call, bytes may be posted.
     pub(crate) fn open(&self, peer: RingSize) {
         self.peer.get_or_init(|| peer);
     }
 
-    /// Returns the number of bytes that can be written now. Exact for the thread that writes; other
-    /// threads may get an outdated number.
+    /// Returns the number of bytes that can be written now. The number is exact for the thread that
+    /// writes. For other threads it may be out of date.
     #[inline]
     pub(crate) fn room(&self) -> u32 {
-        // Load the older position first, because other threads advance both.
+        // Load `consumed` before `written`, because other threads advance both. The other order
+        // could give a negative difference.
         let consumed = self.consumed();
         let kept = self.program.written.load(Ordering::Relaxed).saturating_sub(consumed);
         self.capacity().saturating_sub(u32::try_from(kept).unwrap_or(u32::MAX))
@@ -92,25 +94,25 @@ impl SendHalf {
         self.ring.size().bytes()
     }
 
-    /// Copies bytes into the ring, as many as it has room for. Returns the number of bytes copied.
-    /// The caller ensures that only one thread writes at a time.
+    /// Copies bytes into the ring, as many as the ring has room for. Returns the number of bytes
+    /// copied. The caller must ensure that only one thread writes at a time.
     #[inline]
     pub(crate) fn write(&self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.room() as usize);
         let written = self.program.written.load(Ordering::Relaxed);
         self.ring.write(written, &bytes[..taken]);
-        // Either the thread inside the engine sees these bytes, or `is_due` sees the positions
-        // which that thread has stored.
+        // With this ordering, either the thread inside the engine sees these bytes, or `is_due`
+        // sees the positions that that thread has stored.
         let order = if cfg!(loom_mutation) { Ordering::Release } else { Ordering::SeqCst };
         self.program.written.store(written + taken as u64, order);
         taken
     }
 
-    /// Returns whether written bytes should be sent now. Otherwise they are sent when earlier bytes
-    /// are acknowledged, when the program has written more, or when they are pushed.
+    /// Returns true if written bytes should be sent now. Bytes that are not due are sent when the
+    /// peer acknowledges earlier bytes, when the program writes more, or when they are pushed.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        // Load the older position first, because other threads advance both.
+        // Load `posted` before `written`, because other threads advance both.
         let posted = self.posted();
         self.due(self.written(), posted)
     }
@@ -128,7 +130,7 @@ impl SendHalf {
             || self.engine.acknowledged.load(Ordering::SeqCst) == posted
     }
 
-    /// Makes all bytes written so far due. Returns whether there are bytes to send.
+    /// Makes all bytes that are written so far due. Returns true if there are bytes to send.
     #[inline]
     pub(crate) fn push(&self) -> bool {
         let written = self.written();
@@ -148,7 +150,7 @@ impl SendHalf {
         self.program.corked.store(corked, Ordering::SeqCst);
     }
 
-    /// Records whether the last write announced more (`MSG_MORE`).
+    /// Records whether the last write announced more bytes (`MSG_MORE`).
     #[inline]
     pub(crate) fn set_more(&self, more: bool) {
         if self.program.more.load(Ordering::Relaxed) != more {
@@ -156,8 +158,8 @@ impl SendHalf {
         }
     }
 
-    /// Returns whether small writes wait for further writes of the program, even when all bytes are
-    /// acknowledged.
+    /// Returns true if small writes wait for further writes, even when the peer has acknowledged
+    /// all bytes.
     pub(crate) fn is_corked(&self) -> bool {
         let program = &self.program;
         program.corked.load(Ordering::SeqCst) || program.more.load(Ordering::Relaxed)
@@ -168,7 +170,7 @@ impl SendHalf {
         self.program.written.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of bytes that the peer's program has read, as far as this side knows.
+    /// Returns the number of bytes that the peer's program has read, as in the peer's last credit.
     #[inline]
     pub(crate) fn consumed(&self) -> u64 {
         self.engine.consumed.load(Ordering::SeqCst)
@@ -179,8 +181,8 @@ impl SendHalf {
         self.engine.posted.load(Ordering::SeqCst)
     }
 
-    /// Copies bytes again that the peer's program has not read, starting at position `from`, as
-    /// many as fit in `out`. Returns the number of bytes copied.
+    /// Copies bytes that the peer's program has not read out of the ring a second time. Starts at
+    /// position `from` and copies as many as fit in `out`. Returns the number of bytes copied.
     pub(crate) fn again(&self, from: u64, out: &mut [u8]) -> usize {
         let length = out.len().min((self.written() - from) as usize);
         self.ring.read(from, &mut out[..length]);
@@ -192,27 +194,27 @@ impl SendHalf {
         self.engine.acknowledged.load(Ordering::SeqCst)
     }
 
-    /// Returns whether all written bytes were posted.
+    /// Returns true if all written bytes were posted.
     #[inline]
     pub(crate) fn is_posted(&self) -> bool {
         self.engine.posted.load(Ordering::SeqCst) == self.written()
     }
 
-    /// Returns whether no posted bytes are in flight.
+    /// Returns true if no posted bytes are in flight.
     pub(crate) fn is_all_acknowledged(&self) -> bool {
         self.engine.posted.load(Ordering::SeqCst) == self.acknowledged()
     }
 
     /// Returns the number of written bytes that the peer has not acknowledged.
     pub(crate) fn unacknowledged(&self) -> u64 {
-        // Load the older position first, because other threads advance both.
+        // Load `acknowledged` before `written`, because other threads advance both.
         let acknowledged = self.acknowledged();
         (self.written() - acknowledged).min(self.capacity().into())
     }
 
     //= sockets-protocol.md: data.1, data.2
-    /// Returns the bytes to post next, and counts them as posted. Called inside the engine, as are
-    /// all methods below.
+    /// Returns the bytes to post next, and counts them as posted. Call this method and all methods
+    /// below it inside the engine.
     #[inline]
     pub(crate) fn next(&self) -> Option<Segment> {
         let peer = *self.peer.get()?;
@@ -229,14 +231,15 @@ impl SendHalf {
         Some(Segment { at: ring.offset(posted), length, to: peer.offset(posted) })
     }
 
-    /// Undoes the last [`SendHalf::next`], because its segment of `length` bytes could not be
-    /// posted.
+    /// Undoes the last [`SendHalf::next`], because the engine could not post the segment of
+    /// `length` bytes.
     pub(crate) fn take_back(&self, length: u32) {
         let posted = self.engine.posted.load(Ordering::Relaxed);
         self.engine.posted.store(posted - u64::from(length), Ordering::SeqCst);
     }
 
-    /// Handles an acknowledgement: the oldest `length` posted bytes are in the peer's ring.
+    /// Handles an acknowledgement: the oldest `length` bytes in flight have arrived in the peer's
+    /// ring.
     #[inline]
     pub(crate) fn on_acknowledged(&self, length: u32) {
         let acknowledged = self.engine.acknowledged.load(Ordering::Relaxed) + u64::from(length);
@@ -246,8 +249,8 @@ impl SendHalf {
     }
 
     //= sockets-protocol.md: data.3
-    /// Handles credit: the peer's program has read `consumed` bytes in total. Returns whether the
-    /// number has grown.
+    /// Handles a credit: the peer's program has read `consumed` bytes since the stream began.
+    /// Returns true if the number has increased.
     pub(crate) fn on_credit(&self, consumed: u64) -> Result<bool, Implausible> {
         let (posted, known) = (&self.engine.posted, &self.engine.consumed);
         let before = known.load(Ordering::Relaxed);
@@ -259,11 +262,12 @@ impl SendHalf {
     }
 }
 
-/// If at least this many bytes are unposted, they are sent regardless of bytes in flight: several
-/// frames on any network.
+/// If this many bytes are unposted, send them even while other bytes are in flight, because they
+/// fill several frames on any network.
 const FULL_BYTES: u64 = 8192;
 
-/// Maximum length of one operation in bytes. After it, other streams are served.
+/// Maximum length of one operation in bytes. After one operation of this length, other streams have
+/// their turn.
 const SEGMENT_BYTES_MAX: u64 = 65_536;
 
 #[cfg(all(test, not(loom)))]

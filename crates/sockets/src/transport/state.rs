@@ -2,51 +2,52 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// State of a stream: one bit for each event that has happened.
+/// The state of a stream, with one bit for each event that has occurred.
 #[derive(Debug, Default)]
 pub(crate) struct State(AtomicU32);
 
 /// Bits of [`State`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Bit {
-    /// This side's switch marker is in the TCP connection, and its bytes go over the link group.
+    /// This side's switch marker is in the TCP connection. This side's later bytes go over the link
+    /// group.
     Open = 1,
     /// The program has shut down writing.
     WriteShut = 2,
-    /// The End was posted.
+    /// The engine has accepted this side's End.
     EndPosted = 4,
-    /// The peer's process has the End.
+    /// The peer's process has received this side's End.
     EndAcknowledged = 8,
     /// The program has shut down reading.
     ReadShut = 16,
-    /// A Reset must be sent to the peer.
+    /// This side must send Reset to the peer.
     ResetDue = 32,
     ResetPosted = 64,
-    /// The peer has reset the connection, or has answered a Reset.
+    /// The peer has reset the connection, or has answered this side's Reset.
     PeerReset = 128,
-    /// The peer is lost, or the group is lost and the stream cannot return to TCP.
+    /// The peer is lost; or the group is lost and the stream cannot go home.
     Lost = 256,
-    /// The program has no descriptor of the stream left.
+    /// The program has closed its last descriptor of the stream.
     Released = 512,
-    /// No more bytes come by TCP, or none are expected.
+    /// No more bytes arrive by TCP, or this side expects none.
     TcpDone = 1024,
-    /// The stream was broken off, for any reason.
+    /// The stream was broken off: it ended because of a failure or a reset.
     Broken = 2048,
     HomePosted = 4096,
-    /// The peer has returned to TCP, and posts no more over the link group.
+    /// The peer goes home, and posts no more operations for this stream.
     PeerHome = 8192,
     /// The group is lost.
     GroupLost = 16_384,
     /// The rings of the stream may belong to another stream.
     Retired = 32_768,
-    /// The stream has returned to TCP, which carries all later bytes.
+    /// The stream has gone home. TCP carries all later bytes.
     AtHome = 65_536,
-    /// This end neither reads nor posts bytes of the ring. The stream returns to TCP right behind
-    /// its switch marker.
+    /// This end reads no byte of its ring and posts none to the peer's ring. The stream goes home
+    /// directly after its switch marker.
     Ringless = 131_072,
 }
 
-/// A direction that a program shuts down.
+/// A direction that a program can shut down.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Direction {
     /// The direction in which the program writes.
@@ -72,29 +73,29 @@ impl State {
         self.0.load(Ordering::SeqCst) & bit as u32 != 0
     }
 
-    /// Sets a bit. Returns whether it was clear before.
+    /// Sets a bit. Returns true if this call changed it.
     pub(crate) fn set(&self, bit: Bit) -> bool {
         self.0.fetch_or(bit as u32, Ordering::SeqCst) & bit as u32 == 0
     }
 
-    /// Shuts down a direction of the stream. Returns false if the stream has returned to TCP: the
-    /// caller must then shut down TCP.
+    /// Shuts down a direction of the stream. Returns false if the stream has gone home; the caller
+    /// must then shut down TCP.
     #[must_use]
     pub(crate) fn shut(&self, direction: Direction) -> bool {
         let before = self.0.fetch_or(direction.bit() as u32, Ordering::SeqCst);
         before & Bit::AtHome as u32 == 0
     }
 
-    /// Records that the stream has returned to TCP. Returns the directions that the program has
-    /// shut down, which the caller must shut down in TCP. For directions shut down later,
-    /// [`State::shut`] returns false. No direction is missed, because both functions change the
-    /// same word atomically.
+    /// Records that the stream has gone home. Returns the directions that the program has already
+    /// shut down; the caller must shut them down in TCP. For a direction that is shut down later,
+    /// [`State::shut`] returns false. Both functions change the same word atomically, so no
+    /// direction is missed.
     pub(crate) fn come_home(&self) -> impl Iterator<Item = Direction> + use<> {
         let before = self.0.fetch_or(Bit::AtHome as u32, Ordering::SeqCst);
         Direction::BOTH.into_iter().filter(move |direction| before & direction.bit() as u32 != 0)
     }
 
-    /// Clears the bit of a message that could not be posted.
+    /// Clears the bit of a message that the engine could not post.
     pub(crate) fn clear(&self, bit: Bit) {
         self.0.fetch_and(!(bit as u32), Ordering::SeqCst);
     }
@@ -105,14 +106,13 @@ impl State {
         self.0.load(Ordering::SeqCst) & bits != 0
     }
 
-    /// Returns whether the stream neither sends to the peer nor receives from it any more.
+    /// Returns true if the stream exchanges no more bytes or messages with the peer.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.has_any(&[Bit::ResetDue, Bit::PeerReset, Bit::Lost])
     }
 
-    /// Returns whether the stream is broken and has not ended in order, so that missing bytes never
-    /// arrive.
+    /// Returns true if the stream was broken off, so that missing bytes will never arrive.
     #[inline]
     pub(crate) fn is_broken_off(&self) -> bool {
         self.is_broken() && self.has(Bit::Broken)

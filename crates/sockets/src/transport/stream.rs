@@ -1,4 +1,4 @@
-//! A stream: one moved connection, with its two rings on a link group.
+//! A stream: one moved connection, with two rings on a link group.
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -30,25 +30,25 @@ use crate::transport::stream_doorbell::StreamDoorbell;
 use crate::transport::tcp_part::{Awaited, Pumped, TcpPart};
 use crate::wire::SwitchMarker;
 
-/// The parts that a stream is made of.
+/// The parts from which a stream is created.
 pub(crate) struct StreamParts {
-    /// Memory of the send ring.
+    /// The send ring.
     pub(crate) send: RingPart,
-    /// Memory of the receive ring.
+    /// The receive ring.
     pub(crate) receive: RingPart,
-    /// The switch marker that the peer writes into the TCP connection, and for which this side
-    /// waits.
+    /// The switch marker that this side chose and expects in TCP. The peer writes it.
     pub(crate) expected: SwitchMarker,
-    /// The switch marker that this side writes. The peer echoes it if it does not know `expected`.
+    /// The switch marker that this side writes. A peer that does not know `expected` writes this
+    /// marker instead, as an echo.
     pub(crate) echo: Option<SwitchMarker>,
     /// Wakes the endpoint when the stream has something to post.
     pub(crate) doorbell: Box<dyn StreamDoorbell>,
 }
 
-/// Something that a stream posts to its link group.
+/// What a stream posts to its link group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Out {
-    /// Bytes to write to the peer's ring. The range wraps around in neither ring.
+    /// Bytes to write to the peer's ring. The range does not wrap around in either ring.
     Data {
         /// Offset in the send ring.
         at: u32,
@@ -57,13 +57,13 @@ pub(crate) enum Out {
         /// Offset in the peer's ring.
         to: u32,
     },
-    /// Credit: the total number of bytes that the program has consumed.
+    /// Credit: the number of bytes that the program has consumed since the stream began.
     Credit(u64),
-    /// The end of this direction, after this total number of bytes.
+    /// End: this direction ends. The number is that of the bytes sent since the stream began.
     End(u64),
-    /// The connection is reset.
+    /// Reset: the connection is reset.
     Reset,
-    /// This side returns to TCP ("goes home"): it sends no more bytes over the link group.
+    /// Home: this side goes home, and sends no more bytes over the link group.
     Home,
 }
 
@@ -71,36 +71,37 @@ pub(crate) enum Out {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub(crate) enum Misbehaved {
-    /// Bytes that do not follow the last ones, or for which the ring has no room.
+    /// Bytes that do not begin where the last write ended, or that exceed the room in the ring.
     #[error(
         "{length} bytes at offset {at} of the ring, which do not follow the last ones or have no room"
     )]
     Data {
-        /// Offset in the ring.
+        /// Offset of the bytes in the ring.
         at: u32,
         /// Number of bytes.
         length: u32,
     },
-    /// Credit for more bytes than were sent, or less credit than before.
+    /// A credit for more bytes than this side has sent, or for fewer bytes than an earlier credit.
     #[error("credit for {0} bytes, which is more than was sent or less than before")]
     Credit(u64),
-    /// An end at another position than the last byte received, or a second end.
+    /// An End at another position than that of the last byte received, or a second End.
     #[error("an end after {0} bytes, which is not where the data ends")]
     End(u64),
 }
 
-/// A connection that has moved or is moving. `next` and the methods named `on_*` are called inside
-/// the engine, unless their comments say otherwise.
+/// A connection that has moved or is moving. `next` and the methods named `on_*` must be called
+/// inside the engine, unless their comments say otherwise.
 ///
-/// The program's threads and the thread inside the engine share no lock for bytes: see [`SendHalf`] and
-/// [`ReceiveHalf`]. The calls of the program's threads are in `calls.rs`.
+/// To transfer bytes, the program's threads and the thread inside the engine share no lock: see
+/// [`SendHalf`] and [`ReceiveHalf`]. The calls of the program's threads are in
+/// `reads_and_writes.rs`.
 pub(crate) struct Stream {
     pub(crate) doorbell: Box<dyn StreamDoorbell>,
-    /// Raised when a waiting thread of the program should check the stream again.
+    /// Raised when a waiting thread of the program must check the stream again.
     pub(crate) mark: Arc<Mark>,
     pub(crate) sending: SendHalf,
     pub(crate) receiving: ReceiveHalf,
-    /// `writers` is locked by the program's threads while they write, `readers` while they read.
+    /// The program's threads lock `writers` while they write, and `readers` while they read.
     pub(crate) writers: Mutex<()>,
     pub(crate) readers: Mutex<()>,
     pub(crate) tcp: TcpPart,
@@ -108,23 +109,24 @@ pub(crate) struct Stream {
     pub(crate) relay: Relay,
     pub(crate) state: State,
     life: Arc<Life>,
-    /// The error number of a reset connection until the program receives it; 0 for none.
+    /// The error number of a reset connection until a call returns it to the program. 0 means no
+    /// error.
     error: AtomicI32,
     is_held: HeldFlag,
-    /// The progress of the return to TCP, once that has begun.
+    /// The progress of going home; `None` before the stream begins to go home.
     homing: Mutex<Option<Homing>>,
-    /// The record that the peer wrote into TCP when it began to return. Taken when this end
-    /// returns.
+    /// The record that the peer wrote into TCP when it began to go home. This end takes the record
+    /// when it goes home itself.
     peer_record: Mutex<Option<Record>>,
 }
 
-/// Progress of the return to TCP.
+/// The progress of a stream that goes home.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum HomeProgress {
-    /// The return has not begun, or waits for an event.
+    /// Going home has not begun, or waits for an event.
     Waits,
-    /// A thread of the program is within a call. The caller tries again soon, because the call
-    /// returns at once.
+    /// A thread of the program is within a call. The caller must retry soon, because that call does
+    /// not block.
     InCall,
     /// All bytes are in TCP. The TCP socket must still replace the program's end of the socket
     /// pair.
@@ -132,11 +134,11 @@ pub(crate) enum HomeProgress {
 }
 
 impl Stream {
-    /// Creates a stream that expects its switch marker on the socket `tcp`. It sends nothing over
-    /// the link group before [`Stream::open`].
+    /// Creates a stream that expects its switch marker on the socket `tcp`. The stream sends
+    /// nothing over the link group before [`Stream::open`].
     ///
     /// # Panics
-    /// If the size of a ring is invalid.
+    /// Panics if the size of a ring is invalid.
     pub(crate) fn new(
         parts: StreamParts,
         tcp: OwnedFd,
@@ -169,9 +171,9 @@ impl Stream {
         })
     }
 
-    /// Opens the stream, once this side's switch marker is in the TCP connection: bytes now go over
-    /// the link group. `peer_ring` is the size of the peer's ring. If it is `None`, no bytes go
-    /// over the group, and the stream is about to return to TCP.
+    /// Opens the stream after this side has written its switch marker into TCP. The program's later
+    /// bytes go over the link group. `peer_ring` is the size of the peer's ring. If `peer_ring` is
+    /// `None`, no bytes go over the group, and the stream is about to go home.
     pub(crate) fn open(&self, peer_ring: Option<u32>) {
         if let Some(peer_ring) = peer_ring {
             let Some(size) = RingSize::new(peer_ring) else {
@@ -200,20 +202,20 @@ impl Stream {
         self.doorbell.unwatch(self.tcp.socket().as_fd());
     }
 
-    /// Returns whether the bytes in TCP's receive queue contain the peer's switch marker. Leaves
-    /// them there.
+    /// Returns true if TCP's receive queue contains the peer's switch marker. Leaves the bytes in
+    /// the queue.
     pub(crate) fn is_marker_there(&self) -> bool {
         self.tcp.is_marker_there()
     }
 
     //= sockets-protocol.md: join.6
-    /// Searches TCP's receive queue for the peer's switch marker while the program reads TCP.
-    /// Returns the event for the connection. If TCP has no bytes, watches the socket, so that the
-    /// stream is notified when some arrive.
+    /// Searches TCP's receive queue for the peer's switch marker. Meanwhile the program reads TCP.
+    /// Returns the event that the connection must handle, or `None`. If the queue has no bytes,
+    /// watches the socket, so that the stream is notified when bytes arrive.
     pub(crate) fn look_for_marker(&self) -> Option<Event> {
         let awaited = self.tcp.look_for_marker();
         if awaited == Awaited::Nothing {
-            // Without the watch, the marker would be noticed only when the program reads.
+            // Without the watch, the library would find the marker only when the program reads.
             self.watch_tcp(DescriptorReadiness::READABLE);
         } else {
             self.unwatch_tcp();
@@ -225,18 +227,19 @@ impl Stream {
         }
     }
 
-    /// Returns whether the peer's switch marker will never come, because TCP has ended without it.
+    /// Returns true if the peer's switch marker will never arrive, because TCP has ended without
+    /// it.
     pub(crate) fn is_marker_lost(&self) -> bool {
         self.tcp.look_for_marker() == Awaited::Never
     }
 
-    /// Records that the group is lost before the stream has opened.
+    /// Records that the group was lost before the stream opened.
     pub(crate) fn on_group_lost_early(&self) {
         self.state.set(Bit::GroupLost);
     }
 
-    /// Returns what to post next, if anything. The caller posts it or passes it to
-    /// [`Stream::not_posted`].
+    /// Returns what the caller must post next, or `None`. If the caller cannot post it, it must
+    /// call [`Stream::not_posted`].
     #[inline]
     pub(crate) fn next(&self, _now: Instant) -> Option<Out> {
         let state = &self.state;
@@ -259,13 +262,13 @@ impl Stream {
             return Some(Out::Data { at, length, to });
         }
         let is_ending = state.has(Bit::WriteShut) && state.has(Bit::Open);
-        // Once writing is shut, the program adds no bytes, so the number of bytes written is final.
+        // The program cannot write after it has shut down writing, so the number of bytes written
+        // is final.
         (is_ending && self.sending.is_posted() && state.set(Bit::EndPosted))
             .then(|| Out::End(self.sending.written()))
     }
 
-    /// Returns whether the peer accepts no bytes over the link group, because it is about to return
-    /// to TCP.
+    /// Returns true if no bytes may go to the peer's ring, because the stream is about to go home.
     #[inline]
     fn is_ringless(&self) -> bool {
         self.state.has(Bit::Ringless)
@@ -276,8 +279,8 @@ impl Stream {
         (is_due && self.state.set(Bit::ResetPosted)).then_some(Out::Reset)
     }
 
-    /// Makes `out`, returned by [`Stream::next`], due again. Called if the engine had no room for
-    /// it.
+    /// Makes `out`, which [`Stream::next`] returned, due a second time. Called if the engine had no
+    /// room for it.
     pub(crate) fn not_posted(&self, out: Out) {
         match out {
             Out::Data { length, .. } => self.sending.take_back(length),
@@ -288,34 +291,35 @@ impl Stream {
         }
     }
 
-    /// Handles an acknowledgement: the oldest `length` bytes in flight are in the peer's ring.
+    /// Handles an acknowledgement: the oldest `length` bytes in flight have arrived in the peer's
+    /// ring.
     #[inline]
     pub(crate) fn on_acknowledged(&self, length: u32) {
         counters::add_sent(length.into());
         self.sending.on_acknowledged(length);
         self.mark.raise();
         if !self.sending.is_posted() {
-            // Bytes that were coalesced until the acknowledgement may be sent now.
+            // Bytes that waited for this acknowledgement may now be sent.
             self.doorbell.mark();
         }
         self.on_relay_change();
     }
 
-    /// Handles the acknowledgement of the End: the peer's process has it.
+    /// Handles the acknowledgement of End: the peer's process has received it.
     pub(crate) fn on_end_acknowledged(&self) {
         self.state.set(Bit::EndAcknowledged);
         self.mark.raise();
     }
 
-    /// Handles a write of the peer to the receive ring.
+    /// Handles a write by the peer to the receive ring.
     #[inline]
     pub(crate) fn on_arrived(&self, at: u32, length: u32) -> Result<(), Misbehaved> {
         let arrived = self.receiving.on_arrived(at, length);
         arrived.map_err(|_| Misbehaved::Data { at, length })?;
         counters::add_received(length.into());
         if self.state.has(Bit::Released) {
-            // The program has closed the connection and will not read the bytes. As in TCP, the
-            // peer gets a reset.
+            // The program has closed the connection and will not read the bytes. As in TCP, reset
+            // the connection.
             self.reset();
             return Ok(());
         }
@@ -323,12 +327,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Handles credit: the peer has consumed `consumed` bytes in total.
+    /// Handles a credit: the peer's program has consumed `consumed` bytes since the stream began.
     pub(crate) fn on_credit(&self, consumed: u64) -> Result<(), Misbehaved> {
         let has_record = || lock(&self.homing).as_ref().is_some_and(Homing::has_record);
         if self.leaves_edge() && has_record() {
-            // The record says how many bytes the peer's program has read. All later bytes go over
-            // TCP.
+            // Ignore the credit. The peer's record already contains the final number, and all later
+            // bytes go by TCP.
             return Ok(());
         }
         if self.sending.on_credit(consumed).map_err(|_| Misbehaved::Credit(consumed))? {
@@ -342,7 +346,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Handles the End of the peer, which sends `bytes` bytes in total.
+    /// Handles End from the peer. `bytes` is the number of bytes that the peer has sent since the
+    /// stream began.
     pub(crate) fn on_end(&self, bytes: u64) -> Result<(), Misbehaved> {
         self.receiving.on_end(bytes).map_err(|_| Misbehaved::End(bytes))?;
         self.mark.raise();
@@ -354,13 +359,13 @@ impl Stream {
     }
 
     //= sockets-protocol.md: data.5
-    /// Handles a reset by the peer.
+    /// Handles Reset from the peer.
     pub(crate) fn on_reset(&self) {
         self.break_off(&[Bit::PeerReset, Bit::ResetDue]);
         self.doorbell.mark();
     }
 
-    /// Breaks the stream, because the group is lost and the stream cannot return to TCP, or because
+    /// Breaks the stream. There are two causes: the group is lost and the stream cannot go home, or
     /// the peer has violated the protocol.
     pub(crate) fn on_lost(&self) {
         self.state.set(Bit::GroupLost);
@@ -368,11 +373,11 @@ impl Stream {
     }
 
     //= sockets-protocol.md: home.4
-    /// Handles the loss of the group. The stream returns to TCP if it can; otherwise it breaks.
+    /// Handles the loss of the group. The stream goes home if it can. Otherwise the stream breaks.
     pub(crate) fn on_group_lost(&self) {
         self.state.set(Bit::GroupLost);
-        // If the peer's process has ended in order, it would answer a record with a reset, and the
-        // program would get the reset instead of the end.
+        // A peer whose process has ended in order would answer a record with a reset. The program
+        // would then get that reset instead of the end of the stream.
         let has_peer_ended = self.receiving.has_end() && self.tcp.is_at_end();
         if self.leaves_edge() || (!has_peer_ended && self.can_go_home()) {
             self.life.on_untimed(Event::Return);
@@ -382,31 +387,31 @@ impl Stream {
         }
     }
 
-    /// Ends the sending direction of TCP if the peer has all bytes and the End. Called when the
-    /// process ends, so that the peer sees the end of TCP before it loses the group.
+    /// Shuts TCP down for writing if the peer has all bytes and the End. Called when the process
+    /// ends, so that the peer sees the end of TCP before the loss of the group.
     pub(crate) fn end_tcp(&self) {
         if self.state.has(Bit::EndAcknowledged) && !self.leaves_edge() {
             let _closed = shutdown(self.tcp.socket().as_raw_fd(), Shutdown::Write);
         }
     }
 
-    /// Returns whether the link group carries no more bytes, because the stream is returning to TCP
-    /// or has returned.
+    /// Returns true if the link group carries no more bytes of this stream, because the stream is
+    /// going home or has gone home.
     #[inline]
     pub(crate) fn leaves_edge(&self) -> bool {
         matches!(self.life.course(), Course::GoingHome | Course::Kernel(_))
     }
 
-    /// Returns whether the stream has returned to TCP, so that the kernel handles the connection
-    /// again.
+    /// Returns true if the stream has gone home: the kernel handles the connection again.
     pub(crate) fn is_home(&self) -> bool {
         self.life.course() == Course::Kernel(Reason::Home)
     }
 
-    /// Returns whether the stream can return to TCP, now or after the program has read the bytes
-    /// that came by TCP. If the group is lost, it can return even before the peer's switch marker
-    /// has come. A stream whose both directions are ending need not return. It still follows a peer
-    /// that returns because the peer does not know of the end.
+    /// Returns true if the stream can go home, either now or after the program has read the bytes
+    /// that came by TCP. If the group is lost, the stream can go home even before the peer's switch
+    /// marker has arrived. A stream whose two directions are both ending need not go home by
+    /// itself. Such a stream still follows a peer that goes home because it does not know of the
+    /// end.
     fn can_go_home(&self) -> bool {
         let end_bit =
             if self.state.has(Bit::GroupLost) { Bit::EndAcknowledged } else { Bit::EndPosted };
@@ -418,16 +423,17 @@ impl Stream {
             && (!is_ending || lock(&self.peer_record).is_some())
     }
 
-    /// Begins the return to TCP: the link group carries no more bytes, and the program's calls wait
-    /// until the return is complete. Returns false if the stream cannot return. Must not be called
-    /// by the engine.
+    /// Begins to go home. The link group then carries no more bytes, and the program's calls wait
+    /// until the stream is home. Returns false if the stream cannot go home. Must not be called by
+    /// the engine.
     pub(crate) fn begin_home(&self) -> bool {
         let _writers = lock(&self.writers);
         let _readers = lock(&self.readers);
         self.begin_home_locked()
     }
 
-    /// Does what [`Stream::begin_home`] does. The caller holds the locks of readers and writers.
+    /// Does the same as [`Stream::begin_home`] for a caller that holds the locks `readers` and
+    /// `writers`.
     fn begin_home_locked(&self) -> bool {
         if self.leaves_edge() {
             return true;
@@ -447,8 +453,7 @@ impl Stream {
         true
     }
 
-    /// Continues the return to TCP. Called by the engine, which never waits for a thread of the
-    /// program.
+    /// Continues to go home. Called by the engine, which must not wait for a thread of the program.
     pub(crate) fn go_home(&self) -> HomeProgress {
         let course = self.life.course();
         if !matches!(course, Course::Returning | Course::GoingHome) {
@@ -478,7 +483,7 @@ impl Stream {
         match self.write_home() {
             Ok(HomeStep::Home) => HomeProgress::Arrived,
             Ok(_) => HomeProgress::Waits,
-            // The peer's process has ended, perhaps in order, or its host is unreachable.
+            // The peer's process has ended, perhaps in order, or the peer's host is unreachable.
             Err(error) => {
                 self.fail_as(error);
                 self.on_peer_lost(&[Bit::ResetDue, Bit::PeerReset]);
@@ -487,7 +492,7 @@ impl Stream {
         }
     }
 
-    /// Writes the record and the unread bytes to TCP, and watches for the peer's record or for
+    /// Writes the record and the unread bytes to TCP. Then watches TCP for the peer's record or for
     /// room. Returns the step that remains.
     fn write_home(&self) -> Result<HomeStep, Errno> {
         let mut homing = lock(&self.homing);
@@ -503,10 +508,11 @@ impl Stream {
                     &bytes[..length]
                 }
                 HomeStep::Wait | HomeStep::Home => {
-                    // Without the push, TCP would hold small segments until an acknowledgement.
+                    // Without this push, TCP would hold small segments back until the peer
+                    // acknowledges earlier ones.
                     push_tcp(tcp.as_fd());
-                    // Bytes behind the peer's record stay in TCP, where the kernel returns them to
-                    // the program.
+                    // After the peer's record has arrived, do not read TCP: later bytes stay there,
+                    // and the kernel returns them to the program.
                     let wanted =
                         DescriptorReadiness { readable: !homing.has_record(), writable: false };
                     self.watch_tcp(wanted);
@@ -529,14 +535,14 @@ impl Stream {
     }
 
     //= sockets-protocol.md: home.5
-    /// Stops the return to TCP, because the peer was lost before it returned. The program then
-    /// reads from the ring what came over the link group.
+    /// Stops going home, because the peer was lost before it had gone home. The program then reads
+    /// from the ring the bytes that came over the link group.
     fn break_off_home(&self) {
         self.life.on_untimed(Event::PeerLost);
     }
 
-    /// Finishes the return to TCP, after the TCP socket has replaced the program's end of the pair
-    /// or the program has closed that end.
+    /// Finishes going home. Before this call, the TCP socket has replaced the program's end of the
+    /// pair, or the program has closed that end.
     pub(crate) fn on_home(&self) {
         self.unwatch_tcp();
         self.unwatch_end();
@@ -549,16 +555,16 @@ impl Stream {
     }
 
     //= sockets-protocol.md: home.3
-    /// Handles the peer's Home: the peer posts nothing more. The rings are free once this end has
-    /// returned, too.
+    /// Handles Home from the peer: the peer posts no more operations for this stream. The rings are
+    /// free when this end has also gone home.
     pub(crate) fn on_peer_home(&self) {
         self.state.set(Bit::PeerHome);
         self.doorbell.mark();
     }
 
     /// Handles the loss of the peer: its process has ended or is unreachable. If the peer had ended
-    /// its direction and acknowledged all bytes, the program can still read all of its bytes up to
-    /// the end, as in TCP.
+    /// its direction and had acknowledged all bytes of this side, the program can still read to the
+    /// end, as in TCP.
     fn on_peer_lost(&self, why: &[Bit]) {
         self.break_off_home();
         let has_both_ends = self.receiving.has_end() && self.sending.unacknowledged() == 0;
@@ -579,7 +585,7 @@ impl Stream {
         }
     }
 
-    /// Handles readiness of a watched descriptor of the stream.
+    /// Handles readiness of a descriptor that the runtime watches for the stream.
     pub(crate) fn on_descriptor(&self, which: StreamDescriptor, ready: DescriptorReadiness) {
         if self.is_home() {
             return;
@@ -587,12 +593,12 @@ impl Stream {
         match which {
             StreamDescriptor::Tcp => {
                 if ready.writable && !self.state.has(Bit::Open) {
-                    // Retry writing the switch marker.
+                    // TCP has room, so retry writing the switch marker.
                     self.unwatch_tcp();
                     self.doorbell.mark();
                 }
                 if ready.readable && !self.state.has(Bit::Open) {
-                    // The switch marker may have come.
+                    // The switch marker may have arrived.
                     self.unwatch_tcp();
                     self.doorbell.mark();
                 }
@@ -612,8 +618,8 @@ impl Stream {
         }
     }
 
-    /// Returns whether the stream has ended: both Ends were exchanged or the stream was reset, and
-    /// nothing is in flight. The group can then reuse its rings.
+    /// Returns true if the stream has ended and nothing is in flight. A stream has ended if both
+    /// sides have sent End, or if it was reset. The group can then reuse the rings.
     pub(crate) fn has_ended(&self) -> bool {
         let state = &self.state;
         if self.is_home() {
@@ -635,9 +641,9 @@ impl Stream {
         is_quiet && (is_reset || is_ended)
     }
 
-    /// Retires an ended stream, whose rings may then go to another stream. Returns false while a
+    /// Retires an ended stream, so that its rings can go to another stream. Returns false if a
     /// thread of the program is within a call, because that thread may be copying from or to a
-    /// ring. Called by the engine, which never waits for a thread of the program.
+    /// ring. Called by the engine, which must not wait for a thread of the program.
     pub(crate) fn retire(&self) -> bool {
         let locks = (self.writers.try_lock(), self.readers.try_lock());
         let is_free = matches!(locks, (Ok(_), Ok(_)));
@@ -647,10 +653,10 @@ impl Stream {
         is_free
     }
 
-    /// Returns whether the peer has all bytes that it will ever get, or is lost.
+    /// Returns true if the peer has all bytes that it will ever get, or if the peer is lost.
     pub(crate) fn is_out(&self) -> bool {
         let state = &self.state;
-        // The peer has sent its End and closed TCP: it had this side's End first, or its process
+        // The peer has sent End and closed TCP. So it has received this side's End, or its process
         // has ended.
         let is_closed =
             state.has(Bit::EndPosted) && state.has(Bit::TcpDone) && self.receiving.has_end();
@@ -674,7 +680,7 @@ impl Stream {
         }
     }
 
-    /// Returns whether a read would return at once.
+    /// Returns true if a read would return at once.
     #[inline]
     pub(crate) fn is_readable(&self) -> bool {
         if self.leaves_edge() {
@@ -691,13 +697,14 @@ impl Stream {
             || self.state.has(Bit::ReadShut)
     }
 
-    /// Returns whether a quarter of the ring is free, so that a write is worth while.
+    /// Returns true if a quarter of the ring is free. With less room, the program's writes would be
+    /// too small.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.sending.room() >= self.sending.capacity() / 4 && !self.leaves_edge()
     }
 
-    /// Returns the error of the stream and clears it, because the program gets it only once.
+    /// Returns the error of the stream and clears it, because TCP also reports an error only once.
     pub(crate) fn take_error(&self) -> Option<Errno> {
         match self.error.swap(0, Ordering::SeqCst) {
             0 => None,
@@ -705,7 +712,7 @@ impl Stream {
         }
     }
 
-    /// Resets the connection from this side. The peer gets a Reset.
+    /// Resets the connection, and sends Reset to the peer.
     pub(crate) fn reset(&self) {
         if !self.state.has(Bit::ResetDue) {
             self.break_off(&[Bit::ResetDue]);
@@ -713,7 +720,8 @@ impl Stream {
         }
     }
 
-    /// Stores `error` for the program, if it says more than that the connection was reset.
+    /// Stores `error` for the program if it is a timeout or an unreachable host or network. Other
+    /// errors mean only that the connection was reset.
     fn fail_as(&self, error: Errno) {
         if matches!(error, Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH) {
             let _first =
@@ -721,20 +729,20 @@ impl Stream {
         }
     }
 
-    /// Breaks the stream, because the peer has violated the protocol or has died.
+    /// Breaks the stream, because the peer has violated the protocol or its process has ended.
     fn fail(&self) {
         self.break_off(&[Bit::ResetDue, Bit::PeerReset]);
         self.doorbell.mark();
     }
 
-    /// Breaks the stream and sets the bits `why`. Unless both directions had ended, the program
-    /// gets an error.
+    /// Breaks the stream and sets the bits `why`. The program gets an error, unless both directions
+    /// had ended.
     fn break_off(&self, why: &[Bit]) {
         self.break_off_home();
         let is_first = self.state.set(Bit::Broken);
         let has_end = self.receiving.has_end();
         if is_first && !(has_end && self.state.has(Bit::EndAcknowledged)) {
-            // As in TCP: once the peer has ended its direction, a write fails with `EPIPE`.
+            // As in TCP: after the peer has ended its direction, a write fails with `EPIPE`.
             let error = if has_end { Errno::EPIPE } else { Errno::ECONNRESET };
             let known =
                 self.error.compare_exchange(0, error as i32, Ordering::SeqCst, Ordering::SeqCst);
@@ -742,8 +750,8 @@ impl Stream {
                 counters::note_reset(self.tcp.socket().as_fd());
             }
         }
-        // Set the bits after the error: a thread that saw a bit without an error would report the
-        // end of the stream.
+        // Set the bits after the error. Otherwise a thread could see a bit without an error, and
+        // report the end of the stream.
         for bit in why {
             self.state.set(*bit);
         }
@@ -757,7 +765,7 @@ impl Stream {
         }
         self.stop_tcp();
         if self.tcp.is_switched() {
-            // With this option, closing the TCP socket also resets the TCP connection.
+            // With this option, closing the TCP socket resets the TCP connection.
             let _closed = setsockopt(&*self.tcp.socket(), sockopt::Linger, &NO_LINGER);
         }
     }
@@ -785,9 +793,9 @@ impl Stream {
     }
 
     //= sockets-protocol.md: marker.2
-    /// Reads the bytes that TCP has. Unless `sees_end` is set, ignores the end of TCP: outside the
-    /// engine the peer's End, which was sent first, may not have been handled yet. TCP is still
-    /// watched, so the end is reported again.
+    /// Reads the bytes that TCP has. If `sees_end` is false, ignores the end of TCP. A caller
+    /// outside the engine passes false, because the engine may not have handled the peer's End,
+    /// which was sent first. TCP stays watched, so the runtime reports the end of TCP again.
     pub(crate) fn pump(&self, sees_end: bool) {
         if self.state.has(Bit::TcpDone) {
             return;
@@ -799,7 +807,7 @@ impl Stream {
         }
         match pumped {
             Pumped::All => {}
-            // The socket is watched again when the program has read.
+            // The socket is watched again after the program has read.
             Pumped::Full => self.unwatch_tcp(),
             Pumped::Record(record) => self.on_record(record),
             Pumped::Closed | Pumped::Reset if !sees_end => {}
@@ -811,14 +819,14 @@ impl Stream {
                 if self.tcp.is_switched() && self.receiving.has_end() =>
             {
                 self.stop_tcp();
-                // The peer closes TCP after it has this side's End and has sent its own. If this
-                // side has sent no End, the peer's process has ended.
+                // The peer closes TCP after it has received this side's End and has sent its own.
+                // Therefore, if this side has sent no End, the peer's process has ended.
                 if !self.state.has(Bit::EndPosted) {
                     self.on_peer_lost(&[Bit::ResetDue, Bit::PeerReset]);
                     self.doorbell.mark();
                 }
             }
-            // A relayed stream cannot return to TCP.
+            // A relayed stream cannot go home.
             Pumped::Closed if !self.relay.is_on() && self.tcp.end_without_marker() => {
                 self.state.set(Bit::Ringless);
                 self.on_record(Record { taken: 0 });
@@ -830,14 +838,14 @@ impl Stream {
         }
     }
 
-    /// Handles a read of the TCP part, in the program's thread: takes more bytes out of TCP, and reports them
-    /// as an arrival.
+    /// Handles a read of the TCP part in the program's thread. Takes more bytes out of TCP, and
+    /// reports them like an arrival.
     pub(crate) fn on_prefix_read(&self) {
         if !self.tcp.is_switched() && !self.state.has(Bit::TcpDone) {
             self.watch_tcp(DescriptorReadiness::READABLE);
             self.pump(false);
-            // The link group does not report these bytes, and a program with `EPOLLET` waits for an
-            // event after its short read.
+            // The link group does not report these bytes, because they came by TCP. A program with
+            // `EPOLLET` waits for an event after a short read.
             self.end.on_arrived(|| self.is_readable());
         }
         if self.life.course() == Course::Returning {
@@ -846,8 +854,8 @@ impl Stream {
     }
 
     //= sockets-protocol.md: home.2
-    /// Handles the peer's record: the peer returns to TCP, so this side returns, too. Bytes behind
-    /// the record stay in TCP.
+    /// Handles the peer's record: the peer goes home, so this side also goes home. Bytes after the
+    /// record stay in TCP.
     fn on_record(&self, record: Record) {
         *lock(&self.peer_record) = Some(record);
         self.unwatch_tcp();
@@ -855,8 +863,8 @@ impl Stream {
         self.doorbell.mark();
     }
 
-    /// Ends the stream after all processes have closed their descriptors of it. Returns true if the
-    /// peer gets the End, false if it gets a Reset.
+    /// Ends the stream after all processes have closed their descriptors of it. Returns true if
+    /// this side sends End, and false if it sends Reset.
     pub(crate) fn abandon(&self) -> bool {
         if !self.state.set(Bit::Released) || self.state.is_broken() {
             self.doorbell.mark();
@@ -922,17 +930,17 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// Makes TCP send the small segments that it holds back. Restores the program's own setting.
+/// Makes TCP send the small segments that it holds back. Then restores the program's setting.
 fn push_tcp(tcp: BorrowedFd<'_>) {
     if getsockopt(&tcp, sockopt::TcpNoDelay) == Ok(false) {
-        // A closed connection has nothing to send, so errors are ignored.
+        // A closed connection has nothing to send, so ignore errors.
         let _gone = setsockopt(&tcp, sockopt::TcpNoDelay, &true);
         let _gone = setsockopt(&tcp, sockopt::TcpNoDelay, &false);
     }
 }
 
-/// Number of bytes written to TCP at a time while a stream returns to TCP: one page.
+/// Number of bytes that a stream writes to TCP at a time while it goes home: one page.
 const HOME_BYTES: usize = 4096;
 
-/// Value of `SO_LINGER` that makes a close send a reset.
+/// Value of `SO_LINGER` with which a close resets the connection.
 const NO_LINGER: libc::linger = libc::linger { l_onoff: 1, l_linger: 0 };

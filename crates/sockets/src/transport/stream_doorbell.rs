@@ -1,4 +1,4 @@
-//! The doorbell by which a stream notifies its endpoint.
+//! The doorbell with which a stream notifies its endpoint.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -16,12 +16,13 @@ pub(crate) enum StreamDescriptor {
 
 /// Notifies the endpoint that serves a stream.
 pub(crate) trait StreamDoorbell: Send + Sync {
-    /// Notifies the endpoint that the stream has operations to post. Must be called outside the
-    /// engine, and without locks that are taken inside it.
+    /// Notifies the endpoint that the stream has operations to post. The caller must be outside the
+    /// engine, and must not hold a lock that code inside the engine takes.
     fn ring(&self);
-    /// Does the same as [`StreamDoorbell::ring`] for callers inside the engine or with such a lock.
+    /// Does the same as [`StreamDoorbell::ring`] for a caller that is inside the engine or holds
+    /// such a lock.
     fn mark(&self);
-    /// Watches a descriptor, and notifies the stream when the descriptor is ready.
+    /// Watches a descriptor. The endpoint notifies the stream when the descriptor is ready.
     fn watch(
         &self,
         which: StreamDescriptor,

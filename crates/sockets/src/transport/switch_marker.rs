@@ -1,19 +1,19 @@
-//! Searches bytes for the switch marker, which ends the TCP part of a stream. The marker may be
-//! split over several reads of TCP.
+//! Searches bytes for the switch marker, which ends the TCP part of a stream. A marker may be split
+//! over several reads of TCP.
 
 use crate::wire::SwitchMarker;
 
-/// Result of a scan for the switch marker.
+/// The result of a search for the switch marker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Scan {
-    /// Number of bytes at the beginning that belong to the stream and can be shown to the program.
+    /// Number of bytes at the beginning that belong to the stream, so the program may see them.
     pub(crate) shown: usize,
-    /// The switch marker follows these bytes.
+    /// True if the switch marker follows these bytes.
     pub(crate) has_marker: bool,
 }
 
-/// Searches bytes for the switch marker. The bytes behind `shown` may be the beginning of the
-/// marker: the caller must scan them again together with the bytes that follow.
+/// Searches bytes for the switch marker. The bytes after `shown` may be the beginning of the
+/// marker. The caller must scan these bytes again together with the bytes that follow.
 pub(crate) fn scan(bytes: &[u8], marker: &SwitchMarker) -> Scan {
     if let Some(at) = find(bytes, marker) {
         return Scan { shown: at, has_marker: true };
@@ -23,8 +23,8 @@ pub(crate) fn scan(bytes: &[u8], marker: &SwitchMarker) -> Scan {
     Scan { shown: bytes.len() - held, has_marker: false }
 }
 
-/// Searches bytes for the first of two switch markers. Returns the result, and whether the second
-/// marker was found.
+/// Searches bytes for two switch markers, and stops at the one that comes first. Returns the
+/// result, and true if the second marker was found.
 pub(crate) fn scan_for_either(
     bytes: &[u8],
     markers: (&SwitchMarker, Option<&SwitchMarker>),
@@ -51,12 +51,11 @@ fn find(bytes: &[u8], marker: &SwitchMarker) -> Option<usize> {
     None
 }
 
-/// Searches for the switch marker in bytes that are shown as they arrive, because the marker may
-/// never come.
+/// Searches for the switch marker without holding bytes back, because the marker may never arrive.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     marker: SwitchMarker,
-    /// The last bytes shown, fewer than a switch marker has.
+    /// The last bytes that the program has seen, fewer than the length of a switch marker.
     tail: Vec<u8>,
 }
 
@@ -65,15 +64,16 @@ impl Watch {
         Self { marker, tail: Vec::new() }
     }
 
-    /// Searches for the switch marker in bytes that are not shown yet. A few bytes at the end that
-    /// look like the beginning of the marker are shown, because no more may follow.
+    /// Searches for the switch marker in bytes that the program has not seen yet. If only a few
+    /// bytes at the end look like the beginning of the marker, counts them as shown, because no
+    /// more bytes may follow.
     pub(crate) fn scan(&self, bytes: &[u8]) -> Scan {
         let scan = scan(bytes, &self.marker);
         let is_short = !scan.has_marker && bytes.len() - scan.shown <= MARKER_BEGINNING_BYTES;
         if is_short { Scan { shown: bytes.len(), ..scan } } else { scan }
     }
 
-    /// Returns whether these bytes, which are about to be shown, complete a switch marker.
+    /// Returns true if these bytes, which the program is about to see, complete a switch marker.
     pub(crate) fn completes(&mut self, bytes: &[u8]) -> bool {
         if scan(bytes, &self.marker).has_marker {
             return true;
@@ -92,9 +92,8 @@ impl Watch {
     }
 }
 
-/// Number of bytes up to which a match with the beginning of a switch marker may be chance. A
-/// longer match is treated as a marker: a program's bytes match by chance with a probability of
-/// 2^-72.
+/// A match with the beginning of a switch marker of up to this many bytes counts as chance. A
+/// longer match counts as a marker: bytes of a program match by chance with a probability of 2^-72.
 const MARKER_BEGINNING_BYTES: usize = 8;
 
 #[cfg(test)]
@@ -103,7 +102,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns bytes of few different values, so that beginnings of the switch marker are frequent.
+    /// Returns bytes with few different values, so that beginnings of the switch marker are
+    /// frequent.
     fn few_values(length: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
         proptest::collection::vec(0_u8..3, length)
     }

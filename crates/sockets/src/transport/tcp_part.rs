@@ -14,17 +14,19 @@ use crate::migration::homing::Record;
 use crate::transport::switch_marker::{Scan, scan, scan_for_either};
 use crate::wire::SwitchMarker;
 
-/// The TCP socket of a stream, and the bytes that were read from it but not yet by the program.
-/// Only a record or the end of the connection may follow the switch marker. After a record the
-/// kernel handles the connection.
+/// The TCP socket of a stream, and the bytes that the library has read from it and the program has
+/// not. Only a record or the end of the connection may follow the switch marker. After a record,
+/// the kernel handles the connection.
 #[derive(Debug)]
 pub(crate) struct TcpPart {
     socket: Mutex<Arc<OwnedFd>>,
-    /// The switch marker that the peer writes behind its last byte.
+    /// The switch marker that the peer writes after its last byte.
     expected: SwitchMarker,
-    /// The switch marker that this side writes. The peer echoes it if it does not know `expected`.
+    /// The switch marker that this side writes. A peer that does not know `expected` writes this
+    /// marker instead, as an echo.
     echo: Option<SwitchMarker>,
-    /// The program has read all bytes before the switch marker. The next bytes are in the ring.
+    /// True if the program has read all bytes before the switch marker. The next bytes are in the
+    /// ring.
     has_ended: AtomicBool,
     prefix: Mutex<Prefix>,
 }
@@ -32,24 +34,25 @@ pub(crate) struct TcpPart {
 #[derive(Debug, Default)]
 struct Prefix {
     shown: VecDeque<u8>,
-    /// The last bytes received, fewer than a switch marker has, which may be the beginning of one.
+    /// The last bytes received, fewer than the length of a switch marker. They may be the beginning
+    /// of a switch marker.
     held: Vec<u8>,
     switched_by: Option<SwitchedBy>,
-    /// This end never reads bytes from the ring.
+    /// True if this end never reads bytes from the ring.
     has_no_ring: bool,
-    /// The bytes of the peer's record received so far.
+    /// The bytes of the peer's record that have arrived so far.
     record: Vec<u8>,
 }
 
 /// The event that ended the program's bytes in TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum SwitchedBy {
-    /// The switch marker.
+    /// The switch marker that this side expects.
     Marker,
-    /// The echo: the peer has written the marker that it expects, because it does not know the one
-    /// that this side expects.
+    /// The echo: the marker that the peer itself expects. The peer writes it because it does not
+    /// know the marker that this side expects.
     Echo,
-    /// The end of TCP, in place of a marker.
+    /// The end of TCP, which counts as an echo.
     End,
 }
 
@@ -58,17 +61,18 @@ enum SwitchedBy {
 pub(crate) enum Pumped {
     /// All bytes that TCP had were read.
     All,
-    /// The limit is reached. The program must read before more is read from TCP.
+    /// The maximum number of bytes is stored. The library reads more from TCP after the program has
+    /// read.
     Full,
     /// The peer has closed TCP, or its process has ended.
     Closed,
     /// TCP was reset.
     Reset,
-    /// TCP failed with this error: the kernel has given up the peer's host.
+    /// TCP failed with this error, because the kernel has given up reaching the peer's host.
     Failed(Errno),
     /// The peer's whole record has arrived. Later bytes stay in TCP.
     Record(Record),
-    /// The bytes behind the switch marker are not a record.
+    /// The bytes after the switch marker are not a record.
     BehindMarker,
 }
 
@@ -82,26 +86,26 @@ impl TcpPart {
         Arc::clone(&lock(&self.socket))
     }
 
-    /// Replaces the TCP socket by `other`, because the kernel handles the connection now. A
-    /// descriptor kept here would keep TCP open after the program has closed it.
+    /// Replaces the TCP socket by `other`, because the kernel now handles the connection. Otherwise
+    /// the descriptor in this part would keep TCP open after the program has closed it.
     pub(crate) fn let_go(&self, other: Arc<OwnedFd>) {
         *lock(&self.socket) = other;
     }
 
-    /// Returns whether the program has read all bytes before the switch marker. The next bytes are
+    /// Returns true if the program has read all bytes before the switch marker. The next bytes are
     /// in the ring.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Returns whether the switch marker, the echo or the end that stands for it was received. A
-    /// switch marker proves the peer's identity.
+    /// Returns true if the switch marker has arrived, or an echo, or an end of TCP that counts as
+    /// an echo. A switch marker proves the peer's identity.
     pub(crate) fn is_switched(&self) -> bool {
         self.has_ended() || lock(&self.prefix).switched_by.is_some()
     }
 
-    /// Returns whether the switch marker was received and the program has read all bytes before it.
+    /// Returns true if the switch marker has arrived and the program has read all bytes before it.
     pub(crate) fn is_read(&self) -> bool {
         let is_read = || {
             let prefix = lock(&self.prefix);
@@ -111,21 +115,21 @@ impl TcpPart {
     }
 
     //= sockets-protocol.md: join.6, join.7
-    /// Stops reading the ring. The peer learns from the record that this end has taken none of its
-    /// bytes.
+    /// Stops reading the ring. This end's record then reports to the peer that the program has read
+    /// no bytes of the ring.
     pub(crate) fn give_up_ring(&self) {
         lock(&self.prefix).has_no_ring = true;
     }
 
-    /// Returns whether this end never reads bytes from the ring.
+    /// Returns true if this end never reads bytes from the ring.
     pub(crate) fn has_no_ring(&self) -> bool {
         !self.has_ended() && lock(&self.prefix).has_no_ring
     }
 
     //= sockets-protocol.md: join.7
-    /// Handles the end of TCP. Returns whether the end stands for the switch marker, in which case
-    /// the peer has moved nothing and has taken nothing from the ring. Returns false if any part of
-    /// a switch marker has arrived.
+    /// Handles the end of TCP. Returns true if the end counts as an echo: the peer has moved no
+    /// bytes, and has read nothing from its ring. Returns false if any part of a switch marker has
+    /// arrived.
     pub(crate) fn end_without_marker(&self) -> bool {
         let mut prefix = lock(&self.prefix);
         let is_end = self.echo.is_some() && prefix.switched_by.is_none() && prefix.held.is_empty();
@@ -135,18 +139,19 @@ impl TcpPart {
         is_end
     }
 
-    /// Returns the number of bytes that the program can read before those of the ring.
+    /// Returns the number of bytes that the program can read before the bytes of the ring.
     #[inline]
     pub(crate) fn available(&self) -> u64 {
         if self.has_ended() { 0 } else { lock(&self.prefix).shown.len() as u64 }
     }
 
-    /// Returns whether TCP's receive queue contains the switch marker. Leaves the bytes there.
+    /// Returns true if TCP's receive queue contains the switch marker. Leaves the bytes in the
+    /// queue.
     pub(crate) fn is_marker_there(&self) -> bool {
         self.look_for_marker() == Awaited::There
     }
 
-    /// Returns whether TCP has bytes for the program.
+    /// Returns true if TCP has bytes for the program.
     pub(crate) fn has_unread(&self) -> bool {
         let mut bytes = [0; SwitchMarker::BYTES];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
@@ -154,18 +159,18 @@ impl TcpPart {
         scan(&bytes[..count], &self.expected).shown > 0
     }
 
-    /// Returns whether the peer has closed TCP and all bytes have been read.
+    /// Returns true if the peer has closed TCP and all bytes were read.
     pub(crate) fn is_at_end(&self) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
         recv(self.socket().as_raw_fd(), &mut [0], flags) == Ok(0)
     }
 
-    /// Searches TCP's receive queue for the switch marker while the program reads TCP. Leaves all
-    /// bytes there. Scans at most as many bytes as this part would keep.
+    /// Searches TCP's receive queue for the switch marker. Meanwhile the program reads TCP. Leaves
+    /// all bytes in the queue. Searches at most as many bytes as this part stores.
     pub(crate) fn look_for_marker(&self) -> Awaited {
         let socket = self.socket();
         if is_dead(socket.as_fd()) {
-            // Do not peek: that would consume the error, which the program must get.
+            // Do not peek, because a peek would consume the error that the program must get.
             return Awaited::Never;
         }
         let mut bytes = vec![0; PREFIX_BYTES + SwitchMarker::BYTES];
@@ -221,8 +226,8 @@ impl TcpPart {
         }
     }
 
-    /// Reads bytes before the switch marker, as many as fit in `out`. A peek (`peek` is set) skips
-    /// that many bytes and consumes none.
+    /// Reads bytes before the switch marker, as many as fit in `out`. If `peek` is set, skips that
+    /// many bytes and consumes none.
     pub(crate) fn read(&self, out: &mut [u8], peek: Option<u64>) -> usize {
         let mut prefix = lock(&self.prefix);
         let passed = peek.map_or(0, |passed| passed.min(prefix.shown.len() as u64) as usize);
@@ -241,7 +246,7 @@ impl TcpPart {
 }
 
 impl Prefix {
-    /// Handles bytes from TCP.
+    /// Stores bytes that came by TCP: bytes for the program, the switch marker, or the record.
     fn take(&mut self, bytes: &[u8], markers: (&SwitchMarker, Option<&SwitchMarker>)) {
         if self.switched_by.is_some() {
             return self.record.extend_from_slice(bytes);
@@ -257,15 +262,15 @@ impl Prefix {
         }
     }
 
-    /// Returns whether the program has read all bytes before the switch marker, and the ring
+    /// Returns true if the program has read all bytes before the switch marker and the ring
     /// follows.
     fn is_before_ring(&self) -> bool {
         self.switched_by == Some(SwitchedBy::Marker) && !self.has_no_ring && self.shown.is_empty()
     }
 
     //= sockets-protocol.md: marker.2
-    /// Returns the record, if all of it has arrived. The peer sends further bytes only after this
-    /// side's record.
+    /// Returns the peer's record if all of it has arrived. The peer sends no byte after its record
+    /// before it has read this side's record.
     fn record(&self) -> Result<Option<Record>, NoRecord> {
         match <[u8; Record::BYTES]>::try_from(self.record.as_slice()) {
             Ok(bytes) => Record::decode(bytes).map(Some).ok_or(NoRecord),
@@ -275,33 +280,34 @@ impl Prefix {
     }
 }
 
-/// Returns whether TCP was reset, or was shut down in both directions.
+/// Returns true if TCP was reset, or was shut down in both directions.
 pub(crate) fn is_dead(tcp: BorrowedFd<'_>) -> bool {
     let mut entries = [PollFd::new(tcp, PollFlags::empty())];
     poll(&mut entries, PollTimeout::ZERO) == Ok(1)
 }
 
-/// The bytes behind the switch marker are not a record.
+/// The error for bytes after the switch marker that are not a record.
 struct NoRecord;
 
-/// Result of a search for the switch marker on a connection whose program reads TCP.
+/// The result of a search for the switch marker in TCP's receive queue. The program reads TCP at
+/// the same time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Awaited {
-    /// The marker has come.
+    /// The marker has arrived.
     There,
-    /// The marker may be behind other bytes that TCP has.
+    /// The marker may follow the bytes that TCP has.
     BehindBytes,
     /// TCP has no bytes.
     Nothing,
-    /// TCP has ended, so the marker never comes.
+    /// TCP has ended, so the marker will never arrive.
     Never,
 }
 
-/// Maximum number of bytes before the switch marker that are kept for a program that does not read:
-/// the size of a ring. Further bytes stay in TCP.
+/// Maximum number of bytes before the switch marker that the library stores for the program: the
+/// size of a ring. Further bytes stay in TCP until the program reads.
 const PREFIX_BYTES: usize = 256 * 1024;
 
-/// Number of bytes read at a time.
+/// Number of bytes that one call reads.
 const READ_BYTES: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -414,7 +420,7 @@ mod tests {
         setsockopt(&peer, sockopt::Linger, &at_once).expect("a socket");
         drop(peer);
         assert_eq!(part.look_for_marker(), Awaited::Never);
-        // The error is still pending.
+        // TCP must still report the error.
         assert_eq!(part.pump(), Pumped::Reset);
     }
 

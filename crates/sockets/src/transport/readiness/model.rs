@@ -1,13 +1,14 @@
-//! Models a thread that reads, writes or begins to watch, and the thread inside the engine, in
-//! every interleaving. Checks the readiness that the kernel reports for the program's descriptor.
-//! To run the models:
+//! Models two threads in every interleaving: a thread that reads, writes or begins to watch, and
+//! the thread inside the engine. Checks the readiness that the kernel reports for the program's
+//! descriptor. To run the models:
 //!
 //! ```sh
 //! ./x loom
 //! ```
 //!
-//! With `--cfg loom_mutation` in RUSTFLAGS, a writer checks for room before it sets the flag which
-//! says that it found none, and `a_writer_that_found_no_room_sees_that_there_is_some` must fail.
+//! With `--cfg loom_mutation` in RUSTFLAGS, a writer that found no room checks for room before it
+//! sets `is_full`. With this fault, `a_writer_that_found_no_room_sees_that_there_is_some` must
+//! fail.
 
 use std::os::unix::net::UnixStream;
 
@@ -21,9 +22,9 @@ use crate::atomics::AtomicU64;
 struct Shared {
     end: End,
     program: OwnedFd,
-    /// Number of bytes that have arrived, or of bytes of room that were made.
+    /// Number of bytes that have arrived; or of bytes of room that became free.
     came: AtomicU64,
-    /// Number of those bytes that the program has used.
+    /// Number of these bytes that the program has used.
     gone: AtomicU64,
 }
 
@@ -40,7 +41,7 @@ impl Shared {
         self.came.load(Ordering::SeqCst) > self.gone.load(Ordering::SeqCst)
     }
 
-    /// Does what `Stream::on_arrived` does.
+    /// Does the same as `Stream::on_arrived`.
     fn arrive(&self) {
         self.come();
         self.end.on_arrived(|| self.has_some());
@@ -52,7 +53,7 @@ impl Shared {
         self.came.store(came + 1, Ordering::SeqCst);
     }
 
-    /// Reads all bytes, as `Connection::receive` does.
+    /// Reads all bytes, like `Connection::receive`.
     fn drain(&self) {
         self.gone.store(self.came.load(Ordering::SeqCst), Ordering::SeqCst);
         self.end.on_read(self.program.as_fd(), || self.has_some());
@@ -139,7 +140,7 @@ fn an_edge_comes_for_what_arrives_after_a_read() {
                 shared.arrive();
             })
         };
-        // After a short read the program waits for the next edge.
+        // After a short read, the program waits for the next edge.
         shared.drain();
         engine.join().expect("no panic");
         assert!(is_notified() || !shared.has_some(), "bytes are there, and no edge comes");

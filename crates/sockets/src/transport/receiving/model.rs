@@ -5,8 +5,8 @@
 //! ./x loom
 //! ```
 //!
-//! With `--cfg loom_mutation` in RUSTFLAGS, the position `arrived` is stored with relaxed ordering,
-//! and `bytes_are_read_once_and_in_order` must fail.
+//! With `--cfg loom_mutation` in RUSTFLAGS, the position `arrived` is stored with relaxed ordering.
+//! With this fault, `bytes_are_read_once_and_in_order` must fail.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64};
@@ -19,13 +19,13 @@ use crate::transport::ring::RingSize;
 /// Size of the ring in bytes: the smallest valid size.
 const RING: u32 = 4;
 
-/// The state that both threads share: a half, its memory, and the notifications.
+/// The state that both threads share: the receiving half, its memory, and the notifications.
 struct Shared {
     half: ReceiveHalf,
     memory: Ring,
-    /// The reader has notified the engine.
+    /// True if the reader has notified the engine.
     is_called: AtomicBool,
-    /// Counts the wake-ups of waiting threads.
+    /// Number of wake-ups of waiting threads.
     mark: AtomicU64,
 }
 
@@ -37,7 +37,8 @@ impl Shared {
         Arc::new(Self { half, memory, is_called: AtomicBool::new(false), mark: AtomicU64::new(0) })
     }
 
-    /// Reads up to `most` bytes, which must be those from position `from` on. Returns their number.
+    /// Reads up to `most` bytes, and checks that they are those from position `from`. Returns their
+    /// number.
     fn read(&self, from: u64, most: usize) -> u64 {
         let mut bytes = vec![0; most];
         let count = self.half.read(&mut bytes, Taking::Take);
@@ -50,16 +51,16 @@ impl Shared {
     }
 }
 
-/// Returns the byte at a position. All bytes of a test differ.
+/// Returns the byte at a position. All bytes of a test are different.
 fn byte(position: u64) -> u8 {
     position as u8 + 1
 }
 
-/// The thread inside the engine, and the peer whose bytes arrive.
+/// The thread inside the engine, together with the peer that writes the bytes.
 struct Engine {
     shared: Arc<Shared>,
     sent: u64,
-    /// The peer's credit.
+    /// Number of consumed bytes, as in the last credit to the peer.
     consumed: u64,
 }
 
@@ -68,7 +69,7 @@ impl Engine {
         Self { shared: Arc::clone(shared), sent: 0, consumed: 0 }
     }
 
-    /// Writes as many bytes as the peer's credit allows, up to `total` in all.
+    /// Writes as many bytes as the peer has credit for, up to position `total`.
     fn place(&mut self, total: u64) {
         while self.sent < total && self.sent < self.consumed + u64::from(RING) {
             self.shared.memory.write(self.sent, &[byte(self.sent)]);
@@ -86,8 +87,8 @@ impl Engine {
         }
     }
 
-    /// Runs the engine whenever it was notified, until all bytes have arrived. Called when the
-    /// reading thread has ended, after it has read `read` bytes.
+    /// Runs the engine each time it was notified, until all bytes have arrived. Called after the
+    /// reading thread has ended with `read` bytes read.
     fn settle(&mut self, mut read: u64, total: u64) {
         while read < total {
             if self.shared.is_called.swap(false, Ordering::AcqRel) {
@@ -174,8 +175,7 @@ fn the_end_comes_behind_the_last_byte() {
                 let mut read = 0;
                 for _ in 0..2 {
                     read += shared.read(read, 1);
-                    // As in `Stream::read`, check for the end only after a read that found no
-                    // bytes.
+                    // Like `Stream::read`, check for the end only after a read that found no bytes.
                     assert!(!shared.half.is_at_end() || read == 1, "an early end");
                 }
                 read

@@ -5,8 +5,8 @@
 //! ./x loom
 //! ```
 //!
-//! With `--cfg loom_mutation` in RUSTFLAGS, the position `written` is stored with release semantics
-//! only, and `bytes_held_back_go_with_the_acknowledgement` must fail.
+//! With `--cfg loom_mutation` in RUSTFLAGS, the position `written` is stored with release ordering
+//! only. With this fault, `bytes_held_back_go_with_the_acknowledgement` must fail.
 
 use std::collections::VecDeque;
 
@@ -20,13 +20,13 @@ use super::*;
 /// Size of the ring in bytes: the smallest valid size.
 const RING: u32 = 4;
 
-/// The state that both threads share: a half, its memory, and the notifications.
+/// The state that both threads share: the sending half, its memory, and the notifications.
 struct Shared {
     half: SendHalf,
     memory: Ring,
-    /// The writer has notified the engine.
+    /// True if the writer has notified the engine.
     is_called: AtomicBool,
-    /// Counts the wake-ups of waiting threads.
+    /// Number of wake-ups of waiting threads.
     mark: AtomicU64,
 }
 
@@ -40,15 +40,14 @@ impl Shared {
         Arc::new(Self { half, memory, is_called, mark })
     }
 
-    /// Writes the next `count` bytes as a program does. Returns the number of bytes for which there
-    /// was room.
+    /// Writes the next `count` bytes, like a program. Returns the number of bytes that fitted.
     fn write(&self, count: usize) -> usize {
         let from = self.half.written();
         let bytes: Vec<u8> = (from..).take(count).map(byte).collect();
         self.half.write(&bytes)
     }
 
-    /// Does what `Stream::on_written` does.
+    /// Does the same as `Stream::on_written`.
     fn call_if_due(&self) {
         if self.half.is_due() {
             self.is_called.store(true, Ordering::Release);
@@ -56,7 +55,7 @@ impl Shared {
     }
 }
 
-/// Returns the byte at a position. All bytes of a test differ.
+/// Returns the byte at a position. All bytes of a test are different.
 fn byte(position: u64) -> u8 {
     position as u8 + 1
 }
@@ -73,7 +72,7 @@ impl Engine {
         Self { shared: Arc::clone(shared), posted: 0, in_flight: VecDeque::new() }
     }
 
-    /// Posts all that is due, and checks that the segments have the next bytes.
+    /// Posts all segments that are due, and checks that they contain the next bytes.
     fn post(&mut self) {
         while let Some(Segment { at, length, .. }) = self.shared.half.next() {
             assert_eq!(at, self.shared.memory.size().offset(self.posted));
@@ -90,7 +89,7 @@ impl Engine {
         assert_eq!(bytes, expected, "bytes from {from} on");
     }
 
-    /// Does what `Stream::on_acknowledged` does.
+    /// Does the same as `Stream::on_acknowledged`.
     fn acknowledge(&mut self) {
         let Some(length) = self.in_flight.pop_front() else { return };
         self.shared.half.on_acknowledged(length);
@@ -99,14 +98,14 @@ impl Engine {
         }
     }
 
-    /// Does what `Stream::on_credit` does: the peer's program has read `consumed` bytes in total.
+    /// Does the same as `Stream::on_credit` for a peer whose program has read `consumed` bytes.
     fn credit(&mut self, consumed: u64) {
         assert_eq!(self.shared.half.on_credit(consumed), Ok(true));
         self.post();
         self.shared.mark.fetch_add(1, Ordering::Release);
     }
 
-    /// Checks that the ring still has the bytes that may have to be retransmitted over TCP.
+    /// Checks that the ring still has the bytes that may have to be retransmitted by TCP.
     fn expect_kept(&self) {
         let from = self.shared.half.consumed();
         let mut bytes = [0; RING as usize];
@@ -114,8 +113,8 @@ impl Engine {
         self.expect(from, &bytes[..count]);
     }
 
-    /// Runs the engine if it was notified, and acknowledges everything. Called when both threads
-    /// have ended: all written bytes must have been posted.
+    /// Runs the engine if it was notified, and acknowledges all segments. Called after both threads
+    /// have ended. Checks that all written bytes were posted.
     fn settle(&mut self) {
         if self.shared.is_called.load(Ordering::Acquire) {
             self.post();
