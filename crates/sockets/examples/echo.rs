@@ -6,7 +6,7 @@
 //! cargo run --release -p sockets --example echo -- tcp stream 4000
 //! ```
 //!
-//! The last argument is the number of round trips of 14 bytes, or of writes of 128 KiB.
+//! The last argument is a count: of round trips with 14 bytes, or of writes of 128 KiB.
 #![expect(clippy::disallowed_methods, reason = "it measures time")]
 
 use std::error::Error;
@@ -48,7 +48,7 @@ fn measure(by: &str, what: &str, count: u32) -> Outcome<()> {
     end.send(&answered_each.to_be_bytes())?;
     let bytes = vec![7; length];
     let mut answer = vec![0; 14];
-    // The first round trips move the connection to the edge.
+    // The first round trips make the connection move to the edge.
     let round = |answer: &mut [u8]| -> Outcome<()> {
         for _ in 0..answered_each {
             end.send(&bytes)?;
@@ -89,7 +89,7 @@ fn serve(by_edge: bool) -> Outcome<()> {
     loop {
         for _ in 0..u32::from_be_bytes(each) {
             if end.receive(&mut bytes).is_err() {
-                // The client has finished.
+                // The client has closed its end.
                 return Ok(());
             }
         }
@@ -178,7 +178,7 @@ impl End {
         }
     }
 
-    /// Returns whether the connection may still move.
+    /// Returns true if the connection may still move.
     fn is_undecided(&self) -> Outcome<bool> {
         let Self::Edge { connection, .. } = self else { return Ok(false) };
         match connection.route() {

@@ -1,4 +1,5 @@
-//! The rendezvous of the processes of two ends: rendezvous sockets, offers, link groups, joins.
+//! How the processes of two ends find each other: rendezvous sockets, offers, link groups and
+//! joins.
 
 pub(crate) mod background_thread;
 pub(crate) mod connection_table;

@@ -1,5 +1,5 @@
-//! A test world: the two ends of one TCP connection of the kernel, with rings and a network between
-//! them.
+//! A test world: the two ends of one TCP connection through the kernel, with rings, and a network
+//! that carries the link group.
 
 mod going_home_tests;
 mod lost_joins_tests;
@@ -34,7 +34,7 @@ use crate::transport::stream_doorbell::StreamDescriptor;
 use crate::transport::stream_doorbell::StreamDoorbell;
 use crate::wire::{Refusal, SwitchMarker};
 
-/// The two ends of a connection, joined or about to join.
+/// The two ends of a connection that has moved or may move.
 pub(crate) struct World {
     pub(crate) ends: [TestEnd; 2],
     network: Arc<Network>,
@@ -49,25 +49,25 @@ pub(crate) struct TestEnd {
     memory: [Arc<Buffer>; 2],
 }
 
-/// A stream, with the memory of its rings, and its connection.
+/// A stream, the memory of its rings, and its connection.
 type Known = (Arc<Stream>, [Arc<Buffer>; 2], Arc<Connection>);
 
-/// Carries what the streams post, when `carry` is called.
+/// The link group between the streams. Carries what they post when `carry` is called.
 #[derive(Default)]
 pub(crate) struct Network {
     streams: Mutex<Vec<Known>>,
     held: HeldStreams,
-    /// While set, arrived data is not acknowledged.
+    /// While true, arrived data is not acknowledged.
     pub(crate) is_slow: AtomicBool,
     unacknowledged: Mutex<Vec<(usize, u32)>>,
-    /// The group is lost and carries nothing.
+    /// True if the group is lost. It then carries nothing.
     is_lost: AtomicBool,
 }
 
 /// The descriptor table of a program with one descriptor.
 struct OneDescriptor {
     tcp: Mutex<Option<TcpStream>>,
-    /// The descriptor that has replaced the TCP socket.
+    /// The descriptor that has replaced the TCP socket; `None` before the move.
     put: Mutex<Option<Arc<OwnedFd>>>,
 }
 
@@ -107,7 +107,7 @@ impl StreamDoorbell for NoDoorbell {
 }
 
 impl Network {
-    /// Carries everything that the streams post, until none has more to post.
+    /// Carries everything that the streams post, until no stream has more to post.
     pub(crate) fn carry(&self) {
         let streams = lock(&self.streams);
         let mut has_more = streams.len() == 2;
@@ -201,8 +201,8 @@ impl Waits for Network {
 }
 
 impl World {
-    /// Creates two ends of a TCP connection over the loopback interface. The first end has
-    /// connected.
+    /// Creates two ends of a TCP connection over the loopback interface. The first end has called
+    /// `connect`.
     pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -212,7 +212,7 @@ impl World {
         let mut roles = [Role::Connecting, Role::Accepting].into_iter();
         let ends = [connecting, accepted].map(|tcp| {
             tcp.set_nonblocking(true).expect("a socket");
-            // Tests must not wait for timers of the kernel.
+            // Without this option, tests would wait for timers of the kernel.
             tcp.set_nodelay(true).expect("a socket");
             let own = tcp.try_clone().expect("a descriptor");
             let descriptors =
@@ -242,10 +242,10 @@ impl World {
         world
     }
 
-    /// Takes the next step of a move. Step 0: the connecting end begins. Step 1: the accepting end
-    /// begins and writes its switch marker. Step 2: the connecting end writes its switch marker.
-    /// Returns false if an end has shut down and cannot move; then the other end is notified, and
-    /// both stay on TCP.
+    /// Takes one step of a move. In step 0 the connecting end begins. In step 1 the accepting end
+    /// begins and writes its switch marker. In step 2 the connecting end writes its switch marker.
+    /// Returns false if an end has shut down and cannot move. In that case notifies the other end,
+    /// and both ends stay on TCP.
     pub(crate) fn move_on(&self, step: usize) -> bool {
         let can_move = match step {
             0 | 1 => self.begin(step),
@@ -265,7 +265,7 @@ impl World {
         can_move
     }
 
-    /// Lets an end begin to move. Returns false if it stays on TCP.
+    /// Makes an end begin to move. Returns false if the end stays on TCP.
     fn begin(&self, index: usize) -> bool {
         let TestEnd { connection, memory, .. } = &self.ends[index];
         let events = match connection.role() {
@@ -296,7 +296,7 @@ impl World {
 
     fn try_write_marker(&self, index: usize) -> Phase {
         let connection = &self.ends[index].connection;
-        // Has no effect at the accepting side.
+        // This event has no effect at the accepting end.
         drop(connection.on(Event::Joined, Instant(0)));
         if connection.is_echoing() {
             drop(connection.write_marker(MARKERS[index], None, Instant(0)));
@@ -306,8 +306,8 @@ impl World {
         connection.phase()
     }
 
-    /// Writes over TCP until there is no room. Returns the bytes written: the value of each is its
-    /// position modulo 251.
+    /// Writes over TCP until TCP has no room. Returns the bytes written. The value of each byte is
+    /// its position modulo 251.
     fn fill(&self, index: usize) -> Vec<u8> {
         let (mut written, mut refused) = (Vec::new(), 0);
         loop {
@@ -321,7 +321,7 @@ impl World {
                     if refused > 20 {
                         return written;
                     }
-                    // A moment later the kernel may have passed on queued bytes, or enlarged its
+                    // Shortly afterwards, the kernel may have sent queued bytes or enlarged its
                     // buffers.
                     poll(&mut [], PollTimeout::from(1_u8)).expect("a moment");
                 }
@@ -329,7 +329,7 @@ impl World {
         }
     }
 
-    /// Reads `length` bytes, in any portions.
+    /// Reads `length` bytes, in reads of any size.
     fn receive_all(&self, index: usize, length: usize) -> Vec<u8> {
         let (mut read, mut refused) = (Vec::new(), 0);
         while read.len() < length {
@@ -349,7 +349,7 @@ impl World {
         &self.network
     }
 
-    /// Lets an end begin to return to TCP. Returns whether it does.
+    /// Makes an end begin to go home. Returns true if the end goes home.
     fn begin_home(&self, index: usize) -> bool {
         let streams = lock(&self.network.streams);
         let connection = &self.ends[index].connection;
@@ -357,7 +357,7 @@ impl World {
         stream.is_some_and(|(stream, ..)| !connection.is_left() && stream.begin_home())
     }
 
-    /// Loses the group, and notifies one end.
+    /// Marks the group as lost, and notifies one end.
     fn lose_group(&self, index: usize) {
         self.network.is_lost.store(true, Ordering::Relaxed);
         lock(&self.network.unacknowledged).clear();
@@ -374,13 +374,13 @@ impl World {
         }
     }
 
-    /// Sends as a non-blocking program does.
+    /// Sends bytes like a non-blocking program.
     pub(crate) fn send(&self, index: usize, bytes: &[u8]) -> Result<usize, Errno> {
         let flags = SendFlags { dont_wait: true, ..SendFlags::default() };
         self.ends[index].call(|connection, fd| connection.send(fd, &[IoSlice::new(bytes)], flags))
     }
 
-    /// Receives as a non-blocking program does.
+    /// Receives bytes like a non-blocking program.
     pub(crate) fn receive(&self, index: usize, length: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; length];
         let flags = ReceiveFlags { dont_wait: true, ..ReceiveFlags::default() };
@@ -401,7 +401,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // Clear the list: the network and the connections own each other.
+        // Clear the list, because the network and the connections own each other.
         lock(&self.network.streams).clear();
     }
 }
@@ -416,8 +416,7 @@ impl TestEnd {
         }
     }
 
-    /// Returns a copy of the program's descriptor, for calls to the kernel as another process makes
-    /// them.
+    /// Returns a copy of the program's descriptor, for kernel calls like those of another process.
     pub(crate) fn kernel(&self) -> std::os::unix::net::UnixStream {
         let put = lock(&self.descriptors.put).clone().expect("it has moved");
         put.try_clone().expect("a descriptor").into()
@@ -427,7 +426,7 @@ impl TestEnd {
 /// Size of each ring in bytes.
 pub(crate) const RING: u32 = 16 * 1024;
 
-/// Number of steps of [`World::move_on`].
+/// Number of steps of a move in [`World::move_on`].
 pub(crate) const MOVE_STEPS: usize = 3;
 
 const MARKERS: [SwitchMarker; 2] =
@@ -466,7 +465,8 @@ fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
     let first = world.fill(1);
     assert!(world.move_on(0) && world.begin(1));
     assert_eq!(world.try_write_marker(1), Phase::Switching);
-    // The program's next bytes belong behind the switch marker, so none may be written before it.
+    // The switch marker waits for room in TCP. The program's next bytes must follow the marker, so
+    // they wait, too.
     assert_eq!(world.receive_all(0, first.len()), first);
     assert_eq!(world.send(1, b"more"), Err(Errno::EAGAIN));
     world.write_marker(1);
@@ -559,7 +559,7 @@ fn an_error_that_cuts_a_call_short_is_returned_by_the_next_call() {
     let world = World::moved();
     let stream = Arc::clone(&lock(&world.network.streams)[0].0);
     stream.on_lost();
-    // Each call has already transferred a byte, so it returns the count and not the error.
+    // Each call has already transferred one byte. The stream must keep its error for the next call.
     assert!(stream.write(&[IoSlice::new(b"ab")], 1).is_err());
     assert!(stream.read(&mut [IoSliceMut::new(&mut [0; 2])], 1, false).is_err());
     assert_eq!(world.send(0, b"c"), Err(Errno::ECONNRESET));
@@ -582,7 +582,7 @@ fn the_death_of_the_peer_is_noticed_by_tcp() {
     let mut world = World::moved();
     assert_eq!(world.send(1, b"last"), Ok(4));
     world.network.carry();
-    // The kernel shuts down the socket of a process that is killed.
+    // Do what the kernel does when a process is killed: shut the socket down.
     let (stream, ..) = lock(&world.network.streams).pop().expect("two");
     let tcp = TcpStream::from(stream.socket().try_clone().expect("a descriptor"));
     tcp.shutdown(std::net::Shutdown::Both).expect("connected");
@@ -604,7 +604,7 @@ fn what_was_held_back_as_a_marker_is_shown_when_the_connection_is_left() {
     assert_eq!(world.receive(0, 100).as_deref(), Ok(&MARKERS[0].0[..3]));
 }
 
-/// Bytes that may begin a marker stay in their kernel buffer. The kernel must still accept later
+/// Bytes that may begin a marker stay in a buffer of the kernel. The kernel must still accept later
 /// bytes.
 #[test]
 fn bytes_come_behind_those_that_may_be_the_marker() {
@@ -628,7 +628,7 @@ fn bytes_come_behind_those_that_may_be_the_marker() {
     }
 }
 
-/// A program that polls, and reads some bytes each time, leaves bytes that may be the switch marker
+/// This program polls and reads a few bytes each time. Bytes that may be the switch marker stay
 /// unread.
 #[test]
 fn bytes_come_behind_those_that_may_be_the_marker_for_a_program_that_polls() {
@@ -655,7 +655,7 @@ fn bytes_come_behind_those_that_may_be_the_marker_for_a_program_that_polls() {
     }
 }
 
-/// A program that waits for edges expects an event for the next bytes after a short read.
+/// After a short read, a program that waits for edges expects an event for the next bytes.
 #[test]
 fn a_read_that_takes_bytes_out_of_tcp_is_an_edge() {
     let world = World::new();
@@ -670,7 +670,7 @@ fn a_read_that_takes_bytes_out_of_tcp_is_an_edge() {
     assert_eq!(world.send(0, b"one"), Ok(3));
     world.network.carry();
     assert_eq!(events(), 1);
-    // The bytes stay in TCP until the program reads.
+    // These bytes stay in TCP until the program reads.
     assert_eq!(world.send(0, b"two"), Ok(3));
     assert_eq!(world.receive(1, 100).as_deref(), Ok(b"one".as_slice()));
     assert_eq!(events(), 1);
@@ -721,7 +721,8 @@ fn the_end_of_a_process_after_that_of_its_connection_is_no_reset() {
     }
 }
 
-/// The end of TCP may be noticed before the peer's End, which was sent first, is handled.
+/// A read may find the end of TCP before the engine has handled the peer's End, which was sent
+/// first.
 #[test]
 fn a_read_does_not_see_the_end_of_tcp() {
     let world = World::moved();
@@ -838,8 +839,8 @@ fn a_peek_that_waits_shows_all_it_asked_for_or_what_comes_before_the_end() {
     assert_eq!(world.receive(1, 100).as_deref(), Ok(b"abcdefgh".as_slice()));
 }
 
-/// A thread within a call notices that its connection was left to TCP, and continues to wait for
-/// TCP.
+/// A thread within a call notices that the connection was left to TCP. The thread must continue to
+/// wait for TCP.
 #[test]
 fn a_call_waits_for_tcp_on_a_connection_that_was_left() {
     let world = World::new();
@@ -872,10 +873,10 @@ enum Step {
     Receive(usize, usize),
     Move,
     Carry,
-    /// Sets whether acknowledgements are delayed from now on.
+    /// Starts or stops delaying acknowledgements.
     Slow(bool),
     Shut(usize),
-    /// An end returns to TCP.
+    /// An end goes home.
     Home(usize),
     /// An end notices that the group is lost.
     Lose(usize),
@@ -938,7 +939,7 @@ proptest::proptest! {
                 Step::Shut(index) => {
                     let how = std::net::Shutdown::Write;
                     let shut = world.ends[index].call(|connection, fd| connection.shutdown(fd, how));
-                    // As in TCP, a second shutdown or one after the end may fail.
+                    // As in TCP, a second shutdown may fail, and so may a shutdown after the end.
                     let may_fail = is_shut[index];
                     proptest::prop_assert!(shut == Ok(()) || may_fail, "{shut:?}");
                     is_shut[index] = true;

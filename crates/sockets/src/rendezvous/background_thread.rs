@@ -1,5 +1,5 @@
-//! The background thread, which performs all that may block: it starts the endpoint, opens links
-//! and deregisters memory.
+//! The background thread. It does the work that may block: it starts the endpoint, opens links and
+//! deregisters memory.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -29,7 +29,7 @@ use crate::rendezvous::hooks::EndpointHooks;
 use crate::settings::Settings;
 use crate::statistics::Statistics;
 
-/// Waits for the next job. Returns `None` when all senders are dropped.
+/// Waits for the next job. Returns `None` after all senders were dropped.
 fn next(jobs: &Receiver<Job>, is_counting: bool) -> Option<Job> {
     if !is_counting {
         return jobs.recv().ok();
@@ -41,7 +41,7 @@ fn next(jobs: &Receiver<Job>, is_counting: bool) -> Option<Job> {
     }
 }
 
-/// The interval at which the counters file is checked.
+/// The interval at which the thread checks whether the counters file is due.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs the background thread.
@@ -74,8 +74,8 @@ pub(crate) fn run(
                     deregistration.run(runtime.memory());
                 }
             }
-            // Stop the runtime here, and not in a thread that drives the engine: that thread may
-            // hold the last reference, and cannot stop the runtime from inside the engine.
+            // Stop the runtime in this thread. Another thread that holds the last reference may be
+            // inside the engine, and cannot stop the runtime there.
             Job::Stop => return runtime.stop(),
         }
     }
@@ -91,8 +91,8 @@ fn start(
     let faults = endpoint.exchange.faults();
     let mut links: Vec<Box<dyn Link>> = Vec::new();
     if settings.links().is_empty() {
-        // If shared memory is not available, the other links are used. Shared memory loses no
-        // frames, so it is left out if faults are to be injected.
+        // Without shared memory, use only the other links. Shared memory loses no frames, so do not
+        // use it if the settings inject faults.
         if !faults.is_any()
             && let Ok(shared) = ShmLink::open()
         {
@@ -114,13 +114,14 @@ fn start(
     }
     runtime.control(|engine, _, _| engine.listen(SERVICE))?;
     if let Some(statistics) = &statistics {
-        // Errors are ignored: without the watch, clients that ask for statistics get no answer, and
+        // Ignore errors. Without the watch, clients that connect for statistics get no answer, and
         // nothing else fails.
         let _unwatched = statistics.watch(&runtime);
     }
-    // Errors are ignored: without the timer, bytes held back are sent only when the program waits.
+    // Ignore errors. Without the timer, bytes that are held back are sent only when the program
+    // waits.
     let _unlimited = Waits::held(&*endpoint.exchange).limit(&runtime);
-    // From now on the runtime polls the endpoint for work.
+    // After this call, the runtime polls the endpoint for work.
     let source = Arc::clone(endpoint) as Arc<dyn WorkSource>;
     runtime.ring(&source)?;
     Ok(Arc::new(runtime))
@@ -153,7 +154,7 @@ fn join(
     exchange.ring();
 }
 
-/// Watches the rendezvous socket, and queues the connection for the connection table.
+/// Starts to watch the rendezvous socket, and queues the connection for the connection table.
 pub(crate) fn open(
     exchange: &Arc<Exchange>,
     runtime: &Runtime,
@@ -167,8 +168,8 @@ pub(crate) fn open(
     {
         return connection.leave(Reason::Descriptors);
     }
-    // The engine need not run now: it runs when the offer arrives, or when the program waits. Until
-    // then the rendezvous socket may stay open for longer.
+    // The engine need not run now. It runs when the offer arrives or when the program waits. The
+    // rendezvous socket may therefore stay open longer than it should.
     exchange.leave(Arrival::Joiner { connection, rendezvous_socket });
     if exchange.is_crowded() {
         let _forked = runtime.drive();
@@ -179,7 +180,7 @@ fn offer(exchange: &Arc<Exchange>, runtime: &Runtime, connection: &Arc<Connectio
     match site_at(exchange, runtime, connection.local()) {
         Ok(site) => {
             make_offer(exchange, &site, connection);
-            // As in `join`: wake a thread that began to wait before.
+            // As in `join`, wake a thread that began to wait earlier.
             exchange.ring();
         }
         Err(error) => {
@@ -189,7 +190,7 @@ fn offer(exchange: &Arc<Exchange>, runtime: &Runtime, connection: &Arc<Connectio
     }
 }
 
-/// Makes an offer and sends it for the first time.
+/// Creates an offer and sends it for the first time.
 pub(crate) fn make_offer(exchange: &Arc<Exchange>, site: &Site, connection: &Arc<Connection>) {
     let offer = Offer {
         token: exchange.random_token(),
@@ -200,15 +201,15 @@ pub(crate) fn make_offer(exchange: &Arc<Exchange>, site: &Site, connection: &Arc
     };
     let offers = Arc::clone(&site.offers);
     connection.offered(move || {
-        // The peer may have no socket open there yet. The offer is repeated.
+        // The peer may not have opened its rendezvous socket yet. The schedule repeats the offer.
         let _refused = offers.send_to(&offer.encode(), offer.connecting);
     });
     exchange.leave(Arrival::Offered { offer, connection: Arc::clone(connection) });
-    // The engine need not run now: it runs when the answer arrives, or when the program waits.
+    // The engine need not run now. It runs when the answer arrives or when the program waits.
     connection.send_offer();
 }
 
-/// Returns the link at an address of this host. Opens a link if there is none.
+/// Returns the link at an address of this host. If there is none, opens a link.
 fn site_at(exchange: &Exchange, runtime: &Runtime, local: SocketAddr) -> Result<Site, Failed> {
     if let Some(site) = exchange.site(local.ip()) {
         return Ok(site);
@@ -233,7 +234,7 @@ fn add_site(exchange: &Exchange, link: LinkId, address: SocketAddr) -> Result<Si
     Ok(site)
 }
 
-/// Injects the faults that the settings ask for into a link.
+/// Wraps a link so that it has the faults that the settings inject.
 fn misbehaving(link: Box<dyn Link>, faults: FaultShares) -> Result<Box<dyn Link>, Failed> {
     if !faults.is_any() {
         return Ok(link);
@@ -242,7 +243,7 @@ fn misbehaving(link: Box<dyn Link>, faults: FaultShares) -> Result<Box<dyn Link>
     Ok(Box::new(Fault::new(link, faults.config(seed))?))
 }
 
-/// The reason for which there is no endpoint, or no link at an address.
+/// The reason why there is no endpoint, or no link at an address.
 #[derive(Debug, Error)]
 enum Failed {
     #[error(transparent)]

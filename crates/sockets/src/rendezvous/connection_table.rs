@@ -1,4 +1,5 @@
-//! The connection table: groups, joiners, offers and streams of a process. Used only inside the engine.
+//! The connection table: the groups, undecided connections, offers and streams of a process. Used
+//! only inside the engine.
 
 mod groups;
 mod joins;
@@ -35,24 +36,24 @@ pub(crate) struct ConnectionTable {
     groups: Groups,
     /// Undecided connections, by their tokens.
     undecided: HashMap<u64, Undecided>,
-    /// Tokens of connections, by the tokens of the offers made for them.
+    /// For the token of each offer, the token of the connection for which the offer was made.
     offers: HashMap<OfferToken, u64>,
     streams: StreamTable,
-    /// Due times of timers. A timer that was postponed fires once at its old time, too.
+    /// Due times of timers. If a timer was postponed, it also fires at its earlier time.
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     /// The completion queue of all groups.
     queue: Arc<CompletionQueue>,
     /// Groups and streams that have operations to post.
     round_robin: RoundRobin<ConnectionHandle, StreamNumber>,
-    /// Scratch memory for the numbers of marked streams.
+    /// Scratch memory for the numbers of streams whose doorbells are marked.
     marked: Vec<StreamNumber>,
-    /// Memory to deregister outside the engine.
+    /// Memory that must be deregistered outside the engine.
     deferred: Vec<DeferredDeregistration>,
-    /// An event has happened for which threads may wait.
+    /// True if an event has occurred for which threads may wait.
     has_changed: bool,
 }
 
-/// The owner of a timer.
+/// What a timer belongs to.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Timer {
     Undecided(u64),
@@ -64,21 +65,21 @@ enum Timer {
 /// A connection that is about to move.
 struct Undecided {
     connection: Arc<Connection>,
-    /// On the connecting side: the socket that receives offers.
+    /// The socket that receives offers, on the connecting side.
     rendezvous_socket: Option<OwnedFd>,
-    /// The offer that was made or accepted.
+    /// The offer that this side has made or taken.
     offer: Option<Offer>,
-    /// The group to which it moves.
+    /// The group to which the connection moves.
     group: Option<ConnectionHandle>,
     /// This side's end of the stream.
     stream: Option<StreamNumber>,
     /// The peer's end of the stream.
     peer: Option<StreamEnd>,
-    /// The earliest pending entry in `timers`.
+    /// The time of the connection's earliest pending entry in `timers`.
     timer: Instant,
 }
 
-/// One turn of the engine.
+/// The references and the time that one turn of the engine passes on.
 pub(crate) struct EngineTurn<'t, 'm> {
     pub(crate) engine: &'t mut Engine,
     pub(crate) memory: &'t MemoryAccess<'m>,
@@ -103,12 +104,12 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns the time at which [`ConnectionTable::on_due`] must be called.
+    /// Returns the time at which the caller must call [`ConnectionTable::on_due`].
     pub(crate) fn due(&self) -> Instant {
         self.timers.peek().map_or(Instant::NEVER, |Reverse((due, _))| *due)
     }
 
-    /// Handles the arrivals that threads have queued in the inbox.
+    /// Handles the arrivals that threads have queued.
     pub(crate) fn take_arrivals(&mut self, turn: &mut EngineTurn<'_, '_>) {
         for arrival in turn.exchange.take_arrivals() {
             self.has_changed = true;
@@ -149,11 +150,12 @@ impl ConnectionTable {
             DescriptorKey::RendezvousSocket(id) => self.on_rendezvous_socket(turn, id),
             DescriptorKey::Stream(number, which) => {
                 self.has_changed = true;
-                // The peer closes TCP after its End, whose completion may be waiting. Handle
-                // completions first.
+                // Handle completions first. The peer sends End before it closes TCP, and the
+                // completion of that End may be queued.
                 self.take_completions(turn);
                 let Some(entry) = self.streams.get(number) else { return };
-                // A broken stream was hung up by this side, so its readiness means nothing.
+                // This side has hung up the end of a broken stream, so readiness of that end does
+                // not mean that the program has closed it.
                 let was_whole = !entry.stream.state.is_broken();
                 entry.stream.on_descriptor(which, ready);
                 if was_whole && which == StreamDescriptor::End {
@@ -181,17 +183,17 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns whether an event has happened since [`ConnectionTable::take_changed`].
+    /// Returns true if an event has occurred since the last [`ConnectionTable::take_changed`].
     pub(crate) const fn has_changed(&self) -> bool {
         self.has_changed
     }
 
-    /// Returns [`ConnectionTable::has_changed`] and clears it.
+    /// Returns the result of [`ConnectionTable::has_changed`], and clears it.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
 
-    /// Returns memory that must be deregistered outside the engine.
+    /// Removes and returns the memory that must be deregistered outside the engine.
     pub(crate) fn take_deferred(&mut self) -> Vec<DeferredDeregistration> {
         std::mem::take(&mut self.deferred)
     }
@@ -207,7 +209,7 @@ impl ConnectionTable {
 }
 
 impl Undecided {
-    /// Closes the rendezvous socket.
+    /// Closes the rendezvous socket, if it is open.
     fn close_rendezvous_socket(&mut self, exchange: &Exchange) {
         let Some(rendezvous_socket) = self.rendezvous_socket.take() else { return };
         if let Some(runtime) = exchange.runtime() {

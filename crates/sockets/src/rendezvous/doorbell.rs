@@ -1,4 +1,4 @@
-//! Doorbells, by which streams notify their endpoint.
+//! The doorbells with which streams notify their endpoint.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use crate::transport::stream_doorbell::StreamDescriptor;
 use crate::transport::stream_doorbell::StreamDoorbell;
 use crate::wire::StreamNumber;
 
-/// The doorbell of one stream. Clones share their state.
+/// The doorbell of one stream. All clones share one state.
 #[derive(Clone)]
 pub(crate) struct Doorbell {
     exchange: Arc<Exchange>,
@@ -25,29 +25,30 @@ impl Doorbell {
         Self { exchange: Arc::clone(exchange), number, is_marked: Arc::default() }
     }
 
-    /// Notifies the endpoint that the stream has operations to post or a new due time. Must be
-    /// called outside the engine, and without locks that are taken inside it.
+    /// Notifies the endpoint that the stream has operations to post or a new due time. The caller
+    /// must be outside the engine, and must not hold a lock that code inside the engine takes.
     pub(crate) fn ring(&self) {
         self.mark();
         self.exchange.ring();
     }
 
-    /// Does the same as [`Doorbell::ring`] for callers inside the engine or with such a lock. The
-    /// stream is served in this turn or the next. A thread outside the engine must ring after it
-    /// has released its locks.
+    /// Does the same as [`Doorbell::ring`] for a caller that is inside the engine or holds such a
+    /// lock. The engine serves the stream in this turn or the next. A thread outside the engine
+    /// must also call `ring` after it has released its locks.
     pub(crate) fn mark(&self) {
         if !self.is_marked.swap(true, Ordering::AcqRel) {
             self.exchange.mark(self.number);
         }
     }
 
-    /// Clears the mark. Called before the stream is served, so that later work marks it again.
+    /// Clears the mark. Call this before serving the stream, so that later work marks the stream
+    /// again.
     pub(crate) fn unmark(&self) {
         self.is_marked.store(false, Ordering::Release);
     }
 
-    /// Watches a descriptor of the stream, and notifies the stream when the descriptor is ready.
-    /// The descriptor must be unwatched before it is closed.
+    /// Watches a descriptor of the stream. The endpoint notifies the stream when the descriptor is
+    /// ready. Call [`Doorbell::unwatch`] before closing the descriptor.
     pub(crate) fn watch(
         &self,
         which: StreamDescriptor,
@@ -96,17 +97,17 @@ impl std::fmt::Debug for Doorbell {
     }
 }
 
-/// Identifies a descriptor that the runtime watches.
+/// Names a descriptor that the runtime watches.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum DescriptorKey {
-    /// The rendezvous socket of a connection, by its token.
+    /// The rendezvous socket of the connection with this token.
     RendezvousSocket(u64),
     /// A descriptor of a stream.
     Stream(StreamNumber, StreamDescriptor),
 }
 
 impl DescriptorKey {
-    /// Returns the key for the runtime, which is below 2^63.
+    /// Returns the key for the runtime. It is less than 2^63.
     pub(crate) const fn bits(self) -> u64 {
         match self {
             Self::RendezvousSocket(id) => id & !OF_STREAM,

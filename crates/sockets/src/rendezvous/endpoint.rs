@@ -1,5 +1,5 @@
-//! The endpoint of a process: its connection table, and the functions with which the runtime works
-//! on it.
+//! The endpoint of a process: its connection table, and the functions that the runtime calls to
+//! make progress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -19,8 +19,8 @@ use crate::rendezvous::exchange::{Exchange, Job};
 pub(crate) struct Endpoint {
     pub(crate) exchange: Arc<Exchange>,
     doorbell: SourceDoorbell,
-    /// Locked only inside the engine, except when the process ends, so no thread waits for the lock
-    /// for long.
+    /// A thread locks the table only inside the engine, or when the process ends. So no thread
+    /// waits long for this lock.
     table: Mutex<ConnectionTable>,
     /// The time at which a timer of the connection table is due, in nanoseconds of the runtime's
     /// clock.
@@ -46,7 +46,7 @@ impl Endpoint {
         })
     }
 
-    /// Runs `work` on the connection table, inside the engine.
+    /// Calls `work` with the connection table. Must be called inside the engine.
     pub(crate) fn with_table<R>(
         &self,
         engine: &mut Engine,
@@ -69,12 +69,13 @@ impl Endpoint {
         result
     }
 
-    /// Locks the connection table outside the engine. Must be called only when the process ends.
+    /// Locks the connection table outside the engine. Allowed only when the process ends.
     pub(crate) fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         lock(&self.table)
     }
 
-    /// Returns the time at which a timer of the connection table is due.
+    /// Returns the time at which the endpoint has work: when a timer of the connection table is
+    /// due, or at once if arrivals are queued.
     pub(crate) fn due(&self) -> Instant {
         if self.exchange.has_arrivals() {
             return Instant(0);
@@ -101,8 +102,8 @@ impl WorkSource for Endpoint {
     ) -> Posted {
         self.with_table(engine, memory, now, |table, turn| {
             let mut posted = table.post(turn, limit);
-            // Count events as posted operations: they have raised marks, and the runtime wakes the
-            // threads that wait for marks only after a turn that has posted something.
+            // Also count events as posted operations. Events have raised marks, and the runtime
+            // wakes the threads that wait for marks only after a turn that has posted an operation.
             posted.count += u32::from(table.has_changed());
             posted
         })

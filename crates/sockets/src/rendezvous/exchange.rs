@@ -1,5 +1,5 @@
-//! State shared by all threads of a process and the thread inside the engine: queues of work for
-//! that thread, and values that the threads look up.
+//! State that the threads of a process share with the thread inside the engine: queues of work for
+//! that thread, and values that all threads read.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, UdpSocket};
@@ -31,31 +31,31 @@ pub(crate) struct Exchange {
     random: Mutex<ChaCha8Rng>,
     /// Set when the runtime has started. [`crate::Sockets`] owns the runtime.
     runtime: OnceLock<Weak<Runtime>>,
-    /// The runtime could not start.
+    /// True if the runtime could not start.
     has_failed: AtomicBool,
-    /// The endpoint, which is the source of work for the runtime.
+    /// The endpoint. The runtime calls it as a source of work.
     source: Weak<dyn WorkSource>,
-    /// Number of operations that are posted and not complete.
+    /// Number of operations in flight.
     pub(crate) in_flight: AtomicU32,
     /// Arrivals that threads have queued for the connection table.
     inbox: Mutex<Vec<Arrival>>,
     has_arrivals: AtomicBool,
-    /// Streams that have something to post.
+    /// Streams whose doorbells are marked, because they have operations to post.
     marked: Mutex<Vec<StreamNumber>>,
-    /// The links of the endpoint, by addresses of this host.
+    /// The links of the endpoint, for each address of this host.
     sites: Mutex<HashMap<IpAddr, Site>>,
     jobs: Mutex<Sender<Job>>,
-    /// Streams that coalesce small writes and have not sent all bytes yet.
+    /// Streams that coalesce small writes and hold bytes back.
     held: HeldStreams,
     /// Raised after an event of any connection.
     any: Arc<Mark>,
     /// Faults to inject into links.
     faults: FaultShares,
-    /// Threads spin for the time that the settings give, without adapting.
+    /// True if threads spin for the fixed time in the settings. Otherwise the spinning time adapts.
     spins_long: bool,
 }
 
-/// The route to the endpoint at one address of this host.
+/// The endpoint's link at one address of this host.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) link: LinkId,
@@ -67,11 +67,11 @@ pub(crate) struct Site {
 
 /// An event that a thread queues for the connection table.
 pub(crate) enum Arrival {
-    /// The program has connected, and the rendezvous socket is open.
+    /// The program has connected, and its rendezvous socket is open.
     Joiner { connection: Arc<Connection>, rendezvous_socket: OwnedFd },
-    /// The program uses a connection that it has accepted. The first offer has been sent.
+    /// The program has begun to use a connection that it accepted. The first offer is sent.
     Offered { offer: Offer, connection: Arc<Connection> },
-    /// The first bytes have gone over an accepted connection, so the peer uses the connection.
+    /// An accepted connection has carried its first bytes, so the peer uses the connection.
     Began { token: u64 },
     /// A connection was left to TCP, perhaps at the program's request.
     Left { token: u64 },
@@ -79,13 +79,14 @@ pub(crate) enum Arrival {
 
 /// A job for the background thread.
 pub(crate) enum Job {
-    /// Watch the rendezvous socket of a connection of the connecting side.
+    /// Watch the rendezvous socket of a connection that the program has connected.
     Join { connection: Arc<Connection>, rendezvous_socket: OwnedFd },
-    /// Prepare the offer of a connection of the accepting side, whose address may need a link.
+    /// Make the offer for a connection that the program has accepted. A link at the connection's
+    /// local address may have to be opened first.
     Offer { connection: Arc<Connection> },
     /// Deregister the memory of groups.
     Deregister(Vec<DeferredDeregistration>),
-    /// Write the counters file if that is due.
+    /// Write the counters file if it is due.
     Look,
     /// End the thread.
     Stop,
@@ -120,13 +121,13 @@ impl Exchange {
         }
     }
 
-    /// Returns the runtime, if it has started and has not ended.
+    /// Returns the runtime. Returns `None` before the runtime has started and after it has stopped.
     pub(crate) fn runtime(&self) -> Option<Arc<Runtime>> {
         self.runtime.get()?.upgrade()
     }
 
     pub(crate) fn started(&self, runtime: &Arc<Runtime>) {
-        // The runtime starts once, so the value is new.
+        // The runtime starts only once, so the value was not set before.
         let _first = self.runtime.set(Arc::downgrade(runtime));
     }
 
@@ -138,10 +139,10 @@ impl Exchange {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// Wakes the runtime to handle queued arrivals and marked streams.
+    /// Wakes the runtime, which then handles queued arrivals and marked streams.
     pub(crate) fn ring(&self) {
         if let (Some(runtime), Some(source)) = (self.runtime(), self.source.upgrade()) {
-            // In a forked child this does nothing, because the runtime does not run there.
+            // This does nothing in a forked child, because the runtime does not run there.
             let _forked = runtime.ring(&source);
         }
     }
@@ -150,7 +151,7 @@ impl Exchange {
         lock(&self.marked).push(number);
     }
 
-    /// Appends the numbers of marked streams to `into`.
+    /// Moves the numbers of marked streams to the end of `into`.
     pub(crate) fn take_marked(&self, into: &mut Vec<StreamNumber>) {
         into.append(&mut lock(&self.marked));
     }
@@ -161,8 +162,9 @@ impl Exchange {
         self.has_arrivals.store(true, Ordering::Release);
     }
 
-    /// Returns whether so many arrivals are queued that the engine must run. A program that
-    /// connects and closes without ever waiting would otherwise keep many rendezvous sockets open.
+    /// Returns true if the engine must run because many arrivals are queued. Without this, a
+    /// program that connects and closes without ever waiting would keep many rendezvous sockets
+    /// open.
     pub(crate) fn is_crowded(&self) -> bool {
         lock(&self.inbox).len() >= ARRIVALS
     }
@@ -182,7 +184,7 @@ impl Exchange {
         lock(&self.sites).insert(ip.to_canonical(), site);
     }
 
-    /// Returns a random switch marker, which peers cannot guess.
+    /// Returns a random switch marker. Peers cannot guess it.
     pub(crate) fn random_marker(&self) -> SwitchMarker {
         SwitchMarker(random_128(&mut lock(&self.random)).to_be_bytes())
     }
@@ -191,7 +193,7 @@ impl Exchange {
         OfferToken(lock(&self.random).next_u64().max(1))
     }
 
-    /// Returns the mark that is raised after an event of any connection of the process.
+    /// Returns the mark that is raised after an event of any connection in the process.
     pub(crate) const fn any(&self) -> &Arc<Mark> {
         &self.any
     }
@@ -202,11 +204,11 @@ impl Exchange {
 
     /// Sends a job to the background thread.
     pub(crate) fn ask(&self, job: Job) {
-        // If the thread has stopped, the endpoint has ended and the job is not needed.
+        // If the thread has stopped, the endpoint has also stopped, and the job is not needed.
         let _stopped = lock(&self.jobs).send(job);
     }
 
-    /// Returns whether arrivals are queued.
+    /// Returns true if arrivals are queued.
     pub(crate) fn has_arrivals(&self) -> bool {
         self.has_arrivals.load(Ordering::Acquire)
     }
@@ -214,7 +216,7 @@ impl Exchange {
 
 impl Exchange {
     /// Waits until `ready` returns true, a descriptor in `others` is ready, or `limit` has passed.
-    /// `interest` names the events after which `ready` is called again.
+    /// `interest` names the events after which this function calls `ready` again.
     pub(crate) fn wait(
         &self,
         interest: Interest<'_>,
@@ -224,7 +226,7 @@ impl Exchange {
     ) -> Result<Waited, Errno> {
         let Some(sleeping) = handlers::before_sleep() else { return Err(Errno::EINTR) };
         let Some(runtime) = self.runtime() else { return Ok(Self::wait_for_start(limit, ready)) };
-        // A deferred signal handler ends the wait.
+        // End the wait when a signal handler is deferred.
         let mut ready = || handlers::are_wanted() || ready();
         let ready: &mut dyn FnMut() -> bool = &mut ready;
         let waited = if self.spins_long {
@@ -249,8 +251,8 @@ impl Exchange {
         }
     }
 
-    /// Waits while the endpoint starts, which takes a few milliseconds at most. The caller must
-    /// poll its descriptors.
+    /// Waits while the endpoint starts, which takes at most a few milliseconds. Does not poll
+    /// descriptors; the caller must do so.
     #[cold]
     fn wait_for_start(limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Waited {
         if ready() {
@@ -262,7 +264,7 @@ impl Exchange {
     }
 }
 
-/// Waits without a limit on spinning. A signal handler ends the wait. The kernel reports only
+/// Waits, and spins for the whole time. A signal handler ends the wait. The kernel reports only
 /// handlers that run while it polls descriptors, so signals are blocked between two polls.
 fn wait_spinning(
     runtime: &Runtime,
@@ -287,13 +289,13 @@ fn wait_spinning(
 }
 
 /// The time for which a thread spins before it blocks signals. Most waits end earlier. A handler
-/// that runs before that could as well have run before the call.
+/// that runs in this time might equally have run before the call.
 const SPIN_BEFORE_SIGNALS: Duration = Duration::from_micros(50);
 
 impl Waits for Exchange {
     fn drive(&self) {
         if let Some(runtime) = self.runtime() {
-            // In a forked child this does nothing, because the runtime does not run there.
+            // This does nothing in a forked child, because the runtime does not run there.
             let _forked = runtime.drive();
         }
     }
@@ -329,10 +331,10 @@ impl Waits for Exchange {
     }
 }
 
-/// Number of queued arrivals at which the thread that queues one drives the engine.
+/// Number of queued arrivals from which the thread that queues another drives the engine.
 const ARRIVALS: usize = 16;
 
-/// The time between two checks of a thread that waits for the start of the endpoint.
+/// The time between two checks by a thread that waits for the endpoint to start.
 const MOMENT: Duration = Duration::from_millis(1);
 
 fn random_128(random: &mut ChaCha8Rng) -> u128 {

@@ -1,4 +1,4 @@
-//! A link group: the edge connection between two processes, and the resources that its streams
+//! A link group: an edge connection between two processes, and the resources that its streams
 //! share.
 
 use std::collections::{HashSet, VecDeque};
@@ -16,23 +16,23 @@ use crate::wire::{Incarnation, Message, RingLocation, StreamNumber};
 pub(crate) struct Group {
     handle: ConnectionHandle,
     domain: ProtectionDomain,
-    /// Identifies the peer's process, as that process has stated.
+    /// The incarnation that the peer's process has sent.
     pub(crate) peer: Incarnation,
     /// Address of the peer's endpoint.
     pub(crate) at: PeerAddr,
     pub(crate) is_established: bool,
-    /// The peer has violated the protocol.
+    /// True if the peer has violated the protocol.
     pub(crate) is_condemned: bool,
     pub(crate) arena: Arena,
     receive_buffers: ReceiveBuffers,
-    /// Messages for which the engine had no room, with their contexts. They are posted before all
-    /// that streams post.
+    /// Messages that the engine had no room for, each with its context. They are posted before any
+    /// operation of a stream.
     outbox: VecDeque<(Message, u64)>,
-    /// Tokens of connections that wait until the group is established.
+    /// Tokens of the connections that wait until the group is established.
     pub(crate) joiners: Vec<u64>,
-    /// Open streams.
+    /// The streams of the group.
     streams: HashSet<StreamNumber>,
-    /// The group had a stream since the last [`Group::look`].
+    /// True if the group had a stream at any time since the last [`Group::look`].
     is_used: bool,
 }
 
@@ -71,7 +71,8 @@ impl Group {
         self.is_used = true;
     }
 
-    /// Removes a stream and releases its rings. Returns memory to deregister, if any.
+    /// Removes a stream and frees its rings. Returns memory that must be deregistered outside the
+    /// engine, or `None`.
     #[must_use]
     pub(crate) fn remove_stream(
         &mut self,
@@ -82,8 +83,8 @@ impl Group {
         self.give_back(rings)
     }
 
-    /// Releases rings that no stream uses. Returns regions that must be deregistered outside the
-    /// engine, if any.
+    /// Frees rings that no stream uses. Returns regions that must be deregistered outside the
+    /// engine, or `None`.
     #[must_use]
     pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<DeferredDeregistration> {
         let regions = self.arena.give_back(rings)?;
@@ -95,9 +96,9 @@ impl Group {
     }
 
     //= sockets-protocol.md: group.6
-    /// Checks whether the group is used. Returns the time until the next check, in nanoseconds;
-    /// `None` to close the group, because it had no stream since the last check. The first check is [`JOIN_WITHIN_NS`]
-    /// after the group began.
+    /// Checks whether the group is in use. Returns the time until the next check, in nanoseconds.
+    /// Returns `None` if the caller must close the group, because it had no stream since the last
+    /// check. The first check is [`JOIN_WITHIN_NS`] after the group was created.
     pub(crate) fn look(&mut self) -> Option<u64> {
         let was_used = std::mem::replace(&mut self.is_used, !self.streams.is_empty());
         (was_used || !self.joiners.is_empty()).then_some(IDLE_NS)
@@ -110,7 +111,7 @@ impl Group {
         }
     }
 
-    /// Reposts a receive buffer after its message was read.
+    /// Posts a receive buffer again, after its message was read.
     pub(crate) fn post_receive_buffer(
         &self,
         engine: &mut Engine,
@@ -120,17 +121,18 @@ impl Group {
         let (region, offset, length) = self.receive_buffers.location(buffer);
         let context = Context::ReceiveBuffer(buffer).bits();
         let receive = Receive { region, offset, length, context };
-        // The engine has room for all receive buffers, unless the connection has ended.
+        // The engine has room for all receive buffers. It refuses one only if the connection has
+        // ended.
         let _closed = engine.post_receive(memory, self.handle, receive);
     }
 
-    /// Reads the message in a receive buffer.
+    /// Copies the message out of a receive buffer.
     pub(crate) fn read_message(&self, buffer: u32, bytes: u32) -> ([u8; 64], usize) {
         self.receive_buffers.read(buffer, bytes)
     }
 
-    /// Posts a message, or queues it until the engine has room. Returns the number of messages
-    /// posted.
+    /// Posts a message. If the engine has no room, queues the message. Returns the number of
+    /// messages posted.
     pub(crate) fn send(
         &mut self,
         engine: &mut Engine,
@@ -152,7 +154,7 @@ impl Group {
                     self.outbox.pop_front();
                     posted += 1;
                 }
-                // The connection has ended, so the peer cannot receive the messages.
+                // The connection has ended, so the peer cannot receive these messages.
                 Err(PostError::NotConnected) if self.is_established => self.outbox.clear(),
                 Err(_) => break,
             }
@@ -160,14 +162,14 @@ impl Group {
         posted
     }
 
-    /// Returns whether messages are queued until the engine has room.
+    /// Returns true if messages are queued because the engine had no room.
     pub(crate) fn is_held_up(&self) -> bool {
         !self.outbox.is_empty()
     }
 
     //= sockets-protocol.md: message.5
-    /// Checks the number of queued messages. Without the limit, a peer that keeps sending requests
-    /// but does not accept the answers would exhaust the memory.
+    /// Checks the number of queued messages. Without a limit, a peer that sends requests and does
+    /// not receive the answers would use up the memory.
     pub(crate) fn check_outbox(&self) -> Result<(), TakesNoAnswers> {
         let limit = MESSAGES_MAX + MESSAGES_OF_STREAM * self.streams.len();
         let waiting = self.outbox.len();
@@ -197,7 +199,7 @@ impl Group {
         engine.post(memory, self.handle, &operation).map(|_| ())
     }
 
-    /// Ends the group. Returns its memory, which must be deregistered outside the engine.
+    /// Ends the group. Returns the group's memory, which must be deregistered outside the engine.
     pub(crate) fn into_deregistration(self) -> DeferredDeregistration {
         let mut regions: Vec<_> = self.arena.regions().collect();
         regions.push(self.receive_buffers.region());
@@ -205,12 +207,12 @@ impl Group {
     }
 }
 
-/// The peer keeps sending requests but does not accept the answers.
+/// The error for a peer that sends requests and does not receive the answers.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("{0} answers are pending, because the peer accepts none")]
 pub(crate) struct TakesNoAnswers(usize);
 
-/// A write of data into the peer's ring.
+/// A remote write of stream data into the peer's ring.
 pub(crate) struct Write {
     /// Region and offset of the first byte.
     pub(crate) from: (RegionId, u64),
@@ -218,14 +220,14 @@ pub(crate) struct Write {
     pub(crate) ring: RingLocation,
     /// Offset in the peer's ring.
     pub(crate) to: u32,
-    /// The number of the stream at this end and at the peer (`peer`).
+    /// The number of the stream at this end (`number`) and at the peer (`peer`).
     pub(crate) number: StreamNumber,
     pub(crate) peer: StreamNumber,
 }
 
 /// Memory of a group that must be deregistered outside the engine.
 pub(crate) struct DeferredDeregistration {
-    /// The protection domain, if the group has ended.
+    /// The protection domain, if the group has ended; it is released, too.
     domain: Option<ProtectionDomain>,
     regions: Vec<RegionId>,
 }
@@ -234,7 +236,7 @@ impl DeferredDeregistration {
     /// Deregisters the memory. Must not be called inside the engine.
     pub(crate) fn run(self, memory: &MemoryTable) {
         for region in self.regions {
-            // The region is registered, and only the group knows it, so this succeeds.
+            // This cannot fail: the region is registered, and only the group uses it.
             let _known = memory.deregister(region);
         }
         if let Some(domain) = self.domain {
@@ -243,14 +245,14 @@ impl DeferredDeregistration {
     }
 }
 
-/// The purpose of a completion.
+/// What a completion belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Context {
-    /// Data of a stream.
+    /// A write of data for a stream.
     Data(StreamNumber),
     /// A message whose completion needs no handling.
     Message,
-    /// The last message of a stream: its End or a Reset.
+    /// The last message for a stream: End or Reset.
     Last(StreamNumber),
     /// A receive buffer.
     ReceiveBuffer(u32),
@@ -295,21 +297,21 @@ fn message_operation(message: &Message, context: u64) -> Operation {
     }
 }
 
-/// Maximum number of queued messages of a group, apart from those of its streams. It allows for
-/// refusals of all joins that a busy client has in flight. The messages take 64 KiB.
+/// Maximum number of queued messages of a group, in addition to those for its streams. This is
+/// enough for the refusals of all joins that a busy client has in flight. The messages take 64 KiB.
 const MESSAGES_MAX: usize = 1024;
 
-/// Maximum number of queued messages of a stream: the answer to its join, credit for each quarter
-/// of a ring and for the remainder, its End and a Reset.
+/// Maximum number of queued messages for each stream: the answer to the join, a credit for each
+/// quarter of a ring and one for the rest, End and Reset.
 const MESSAGES_OF_STREAM: usize = 8;
 
-/// The time until the first check of a group, in nanoseconds. The peer requested the group in order
-/// to join a connection, so its Join follows within a round trip.
+/// The time until the first check of a group, in nanoseconds. The peer requested the group because
+/// it is going to join a connection, so Join follows within a round trip.
 pub(crate) const JOIN_WITHIN_NS: u64 = 10_000_000_000;
 
-/// The interval of checks for streams, in nanoseconds. A group without streams is closed after one
-/// to two intervals. A client that connects once a minute finds the group open, and a group with a
-/// failed host is removed.
+/// The interval between checks of a group, in nanoseconds. A group without streams is closed after
+/// one to two intervals. So a client that connects once a minute finds its group open, and a group
+/// with a failed host is removed.
 const IDLE_NS: u64 = 60_000_000_000;
 
 const _: () = assert!(crate::wire::MESSAGE_BYTES_MAX <= INLINE_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! The link groups of a process: by handle, by peer process, and counted by host.
+//! The link groups of a process: by handle, by the peer's process, and counted for each host.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,14 +14,14 @@ use crate::wire::Incarnation;
 #[derive(Default)]
 pub(crate) struct Groups {
     all: HashMap<ConnectionHandle, Group>,
-    /// Groups that connections may join, by peer process. Usually there is one for each process.
+    /// Groups that connections may join, for each peer process. Usually a process has one.
     by_peer: HashMap<Incarnation, Vec<ConnectionHandle>>,
     /// The number of groups of each host.
     hosts: HashMap<PeerAddr, u32>,
 }
 
 impl Groups {
-    /// Returns whether the host at this address may have another group.
+    /// Returns true if the host at this address may have another group.
     pub(crate) fn admits(&self, at: PeerAddr) -> bool {
         let own = self.hosts.get(&at.host()).copied().unwrap_or_default();
         admits_group(own, self.all.len() as u32)
@@ -43,14 +43,15 @@ impl Groups {
         self.all.get_mut(&handle)
     }
 
-    /// Returns a group with the process that connections may join, an established one if possible.
+    /// Returns a group with the process `peer` that connections may join. Prefers an established
+    /// group.
     pub(crate) fn with(&self, peer: Incarnation) -> Option<&Group> {
         let handles = self.by_peer.get(&peer)?.iter();
         let groups = handles.filter_map(|handle| self.all.get(handle));
         groups.max_by_key(|group| group.is_established)
     }
 
-    /// Excludes a group that is about to end, so that no more connections join it.
+    /// Excludes a group that is about to end, so that no more connections join the group.
     pub(crate) fn retire(&mut self, handle: ConnectionHandle) {
         let Some(group) = self.all.get(&handle) else { return };
         if let Entry::Occupied(mut handles) = self.by_peer.entry(group.peer) {

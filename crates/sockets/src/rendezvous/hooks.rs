@@ -1,4 +1,4 @@
-//! Hooks that the runtime calls for an endpoint.
+//! The hooks that the runtime calls for an endpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +16,8 @@ use crate::rendezvous::endpoint::Endpoint;
 use crate::statistics::{KEY, Statistics};
 use crate::transport::held;
 
-/// Passes events to the connection table, answers clients that ask for statistics, and has the
-/// counters file written when it is due.
+/// Passes events to the connection table, answers clients that connect for statistics, and starts
+/// the job that writes the counters file.
 pub(crate) struct EndpointHooks {
     endpoint: Arc<Endpoint>,
     statistics: Option<Arc<Statistics>>,
@@ -49,7 +49,7 @@ impl Hooks for EndpointHooks {
             return statistics.answer();
         }
         if key == held::KEY {
-            // The streams that it marks are served at the end of the turn.
+            // The streams that this marks are served at the end of the turn.
             return self.endpoint.exchange.held().on_expired();
         }
         let key = DescriptorKey::of_bits(key);

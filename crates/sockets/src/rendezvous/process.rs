@@ -27,7 +27,7 @@ use crate::rendezvous::shares::{GROUPS_MAX, OPERATIONS};
 use crate::settings::{Choice, Role, Settings};
 use crate::transport::arena::RECEIVE_BUFFERS;
 
-/// The reason for which the endpoint of a process cannot start.
+/// The reason why the endpoint of a process cannot start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -39,35 +39,36 @@ pub enum StartError {
     Random(#[source] std::io::Error),
 }
 
-/// The endpoint of a process for moved connections. It starts with the first connection that may
-/// move.
+/// The endpoint of a process for moved connections. The endpoint starts with the first connection
+/// that may move.
 pub struct Sockets {
     descriptors: Arc<dyn DescriptorTable>,
     settings: Arc<Settings>,
     endpoint: Arc<Endpoint>,
-    /// The runtime, kept here because the endpoint must not outlive it.
+    /// The runtime. It is stored here because the endpoint must not live longer than the runtime.
     runtime: Arc<OnceLock<Arc<Runtime>>>,
-    /// Fork generation of the process that started the endpoint.
+    /// The fork generation of the process when it started the endpoint.
     forks: u32,
 }
 
 impl Sockets {
-    /// Starts the background thread, which starts the endpoint. Returns without waiting for the
-    /// endpoint. An exit handler that calls [`Sockets::finish`] must be registered after this call.
+    /// Starts the background thread, which starts the endpoint. Does not wait for the endpoint.
+    /// After this call, register the exit handler that calls [`Sockets::finish`].
     ///
     /// # Errors
-    /// [`StartError`], one variant for each cause.
+    /// [`StartError`], with one variant for each cause.
     pub fn start(
         settings: Arc<Settings>,
         descriptors: Arc<dyn DescriptorTable>,
     ) -> Result<Self, StartError> {
         let forks = runtime::forks();
-        // The endpoint starts later, and its groups must stay open until `finish`.
+        // The endpoint is not started yet, and its groups must stay open until `finish`. Therefore
+        // register the runtime's exit handler now.
         runtime::notify_peers_at_exit();
         let usual = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
         let (jobs, to_do) = channel();
         let endpoint = Endpoint::new(usual.seed, settings.faults(), settings.polling(), jobs);
-        // The engine uses a seed of its own.
+        // The engine gets its own seed.
         let config = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
         let config = of_sockets(config, settings.polling());
         let runtime = Arc::new(OnceLock::new());
@@ -80,8 +81,8 @@ impl Sockets {
         Ok(Self { descriptors, settings, endpoint, runtime, forks })
     }
 
-    /// Handles a connection that the program has established or begun to establish: opens the
-    /// rendezvous socket. `local` must be bound already.
+    /// Handles a connection that the program has established or begun to establish. Opens the
+    /// rendezvous socket. The TCP socket must already be bound to `local`.
     pub fn connected(&self, token: u64, local: SocketAddr, peer: SocketAddr) -> Arc<Connection> {
         let connection = self.connection(token, Role::Connecting, local, peer);
         if let Err(reason) = self.open_rendezvous_socket(&connection) {
@@ -90,9 +91,8 @@ impl Sockets {
         connection
     }
 
-    /// Makes an offer for an accepted connection. `has_bytes` is false if the program is about to
-    /// use the connection for the first time, true if the connection has lasted long enough to
-    /// move.
+    /// Handles a connection that the program has accepted. Makes an offer. `has_bytes` is true if
+    /// the connection has carried bytes, and false if this is its first use.
     pub fn accepted(
         &self,
         token: u64,
@@ -169,17 +169,18 @@ impl Sockets {
         Ok(())
     }
 
-    /// Makes progress, unless another thread is already driving the engine.
+    /// Sends the bytes that streams hold back, and drives the engine once, unless another thread is
+    /// driving it.
     pub fn drive(&self) {
         self.endpoint.exchange.held().push_all();
         Waits::drive(&*self.endpoint.exchange);
     }
 
-    /// Waits until `ready` returns true, one of `others` is ready, or `limit` has passed (`None`:
-    /// without a limit). First sends the bytes that streams have coalesced.
+    /// Sends the bytes that streams hold back. Then waits until `ready` returns true, one of
+    /// `others` is ready, or `limit` has passed (`None`: without a limit).
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// The error of a failed system call.
     pub fn wait_beside(
         &self,
         others: &mut [libc::pollfd],
@@ -195,32 +196,33 @@ impl Sockets {
         )
     }
 
-    /// Returns whether the calling process has started this endpoint.
+    /// Returns true if the calling process started this endpoint.
     pub fn is_of_this_process(&self) -> bool {
         runtime::forks() == self.forks
     }
 
-    /// Releases the endpoint in a forked child, where it does not work. Does not notify peers.
+    /// Gives the endpoint up in a forked child, where it does not work. Does not notify peers.
     pub fn forget_in_child(self) {
-        // Leak the value: threads that do not exist in the child may hold its locks. The sockets
-        // that the endpoint watches were closed at the fork.
+        // Leak the value. Threads that do not exist in the child may hold its locks, so dropping it
+        // could deadlock. The sockets that the endpoint watches were closed at the fork.
         std::mem::forget(self);
     }
 
-    /// Sends the bytes that the program has written before the process ends. Waits at most `limit`.
+    /// Sends the bytes that the program has written, before the process ends. Waits at most
+    /// `limit`.
     pub fn finish(&self, limit: Duration) {
         let Some(runtime) = self.runtime.get() else { return };
         if !self.is_of_this_process() {
             return;
         }
-        // The process is about to close all its descriptors, so treat them as closed.
+        // The process is about to close all its descriptors, so treat them as already closed.
         let connections = self.endpoint.table().connections();
         for connection in &connections {
             connection.end();
         }
         self.endpoint.exchange.held().push_all();
         let are_out = || connections.iter().all(|connection| connection.is_out()).then_some(());
-        // Bytes that are not sent within the limit are lost, as they are when a process is killed.
+        // Bytes that are not sent within the limit are lost, like those of a killed process.
         let _forked =
             runtime.wait(Interest::Mark(self.endpoint.exchange.any()), Some(limit), are_out);
         for connection in &connections {
@@ -235,7 +237,7 @@ impl Drop for Sockets {
     }
 }
 
-/// Opens a UDP socket at the local address of a connection, with the number of its TCP port.
+/// Opens a UDP socket at the local address of a connection, at the port number of its TCP socket.
 fn rendezvous_socket_at(local: SocketAddr) -> Result<OwnedFd, Reason> {
     let family = if local.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -268,13 +270,14 @@ fn of_sockets(mut config: RuntimeConfig, polling: Polling) -> RuntimeConfig {
     config
 }
 
-/// Number of regions of all groups: receive buffers, and four chunks of rings in each direction.
+/// Maximum number of regions of all groups. Each group has one for receive buffers, and the limit
+/// allows four chunks of rings with two regions each, on average.
 const REGIONS_MAX: u32 = 16 * GROUPS_MAX;
 
 /// The time for which a peer may be silent while operations are pending, in nanoseconds. A program
-/// should get an error within 5 s after a link was cut, and the silence may be noticed a second
-/// late.
+/// should get an error within 5 s after a link is cut, and the engine may notice the silence a
+/// second late.
 const SILENCE_NS: u64 = 3_000_000_000;
 
-/// Keep-alive interval of idle groups, in nanoseconds.
+/// The interval between keep-alives on idle groups, in nanoseconds.
 const KEEP_ALIVE_NS: u64 = 1_000_000_000;

@@ -1,20 +1,22 @@
-//! Round robin over link groups, and over the streams of each group: chooses which posts next.
+//! Chooses which stream posts next: round robin over the link groups, and round robin over the
+//! streams of each group.
 //!
-//! Each group has a queue of its streams. After a group was served, it is queued behind the others.
-//! A group for which the engine has no room is set aside until it is [woken](RoundRobin::wake).
+//! Each group has a queue of its streams. A group that was served goes behind the other groups. If
+//! the engine has no room for a group, the group is set aside until it is
+//! [woken](RoundRobin::wake).
 //!
-//! A single queue of all streams would serve a group with a thousand streams a thousand times for
-//! each time of another group. It would also retry each stream of a group in vain while the peer of
-//! the group accepts nothing.
+//! A single queue of all streams would have two faults. A group with a thousand streams would be
+//! served a thousand times as often as a group with one stream. If the peer of a group accepts
+//! nothing, each stream of the group would be retried in vain.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Groups `G` that wait to be served, and the waiting streams `S` of each.
+/// The groups `G` that wait to be served, and the waiting streams `S` of each group.
 #[derive(Debug)]
 pub(crate) struct RoundRobin<G, S> {
     queues: HashMap<G, GroupQueue<S>>,
-    /// The groups in state [`GroupState::Queued`], each once.
+    /// The groups in state [`GroupState::Queued`]. Each group is present once.
     order: VecDeque<G>,
 }
 
@@ -22,14 +24,14 @@ pub(crate) struct RoundRobin<G, S> {
 struct GroupQueue<S> {
     streams: VecDeque<S>,
     state: GroupState,
-    /// The group exists. Its queue is kept even when empty, so that adding a stream allocates
-    /// nothing.
+    /// True if the group is open. The queue of an open group stays even when it is empty, so that
+    /// adding a stream allocates nothing.
     is_open: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum GroupState {
-    /// The group has nothing to be served.
+    /// The group has no work.
     Idle,
     /// The group waits to be served.
     Queued,
@@ -49,7 +51,8 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         self.queues.entry(group).or_insert_with(GroupQueue::new).is_open = true;
     }
 
-    /// Removes a group. Its queued streams are still served, because they must be closed.
+    /// Removes a group. The streams in its queue are still served, because the caller must close
+    /// them.
     pub(crate) fn close(&mut self, group: G) {
         let Some(queue) = self.queues.get_mut(&group) else { return };
         queue.is_open = false;
@@ -60,12 +63,13 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         }
     }
 
-    /// Queues a stream behind the others of its group. The stream must not be queued already.
+    /// Queues a stream behind the other streams of its group. The stream must not be in the queue
+    /// already.
     pub(crate) fn add(&mut self, group: G, stream: S) {
         self.queued(group).streams.push_back(stream);
     }
 
-    /// Queues a group, even if it has no queued streams, because it has pending messages.
+    /// Queues a group that has pending messages, even if no stream of the group is queued.
     pub(crate) fn add_group(&mut self, group: G) {
         let _line = self.queued(group);
     }
@@ -79,7 +83,7 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         queue
     }
 
-    /// Removes the next group from the queue. The caller serves it, and then calls
+    /// Removes the next group from the queue. The caller must serve the group, and then call
     /// [`RoundRobin::put_back`] or [`RoundRobin::set_aside`].
     pub(crate) fn next_group(&mut self) -> Option<G> {
         let group = self.order.pop_front()?;
@@ -89,12 +93,13 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         Some(group)
     }
 
-    /// Removes the next stream of a group from its queue.
+    /// Removes the next stream from the queue of a group.
     pub(crate) fn next_stream(&mut self, group: G) -> Option<S> {
         self.queues.get_mut(&group)?.streams.pop_front()
     }
 
-    /// Queues a group that was served behind the other groups, if it has more streams.
+    /// Queues a group that was served behind the other groups. Does nothing if the group has no
+    /// more streams.
     pub(crate) fn put_back(&mut self, group: G) {
         let Some(queue) = self.queues.get_mut(&group) else { return };
         if !queue.streams.is_empty() {
@@ -107,8 +112,8 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         }
     }
 
-    /// Sets a group aside until it is woken, because the engine has no room for it. A stream that
-    /// could not be served stays first in the group's queue.
+    /// Sets a group aside until [`RoundRobin::wake`], because the engine has no room for it. A
+    /// stream that could not be served stays first in the queue of the group.
     pub(crate) fn set_aside(&mut self, group: G, stream: Option<S>) {
         let Some(queue) = self.queues.get_mut(&group) else { return };
         queue.state = GroupState::Aside;
@@ -117,7 +122,7 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         }
     }
 
-    /// Queues a group that was set aside, because the engine may have room again.
+    /// Queues a group that was set aside, because the engine may have room for it again.
     #[inline]
     pub(crate) fn wake(&mut self, group: G) {
         let Some(queue) = self.queues.get_mut(&group) else { return };
@@ -127,7 +132,7 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         }
     }
 
-    /// Returns whether no group waits to be served.
+    /// Returns true if no group waits to be served.
     pub(crate) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
@@ -207,9 +212,9 @@ mod tests {
     }
 
     proptest! {
-        /// After any sequence of steps, each stream is served once for each time that it was added,
-        /// and the streams of a group in the order in which they were added. No group is left out
-        /// once all groups were woken.
+        /// Checks any sequence of steps. Each stream is served once for each time that it was
+        /// added. Streams of one group are served in the order in which they were added. After all
+        /// groups are woken, no group is left unserved.
         #[test]
         fn no_stream_is_lost_or_served_twice(
             steps in prop::collection::vec((0..6_u8, 0..4_u8), 0..200),

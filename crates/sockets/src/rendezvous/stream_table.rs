@@ -1,4 +1,4 @@
-//! The streams of a process, by number.
+//! The streams of a process, by their numbers.
 
 use std::sync::Arc;
 
@@ -19,17 +19,17 @@ pub(crate) struct StreamEntry {
     /// The link group that carries the stream.
     pub(crate) group: ConnectionHandle,
     pub(crate) rings: Rings,
-    /// The switch marker that the peer writes into the TCP connection.
+    /// The switch marker that this side expects, and that the peer writes into the TCP connection.
     pub(crate) marker: SwitchMarker,
     /// The stream's number at the peer, and the peer's ring. `None` before the move.
     pub(crate) open: Option<(StreamNumber, RingLocation)>,
-    /// The stream is queued to be served.
+    /// True if the stream is queued to be served.
     pub(crate) is_queued: bool,
-    /// The time of the earliest pending entry in the timers.
+    /// The time of the stream's earliest pending entry in the timers.
     pub(crate) timer: Instant,
 }
 
-/// Streams by number. A number is reused only after 2^16 other streams in its slot.
+/// Streams by number. A number is reused only after the slot has held 2^16 other streams.
 #[derive(Default)]
 pub(crate) struct StreamTable {
     slots: Vec<Slot>,
@@ -43,7 +43,7 @@ struct Slot {
 }
 
 impl StreamTable {
-    /// Returns the number for the next stream; `None` if all 2^16 slots are in use.
+    /// Returns the number for the next stream. Returns `None` if all 2^16 slots are in use.
     pub(crate) fn next_number(&mut self) -> Option<StreamNumber> {
         if self.free.is_empty() {
             let index = u16::try_from(self.slots.len()).ok()?;
@@ -73,7 +73,7 @@ impl StreamTable {
         slot.entry.as_mut().filter(|_| generation == (number.0 >> 16) as u16)
     }
 
-    /// Returns the stream with this number, if it belongs to the group.
+    /// Returns the stream with this number if the stream belongs to `group`.
     pub(crate) fn of_group(
         &mut self,
         group: ConnectionHandle,

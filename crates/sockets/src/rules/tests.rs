@@ -6,7 +6,7 @@ fn subject<'a>(role: Role, local: &str, peer: &str, program: &'a str) -> Subject
     Subject { role, local: local.parse().unwrap(), peer: peer.parse().unwrap(), program }
 }
 
-/// Returns the number of the line that decides about a connection from 10.0.0.1 to a service.
+/// Returns the line number of the rule that decides about a connection from 10.0.0.1 to a service.
 fn decides(rules: &Rules, service: &str) -> Option<u32> {
     let subject = subject(Role::Connecting, "10.0.0.1:40000", service, "curl");
     rules.first_for(&subject).map(Rule::line)
@@ -24,7 +24,7 @@ fn the_first_rule_that_holds_decides() {
     assert_eq!(decides(&rules, "10.9.9.9:22"), Some(3));
     assert_eq!(decides(&rules, "10.9.9.9:8099"), Some(3));
     assert_eq!(decides(&rules, "10.9.9.9:8100"), Some(4));
-    // The network of line 4, which comes first, contains this address.
+    // The network in line 4 contains this address, and line 4 comes first.
     assert_eq!(decides(&rules, "10.1.2.3:80"), Some(4));
     assert_eq!(decides(&rules, "192.0.2.1:80"), None);
     let subject = subject(Role::Connecting, "10.0.0.1:40000", "10.9.9.9:22", "curl");

@@ -1,4 +1,4 @@
-//! Connections that return to TCP, at any time and together with other events.
+//! Connections that go home, at any time and together with other events.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -17,14 +17,14 @@ use crate::reasons::Reason;
 use crate::transport::stream::HomeProgress;
 use crate::transport::stream_doorbell::StreamDescriptor;
 
-/// Creates a stream with bytes in each place where bytes can be, in both directions.
+/// Creates a stream that has bytes in every place where bytes can be, in both directions.
 fn full_of_bytes() -> (World, [Vec<u8>; 2]) {
     let world = World::moved();
     let mut bytes =
         [0, 1].map(|index| (0..RING).map(|at| (at * 7 + index) as u8).collect::<Vec<_>>());
     for (index, bytes) in bytes.iter_mut().enumerate() {
-        // In the peer's ring and read; in the peer's ring and not read; in flight; and only
-        // written.
+        // Four parts: in the peer's ring and read; in the peer's ring and unread; in flight;
+        // written and not posted.
         for part in [100..200, 200..300, 300..5000, 5000..RING as usize] {
             assert_eq!(world.send(index, &bytes[part.clone()]), Ok(part.len()));
             if part.start < 300 {
@@ -122,7 +122,7 @@ fn a_record_that_cannot_be_resets_the_connection() {
     }
 }
 
-/// The peer gives credit beyond its record while this end is still writing the stream into TCP.
+/// The peer sends credit beyond its record while this end is still writing the stream into TCP.
 #[test]
 fn credit_beyond_a_record_changes_nothing() {
     let world = World::moved();

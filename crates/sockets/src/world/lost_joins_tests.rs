@@ -1,4 +1,4 @@
-//! Connections whose group is lost, or whose answer is late, while they move.
+//! Connections whose group is lost during the move, or for which the answer to Join is late.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -13,7 +13,7 @@ use crate::migration::machine::{Event, Phase};
 use crate::reasons::Reason;
 
 /// Returns a world in which only the accepting end has moved. Each end has written bytes over TCP.
-/// The accepting end has also written to the ring, where some of its bytes have arrived.
+/// The accepting end has also written to the ring, and some of these bytes have arrived.
 fn half_moved() -> World {
     let world = World::new();
     assert_eq!(world.send(0, b"ask "), Ok(4));
@@ -25,7 +25,7 @@ fn half_moved() -> World {
     world
 }
 
-/// Lets the connecting end search for the switch marker, and write its own if that is due.
+/// Makes the connecting end search for the switch marker, and write its own marker if that is due.
 fn answer(world: &World) -> Phase {
     let connection = &world.ends[0].connection;
     if let Some(event) = connection.look_for_marker() {
@@ -34,11 +34,11 @@ fn answer(world: &World) -> Phase {
     world.try_write_marker(0)
 }
 
-/// Checks that both ends have returned to TCP, and that bytes pass in both directions.
+/// Checks that both ends have gone home, and that bytes pass in both directions.
 fn expect_home(world: &World, questions: &[u8], is_shut: bool) {
     assert_eq!(world.send(1, b"later"), Ok(5));
     world.network.carry();
-    // An end returns only after its program has read the bytes that came by TCP.
+    // An end goes home only after its program has read the bytes that came by TCP.
     assert_eq!(world.receive_all(0, 8), b"by TCP, ");
     assert_eq!(world.receive_all(1, questions.len()), questions);
     assert_eq!(world.receive_all(0, 18), b"by the ring, later");
@@ -87,7 +87,8 @@ fn a_join_whose_group_is_lost_before_the_answer_comes_home() {
     }
 }
 
-/// If no message reports that the group is lost, the accepting end learns it from TCP.
+/// No message reports the loss of the group to the accepting end. That end must learn of it from
+/// TCP.
 //= sockets-protocol.md: join.7
 #[test]
 fn a_marker_that_is_written_back_brings_a_peer_home_that_still_has_its_group() {
@@ -120,7 +121,7 @@ fn the_end_of_tcp_stands_for_the_marker_of_a_peer_that_can_write_none() {
         let world = half_moved();
         let connection = &world.ends[0].connection;
         if is_late {
-            // The peer's answer is late: it comes after the program has shut TCP down.
+            // The peer's answer is late: it arrives after the program has shut TCP down.
             drop(connection.on(Event::Time, connection.due()));
         } else {
             world.lose_group(0);
@@ -130,8 +131,8 @@ fn the_end_of_tcp_stands_for_the_marker_of_a_peer_that_can_write_none() {
         world.network.carry();
         assert_eq!(world.receive(0, 8).as_deref(), Ok(&b"by TCP, "[..]));
         assert_eq!(answer(&world), Phase::Returning);
-        // The peer would not learn that these bytes were taken from the ring, so they must not be
-        // read.
+        // These bytes must not be read from the ring, because this end cannot report to the peer
+        // that it has read them.
         assert_eq!(world.receive(0, 100), Err(Errno::EAGAIN));
         assert_eq!(world.send(0, b"more"), Err(Errno::EPIPE));
         world.network.carry();
@@ -203,7 +204,7 @@ fn a_program_reads_no_byte_of_a_marker_that_cannot_be_answered() {
             assert!(world.move_on(0));
             assert_eq!(world.send(1, before.as_bytes()), Ok(before.len()));
             assert!(world.move_on(1));
-            // The peer has reported that it failed after writing a part of the marker.
+            // The peer has reported that it failed after it had written a part of the marker.
             drop(world.ends[0].connection.on(Event::Forgotten, Instant(0)));
             assert_eq!(world.receive_all(0, before.len()), before.as_bytes());
             assert_eq!(world.receive(0, wanted), Err(Errno::ECONNRESET));

@@ -1,4 +1,4 @@
-//! A handmade peer: a program that uses the edge, and composes each message from the tables of
+//! A handmade peer: a program that uses the edge and builds each message from the tables in
 //! docs/sockets-protocol.md.
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use ethernot::{
 
 use crate::pair::Pair;
 
-/// A limit far longer than any step of a test takes.
+/// A time limit that is far longer than any step of a test.
 pub(crate) const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 
 /// The service of link groups.
@@ -28,17 +28,17 @@ const OFFER: usize = 68;
 /// Size of a receive buffer in bytes.
 const RECEIVE_BUFFER_BYTES: u64 = 64;
 
-/// Maximum number of messages that may arrive before they are read.
+/// Maximum number of messages that can arrive before the test reads them.
 const RECEIVE_BUFFERS: u64 = 32;
 
-/// The fields of an offer that tests use.
+/// The fields of an offer that the tests use.
 #[derive(Clone, Copy)]
 pub(crate) struct Offer {
     pub(crate) port: u16,
     pub(crate) token: u64,
 }
 
-/// The end of a stream in a Join or Joined.
+/// A stream end in a Join or Joined.
 #[derive(Clone, Copy)]
 pub(crate) struct StreamEnd {
     pub(crate) number: u32,
@@ -57,12 +57,12 @@ pub(crate) struct Hand {
     _endpoint: Endpoint,
 }
 
-/// Returns a TCP connection (connecting side, accepting side) whose connecting side is the handmade
-/// peer, and its rendezvous socket.
+/// Returns the connecting side and the accepting side of a TCP connection, and a rendezvous socket.
+/// The connecting side and the rendezvous socket belong to the handmade peer.
 pub(crate) fn with_rendezvous_socket(pair: &Pair) -> (TcpStream, TcpStream, UdpSocket) {
     loop {
         let (tcp, server) = pair.tcp();
-        // If another socket has the port, try the next connection.
+        // If another socket has the UDP port, try another connection.
         let Ok(rendezvous_socket) = UdpSocket::bind(tcp.local_addr().unwrap()) else { continue };
         rendezvous_socket.set_read_timeout(LIMIT).unwrap();
         return (tcp, server, rendezvous_socket);
@@ -78,7 +78,7 @@ pub(crate) fn offer_at(rendezvous_socket: &UdpSocket) -> Offer {
     Offer { port, token: u64::from_be_bytes(bytes[8..16].try_into().unwrap()) }
 }
 
-/// Encodes the offer of a peer with this incarnation that has accepted a connection between these
+/// Encodes an offer of a peer with this incarnation, which has accepted a connection between these
 /// addresses.
 pub(crate) fn offer_bytes(
     offer: Offer,
@@ -107,7 +107,7 @@ pub(crate) fn endpoint() -> Endpoint {
 }
 
 impl Hand {
-    /// Asks for a link group at the endpoint that an offer names.
+    /// Requests a link group from the endpoint that an offer names.
     pub(crate) fn connect(offer: Offer, incarnation: u128) -> Self {
         let endpoint = endpoint();
         let options = ConnectOptions::new().service(SERVICE).private_data(greeting(incarnation));
@@ -119,7 +119,7 @@ impl Hand {
         Self::on(endpoint, connection)
     }
 
-    /// Uses an established link group.
+    /// Creates the handmade peer's end of an established link group.
     pub(crate) fn on(endpoint: Endpoint, connection: Connection) -> Self {
         let ring = Buffer::new(RING.into());
         let ring_region =
@@ -155,7 +155,7 @@ impl Hand {
         drop(sent.expect("it is sent"));
     }
 
-    /// Returns the next message.
+    /// Waits for the next message and returns it.
     pub(crate) fn hear(&mut self) -> Vec<u8> {
         let handle = self.waiting.pop_front().expect("more than one is posted");
         let message = handle.wait(LIMIT).expect("a message").to_vec().expect("its bytes");
@@ -183,14 +183,14 @@ impl Hand {
         loop {
             match self.connection.write_bytes(bytes, &to.ring, offset, options) {
                 Ok(handle) => return drop(handle),
-                // The limit of operations in flight is reached.
+                // Too many operations are in flight, so retry.
                 Err(PostError::Submit(SubmitError::Busy(_))) => std::thread::yield_now(),
                 Err(error) => panic!("it cannot be posted: {error}"),
             }
         }
     }
 
-    /// Waits until `length` bytes have been written to the ring of this peer. Returns them.
+    /// Waits until `length` bytes have arrived in this peer's ring, and returns them.
     pub(crate) fn ring_bytes(&self, length: usize) -> Vec<u8> {
         let mut arrived = 0;
         while arrived < length {
@@ -205,8 +205,7 @@ impl Hand {
     }
 }
 
-/// Decodes the end of a stream, which follows the token in a Join, and the number of the receiver's
-/// end in a Joined.
+/// Decodes the stream end at the end of a Join or Joined.
 pub(crate) fn end_in(message: &[u8]) -> StreamEnd {
     let at = message.len() - 36;
     let field = |from: usize, to: usize| &message[at + from..at + to];

@@ -1,4 +1,4 @@
-//! Resources that idle moved connections use.
+//! Measures the resources that idle moved connections use.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::pair::Pair;
 
-/// Number of connections. Both ends of each are in this process.
+/// Number of connections. This process has both ends of each connection.
 const CONNECTIONS: u64 = 1000;
 
 #[test]
@@ -15,7 +15,8 @@ fn idle_connections_take_little_memory() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("there is a limit");
     setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("it is allowed");
     let pair = Pair::new();
-    // Exclude what the first connection allocates for all others.
+    // The first connection allocates memory that all connections share, so exclude it from the
+    // measurement.
     let _first = pair.moved();
     let before = resident_kib();
     let all: Vec<_> = (0..CONNECTIONS)
@@ -30,7 +31,7 @@ fn idle_connections_take_little_memory() {
         .collect();
     let each = resident_kib().saturating_sub(before) as f64 / (2 * CONNECTIONS) as f64;
     drop(all);
-    // Read by `xtask acceptance sockets`.
+    // `xtask acceptance sockets` reads this line.
     println!("figure: resident memory of an idle connection, KiB: {each:.1}");
 }
 

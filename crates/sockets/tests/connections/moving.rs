@@ -12,7 +12,7 @@ use sockets::{ReceiveFlags, Route, SendFlags};
 fn a_connection_moves_and_bytes_go_both_ways() {
     let pair = Pair::new();
     let (client, server) = pair.connect();
-    // Send bytes before the connection has moved, and after.
+    // Send bytes before the connection moves, and after it has moved.
     client.send_all(b"before");
     server.expect(b"before");
     client.wait_until(is_moved);
@@ -59,7 +59,7 @@ fn a_connection_that_is_closed_while_it_moves_brings_what_was_written_and_the_en
     for round in 0..300_u32 {
         let (client, server) = pair.connect();
         client.send_all(b"last words");
-        // Close at a different point of the move in each round.
+        // In each round, close at a different point of the move.
         for _ in 0..round % 60 {
             std::thread::yield_now();
         }
@@ -77,7 +77,7 @@ fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
     let (client, server) = pair.tcp();
     server.set_nonblocking(true).expect("a socket");
     let (mut written, mut refused) = (0, 0);
-    // The kernel makes more room now and then, when bytes in flight arrive.
+    // The kernel frees room from time to time, when bytes in flight arrive.
     while refused < 3 {
         let bytes: Vec<u8> = (written..written + 60_000).map(byte_at).collect();
         if let Ok(count) = (&server).write(&bytes) {
@@ -91,7 +91,7 @@ fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
     server.set_nonblocking(false).expect("a socket");
     let client = pair.connected(client);
     let server = pair.accepted(server);
-    // The join arrives while TCP is full.
+    // Join arrives while TCP is full.
     for _ in 0..1000 {
         pair.client.sockets.drive();
         pair.server.sockets.drive();

@@ -16,7 +16,7 @@ use sockets::{
 #[derive(Default)]
 pub(crate) struct Program {
     descriptors: Mutex<HashMap<u64, Arc<Mutex<OwnedFd>>>>,
-    /// Another process has the descriptors, too.
+    /// True if another process also has the descriptors.
     pub(crate) is_shared: AtomicBool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Side {
     pub(crate) sockets: Sockets,
 }
 
-/// One end of a connection, and its program's descriptor.
+/// One end of a connection, and the program's descriptor of it.
 pub(crate) struct End {
     program: Arc<Program>,
     pub(crate) connection: Arc<Connection>,
@@ -85,7 +85,8 @@ impl Side {
         make: impl FnOnce(&Sockets, u64, SocketAddr, SocketAddr) -> Arc<Connection>,
     ) -> End {
         let (local, peer) = (tcp.local_addr().unwrap(), tcp.peer_addr().unwrap());
-        // The program's own descriptor has another number, which `put` does not replace.
+        // The program's own descriptor has a number that is not in the table, so `put` does not
+        // replace it.
         let fd = OwnedFd::from(tcp);
         let known = Arc::new(Mutex::new(fd.try_clone().expect("a descriptor is left")));
         self.program.descriptors.lock().unwrap().insert(token, known);
@@ -94,7 +95,7 @@ impl Side {
     }
 }
 
-/// Calls `Sockets::accepted` for a connection that its program has not used yet.
+/// Calls `Sockets::accepted` for a connection that has not carried bytes.
 fn accepted(sockets: &Sockets, token: u64, local: SocketAddr, peer: SocketAddr) -> Arc<Connection> {
     sockets.accepted(token, local, peer, false)
 }
@@ -104,15 +105,16 @@ impl Pair {
         Self::with(&[], &[])
     }
 
-    /// Creates a pair with these environment variables set for each side.
+    /// Creates a pair. Sets these environment variables for each side.
     pub(crate) fn with(client: &[(&str, &str)], server: &[(&str, &str)]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let tokens = AtomicU64::new(1);
         Self { client: Side::new(client), server: Side::new(server), listener, tokens }
     }
 
-    /// Creates a TCP connection that neither endpoint knows. Ensures that its rendezvous socket can
-    /// be opened, because another socket may have the port by chance.
+    /// Creates a TCP connection that neither endpoint has seen. Another socket may have the
+    /// connection's UDP port by chance. In that case retries, so that the rendezvous socket can be
+    /// opened.
     pub(crate) fn tcp(&self) -> (TcpStream, TcpStream) {
         let address = self.listener.local_addr().unwrap();
         loop {
@@ -132,8 +134,8 @@ impl Pair {
         self.server.end(self.tokens.fetch_add(1, Ordering::Relaxed), tcp, accepted)
     }
 
-    /// Creates a connection of both endpoints. Retries if another socket has the UDP port of the
-    /// rendezvous socket, which the kernel may give to any process.
+    /// Creates a connection between the two endpoints. The kernel may have given the UDP port of
+    /// the rendezvous socket to any process. In that case retries.
     pub(crate) fn connect(&self) -> (End, End) {
         loop {
             let (client, server) = self.tcp();
@@ -157,7 +159,7 @@ impl Drop for End {
     /// Closes the program's descriptors.
     fn drop(&mut self) {
         self.program.descriptors.lock().unwrap().remove(&self.connection.token());
-        // Replace the program's last descriptor.
+        // Close the program's last descriptor by replacing it.
         let nothing = std::fs::File::open("/dev/null").expect("it is there");
         nix::unistd::dup2(nothing, &mut self.fd).expect("it is closed");
         self.connection.released();
@@ -211,7 +213,8 @@ impl End {
         assert_eq!(room, bytes);
     }
 
-    /// Waits until a condition holds. There is no limit: the test runner ends a test that hangs.
+    /// Waits until a condition holds. Has no time limit, because the test runner ends a test that
+    /// hangs.
     pub(crate) fn wait_until(&self, is_so: impl Fn(&Connection) -> bool) {
         while !is_so(&self.connection) {
             std::thread::yield_now();
@@ -219,7 +222,8 @@ impl End {
     }
 }
 
-/// Returns whether the connection has moved. Fails if it was left to TCP.
+/// Returns true if the connection has moved, and false if it is undecided. Panics if it was left to
+/// TCP.
 pub(crate) fn is_moved(connection: &Connection) -> bool {
     let route = connection.route();
     assert!(!matches!(route, Route::Left(_)), "{route:?}");

@@ -1,4 +1,4 @@
-//! Handmade peers that follow or violate the protocol, and the reactions of the library.
+//! Handmade peers that follow or violate the protocol, and how the library reacts.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
@@ -26,7 +26,7 @@ const CREDIT: &[u8] = &[4];
 const END: &[u8] = &[5];
 const RESET: &[u8] = &[6];
 
-/// A connection that a handmade peer has joined, before that peer has written its switch marker.
+/// A connection that a handmade peer has joined. The peer has not written its switch marker yet.
 struct Joined {
     pair: Pair,
     server: End,
@@ -55,7 +55,7 @@ impl Joined {
         Self { pair, server, tcp, hand, theirs }
     }
 
-    /// Joins a connection, and writes the handmade peer's switch marker.
+    /// Joins a connection and writes the handmade peer's switch marker.
     fn switched() -> Self {
         let mut joined = Self::new();
         joined.tcp.write_all(&joined.theirs.marker).expect("it is sent");
@@ -85,7 +85,7 @@ fn a_handmade_peer_moves_a_connection_and_is_read_only_after_its_marker() {
     joined.server.send_all(b"answer");
     assert_eq!(joined.hand.ring_bytes(6), b"answer");
     joined.server.expect_nothing();
-    // Bytes that may be the beginning of the switch marker are held back until more bytes arrive.
+    // The library holds back bytes that may begin the switch marker, until more bytes arrive.
     let first = [!joined.theirs.marker[0]; 7];
     joined.tcp.write_all(&first).expect("it is sent");
     joined.server.expect(&first);
@@ -192,7 +192,7 @@ fn more_than_there_is_room_for_ends_the_group() {
     for offset in (0..room).step_by(chunk.len()) {
         joined.hand.write(&chunk, &joined.theirs, offset);
     }
-    // The program has read nothing, so the peer has no credit.
+    // The program has read nothing, so the peer has no more credit.
     joined.hand.write(&chunk, &joined.theirs, 0);
     joined.hand.connection.wait_closed(LIMIT).expect("it ends");
 }
@@ -263,8 +263,8 @@ fn no_peer_writes_to_the_ring_of_another() {
     joined.server.expect(b"mine");
 }
 
-/// Two connections of a client to a handmade peer. The peer makes an offer for each, and accepts
-/// one group.
+/// Two connections from a client to a handmade peer. The peer makes an offer for each connection,
+/// and accepts one group.
 struct Asked {
     client: [End; 2],
     tcp: [TcpStream; 2],
@@ -275,7 +275,7 @@ struct Asked {
 impl Asked {
     fn new() -> Self {
         let pair = Pair::new();
-        // Moving a connection opens the link, which later connections use.
+        // A move opens the link, and later connections use that link.
         drop(pair.moved());
         let endpoint = endpoint();
         let listener = endpoint.listen(SERVICE).expect("no other listener has the service");
@@ -304,7 +304,7 @@ impl Asked {
         Self { client: [first, second], tcp: [first_tcp, second_tcp], hand, _pair: pair }
     }
 
-    /// Returns the two joins, sorted by token.
+    /// Returns the stream ends of the two Joins, sorted by token.
     fn joins(&mut self) -> [StreamEnd; 2] {
         let mut joins = [self.hand.hear(), self.hand.hear()];
         joins.sort();
@@ -324,7 +324,7 @@ fn connections_to_one_process_share_a_group_and_answer_the_marker_that_has_come(
     let mut asked = Asked::new();
     let [theirs, _] = asked.joins();
     asked.hand.say(&[JOINED, &theirs.number.to_be_bytes(), &asked.hand.end(NUMBER, MARKER)]);
-    // The connection stays undecided until its switch marker comes, so these bytes go over TCP.
+    // The connection stays undecided until its switch marker arrives, so these bytes go by TCP.
     asked.client[0].send_all(b"question");
     let mut bytes = [0; 8];
     asked.tcp[0].read_exact(&mut bytes).expect("by TCP");
@@ -364,7 +364,7 @@ fn a_connection_whose_group_is_lost_before_the_answer_writes_back_the_marker_tha
     let mut bytes = [0; 7];
     asked.tcp[0].read_exact(&mut bytes).expect("by TCP");
     asked.tcp[0].write_all(&theirs.marker).expect("it is sent");
-    // Only the waiting thread polls the descriptor. It echoes the switch marker, followed by a
+    // Only the waiting thread polls the descriptor. The library writes an echo, followed by a
     // record of 0 bytes.
     client.expect_nothing();
     asked.client[0].wait_until(crate::pair::is_moved);
@@ -393,7 +393,8 @@ fn a_moved_connection_whose_group_is_lost_waits_for_a_marker_or_the_end() {
         joined.server.expect(b"before");
         joined.server.expect_nothing();
         assert_eq!(joined.server.connection.route(), Route::Moved);
-        // With the marker of this end: the peer has the answer, and its program has read 2 bytes.
+        // The marker of this end shows that the peer has the answer. The peer's program has read 2
+        // bytes.
         let (marker, taken) = match answer {
             0 => (Some(joined.theirs.marker), 2),
             1 => (Some(*MARKER), 0),
@@ -428,7 +429,7 @@ fn a_moved_connection_whose_group_is_lost_waits_for_a_marker_or_the_end() {
     }
 }
 
-/// Returns the record that an end writes behind the switch marker when it returns to TCP.
+/// Returns the record that an end writes after the switch marker when it goes home.
 fn record(taken: u64) -> [u8; 12] {
     let mut bytes = *b"HOME........";
     bytes[4..].copy_from_slice(&taken.to_be_bytes());
@@ -441,8 +442,8 @@ fn answers_that_do_not_fit_are_answered_with_reset_and_change_nothing() {
     let mut asked = Asked::new();
     let [first, second] = asked.joins();
     let number = |end: &StreamEnd| end.number.to_be_bytes();
-    // The peer reports that it gave up after a part of the switch marker, and then that it has
-    // joined.
+    // The peer reports that it gave up after a part of the switch marker. Then it reports that it
+    // has joined.
     asked.hand.say(&[RESET, &number(&first)]);
     asked.hand.say(&[JOINED, &number(&first), &asked.hand.end(NUMBER, MARKER)]);
     assert_eq!(asked.hand.hear(), [RESET, &NUMBER.to_be_bytes()[..]].concat());
@@ -450,7 +451,7 @@ fn answers_that_do_not_fit_are_answered_with_reset_and_change_nothing() {
     let mut bytes = [0; 6];
     asked.tcp[0].read_exact(&mut bytes).expect("by TCP");
     assert_eq!((&bytes, asked.client[0].connection.route()), (b"by TCP", Route::Undecided));
-    // The peer joins the second connection twice, and then refuses it.
+    // The peer sends Joined twice for the second connection, and then refuses it.
     for given in [NUMBER, NUMBER + 1] {
         asked.hand.say(&[JOINED, &number(&second), &asked.hand.end(given, MARKER)]);
     }

@@ -1,4 +1,4 @@
-//! Tests that one peer cannot affect the connections of others.
+//! Tests that one peer cannot harm the connections of other peers.
 
 #![expect(clippy::disallowed_methods, reason = "one test measures")]
 
@@ -22,7 +22,7 @@ impl Honest {
     fn new() -> Self {
         let pair = Pair::new();
         let (client, server) = pair.moved();
-        // Any client of the service receives an offer.
+        // Every client of the service receives an offer.
         let (_tcp, undecided, rendezvous_socket) = with_rendezvous_socket(&pair);
         let _undecided = pair.accepted(undecided);
         let offer = offer_at(&rendezvous_socket);
@@ -39,7 +39,7 @@ impl Honest {
         self.client.expect(b"answer");
     }
 
-    /// Measures the time of a stream of [`STREAM`] bytes, in seconds: the shortest of several runs.
+    /// Returns the time to transfer [`STREAM`] bytes, in seconds: the shortest of several runs.
     fn stream_seconds(&self) -> f64 {
         let part = vec![7; 1 << 16];
         let seconds = (0..9).map(|_| {
@@ -60,7 +60,7 @@ impl Honest {
         server.expect(b"x");
     }
 
-    /// Asks for a link group at the server's endpoint.
+    /// Requests a link group from the server's endpoint.
     fn group_of(&self, peer: &Endpoint, incarnation: u128) -> Option<Connection> {
         let options = ConnectOptions::new().service(SERVICE).private_data(greeting(incarnation));
         peer.connect_with((Ipv4Addr::LOCALHOST, self.offer.port), options).ok()
@@ -127,7 +127,7 @@ fn others_are_as_fast_beside_peers_that_take_nothing() {
     let groups: Vec<_> = (1000..1000 + GROUPS)
         .filter_map(|incarnation| honest.group_of(&peer, incarnation))
         .collect();
-    // The engine posts as many answers as it has room for, and some stay pending.
+    // The engine posts as many answers as it has room for. The others stay pending.
     let join = join_of_nothing();
     let asked = (0..2500).map(|_| groups[0].send_bytes(&join, OperationOptions::NONE));
     for sent in asked {
@@ -141,7 +141,8 @@ fn others_are_as_fast_beside_peers_that_take_nothing() {
 
 /// Returns a Join with an unknown token.
 fn join_of_nothing() -> Vec<u8> {
-    // The token, then the number, switch marker, key, address and size of a valid ring.
+    // The fields after the kind: token, then number, switch marker, key, address and size of a
+    // valid ring.
     let ring = 65_536_u32.to_be_bytes();
     [&[1_u8][..], &[0xff; 8], &[7; 4], &[7; 16], &[7; 4], &[0; 8], &ring].concat()
 }
@@ -149,7 +150,7 @@ fn join_of_nothing() -> Vec<u8> {
 /// Length of a measured stream in bytes.
 const STREAM: usize = 1 << 28;
 
-/// Number of answers, far more than a correct peer leaves pending.
+/// Number of answers: far more than a correct peer leaves pending.
 const ANSWERS: u32 = 20_000;
 
 /// Number of groups. An earlier version had completion slots for fewer groups.

@@ -1,4 +1,4 @@
-//! Connections that stay on TCP, and the reasons for it.
+//! Connections that stay on TCP, and the reasons.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, UdpSocket};
@@ -7,7 +7,7 @@ use crate::pair::{End, Pair, is_moved};
 use nix::errno::Errno;
 use sockets::{Connection, Reason, Route};
 
-/// Settings under which all frames of the edge are lost, but no offers.
+/// Settings with which all frames of the edge are lost and offers still arrive.
 const BLOCKED: &[(&str, &str)] = &[("ETHERNOT_SOCKETS_FAULTS", "loss=1")];
 
 fn left(end: &End) -> Reason {
@@ -49,7 +49,7 @@ fn a_connection_that_the_client_uses_late_moves_then() {
     plain.write_all(b"hello").expect("it goes by TCP");
     other.expect(b"hello");
     pair.server.sockets.drive();
-    // An offer that was made at the same time has expired.
+    // The offer for this connection was made at the same time, and has expired.
     assert_eq!(left(&other), Reason::NoAnswer);
     assert_eq!(server.connection.route(), Route::Undecided);
     let late = pair.connected(late);
@@ -85,7 +85,7 @@ fn where_the_udp_port_is_taken_the_connection_stays_on_tcp() {
 #[test]
 fn datagrams_of_strangers_are_ignored_and_another_version_is_reported() {
     let pair = Pair::new();
-    // Moving a connection opens the link.
+    // A move opens the link.
     drop(pair.moved());
     let (client, _server) = pair.tcp();
     let rendezvous_socket = client.local_addr().unwrap();
@@ -117,7 +117,7 @@ fn rendezvous_sockets_and_offers_of_closed_connections_are_removed() {
         drop(client);
         drop(pair.accepted(server));
     }
-    // The descriptors of some of the last connections may still be open.
+    // Descriptors of the last connections may still be open.
     assert!(descriptors() < before + 100, "{before} to {}", descriptors());
 }
 

@@ -1,23 +1,23 @@
-//! Explores every order of events while the two ends of a stream return to TCP.
+//! Explores every order of events while the two ends of a stream go home.
 //!
-//! The events are: programs that read and write; a group that carries, acknowledges and is lost; a
-//! TCP with room for two tokens; and ends that begin their return at any time. The state of an end
-//! is the real [`Homing`]. Everything else is modelled here.
+//! The model has these events: programs read and write; a group carries and acknowledges bytes, and
+//! is lost; TCP has room for two tokens; each end may begin to go home at any time. The state of an
+//! end is the real [`Homing`]. All other parts are models.
 
 use std::collections::{HashSet, VecDeque};
 
 use super::{HomeStep, Homing, Record};
 
-/// Faults planted in the model, each of which the exploration must find.
+/// Faults that are inserted into the model on purpose. The exploration must find each of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Planted {
     Nothing,
-    /// A record has the number of bytes that have arrived in the ring instead of those that the
-    /// program has taken.
+    /// A record contains the number of bytes that have arrived in the ring. Correct is the number
+    /// that the program has read.
     NamesArrived,
-    /// A program takes bytes of the ring after the record was written.
+    /// A program reads bytes of the ring after the record was written.
     TakesOn,
-    /// Acknowledged bytes leave the send ring, although the peer's program has not taken them.
+    /// The send ring drops acknowledged bytes that the peer's program has not read.
     ForgetsAcknowledged,
     /// An end that reads a record continues to use the group.
     DoesNotFollow,
@@ -29,20 +29,20 @@ enum Token {
     Byte(u64),
 }
 
-/// One end, and the direction in which it sends.
+/// One end, and the direction in which this end sends.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 struct End {
     written: u64,
     posted: u64,
-    /// Number of bytes in the peer's ring (`arrived`), and of those that this end knows of
-    /// (`acknowledged`).
+    /// `arrived`: number of bytes that have arrived in the peer's ring. `acknowledged`: number of
+    /// these bytes of which this end has an acknowledgement.
     arrived: u64,
     acknowledged: u64,
-    /// Number of bytes that the peer's program has taken from the ring, and of those that this end
-    /// knows of (`known`).
+    /// `taken`: number of bytes that the peer's program has read from the ring. `known`: number of
+    /// these bytes for which this end has credit.
     taken: u64,
     known: u64,
-    /// Total number of bytes that the peer's program has received.
+    /// Number of bytes that the peer's program has received by any route.
     got: u64,
     tcp: VecDeque<Token>,
     homing: Option<Homing>,
@@ -85,7 +85,7 @@ const EVENTS: [Event; 11] = [
     Event::Lose,
 ];
 
-/// Limits of the model.
+/// Limits that keep the model small.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     /// Number of bytes that each program writes.
@@ -94,18 +94,18 @@ struct Limits {
     ring: u64,
 }
 
-/// Small limits, for some 70 000 states.
+/// Small limits. They give about 70 000 states.
 const FEW: Limits = Limits { written: 2, ring: 1 };
 
-/// Larger limits, for 1.6 million states.
+/// Larger limits. They give 1.6 million states.
 const MANY: Limits = Limits { written: 3, ring: 2 };
 
-/// Number of tokens for which TCP has room.
+/// Number of tokens that fit in TCP.
 const TCP: usize = 2;
 
 impl State {
-    /// Returns the state after an event; `None` if the event cannot happen now; an error if it
-    /// breaks a promise to programs.
+    /// Returns the state after an event. Returns `None` if the event cannot occur now, and an error
+    /// if it breaks a guarantee to programs.
     fn after(
         &self,
         limits: Limits,
@@ -169,7 +169,7 @@ impl State {
                 (may && own.known < own.taken).then_some(())?;
                 own.known = own.taken;
             }
-            // The program reads bytes that the peer has written into TCP.
+            // The program reads bytes that the peer has written to TCP.
             Event::Take if own.is_home => {
                 let Some(Token::Byte(byte)) = peer.tcp.front().copied() else { return None };
                 peer.tcp.pop_front();
@@ -211,8 +211,8 @@ impl State {
         Some(Ok(()))
     }
 
-    /// Returns whether all bytes have arrived and both ends agree. This must hold when the only
-    /// events left are the start of a return and the loss of the group.
+    /// Returns true if all bytes have arrived and both ends agree. This must hold in each state
+    /// whose only possible events are that an end begins to go home and that the group is lost.
     fn is_whole(&self, limits: Limits) -> bool {
         let is_agreed = self.ends[0].is_home == self.ends[1].is_home;
         is_agreed && self.ends.iter().all(|end| end.got == limits.written)
@@ -270,7 +270,7 @@ impl End {
     }
 }
 
-/// Explores all reachable states. Returns their number, or the first broken promise.
+/// Explores all reachable states. Returns their number, or the first broken guarantee.
 fn explore(limits: Limits, planted: Planted) -> Result<usize, String> {
     let start = State::default();
     let (mut seen, mut next) = (HashSet::from([start.clone()]), VecDeque::from([start]));

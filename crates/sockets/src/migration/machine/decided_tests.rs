@@ -1,5 +1,5 @@
-//! Tests that a connection is decided exactly once, in any order of events, and that it is decided
-//! even if only time passes.
+//! Tests that the route of a connection is decided exactly once, in any order of events, and also
+//! if only time passes.
 
 use delivery::Instant;
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![prop::sample::select(usual.to_vec()), any]
 }
 
-/// Actions that may happen only once.
+/// Actions that may occur at most once.
 const ONCE: [fn(&Action) -> bool; 6] = [
     |action| matches!(action, Action::Leave(_)),
     |action| matches!(action, Action::Switch),
@@ -66,7 +66,7 @@ proptest! {
     }
 
     //= sockets-protocol.md: join.5, offer.4
-    /// No phase before the switch marker lasts longer than its limit, even if the peer does
+    /// No phase before the switch marker lasts longer than its time limit, even if the peer does
     /// nothing.
     #[test]
     fn time_alone_decides(role in role(), events in prop::collection::vec(event(), 0..12)) {
@@ -156,7 +156,7 @@ fn a_marker_that_comes_when_the_group_is_lost_is_written_back() {
         drop(end.on(event, START));
     }
     assert_eq!(end.on(Event::GroupLost, START), [Action::Await, Action::LookForMarker]);
-    // The switch marker is behind bytes for the program.
+    // The switch marker has arrived, but bytes for the program precede it.
     assert_eq!(end.on(Event::MarkerEarly, START), []);
     assert_eq!(end.on(Event::Time, end.due()), [Action::LookForMarker]);
     assert_eq!(end.due(), Instant::NEVER);

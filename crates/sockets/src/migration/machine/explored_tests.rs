@@ -1,12 +1,13 @@
-//! Explores every order of events at the two ends of a moving connection, up to a number of events.
+//! Explores every order of events at the two ends of a connection that moves, up to a number of
+//! steps.
 //!
-//! The events are: programs that write, read, shut down, close, or ask for TCP; offers; a group
-//! that carries messages and may be lost at any time; a TCP with room for two or three tokens, and
-//! switch markers of two tokens; ends that return to TCP; and time that passes for one end but not
-//! for its peer, as when a process is stopped.
+//! The model has these events: programs write, read, shut down, close, or need TCP; offers arrive;
+//! a group carries messages, and may be lost at any time; TCP has room for two or three tokens, and
+//! a switch marker is two tokens; ends go home; time passes at one end and not at its peer, as when
+//! a process is stopped.
 //!
-//! The decisions of the ends are made by the real [`Migration`] and [`Homing`]. Everything else is
-//! modelled here.
+//! The real [`Migration`] and [`Homing`] make the decisions of the ends. All other parts are
+//! models.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -18,41 +19,42 @@ use crate::reasons::Reason;
 use crate::settings::Role;
 use crate::wire::Refusal;
 
-/// Faults planted in the model, each of which the exploration must find.
+/// Faults that are inserted into the model on purpose. The exploration must find each of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Planted {
     Nothing,
-    /// An end that has given up the group reads TCP without searching for a switch marker.
+    /// An end that has given up the group reads TCP and does not search for a switch marker.
     DoesNotWatch,
     /// The connecting end discards the peer's answer when the group is lost.
     ForgetsAnswer,
-    /// The accepting end is reset if the group is lost before the switch marker has come.
+    /// The accepting end is reset if the group is lost before the switch marker has arrived.
     DoesNotWait,
-    /// The accepting end gives up if the group is lost while a part of the marker is written.
+    /// The accepting end gives up if the group is lost while it is writing the marker.
     LeavesRestOfMarker,
     /// The connecting end does not echo its switch marker.
     DoesNotEcho,
-    /// The program of the connecting end continues to write behind the echo.
+    /// The program of the connecting end continues to write after the echo.
     WritesBehindEcho,
-    /// The connecting end's program reads the ring, although the peer cannot learn of that.
+    /// The connecting end's program reads the ring, although this end cannot report that to the
+    /// peer.
     ReadsRingBehindEnd,
-    /// An end that waits for the switch marker is reset by the end of TCP.
+    /// The end of TCP resets an end that waits for the switch marker.
     ResetsAtEnd,
-    /// A switch marker is given up after a part of it was written.
+    /// An end gives up a switch marker of which a part is written.
     LeavesPartOfMarker,
     /// A program writes between two parts of a switch marker.
     WritesInMarker,
-    /// A program reads bytes of the ring before the switch marker has come.
+    /// A program reads bytes of the ring before the switch marker has arrived.
     ReadsRingFirst,
-    /// A late answer is ignored.
+    /// An end ignores a late answer.
     IgnoresLateAnswer,
-    /// A shutdown during the move is performed in TCP at once.
+    /// A shutdown during the move shuts TCP down at once.
     ShutsAtOnce,
-    /// An end does not follow a peer that returns to TCP immediately after the move.
+    /// An end does not follow a peer that goes home directly after the move.
     ForgetsReturn,
-    /// A connection that is closed during its move is left to TCP.
+    /// An end leaves a connection to TCP if the program closes it during the move.
     LeavesWhenClosed,
-    /// Rings are not released after the peer has refused.
+    /// An end does not release its rings after the peer has refused.
     KeepsRings,
 }
 
@@ -81,7 +83,7 @@ enum Message {
     Home,
 }
 
-/// The way in which the program's reads take bytes out of TCP.
+/// How the program's reads take bytes out of TCP.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 enum Reading {
     #[default]
@@ -98,24 +100,25 @@ struct End {
     reading: Reading,
     has_stream: bool,
     has_rings: bool,
-    /// Number of halves of the switch marker that this end has written, and received (`seen`).
+    /// Number of halves of a switch marker: those that this end has written (`marker_written`), and
+    /// those of the peer's marker that it has received (`seen`).
     marker_written: u8,
     seen: u8,
-    /// The end neither reads nor posts bytes of the ring.
+    /// True if the end reads no bytes of its ring and posts none to the peer's ring.
     is_ringless: bool,
     /// Number of bytes that the program has written (`written`) and read (`got`).
     written: u8,
     got: u8,
-    /// Number of bytes written before the switch marker.
+    /// Number of bytes that were written before the switch marker.
     by_tcp: u8,
-    /// Number of bytes of the ring: posted, arrived in the peer's ring, taken from this end's ring,
-    /// and known to be taken by the peer.
+    /// Numbers of bytes of the ring: posted; arrived in the peer's ring; read from this end's ring;
+    /// and known to be read by the peer.
     posted: u8,
     arrived: u8,
     taken: u8,
     known: u8,
     homing: Option<Homing>,
-    /// The peer's record, until this end returns to TCP.
+    /// The peer's record; `None` after this end has gone home.
     record: Option<u8>,
     is_shut: bool,
     has_ended_tcp: bool,
@@ -124,9 +127,9 @@ struct End {
     has_heard: bool,
     has_seen_loss: bool,
     is_reset: bool,
-    /// The peer has returned to TCP and posts nothing more.
+    /// True if the peer goes home and posts nothing more.
     is_peer_home: bool,
-    /// Number of tokens for which TCP has room.
+    /// Number of tokens that fit in TCP.
     room: usize,
     tcp: VecDeque<Token>,
     group: VecDeque<Message>,
@@ -137,7 +140,7 @@ struct State {
     ends: [End; 2],
     is_offered: bool,
     is_lost: bool,
-    /// An event has happened that justifies a reset.
+    /// True if an event has occurred that justifies a reset.
     is_excused: bool,
 }
 
@@ -190,7 +193,7 @@ const STEPS: [Step; 21] = [
     Step::SeeReset,
 ];
 
-/// Steps that may never happen. Each other step happens eventually.
+/// Steps that need not occur. Every other possible step occurs eventually.
 const FREE: [Step; 10] = [
     Step::Begin,
     Step::Time,
@@ -207,10 +210,10 @@ const FREE: [Step; 10] = [
 /// Size of a ring in bytes.
 const RING: u8 = 2;
 
-/// The clock of an end, which stands still. Anything due in the future is due now.
+/// The time at an end, which never changes. A time in the future counts as already due.
 pub(super) const NOW: Instant = Instant(100_000_000_000);
 
-/// A time after all limits.
+/// A time after every time limit.
 const LATE: Instant = Instant(2 * NOW.0);
 
 type Broken = String;
@@ -259,7 +262,7 @@ impl End {
         )
     }
 
-    /// Returns whether the connection has returned to TCP.
+    /// Returns true if the connection has gone home.
     fn is_home(&self) -> bool {
         self.phase() == Phase::Ended(Reason::Home)
     }
@@ -280,7 +283,7 @@ impl End {
         }
     }
 
-    /// Returns whether, as far as this end knows, the peer's ring is full.
+    /// Returns true if, as far as this end knows, the peer's ring is full.
     fn is_full(&self) -> bool {
         self.written - self.by_tcp - self.known >= RING
     }
@@ -339,7 +342,7 @@ impl State {
         };
         match action {
             Action::SendOffer => self.is_offered = true,
-            // The effect of these actions is a step of its own.
+            // Separate steps perform these actions.
             Action::FindGroup | Action::Switch | Action::LookForMarker => {}
             Action::MakeStream => {
                 (end.has_stream, end.has_rings) = (true, true);
@@ -367,8 +370,8 @@ impl State {
         }
     }
 
-    /// Returns whether the peer's whole switch marker is in TCP, behind bytes that the program may
-    /// read.
+    /// Returns true if the peer's whole switch marker is in TCP. Bytes that the program may read
+    /// can precede it.
     fn is_marker_there(&self, index: usize) -> bool {
         self.ends[1 - index].tcp.contains(&Token::Marker(1))
     }
@@ -379,14 +382,14 @@ impl State {
         if end.phase() != Phase::Switching {
             return;
         }
-        // The peer has closed the connection, so its kernel answers with a reset.
+        // The peer has closed the connection, so its kernel answers bytes with a reset.
         let is_deaf = peer.is_closed() && matches!(peer.phase(), Phase::Ended(_));
         let is_echo = end.migration.is_echoing();
         let event = if index == 0 && !is_marker_there {
             let is_lost = peer.tcp.front() == Some(&Token::End);
             if is_lost { Event::MarkerFails(Reason::Closed) } else { Event::MarkerEarly }
         } else if end.migration.has_ended_tcp() {
-            // The peer accepts the end of TCP as the switch marker.
+            // The peer counts the end of TCP as the switch marker.
             end.marker_written = 2;
             Event::MarkerWritten
         } else if end.has_ended_tcp {
@@ -399,7 +402,7 @@ impl State {
                 end.marker_written += 1;
             }
             match end.marker_written {
-                // The peer may see the marker before this end takes its next step.
+                // The peer may read the marker before this end takes its next step.
                 2 if !is_whole => return,
                 2 => Event::MarkerWritten,
                 _ if is_deaf => Event::MarkerFails(Reason::Closed),
@@ -410,17 +413,17 @@ impl State {
             end.by_tcp = end.written;
             end.reading = Reading::Plain;
             end.is_ringless |= is_echo || end.migration.has_ended_tcp();
-            // The stream reads TCP after the marker is written, and before the phase changes.
+            // After the marker is written and before the phase changes, the stream reads TCP.
             while self.pump(planted, index) {}
         }
         self.feed(planted, index, event, now);
-        // If the peer was lost while the switch marker was written, the stream is reset.
+        // If the peer was lost while this end wrote the switch marker, the stream is reset.
         let end = &mut self.ends[index];
         end.is_reset |= end.phase() == Phase::PeerLost;
     }
 
-    /// Lets the stream read its switch marker, and the record behind it, out of TCP. The program
-    /// reads the bytes before the marker.
+    /// Makes the stream read from TCP the switch marker that it expects, and the record after it.
+    /// The program reads the bytes before the marker.
     fn pump(&mut self, planted: Planted, index: usize) -> bool {
         let (own, peer) = two(&mut self.ends, index);
         let front = peer.tcp.front().copied();
@@ -431,7 +434,7 @@ impl State {
                 peer.tcp.pop_front();
                 true
             }
-            // The peer has moved nothing, so the end of TCP stands for its switch marker.
+            // The peer has not moved its direction, so the end of TCP counts as its switch marker.
             Some(Token::End) if own.seen == 0 && index == 1 && !own.is_reset => {
                 if planted == Planted::ResetsAtEnd {
                     own.reset();
@@ -465,8 +468,8 @@ impl State {
         }
     }
 
-    /// Returns the state after a step; `None` if the step cannot happen now; an error if the step
-    /// breaks a promise to programs.
+    /// Returns the state after a step. Returns `None` if the step cannot occur now, and an error if
+    /// it breaks a guarantee to programs.
     fn after(&self, planted: Planted, index: usize, step: Step) -> Option<Result<Self, Broken>> {
         let mut next = self.clone();
         let done = next.happen(planted, index, step)?;
@@ -477,7 +480,8 @@ impl State {
         let is_lost = self.is_lost;
         let (own, peer) = two(&mut self.ends, index);
         let phase = own.phase();
-        // An end that has written its switch marker handles that event first.
+        // An end that has written its switch marker handles the event `MarkerWritten` before any
+        // other step.
         let is_about_to = phase == Phase::Switching && own.marker_written == 2;
         (!is_about_to || step == Step::Marker).then_some(())?;
         match step {
@@ -628,14 +632,14 @@ impl State {
                 peer.tcp.pop_front();
                 Some(own.get(byte))
             }
-            // The end stays in TCP, so it can be read any number of times.
+            // The end of TCP stays there, so it can be read any number of times.
             Token::End if !own.is_on_edge() => Some(own.see_end(peer)),
             Token::End if own.is_on_edge() && own.seen == 0 => {
                 self.pump(planted, index).then_some(Ok(()))
             }
             Token::End if own.seen == 2 && own.record.is_some() => None,
             Token::End if own.homing.as_ref().is_some_and(Homing::has_record) => None,
-            // TCP has ended behind a switch marker or a part of it.
+            // TCP has ended after a switch marker or within one.
             Token::End if !own.peer_ended && own.phase() != Phase::PeerLost => {
                 own.reset();
                 Some(Ok(()))
@@ -678,7 +682,7 @@ impl State {
 
     fn see_reset(&mut self, index: usize) -> Option<Result<(), Broken>> {
         let (own, peer) = two(&mut self.ends, index);
-        // If the peer has closed the connection, the kernel answers with a reset.
+        // If the peer has closed the connection, the peer's kernel answers with a reset.
         let is_closed = peer.is_closed() && matches!(peer.phase(), Phase::Ended(_));
         let is_answered = is_closed && own.is_on_edge() && !own.tcp.is_empty();
         ((peer.is_reset || is_answered) && !own.is_reset).then_some(())?;
@@ -732,7 +736,7 @@ impl State {
             let is_early = own.seen < 2 && planted == Planted::DoesNotWait;
             if own.homing.is_none() && (is_early || is_ending) {
                 own.reset();
-                // The peer can still read its ring, so a reset is justified.
+                // The peer can still read bytes from its ring, so a reset is justified.
                 self.is_excused |= is_ending;
             } else {
                 self.feed(planted, index, Event::Return, NOW);
@@ -753,7 +757,7 @@ impl State {
         if is_reset && !self.is_excused { Err("reset for no reason".into()) } else { Ok(()) }
     }
 
-    /// Checks a state without further steps: all promises to programs must be kept.
+    /// Checks a state in which no further step is possible: every guarantee to programs must hold.
     fn check_rest(&self) -> Result<(), Broken> {
         let [one, other] = &self.ends;
         if one.is_reset || other.is_reset {
@@ -853,7 +857,7 @@ fn two(ends: &mut [End; 2], index: usize) -> (&mut End, &mut End) {
 const WRITTEN: u8 = 2;
 
 /// Explores all states within `depth` steps, breadth first. Returns the number of states, or the
-/// first broken promise with the steps that led to it.
+/// first broken guarantee and the steps that lead to it.
 fn explore(
     room: usize,
     start: &[(usize, Step)],
@@ -894,7 +898,7 @@ fn explore(
 /// Both ends have begun, and the offer is about to arrive.
 const BEGUN: [(usize, Step); 2] = [(0, Step::Begin), (1, Step::Begin)];
 
-/// The offer is accepted, and the group is established.
+/// The connecting end has taken the offer, and the group is established.
 const ASKED: [(usize, Step); 4] =
     [(0, Step::Begin), (1, Step::Begin), (0, Step::Offer), (0, Step::GroupUp)];
 

@@ -1,4 +1,4 @@
-//! Checks that the table of transitions in `docs/sockets-protocol.md` describes the code exactly.
+//! Checks that the table of transitions in `docs/sockets-protocol.md` agrees with the code.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,8 @@ use crate::wire::Refusal;
 
 const START: Instant = Instant(0);
 
-/// All events. Each event with a reason or refusal appears with one of them, which stands for all.
+/// All events. An event with a reason or refusal appears with one value, which stands for all
+/// values.
 pub(super) const EVENTS: [Event; 27] = [
     Event::Begin,
     Event::Bytes,
@@ -44,10 +45,10 @@ pub(super) const EVENTS: [Event; 27] = [
     Event::PeerLost,
 ];
 
-/// The event that completes the return to TCP, which only one phase handles.
+/// The event that completes going home. Only one phase handles it.
 pub(super) const ARRIVED: Event = Event::Arrived;
 
-/// Returns an end for each phase and mark of the table.
+/// Returns an end for each combination of phase and marks in the table.
 fn ends(role: Role) -> Vec<Migration> {
     let to_switch = match role {
         Role::Connecting => &[Event::Begin, Event::Offer, Event::GroupUp, Event::Joined][..],
@@ -90,7 +91,7 @@ fn ends(role: Role) -> Vec<Migration> {
     reached.collect()
 }
 
-/// Returns the name of the phase, with its marks.
+/// Returns the name of the phase, followed by its marks.
 fn name(end: &Migration) -> String {
     let phase = match end.phase {
         Phase::Ended(reason) => return format!("Ended ({})", reason.name()),
@@ -160,7 +161,8 @@ fn rows(role: Role) -> Vec<String> {
                     actions.iter().map(|action| format!("{action:?}")).collect();
                 let (event, actions) = (event_name(event), actions.join(", "));
                 let next = name(&after);
-                // Omit rows that equal the row without the mark, or the row before the due time.
+                // Omit a row that equals the row of the phase without the mark, or the row before
+                // the due time.
                 let row = |phase: &str, is_late| {
                     (
                         plain(phase).to_owned(),
@@ -218,7 +220,7 @@ fn the_table_in_the_documentation_is_what_is_done() {
     );
 }
 
-/// Each phase can be reached, and each phase except the final ones can be left.
+/// Every phase can be reached, and every phase that is not final can be left.
 #[test]
 fn every_phase_is_in_the_table() {
     for role in [Role::Connecting, Role::Accepting] {

@@ -1,4 +1,4 @@
-//! Link groups of the connection table: how they are established and how they end.
+//! The link groups in the connection table: how they are established and how they end.
 
 use std::cmp::Reverse;
 use std::fmt::Display;
@@ -19,7 +19,7 @@ use crate::wire::{Incarnation, decode_greeting, encode_greeting};
 
 impl ConnectionTable {
     //= sockets-protocol.md: group.1, group.2, group.3, group.5
-    /// Handles the request of a peer's process for a group.
+    /// Handles a peer's request for a group.
     pub(super) fn accept_group(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -29,7 +29,7 @@ impl ConnectionTable {
     ) {
         let peer = decode_greeting(greeting).ok().filter(|_| self.groups.admits(at));
         let Some(peer) = peer else {
-            // If the request cannot be rejected, its connection has ended already.
+            // An error means that the connection of the request has already ended.
             let _gone = turn.engine.reject(connection, &[]);
             return;
         };
@@ -50,7 +50,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns the group with a process, established or pending. Creates one if there is none.
+    /// Returns a group with the process `peer`, established or pending. If there is none, requests
+    /// one.
     pub(super) fn group_with(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -96,7 +97,7 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: group.6
-    /// Checks whether a group is used, and closes it if it is not.
+    /// Checks whether a group is in use. If not, closes the group.
     pub(super) fn on_group_due(&mut self, turn: &mut EngineTurn<'_, '_>, handle: ConnectionHandle) {
         let Some(group) = self.groups.get_mut(handle) else { return };
         if let Some(after_ns) = group.look() {
@@ -107,7 +108,8 @@ impl ConnectionTable {
         self.close_group(turn, handle);
     }
 
-    /// Starts to close a group. The event that follows removes it.
+    /// Starts to close a group. The engine then reports that the connection has ended, and that
+    /// event removes the group.
     fn close_group(&mut self, turn: &mut EngineTurn<'_, '_>, handle: ConnectionHandle) {
         self.groups.retire(handle);
         let _gone = turn.engine.close(turn.now, handle, &[]);
@@ -120,7 +122,7 @@ impl ConnectionTable {
     ) {
         let Some(group) = self.groups.get_mut(handle) else { return };
         group.is_established = true;
-        // Messages may be pending, which can be posted now.
+        // Pending messages can be posted now.
         self.round_robin.wake(handle);
         let joiners = std::mem::take(&mut group.joiners);
         for id in joiners {
@@ -153,7 +155,7 @@ impl ConnectionTable {
         self.deferred.push(group.into_deregistration());
     }
 
-    /// Ends a group whose peer has violated the protocol.
+    /// Ends a group, because its peer has violated the protocol.
     pub(super) fn condemn(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,

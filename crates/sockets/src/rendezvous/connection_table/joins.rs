@@ -1,5 +1,5 @@
-//! Connections that join a group. [`Migration`](crate::migration::Migration) decides what to do;
-//! this module performs its actions.
+//! Connections that join a group. [`Migration`](crate::migration::Migration) decides which actions
+//! are necessary; this module performs them.
 
 use std::cmp::Reverse;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,8 +20,8 @@ use crate::transport::stream::StreamParts;
 use crate::wire::{Malformed, Message, OfferToken, Refusal, StreamEnd, StreamNumber};
 
 impl ConnectionTable {
-    /// Adds a connection that is about to move: its rendezvous socket is open, or its first offer
-    /// has been sent.
+    /// Adds a connection that begins to move: its rendezvous socket is open, or its first offer is
+    /// sent.
     pub(super) fn begin(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -71,14 +71,14 @@ impl ConnectionTable {
                 }
             };
             if let Err(reason) = done {
-                // The remaining actions need the group and the stream.
+                // Skip the remaining actions, because they need the group and the stream.
                 return self.step(turn, id, Event::NoStream(reason));
             }
         }
         self.settle_undecided(turn, id);
     }
 
-    /// Performs an action that needs only the peer, its group and the stream.
+    /// Performs an action that needs only the peer, the group and the stream.
     fn act_on_peer(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64, action: Action) {
         let Some(undecided) = self.undecided.get(&id) else { return };
         let &Undecided { group, stream, peer, offer, .. } = undecided;
@@ -109,8 +109,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Removes a connection if its route is decided, and otherwise sets its timer. Called after
-    /// each event.
+    /// Removes the connection if its route is decided. Otherwise sets the connection's timer.
+    /// Called after each event.
     pub(super) fn settle_undecided(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let Some(undecided) = self.undecided.get_mut(&id) else { return };
         let is_undecided = matches!(
@@ -139,7 +139,7 @@ impl ConnectionTable {
     }
 
     pub(super) fn on_undecided_due(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
-        // An offer may have arrived while no thread polled the socket.
+        // An offer may have arrived while no thread was polling the socket.
         self.on_rendezvous_socket(turn, id);
         if let Some(undecided) = self.undecided.get_mut(&id) {
             undecided.timer = delivery::Instant::NEVER;
@@ -160,10 +160,10 @@ impl ConnectionTable {
                 return;
             };
             let (local, peer) = (undecided.connection.local(), undecided.connection.peer());
-            // Datagrams from other addresses are ignored, even if they have another version.
+            // Ignore datagrams from other addresses, even those with another version.
             let from = ip_of(&from).filter(|from| from.to_canonical() == peer.ip().to_canonical());
             let Some(from) = from else { continue };
-            // No offer is accepted until the link is open. The peer repeats its offer.
+            // Do not take an offer before the link is open. The peer repeats its offer.
             if turn.exchange.site(local.ip()).is_none() {
                 continue;
             }
@@ -197,8 +197,8 @@ impl ConnectionTable {
         Ok(())
     }
 
-    /// Creates the stream of a connection. From now on the library reads TCP, and searches it for
-    /// the peer's switch marker.
+    /// Creates the stream of a connection. After this, the library reads TCP, and searches the
+    /// bytes for the switch marker that this side expects.
     fn make_stream(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) -> Result<(), Reason> {
         let Some(undecided) = self.undecided.get_mut(&id) else { return Ok(()) };
         let handle = undecided.group.ok_or(Reason::NoGroup)?;
@@ -239,14 +239,14 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: join.6
-    /// Tries to write into the TCP connection the switch marker that the peer expects. If that
-    /// marker is not known, echoes the one that this side expects.
+    /// Tries to write into TCP the switch marker that the peer expects. If this side does not know
+    /// that marker, writes an echo: the marker that this side expects.
     pub(super) fn write_marker(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let Some(undecided) = self.undecided.get(&id) else { return };
         let Some(entry) = undecided.stream.and_then(|number| self.streams.get(number)) else {
             return;
         };
-        // Clear the mark first: a later change of TCP marks the stream again.
+        // Clear the mark first, so that a later change of TCP marks the stream again.
         entry.doorbell.unmark();
         let known = undecided.peer.map(|peer| (peer.marker, Some(peer.ring.bytes)));
         let known = known.filter(|_| !undecided.connection.is_echoing());
@@ -256,7 +256,8 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: join.6
-    /// Searches TCP for the switch marker of a peer whose group was lost before its answer.
+    /// Searches TCP for the peer's switch marker, after the group was lost before the peer
+    /// answered.
     pub(super) fn look_for_marker(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let seen =
             self.undecided.get(&id).and_then(|undecided| undecided.connection.look_for_marker());
@@ -266,7 +267,7 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: join.2
-    /// Handles a Join of a peer.
+    /// Handles Join from a peer.
     pub(super) fn on_join(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -299,7 +300,7 @@ impl ConnectionTable {
                 undecided.peer = Some(end);
                 self.step(turn, id, Event::Joined);
             }
-            // This side has given up the join, or the peer has answered it before.
+            // This side has given up the move, or the peer has already answered Join.
             _ => {
                 let reset = Message::Reset { to: end.number };
                 self.send(turn, handle, reset, Context::Message);
@@ -319,8 +320,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Handles an answer which says that the peer has no such stream, so that it does not write to
-    /// the ring. This side may have given up the stream before.
+    /// Handles an answer that shows that the peer has no such stream, and so does not write to the
+    /// ring. This side may already have given up the stream.
     pub(super) fn on_answer(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,

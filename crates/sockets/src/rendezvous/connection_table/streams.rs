@@ -1,5 +1,5 @@
-//! Streams of the connection table: posts their operations, and handles completions and messages
-//! for them.
+//! The streams in the connection table: posts their operations, and handles their completions and
+//! messages.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::transport::stream::{HomeProgress, Misbehaved, Out};
 use crate::wire::{Message, StreamNumber};
 
 impl ConnectionTable {
-    /// Posts operations of streams and groups, about `limit` at most.
+    /// Posts operations of streams and groups. Stops after about `limit` operations.
     pub(crate) fn post(&mut self, turn: &mut EngineTurn<'_, '_>, limit: u32) -> Posted {
         self.take_completions(turn);
         turn.exchange.take_marked(&mut self.marked);
@@ -34,8 +34,8 @@ impl ConnectionTable {
             let Some(handle) = self.round_robin.next_group() else { break };
             count += self.serve_group(turn, handle, &mut refused);
         }
-        // A stream that was marked while it was served must be queued, because no other event may
-        // follow.
+        // Queue the streams that were marked while they were served, because no later event may do
+        // so.
         self.take_late_marks(turn);
         let rest = if self.round_robin.is_empty() { Rest::Blocked } else { Rest::More };
         for handle in refused {
@@ -48,7 +48,7 @@ impl ConnectionTable {
         turn.exchange.take_marked(&mut self.marked);
         for number in std::mem::take(&mut self.marked) {
             match self.streams.get(number) {
-                // The stream is not open yet, and its timer retries it.
+                // The stream is not open yet. Its timer retries the switch marker.
                 Some(entry) if !entry.stream.state.has(Bit::Open) => entry.doorbell.unmark(),
                 _ => self.enqueue(number),
             }
@@ -64,12 +64,12 @@ impl ConnectionTable {
         }
     }
 
-    /// Serves a group: posts its queued messages, and some operations of one of its streams.
-    /// Returns the number of operations posted.
+    /// Serves a group: posts its queued messages and some operations of one of its streams. Returns
+    /// the number of operations posted.
     ///
-    /// If the engine has no room, the group is set aside until one of its operations completes. If
-    /// the group has no operation in flight, the room is used by other groups. It is then added to
-    /// `refused`, and retried at the next call.
+    /// If the engine has no room, sets the group aside until one of its operations completes. If
+    /// the group has no operation in flight, other groups use the room. In that case adds the group
+    /// to `refused`, and the next call retries it.
     fn serve_group(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -129,14 +129,14 @@ impl ConnectionTable {
         }
     }
 
-    /// Posts some operations of a stream. Returns their number, and whether the engine had no room
+    /// Posts some operations of a stream. Returns their number, and true if the engine had no room
     /// for more.
     fn serve(&mut self, turn: &mut EngineTurn<'_, '_>, number: StreamNumber) -> (u32, bool) {
         let Some(entry) = self.streams.get_mut(number) else { return (0, false) };
         entry.is_queued = false;
         entry.doorbell.unmark();
         if !entry.stream.state.has(Bit::Open) {
-            // TCP may have room for the switch marker now, or the peer's marker may have come.
+            // TCP may now have room for the switch marker, or the peer's marker may have arrived.
             let (id, is_lost) = (entry.connection.token(), entry.stream.state.has(Bit::GroupLost));
             if is_lost {
                 self.look_for_marker(turn, id);
@@ -161,7 +161,7 @@ impl ConnectionTable {
                 self.settle(turn, number);
                 return (count, false);
             };
-            // The peer's end of the stream is unknown, so there is no group to post to.
+            // The peer's end of the stream is not known, so no operation can be posted.
             let Some((to, ring)) = open else { continue };
             match out {
                 Out::Data { at, length, to: offset } => {
@@ -196,10 +196,11 @@ impl ConnectionTable {
         (count, false)
     }
 
-    /// Removes a stream if it has ended. Called after the stream was notified or served.
+    /// Removes a stream if the stream has ended. Called after a stream was notified or served.
     fn settle(&mut self, turn: &mut EngineTurn<'_, '_>, number: StreamNumber) {
         let Some(entry) = self.streams.get_mut(number) else { return };
-        // Until the peer has answered the join, it may move its direction and write to the ring.
+        // Before the peer has answered Join, the peer may still move its direction and write to the
+        // ring.
         let is_answered =
             entry.open.is_some() || entry.stream.state.has_any(&[Bit::Lost, Bit::GroupLost]);
         if is_answered && entry.stream.has_ended() {
@@ -210,7 +211,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Ensures that a stream is served at `due` or earlier.
+    /// Makes sure that the stream is served at `due` or earlier.
     fn wake_stream(&mut self, number: StreamNumber, due: Instant) {
         let Some(entry) = self.streams.get_mut(number) else { return };
         if due < entry.timer {
@@ -219,7 +220,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Removes a stream that has ended on this side. The peer must no longer write to its ring.
+    /// Removes a stream that has ended on this side. Called only when the peer writes no more to
+    /// its ring.
     pub(super) fn forget_stream(&mut self, number: StreamNumber) {
         let Some(entry) = self.streams.remove(number) else { return };
         if let Some(group) = self.groups.get_mut(entry.group) {
@@ -227,8 +229,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Handles the loss of a stream's group. The stream returns to TCP, unless the peer has
-    /// violated the protocol (`is_condemned`).
+    /// Handles the loss of the group of a stream. If the peer has violated the protocol
+    /// (`is_condemned`), the stream breaks. Otherwise the stream goes home.
     pub(super) fn lose_stream(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -264,7 +266,7 @@ impl ConnectionTable {
         self.enqueue(number);
     }
 
-    /// Handles all completions in the queue, and notifies their streams.
+    /// Handles all completions in the queue, and notifies the streams to which they belong.
     pub(super) fn take_completions(&mut self, turn: &mut EngineTurn<'_, '_>) {
         while let Some(completion) = self.queue.poll() {
             self.has_changed = true;
@@ -281,14 +283,14 @@ impl ConnectionTable {
         }
     }
 
-    /// Handles the notification of data that the peer has written to a ring.
+    /// Handles a notification: the peer has written data to a ring.
     fn on_arrived(
         &mut self,
         handle: ConnectionHandle,
         completion: &Completion,
     ) -> Result<(), Misbehaved> {
         let number = StreamNumber(completion.immediate.unwrap_or_default());
-        // The stream is unknown if its data was in flight when it was reset.
+        // The stream may be unknown, because data can be in flight when a stream is reset.
         let Some(entry) = self.streams.of_group(handle, number) else { return Ok(()) };
         let ring = entry.rings.receive;
         let length = completion.bytes;
@@ -315,7 +317,7 @@ impl ConnectionTable {
             Context::Data(number) | Context::Last(number) => number,
             Context::Message | Context::ReceiveBuffer(_) => return,
         };
-        // A failed operation ends the group, and the streams are notified of that.
+        // A failed operation ends the group, and the end of the group notifies the streams.
         if completion.result.is_err() {
             return;
         }
@@ -329,7 +331,7 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: message.2, message.4
-    /// Handles the completion of a receive buffer, which has a message.
+    /// Handles the completion of a receive buffer. The buffer contains a message.
     fn on_received(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -378,7 +380,7 @@ impl ConnectionTable {
             | Message::Reset { to }
             | Message::Home { to } => to,
         };
-        // The stream is unknown if the message was in flight when this side reset it.
+        // The stream may be unknown, because messages can be in flight when a stream is reset.
         let Some(entry) = self.streams.of_group(handle, number) else { return Ok(()) };
         match message {
             Message::Credit { consumed, .. } => entry.stream.on_credit(consumed)?,
@@ -392,7 +394,8 @@ impl ConnectionTable {
     }
 }
 
-/// Returns the message for the peer's stream `to`; `None` for data, which is written and not sent.
+/// Returns the message for the peer's stream `to`. Returns `None` for data, because the engine
+/// transfers data by remote writes.
 const fn message_of(out: Out, to: StreamNumber) -> Option<Message> {
     match out {
         Out::Data { .. } => None,
@@ -403,6 +406,6 @@ const fn message_of(out: Out, to: StreamNumber) -> Option<Message> {
     }
 }
 
-/// Maximum number of operations posted for one stream before others are served. Four of 64 KiB fill
-/// a ring.
+/// Maximum number of operations that one stream posts before other streams are served. Four
+/// operations of 64 KiB fill a ring.
 const POSTS_PER_TURN: u32 = 4;
