@@ -1,16 +1,16 @@
-//! Socket addresses in the form of the C library.
+//! Converts socket addresses from and to the structures of the C library.
 
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
-/// Returns whether an address is IPv4 or IPv6. Costs two loads.
+/// Returns true if an address is IPv4 or IPv6. Costs two loads.
 pub(crate) fn is_internet(address: *const sockaddr, length: socklen_t) -> bool {
     if address.is_null() || (length as usize) < size_of::<sockaddr_in>() {
         return false;
     }
-    // SAFETY: the address has `length` bytes, and they include the family.
+    // SAFETY: the address has `length` bytes, which is enough for the family.
     let family = c_int::from(unsafe { (*address).sa_family });
     matches!(family, libc::AF_INET | libc::AF_INET6)
 }
@@ -23,9 +23,11 @@ pub(crate) unsafe fn parsed(address: *const sockaddr, length: socklen_t) -> Opti
     if !is_internet(address, length) {
         return None;
     }
-    // SAFETY: guaranteed by the caller; the address is long enough.
+    // SAFETY: the caller guarantees that the address has `length` bytes, and `is_internet` has
+    // checked that this is enough.
     if c_int::from(unsafe { (*address).sa_family }) == libc::AF_INET {
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees that the address has `length` bytes, and `is_internet` has
+        // checked that this is enough.
         let found = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
         let ip = Ipv4Addr::from(u32::from_be(found.sin_addr.s_addr));
         return Some(SocketAddrV4::new(ip, u16::from_be(found.sin_port)).into());
@@ -33,19 +35,20 @@ pub(crate) unsafe fn parsed(address: *const sockaddr, length: socklen_t) -> Opti
     if (length as usize) < size_of::<sockaddr_in6>() {
         return None;
     }
-    // SAFETY: guaranteed by the caller; the address is long enough.
+    // SAFETY: the caller guarantees that the address has `length` bytes, and the check above
+    // ensures that this is enough.
     let found = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
     let ip = Ipv6Addr::from(found.sin6_addr.s6_addr);
     let port = u16::from_be(found.sin6_port);
     Some(SocketAddrV6::new(ip, port, found.sin6_flowinfo, found.sin6_scope_id).into())
 }
 
-/// Returns the local address of a socket, if it is IPv4 or IPv6.
+/// Returns the local address of a socket. Returns `None` if the address is not IPv4 or IPv6.
 pub(crate) fn local(fd: c_int) -> Option<SocketAddr> {
     asked(fd, libc::getsockname)
 }
 
-/// Returns the peer's address of a socket, if it is IPv4 or IPv6.
+/// Returns the peer's address of a socket. Returns `None` if the address is not IPv4 or IPv6.
 pub(crate) fn peer(fd: c_int) -> Option<SocketAddr> {
     asked(fd, libc::getpeername)
 }
@@ -63,16 +66,17 @@ fn asked(
     if result == 0 { unsafe { parsed(address, length) } } else { None }
 }
 
-/// Writes an address to memory of the program as the kernel does: as many bytes as fit, and the
-/// full length.
+/// Writes an address to memory of the program, like the kernel: as many bytes as fit in the memory,
+/// and the full length.
 ///
 /// # Safety
-/// The contract of `getsockname`.
+/// The arguments must satisfy the contract of the C function `getsockname`.
 pub(crate) unsafe fn give(of: SocketAddr, address: *mut sockaddr, length: *mut socklen_t) {
     let give = |from: *const u8, size: usize| {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         let room = unsafe { *length } as usize;
-        // SAFETY: guaranteed by the caller: there is room for `length` bytes.
+        // SAFETY: the caller guarantees that there is room for `length` bytes, and that `length`
+        // can be written.
         unsafe {
             std::ptr::copy_nonoverlapping(from, address.cast(), room.min(size));
             length.write(size as socklen_t);

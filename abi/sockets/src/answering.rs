@@ -1,4 +1,5 @@
-//! Determines which component handles a call of the program on a descriptor number.
+//! Determines whether the kernel or this library handles a call of the program on a descriptor
+//! number.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -9,20 +10,22 @@ use sockets::{Connection, Route};
 use crate::counted::Counted;
 use crate::table::{self, Kind};
 
-/// The component that handles a call of the program.
+/// How a call of the program must be handled.
 #[derive(Debug)]
 pub(crate) enum Answering {
-    /// The kernel.
+    /// The kernel handles the call.
     Kernel,
-    /// No component: the program has no such descriptor.
+    /// The call fails, because the program has no such descriptor.
     NoDescriptor,
-    /// The kernel, while this library counts the bytes. The connection moves when that pays.
+    /// The kernel handles the call, and this library counts the bytes, because the connection is on
+    /// trial.
     Trial(Counted),
-    /// The connection of the number.
+    /// The library handles the call on this connection.
     Connection(Arc<Connection>),
 }
 
-/// Returns which component handles a call of the program on a number that is [known](table::is_known).
+/// Returns how a call of the program on a number must be handled. The number must be
+/// [known](table::is_known).
 #[inline]
 pub(crate) fn answering(fd: c_int) -> Answering {
     let Some(socket) = table::socket(fd) else {
@@ -45,11 +48,11 @@ pub(crate) fn answering(fd: c_int) -> Answering {
     }
 }
 
-/// Borrows a number of the program for calls of this library.
+/// Borrows a descriptor number of the program for calls of this library.
 pub(crate) fn borrowed(fd: c_int) -> BorrowedFd<'static> {
     assert!(fd >= 0, "only numbers of the table are borrowed");
-    // SAFETY: the number is not -1. The program is inside a call on it. If another of its threads
-    // closes the number meanwhile, the kernel rejects it or uses the new descriptor there, as in
-    // any call.
+    // SAFETY: the number is not -1, and the program is within a call on it. If another thread
+    // closes the number during this call, the kernel rejects it or uses the new descriptor there,
+    // as in any call.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }

@@ -1,12 +1,12 @@
-//! Detects whether a one-shot registration of `epoll` is disarmed.
+//! Detects whether a one-shot registration in an `epoll` set is disarmed.
 
 use std::fs;
 
 use libc::c_int;
 
-/// Returns whether a one-shot registration has reported its event and was not armed again. The
-/// kernel shows that only in `/proc`. If `/proc` is missing, returns false, and the program may get
-/// one event more than it asked for.
+/// Returns true if a one-shot registration has reported its event and the program has not armed it
+/// again. The kernel shows this only in `/proc`. Without `/proc` this returns false, and the
+/// program may get one event too many.
 pub(crate) fn is_disarmed(epoll: c_int, fd: c_int, events: u32) -> bool {
     if events & libc::EPOLLONESHOT as u32 == 0 {
         return false;
@@ -15,7 +15,7 @@ pub(crate) fn is_disarmed(epoll: c_int, fd: c_int, events: u32) -> bool {
     armed_events(&text, fd).is_some_and(|events| events & ASKED == 0)
 }
 
-/// Returns the events of number `fd`, from a line such as
+/// Returns the armed events of number `fd`, from a line such as
 /// `tfd:        5 events:       19 data:                5`.
 fn armed_events(text: &str, fd: c_int) -> Option<u32> {
     text.lines().find_map(|line| {
@@ -26,7 +26,7 @@ fn armed_events(text: &str, fd: c_int) -> Option<u32> {
     })
 }
 
-/// Mask of the events that a program asks for. The kernel adds the error events to each armed
+/// Mask of the events that a program can request. The kernel adds the error events to each armed
 /// registration.
 const ASKED: u32 = (libc::EPOLLIN
     | libc::EPOLLOUT

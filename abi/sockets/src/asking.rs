@@ -1,8 +1,8 @@
-//! Calls that query or set properties of a connection, and transfer no bytes.
+//! Calls that read or set properties of a connection and transfer no bytes.
 //!
-//! Until the connection has moved, the kernel handles these calls at the program's number. When the
-//! connection moves, another descriptor replaces the TCP socket there. Therefore it must not move
-//! while the kernel handles such a call.
+//! Before a connection has moved, the kernel handles these calls on the program's descriptor
+//! number. When the connection moves, another descriptor replaces the TCP socket at that number.
+//! Therefore the connection must not move while the kernel handles such a call.
 
 use std::sync::Arc;
 
@@ -12,22 +12,22 @@ use sockets::{Connection, Route};
 use crate::socket::Owner;
 use crate::table::{self, Kind};
 
-/// The component that handles such a call.
+/// How such a call was handled, or must be handled.
 #[derive(Debug)]
 pub(crate) enum Asked<T> {
     /// The kernel has handled the call, with this result.
     Answered(T),
-    /// The moved connection must handle the call.
+    /// The call must use this moved connection.
     Moved(Arc<Connection>),
-    /// The kernel must handle the call: the number has no connection of this process, or the
-    /// connection stays on TCP.
+    /// The kernel must handle the call, because the number has no connection of this process, or
+    /// because the connection stays on TCP.
     Kernel,
-    /// No component: the program has no such descriptor.
+    /// The call fails, because the program has no such descriptor.
     NoDescriptor,
 }
 
-/// Determines which component handles a call. If the connection may still move, lets the kernel
-/// handle the call.
+/// Determines how a call must be handled. If the connection may still move, makes the call through
+/// `by_kernel`.
 pub(crate) fn ask<T>(fd: c_int, by_kernel: impl Fn() -> T) -> Asked<T> {
     loop {
         let Some(socket) = table::socket(fd) else {
@@ -40,7 +40,8 @@ pub(crate) fn ask<T>(fd: c_int, by_kernel: impl Fn() -> T) -> Asked<T> {
         if let Some(answer) = socket.before_it_begins(&by_kernel) {
             return Asked::Answered(answer);
         }
-        // A query is not a use, so the connection does not begin to move.
+        // Reading a property is not a use of the connection, so the connection does not begin to
+        // move.
         let Some(connection) = socket.begun() else { return Asked::Kernel };
         if matches!(connection.route(), Route::Left(_)) {
             return Asked::Kernel;

@@ -1,9 +1,9 @@
-//! Counts the open connections of the program that have begun to move. While there are none, the
-//! kernel does all waits.
+//! Counts the program's open connections that have begun to move. If there are none, the kernel
+//! handles all calls that wait.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Records whether a connection is counted.
+/// Records whether a connection is included in the count.
 #[derive(Debug, Default)]
 pub(crate) struct Begun {
     is_counted: AtomicBool,
@@ -17,8 +17,8 @@ impl Begun {
         }
     }
 
-    /// Stops counting a connection, because it stays on TCP, or the program has closed its last
-    /// number.
+    /// Removes a connection from the count, because it stays on TCP, or because the program has
+    /// closed its last descriptor number.
     pub(crate) fn end(&self) {
         if self.is_counted.swap(false, Ordering::SeqCst) {
             COUNT.fetch_sub(1, Ordering::SeqCst);
@@ -32,13 +32,13 @@ impl Drop for Begun {
     }
 }
 
-/// Returns whether any connection is counted.
+/// Returns true if the count is not 0.
 #[inline]
 pub(crate) fn is_any() -> bool {
     COUNT.load(Ordering::SeqCst) != 0
 }
 
-/// Resets the count in a forked child, where it is that of the parent.
+/// Resets the count in a forked child, because the child has inherited the parent's count.
 pub(crate) fn forget_in_child() {
     COUNT.store(0, Ordering::SeqCst);
 }

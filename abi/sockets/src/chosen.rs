@@ -16,7 +16,7 @@ pub(crate) fn begin() {
     SETTINGS.get_or_init(|| Arc::new(settings));
 }
 
-/// Returns the settings; `None` before they are read.
+/// Returns the settings. Returns `None` before they are read.
 pub(crate) fn settings() -> Option<&'static Arc<Settings>> {
     SETTINGS.get()
 }

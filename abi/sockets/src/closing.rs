@@ -50,7 +50,7 @@ unsafe extern "C" fn closefrom_of_ours(first: c_int) {
 }
 
 /// Records that the program is about to close a number. Returns the connection if this is its last
-/// number.
+/// descriptor number.
 pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
     if !this_process::is_home() {
         return None;
@@ -67,18 +67,18 @@ pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
         }
         Kind::Plain | Kind::Private => None,
     };
-    // Another thread may be within a call on the connection.
+    // Another thread may be within a call on this connection.
     if let Some(connection) = last.as_ref().and_then(|last| last.begun()) {
         connection.closing();
     }
     last
 }
 
-/// Notifies a connection that the program has closed its last number.
+/// Notifies a connection that the program has closed its last descriptor number.
 pub(crate) fn released(last: Option<&Arc<Socket>>) {
     let Some(last) = last else { return };
     if last.is_shared() {
-        // A forked child or the parent still has the connection open.
+        // Another process, a forked child or the parent, still has the connection open.
         last.trial.end();
     } else {
         last.stay(Reason::Short);
@@ -89,12 +89,12 @@ pub(crate) fn released(last: Option<&Arc<Socket>>) {
     }
 }
 
-/// Handles `fclose`: the C library closes the number by a call that is not interposed.
+/// Handles `fclose`. The C library closes the descriptor by a call that is not interposed.
 ///
 /// # Safety
-/// The contract of `fclose`.
+/// The arguments must satisfy the contract of the C function `fclose`.
 unsafe fn stream_closed(stream: *mut FILE) -> Option<c_int> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let fd = unsafe { libc::fileno(stream) };
     if !is_known(fd) {
         return None;
@@ -105,10 +105,10 @@ unsafe fn stream_closed(stream: *mut FILE) -> Option<c_int> {
     Some(result)
 }
 
-/// Closes a range for the program, except the private descriptors in it.
+/// Closes a range of numbers for the program, without the private descriptors in the range.
 ///
 /// # Safety
-/// The contract of `close_range`.
+/// The arguments must satisfy the contract of the C function `close_range`.
 #[expect(clippy::unnecessary_wraps, reason = "it always has the answer")]
 unsafe fn range(first: c_uint, last: c_uint, flags: c_int) -> Option<c_int> {
     if first > last {
@@ -117,7 +117,7 @@ unsafe fn range(first: c_uint, last: c_uint, flags: c_int) -> Option<c_int> {
     Some(of_range(first, last, flags))
 }
 
-/// Closes the parts of a range between private descriptors.
+/// Closes the parts of a range that lie between private descriptors.
 fn of_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let is_closing = flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0;
     let mut from = first;
@@ -142,7 +142,7 @@ fn of_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
 }
 
 fn of_kernel(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    // Do not call the C library, because older ones lack the function.
-    // SAFETY: no pointers are passed, and the range has only descriptors of the program.
+    // Call the kernel, because older C libraries do not have this function. SAFETY: no pointers are
+    // passed, and the range contains only descriptors of the program.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int }
 }

@@ -1,9 +1,9 @@
-//! The connection table: the descriptor numbers of each connection, and the `epoll` sets that
-//! contain them.
+//! The connection table: the descriptor numbers of each connection, and the registrations of these
+//! numbers in `epoll` sets.
 //!
-//! Calls that change numbers hold the lock of the table, so that a connection can replace its TCP
-//! socket at all of its numbers. No function that takes another lock of this library may be called
-//! under it.
+//! Every call that changes numbers holds the lock of the table. So a connection can replace its TCP
+//! socket at all of its numbers at once. A thread that holds this lock must not call a function
+//! that takes another lock of this library.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -17,13 +17,13 @@ use crate::armed::is_disarmed;
 use crate::socket::Socket;
 use crate::table::{self, Kind};
 
-/// Connections by token.
+/// Connections by their tokens.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionTable {
     held: BTreeMap<u64, HeldConnection>,
     /// Registrations of sockets that are not connected yet.
     unconnected: Vec<Registration>,
-    /// Registrations of `epoll` sets in other sets.
+    /// Registrations of `epoll` sets as members of other sets.
     nested: Vec<Registration>,
 }
 
@@ -44,14 +44,14 @@ struct Registration {
     data: u64,
 }
 
-/// Like [`Registration`], for use without the lock of the table.
+/// A [`Registration`] for code that does not hold the lock of the table.
 #[derive(Debug)]
 pub(crate) struct Registered {
     pub(crate) epoll: c_int,
     pub(crate) fd: c_int,
     pub(crate) events: u32,
     pub(crate) data: u64,
-    /// `None` if `fd` is the number of another set.
+    /// The connection of the number; `None` if `fd` is the number of another `epoll` set.
     pub(crate) connection: Option<Arc<Connection>>,
 }
 
@@ -60,12 +60,12 @@ pub(crate) fn lock() -> MutexGuard<'static, ConnectionTable> {
     CONNECTION_TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks the connection table. Returns `None` if another thread has locked it.
+/// Locks the connection table. Returns `None` if another thread holds the lock.
 pub(crate) fn try_lock() -> Option<MutexGuard<'static, ConnectionTable>> {
     CONNECTION_TABLE.try_lock().ok()
 }
 
-/// Returns whether the table has any connection.
+/// Returns true if the table has at least one connection.
 #[inline]
 pub(crate) fn has_any() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
@@ -74,7 +74,8 @@ pub(crate) fn has_any() -> bool {
 impl ConnectionTable {
     /// Adds a number to a connection. Returns false if the number is too high to be tracked.
     pub(crate) fn add(&mut self, fd: c_int, socket: &Arc<Socket>) -> bool {
-        // If the number has a connection, that was closed by a call that is not interposed.
+        // If the number already has a connection, the program has closed that connection by a call
+        // that is not interposed.
         if let Some(closed) = self.remove(fd) {
             closed.trial.end();
         }
@@ -113,7 +114,7 @@ impl ConnectionTable {
         Some(socket)
     }
 
-    /// Removes a connection. The kernel handles all calls on its numbers from now on.
+    /// Removes a connection. After this, the kernel handles all calls on its numbers.
     pub(crate) fn forget(&mut self, token: u64) {
         if let Some(held) = self.held.remove(&token) {
             held.socket.trial.end();
@@ -124,8 +125,8 @@ impl ConnectionTable {
         self.count();
     }
 
-    /// Replaces a connection whose move has failed by `again`, which has a new trial, and the same
-    /// numbers and sets.
+    /// Replaces a connection whose move has failed by `again`. The new one has a new trial, and
+    /// takes over the numbers and registrations.
     pub(crate) fn renew(&mut self, token: u64, again: &Arc<Socket>) {
         let Some(mut held) = self.held.remove(&token) else { return };
         held.socket.is_begun.end();
@@ -137,17 +138,17 @@ impl ConnectionTable {
         self.held.insert(again.token, held);
     }
 
-    /// Returns a connection of the program.
+    /// Returns the connection with this token.
     pub(crate) fn socket(&self, token: u64) -> Option<Arc<Socket>> {
         self.held.get(&token).map(|held| Arc::clone(&held.socket))
     }
 
-    /// Returns whether another process has the connection, too.
+    /// Returns true if another process also has the connection.
     pub(crate) fn is_shared(&self, token: u64) -> bool {
         self.held.get(&token).is_some_and(|held| held.socket.is_shared())
     }
 
-    /// Duplicates the TCP socket of a connection for this library.
+    /// Duplicates the TCP socket of a connection for use by this library.
     pub(crate) fn duplicate(&self, token: u64) -> Option<OwnedFd> {
         let &number = self.held.get(&token)?.numbers.first()?;
         // SAFETY: takes no pointers.
@@ -156,7 +157,8 @@ impl ConnectionTable {
         (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
     }
 
-    /// Puts `end` at all numbers of a connection, and replaces the old descriptor in `epoll` sets.
+    /// Puts `end` at all numbers of a connection, and registers `end` in place of the old
+    /// descriptor in `epoll` sets.
     pub(crate) fn put(&mut self, token: u64, end: &OwnedFd) -> bool {
         let Some(held) = self.held.get(&token) else { return false };
         held.socket.reservation.release();
@@ -166,14 +168,16 @@ impl ConnectionTable {
             // SAFETY: takes no pointers.
             let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
             let close = if flags & libc::FD_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC };
-            // SAFETY: takes no pointers. The number is the program's, and the library has a copy of its socket.
+            // SAFETY: takes no pointers. The number belongs to the program, and the library has a
+            // copy of the socket there.
             unsafe { libc::dup3(end.as_raw_fd(), number, close) };
             again.iter().for_each(Registration::put_in);
         }
         true
     }
 
-    /// Records a registration in a set. Replaces an earlier registration of the number.
+    /// Records that a number was registered in a set. Replaces an earlier registration of the
+    /// number there.
     pub(crate) fn register(&mut self, epoll: c_int, fd: c_int, event: epoll_event) {
         self.unregister(epoll, fd);
         let registration = Registration { epoll, fd, events: event.events, data: event.u64 };
@@ -194,19 +198,19 @@ impl ConnectionTable {
         }
     }
 
-    /// Marks a set that contains a connection, and all sets that contain that set.
+    /// Marks a set that contains a connection, and all sets that contain this set.
     fn note_set(&self, epoll: c_int) {
         if matches!(table::kind(epoll), Kind::Plain | Kind::OtherEpoll) {
             table::set(epoll, Kind::Epoll);
-            // The kernel does not allow a set to contain itself.
+            // This recursion ends, because the kernel does not allow a set to contain itself.
             for outer in self.nested.iter().filter(|known| known.fd == epoll) {
                 self.note_set(outer.epoll);
             }
         }
     }
 
-    /// Returns whether any registration of the connection in an `epoll` set is edge-triggered;
-    /// `None` if there is no registration.
+    /// Returns true if any registration of the connection in an `epoll` set is edge-triggered.
+    /// Returns `None` if the connection has no registration.
     pub(crate) fn watching(&self, token: u64) -> Option<bool> {
         let registrations = &self.held.get(&token)?.registrations;
         let reports_edges = |known: &Registration| known.events & libc::EPOLLET as u32 != 0;
@@ -224,7 +228,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Removes a socket that was closed or will not be connected.
+    /// Removes a socket that was closed, or that will never be connected.
     pub(crate) fn forget_unconnected(&mut self, fd: c_int) {
         if table::kind(fd) == Kind::Unconnected {
             table::clear(fd);
@@ -242,8 +246,8 @@ impl ConnectionTable {
         self.nested.retain(|known| known.epoll != epoll && known.fd != epoll);
     }
 
-    /// Returns the members of a set whose data satisfies `is_wanted`: connections in use, and other
-    /// sets.
+    /// Returns the members of a set whose data satisfies `is_wanted`. Members are connections that
+    /// have begun to move, and other sets.
     pub(crate) fn members(&self, epoll: c_int, is_wanted: impl Fn(u64) -> bool) -> Vec<Registered> {
         let is_in_set = |known: &&Registration| known.epoll == epoll && is_wanted(known.data);
         let of_connections = self.held.values().filter_map(|held| {
@@ -255,8 +259,8 @@ impl ConnectionTable {
         of_connections.flatten().chain(of_sets).collect()
     }
 
-    /// Makes the kernel report a registration once more, if the registration still exists and the
-    /// kernel reports it only once.
+    /// Makes the kernel report an event of a registration a second time. Does nothing if the
+    /// registration no longer exists, or if the kernel reports the event again anyway.
     pub(crate) fn arm_again(&self, known: &Registered, is_dropped: bool) {
         let registration = known.registration();
         if self.has(&registration) && known.is_reported_once(is_dropped) {
@@ -264,8 +268,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Runs `work` while the kernel ignores the events `without` of those registrations that still
-    /// exist.
+    /// Calls `work` while the kernel ignores the events `without` for those of these registrations
+    /// that still exist.
     pub(crate) fn without_events<R>(
         &self,
         known: &[&Registered],
@@ -298,8 +302,7 @@ impl ConnectionTable {
         self.held.values().map(|held| (&held.socket, held.numbers.as_slice()))
     }
 
-    /// Replaces a connection by another object with the same token, such as the connection in a
-    /// forked child.
+    /// Replaces a connection by another object with the same token, for example in a forked child.
     pub(crate) fn replace(&mut self, socket: &Arc<Socket>) {
         let Some(held) = self.held.get_mut(&socket.token) else { return };
         for &number in &held.numbers {
@@ -330,14 +333,16 @@ impl Registration {
         Registered { epoll, fd, events, data, connection }
     }
 
-    /// Sets the events for which the kernel checks.
+    /// Sets the events for which the kernel checks the descriptor.
     fn change(&self, events: u32) {
         let mut event = epoll_event { events, u64: self.data };
-        // SAFETY: the event is valid during the call. The set may be closed; then no thread waits for it.
+        // SAFETY: the event is valid during the call. If the set is closed, the call fails, and no
+        // thread waits for the set.
         unsafe { libc::epoll_ctl(self.epoll, libc::EPOLL_CTL_MOD, self.fd, &raw mut event) };
     }
 
-    /// Removes the registration from its set. Returns the registration with which to add it again.
+    /// Removes the registration from its set. Returns the registration with which the caller can
+    /// add the descriptor again.
     fn taken_out(&self) -> Self {
         let mut again = *self;
         if is_disarmed(self.epoll, self.fd, self.events) {
@@ -355,7 +360,7 @@ impl Registration {
     }
 }
 
-/// Mask of the events that a program asks for. The other bits are flags.
+/// Mask of the events that a program can request. The other bits are flags.
 const REPORTED: u32 =
     !(libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE) as u32;
 

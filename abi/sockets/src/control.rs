@@ -11,9 +11,9 @@ use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::passing::leave_to_kernel;
 use crate::table::{self, Kind, is_known};
 
-// On the supported architectures, a variable argument is passed in the same register as an ordinary
-// one. If the caller passed no third argument, the register has an arbitrary value, which the
-// kernel ignores.
+// On the supported architectures, a variadic argument is passed in the same register as a named
+// one. If the caller passed no third argument, the register has an arbitrary value, and the kernel
+// ignores it.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("say how a third argument after `...` is passed on this architecture");
 
@@ -22,7 +22,7 @@ interpose! {
         else -1, if is_known(fd), by asked(fd, request, argument);
 }
 
-/// Defines `fcntl` and `fcntl64`, which are one function in the C library.
+/// Defines `fcntl` and `fcntl64`. The C library has one function under both names.
 macro_rules! descriptor_control {
     ($($symbol:ident, $program:literal;)*) => {
         $(
@@ -56,7 +56,7 @@ descriptor_control! {
 }
 
 /// # Safety
-/// The contract of `fcntl`.
+/// The arguments must satisfy the contract of the C function `fcntl`.
 unsafe fn controlled(
     fd: c_int,
     command: c_int,
@@ -66,7 +66,7 @@ unsafe fn controlled(
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => anywhere(fd, next),
         _ if table::kind(fd) == Kind::Private => Some(fail(libc::EBADF, -1)),
-        // The kernel sends these signals only for bytes that it handles itself.
+        // The kernel sends these signals only for bytes that the kernel itself handles.
         libc::F_SETOWN | F_SETOWN_EX | F_SETSIG => {
             stay(fd);
             None
@@ -83,13 +83,13 @@ unsafe fn controlled(
 }
 
 /// # Safety
-/// The contract of `ioctl`.
+/// The arguments must satisfy the contract of the C function `ioctl`.
 unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     if matches!(request, libc::FIOASYNC | FIOSETOWN | SIOCSPGRP) {
         stay(fd);
     }
     if request == libc::FIONREAD
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         && let Some(result) = unsafe { received_undecided(fd, argument) }
     {
         return Some(result);
@@ -105,7 +105,8 @@ unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     let answer = match request {
         libc::FIONREAD => received(&connection, fd)?,
         libc::TIOCOUTQ | SIOCOUTQNSD => connection.queued().unsent,
-        // The edge carries no out-of-band data, so no read is at the out-of-band mark.
+        // The edge carries no out-of-band data, so a read position is never at the out-of-band
+        // mark.
         SIOCATMARK => 0,
         _ => return None,
     };
@@ -113,16 +114,16 @@ unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     if into.is_null() {
         return Some(fail(libc::EFAULT, -1));
     }
-    // SAFETY: the caller passes a place for the number that these requests return.
+    // SAFETY: for these requests, the caller passes a pointer to memory for the number.
     unsafe { into.write_unaligned(c_int::try_from(answer).unwrap_or(c_int::MAX)) };
     Some(0)
 }
 
-/// Lets the kernel count the bytes to read, and subtracts those of a switch marker. Returns `None`
-/// if the route is decided.
+/// Lets the kernel count the unread bytes, and subtracts the bytes of a switch marker. Returns
+/// `None` if the route is decided.
 ///
 /// # Safety
-/// The contract of `ioctl` with `FIONREAD`.
+/// The arguments must satisfy the contract of the C function `ioctl` with `FIONREAD`.
 unsafe fn received_undecided(fd: c_int, argument: usize) -> Option<c_int> {
     let socket = table::socket(fd)?;
     let connection = socket.begun()?;
@@ -140,19 +141,19 @@ unsafe fn received_undecided(fd: c_int, argument: usize) -> Option<c_int> {
     // SAFETY: the kernel has written the number.
     let counted = usize::try_from(unsafe { place.read_unaligned() }).unwrap_or(0);
     let shown = connection.shown(borrowed(fd), counted);
-    // SAFETY: as above.
+    // SAFETY: the kernel has written a number to this memory.
     unsafe { place.write_unaligned(c_int::try_from(shown).unwrap_or(c_int::MAX)) };
-    // If the route was decided meanwhile, the kernel may have queried another descriptor.
+    // If the route was decided during the query, the kernel may have queried another descriptor.
     (connection.route() == Route::Undecided).then_some(0)
 }
 
-/// Returns the number of bytes to read; `None` if the connection is relayed, because the bytes are
-/// then in the kernel's queue.
+/// Returns the number of unread bytes. Returns `None` if the connection is relayed, because the
+/// bytes are then in the queue of the kernel.
 fn received(connection: &Connection, _fd: c_int) -> Option<u64> {
     if connection.is_relayed() { None } else { Some(connection.queued().received) }
 }
 
-/// Keeps a connection on TCP, because the program asks for something that only TCP has.
+/// Leaves a connection to TCP, because the program uses a feature that only TCP has.
 fn stay(fd: c_int) {
     let Some(socket) = table::socket(fd) else { return };
     match socket.begun() {

@@ -17,19 +17,19 @@ interpose! {
 }
 
 /// # Safety
-/// The contract of `dup`.
+/// The arguments must satisfy the contract of the C function `dup`.
 unsafe fn copied(fd: c_int) -> Option<c_int> {
     anywhere(fd, || call_next!(dup(fd: c_int) -> c_int, else -1))
 }
 
 /// # Safety
-/// The contract of `dup2`.
+/// The arguments must satisfy the contract of the C function `dup2`.
 unsafe fn copied_to(fd: c_int, to: c_int) -> Option<c_int> {
     to_number(fd, to, || call_next!(dup2(fd: c_int, to: c_int) -> c_int, else -1))
 }
 
 /// # Safety
-/// The contract of `dup3`.
+/// The arguments must satisfy the contract of the C function `dup3`.
 unsafe fn copied_with(fd: c_int, to: c_int, flags: c_int) -> Option<c_int> {
     to_number(fd, to, || call_next!(dup3(fd: c_int, to: c_int, flags: c_int) -> c_int, else -1))
 }
@@ -53,8 +53,8 @@ pub(crate) fn anywhere(fd: c_int, make: impl FnOnce() -> c_int) -> Option<c_int>
     }
 }
 
-/// Duplicates a descriptor to a number that the program chooses. Fails for a private number with
-/// `EBUSY`, as the kernel may.
+/// Duplicates a descriptor to a number that the program chooses. If that number is private, fails
+/// with `EBUSY`, an error that the kernel also returns.
 fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int> {
     if table::kind(fd) == Kind::Private {
         return Some(fail(libc::EBADF, -1));
@@ -65,9 +65,9 @@ fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int
     if fd == to {
         return None;
     }
-    // Leave the connection to the kernel in two cases. Functions of the C library that are not
-    // interposed use the numbers 0 to 2. And a process that shares this memory (`vfork`) duplicates
-    // descriptors for the program that it will execute.
+    // Leave the connection to the kernel in two cases. First, functions of the C library that are
+    // not interposed use the numbers 0 to 2. Second, a process that shares this memory (`vfork`)
+    // duplicates descriptors for the program that it will execute.
     if table::kind(fd) == Kind::Socket && ((0..=2).contains(&to) || !this_process::is_home()) {
         passing::leave_to_kernel(fd);
     }

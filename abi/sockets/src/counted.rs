@@ -1,5 +1,5 @@
-//! Calls on connections that are on trial. The kernel handles the calls, and this library counts
-//! the bytes.
+//! Calls on connections on trial. The kernel handles these calls, and this library counts their
+//! bytes.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -10,8 +10,8 @@ use sockets::{Direction, Reason};
 
 use crate::socket::Socket;
 
-/// A call on a connection on trial. The connection cannot begin to move before this value is
-/// dropped.
+/// One call on a connection on trial. While this value exists, the connection does not begin to
+/// move.
 #[derive(Debug)]
 pub(crate) struct Counted {
     socket: Arc<Socket>,
@@ -21,15 +21,16 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Counts a call. Returns `None` if the connection is not on trial.
+    /// Counts a call that begins. Returns `None` if the connection is not on trial.
     #[inline]
     pub(crate) fn enter(socket: &Arc<Socket>, fd: c_int) -> Option<Self> {
         let socket = socket.trial.enter().then(|| Arc::clone(socket))?;
         Some(Self { socket, fd, direction: None, bytes: 0 })
     }
 
-    /// Defers the end of the call until the kernel has handled it, after this library has returned.
-    /// The kernel transfers bytes in `direction`, or none.
+    /// Keeps the call counted after this library's function has returned, until the kernel has
+    /// handled the call. `direction` is the direction in which the kernel transfers bytes, or
+    /// `None`.
     #[inline]
     pub(crate) fn pend(mut self, direction: Option<Direction>) {
         self.direction = direction;
@@ -38,7 +39,7 @@ impl Counted {
         pending.pend();
     }
 
-    /// Keeps the connection on TCP permanently.
+    /// Leaves the connection to TCP.
     pub(crate) fn stay(self, reason: Reason) {
         self.socket.stay(reason);
     }
@@ -46,7 +47,7 @@ impl Counted {
     #[inline]
     fn end(mut self, result: isize) {
         match (u64::try_from(result), self.direction) {
-            // The peer has ended its direction, so a switch marker cannot follow.
+            // The peer has ended its direction, so a switch marker can no longer follow.
             (Ok(0), Some(Direction::Received)) => self.socket.stay(Reason::Short),
             (Ok(bytes), _) => self.bytes = bytes,
             (Err(_), _) => {}
@@ -64,7 +65,7 @@ impl Drop for Counted {
     }
 }
 
-/// The connections on trial that one call uses.
+/// The connections on trial that one call of the program uses.
 #[derive(Debug, Default)]
 pub(crate) struct Counting {
     first: Option<Counted>,
@@ -82,14 +83,14 @@ impl Counting {
         }
     }
 
-    /// Defers the end of the call until the kernel has handled it.
+    /// Keeps the call counted until the kernel has handled it.
     pub(crate) fn pend(self) {
         PENDING.with(|pending| {
             drop(ManuallyDrop::into_inner(pending.replace(ManuallyDrop::new(self))));
         });
     }
 
-    /// Ends the call, which the kernel has handled with this result.
+    /// Ends the call. `result` is the result of the kernel.
     #[inline]
     pub(crate) fn end(self, result: isize) {
         if let Some(first) = self.first {
@@ -107,14 +108,15 @@ pub(crate) fn take() -> Counting {
 }
 
 thread_local! {
-    /// Never dropped, because it may be used until the thread has ended. Empty between calls.
+    /// This value is never dropped, because a thread may use it until the thread ends. It is empty
+    /// between calls.
     static PENDING: Cell<ManuallyDrop<Counting>> =
         const { Cell::new(ManuallyDrop::new(Counting::NOTHING)) };
 }
 
-/// A result type of the C library that is a number of bytes.
+/// A result type of C functions that return a number of bytes.
 pub(crate) trait Amount {
-    /// Returns the number of bytes; negative for a failure.
+    /// Returns the number of bytes. A negative number means failure.
     fn amount(&self) -> isize;
 }
 

@@ -29,7 +29,7 @@ interpose! {
 }
 
 /// # Safety
-/// The contract of `epoll_ctl`.
+/// The arguments must satisfy the contract of the C function `epoll_ctl`.
 unsafe fn changed(
     epoll: c_int,
     operation: c_int,
@@ -40,16 +40,15 @@ unsafe fn changed(
         return Some(fail(libc::EBADF, -1));
     }
     if matches!(table::kind(fd), Kind::Unconnected | Kind::Epoll | Kind::OtherEpoll) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         return unsafe { changed_before(epoll, operation, fd, event) };
     }
     let connection = match answering(fd) {
         Answering::Kernel => return None,
         Answering::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Answering::Trial(_counted) => {
-            // A registration made before `_counted` is dropped is seen when the connection begins
-            // to move.
-            // SAFETY: guaranteed by the caller.
+            // When the connection begins to move, it sees a registration that was made before
+            // `_counted` was dropped. SAFETY: the caller passes the arguments of `epoll_ctl`.
             return unsafe { changed_before(epoll, operation, fd, event) };
         }
         Answering::Connection(connection) => connection,
@@ -66,15 +65,15 @@ unsafe fn changed(
             connection.watch_edges();
         }
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     Some(unsafe { noted(epoll, operation, fd, event, wanted) })
 }
 
-/// Changes the registration of a socket that may be connected later, or of a set that may contain a
-/// connection later.
+/// Changes the registration of a socket that may be connected later, or of a set that may later
+/// contain a connection.
 ///
 /// # Safety
-/// The contract of `epoll_ctl`.
+/// The arguments must satisfy the contract of the C function `epoll_ctl`.
 unsafe fn changed_before(
     epoll: c_int,
     operation: c_int,
@@ -86,14 +85,14 @@ unsafe fn changed_before(
     }
     // SAFETY: the caller passes null or a valid pointer, which need not be aligned.
     let wanted = if event.is_null() { None } else { Some(unsafe { event.read_unaligned() }) };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     Some(unsafe { noted(epoll, operation, fd, event, wanted) })
 }
 
 /// Lets the kernel change a set, and records the change.
 ///
 /// # Safety
-/// The contract of `epoll_ctl`.
+/// The arguments must satisfy the contract of the C function `epoll_ctl`.
 unsafe fn noted(
     epoll: c_int,
     operation: c_int,
@@ -117,7 +116,7 @@ unsafe fn noted(
 }
 
 /// # Safety
-/// The contract of `epoll_wait`.
+/// The arguments must satisfy the contract of the C function `epoll_wait`.
 unsafe fn waited(
     epoll: c_int,
     events: *mut epoll_event,
@@ -125,8 +124,8 @@ unsafe fn waited(
     limit: Option<Duration>,
 ) -> Option<c_int> {
     match table::kind(epoll) {
-        // When a connection begins to move, its registration moves with it. So a thread that waits
-        // in the kernel gets all events.
+        // When a connection moves, its registration is also moved to the new descriptor. So a
+        // thread that waits in the kernel gets all events.
         Kind::Epoll if !begun::is_any() => return None,
         Kind::Epoll => {}
         Kind::Private => return Some(fail(libc::EBADF, -1)),
@@ -143,13 +142,13 @@ unsafe fn waited(
         unsafe { corrected(found, epoll, events, hiding) }
     };
     let mut others = [pollfd { fd: epoll, events: libc::POLLIN, revents: 0 }];
-    // Registrations move with their connections, so a thread that sleeps on the set gets all
-    // events.
+    // Registrations move together with their connections. So a thread that sleeps on the set gets
+    // all events.
     Some(wait(limit, &mut others, Vec::new, look))
 }
 
 /// # Safety
-/// The contract of `epoll_pwait`.
+/// The arguments must satisfy the contract of the C function `epoll_pwait`.
 unsafe fn waited_masked(
     epoll: c_int,
     events: *mut epoll_event,
@@ -158,7 +157,7 @@ unsafe fn waited_masked(
     mask: *const sigset_t,
 ) -> Option<c_int> {
     if mask.is_null() || table::kind(epoll) != Kind::Epoll || !begun::is_any() {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         return unsafe { waited(epoll, events, room, limit) };
     }
     Some(masked(limit, mask, |slice| {
@@ -175,7 +174,7 @@ unsafe fn waited_masked(
 }
 
 /// # Safety
-/// The contract of `epoll_pwait2`.
+/// The arguments must satisfy the contract of the C function `epoll_pwait2`.
 unsafe fn waited_precisely(
     epoll: c_int,
     events: *mut epoll_event,
@@ -190,7 +189,7 @@ unsafe fn waited_precisely(
         Some(Err(error)) => return Some(fail(error as c_int, -1)),
     };
     if mask.is_null() || table::kind(epoll) != Kind::Epoll || !begun::is_any() {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         return unsafe { waited(epoll, events, room, limit) };
     }
     Some(masked(limit, mask, |slice| {
@@ -207,13 +206,14 @@ unsafe fn waited_precisely(
     }))
 }
 
-/// Removes events that the kernel reports because of a switch marker.
+/// Removes the events that the kernel reports only because of a switch marker.
 ///
 /// # Safety
 /// If `found` is greater than 0, `events` points to that many events.
 unsafe fn corrected(found: c_int, epoll: c_int, events: *mut epoll_event, hiding: Hiding) -> Found {
     let Ok(count @ 1..) = usize::try_from(found) else { return Found::uncorrected(found) };
-    // SAFETY: guaranteed by the caller. Where the kernel's type is packed, so is this one, and needs no alignment.
+    // SAFETY: the caller guarantees that `events` points to `count` events. This type is packed
+    // where the kernel's type is packed, so no alignment is needed.
     let list = unsafe { std::slice::from_raw_parts_mut(events, count) };
     Found::of_events(found, epoll, list, hiding)
 }

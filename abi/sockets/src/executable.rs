@@ -1,8 +1,8 @@
-//! Predicts whether an exec call will succeed.
+//! Predicts whether an `exec` call will succeed.
 //!
-//! Before an exec, connections are ended or left to the kernel, which cannot be undone. If the exec
-//! fails, as in a search along a path, the program continues and needs its connections. Therefore
-//! failures must be predicted.
+//! Before an `exec`, this library ends connections or leaves them to the kernel, and it cannot undo
+//! that. If the `exec` fails, the program continues and needs its connections. This is common when
+//! a program tries each folder of a search path. Therefore the library must predict failures.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -14,25 +14,25 @@ use nix::fcntl::{AtFlags, OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{AccessFlags, faccessat};
 
-/// Returns whether `execve` would start the program at a path.
+/// Returns true if `execve` would start the program at this path.
 ///
 /// # Safety
-/// `path` is null or ends with a zero byte.
+/// `path` must be null or end with a zero byte.
 pub(crate) unsafe fn begins(path: *const c_char) -> bool {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller guarantees that the path ends with a zero byte.
     !path.is_null() && is_program(unsafe { CStr::from_ptr(path) }, false, INTERPRETERS_MAX)
 }
 
-/// Returns whether `execvp` would start a program of that name. The program may be a shell script
-/// without an interpreter line.
+/// Returns true if `execvp` would start a program with this name. The program may also be a shell
+/// script without an interpreter line.
 ///
 /// # Safety
-/// `file` is null or ends with a zero byte.
+/// `file` must be null or end with a zero byte.
 pub(crate) unsafe fn begins_on_path(file: *const c_char) -> bool {
     if file.is_null() {
         return false;
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller guarantees that the name ends with a zero byte.
     let file = unsafe { CStr::from_ptr(file) };
     if file.to_bytes().contains(&b'/') {
         return is_program(file, true, INTERPRETERS_MAX);
@@ -56,7 +56,7 @@ pub(crate) unsafe fn begins_on_path(file: *const c_char) -> bool {
     })
 }
 
-/// Returns whether `fexecve` would start the open program.
+/// Returns true if `fexecve` would start the open program.
 pub(crate) fn begins_open(fd: c_int) -> bool {
     if fd < 0 {
         return false;
@@ -68,15 +68,15 @@ pub(crate) fn begins_open(fd: c_int) -> bool {
     }
 }
 
-/// Returns whether `execveat` would start a program.
+/// Returns true if `execveat` would start the program.
 ///
 /// # Safety
-/// `path` is null or ends with a zero byte.
+/// `path` must be null or end with a zero byte.
 pub(crate) unsafe fn begins_at(folder: c_int, path: *const c_char) -> bool {
     if path.is_null() {
         return false;
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller guarantees that the path ends with a zero byte.
     let path = unsafe { CStr::from_ptr(path) };
     if path.is_empty() {
         return begins_open(folder);
@@ -95,7 +95,7 @@ fn is_program(path: &CStr, may_be_script: bool, interpreters: u32) -> bool {
     }
     let file = open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK, Mode::empty());
     let Ok(file) = file else {
-        // The file can be executed but not read, so nothing more can be checked.
+        // The file can be executed and not read, so no more can be checked.
         return true;
     };
     let is_file = fstat(&file).is_ok_and(|found| {
@@ -104,7 +104,7 @@ fn is_program(path: &CStr, may_be_script: bool, interpreters: u32) -> bool {
     is_file && begins_with(file, may_be_script, interpreters)
 }
 
-/// Returns whether the kernel can execute a file of this format.
+/// Returns true if the kernel can execute a file of this format.
 fn begins_with(file: OwnedFd, may_be_script: bool, interpreters: u32) -> bool {
     let mut first = [0; FIRST_BYTES];
     let count = File::from(file).read(&mut first).unwrap_or(0);
@@ -119,13 +119,13 @@ fn begins_with(file: OwnedFd, may_be_script: bool, interpreters: u32) -> bool {
     interpreters > 0 && interpreter.is_some_and(|path| is_program(&path, false, interpreters - 1))
 }
 
-/// Search path of `execvp` if the environment has none.
+/// The search path of `execvp` if `PATH` is not set.
 const USUAL_PATH: &CStr = c"/bin:/usr/bin";
 
-/// Number of bytes at the beginning of a file that the kernel reads.
+/// Number of bytes at the beginning of a file that the kernel reads to find the format.
 const FIRST_BYTES: usize = 256;
 
-/// Maximum depth of scripts that are interpreters of scripts.
+/// Maximum length of a chain of scripts, each of which is the interpreter of the one before.
 const INTERPRETERS_MAX: u32 = 5;
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ interpose! {
 }
 
 /// # Safety
-/// The contract of `sendfile`.
+/// The arguments must satisfy the contract of the C function `sendfile`.
 unsafe fn file(to: c_int, from: c_int, at: *mut off64_t, size: size_t) -> Option<ssize_t> {
     let connection = match answering(to) {
         Answering::Kernel => return None,
@@ -53,11 +53,11 @@ unsafe fn file(to: c_int, from: c_int, at: *mut off64_t, size: size_t) -> Option
     Some(results::counted(result))
 }
 
-/// Leaves connections to the kernel, because only the kernel can move bytes between a pipe and a
-/// connection.
+/// Leaves connections to the kernel, because only the kernel can transfer bytes between a pipe and
+/// a connection.
 ///
 /// # Safety
-/// The contract of `splice`.
+/// The arguments must satisfy the contract of the C function `splice`.
 unsafe fn spliced(from: c_int, to: c_int) -> Option<ssize_t> {
     for fd in [from, to].into_iter().filter(|&fd| is_known(fd)) {
         if matches!(answering(fd), Answering::NoDescriptor) {

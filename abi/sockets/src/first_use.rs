@@ -14,7 +14,7 @@ use crate::trial::OnTrial;
 use crate::{connection_table, inherited, instance, services};
 
 impl Socket {
-    /// Creates a connection that the program has not used yet.
+    /// Creates a connection that has not carried bytes.
     pub(crate) fn new(role: Role, local: SocketAddr, peer: SocketAddr) -> Arc<Self> {
         let is_early = instance::is_early(role, local, peer);
         let (token, trial) = (next_token(), instance::trial(is_early));
@@ -22,8 +22,9 @@ impl Socket {
         Arc::new(new.early(is_early))
     }
 
-    /// Returns a replacement for the connection with a new trial, if it began to move early and its
-    /// peer did not answer. The replacement moves only when a move pays.
+    /// Returns a replacement for a connection whose early move the peer did not answer. The
+    /// replacement has a new trial, and moves only when a move pays. Returns `None` for other
+    /// connections.
     pub(crate) fn again(&self) -> Option<Arc<Self>> {
         if !self.is_early || self.is_shared() || !services::is_unanswered(self) {
             return None;
@@ -35,7 +36,8 @@ impl Socket {
         Some(Arc::new(again.after(before)))
     }
 
-    /// Begins to move the connection, because it has lasted and no call on it is in the kernel.
+    /// Makes the connection begin to move, because it has lasted and none of its calls is in the
+    /// kernel.
     #[cold]
     pub(crate) fn begin(&self, fd: c_int) {
         let before = errno();
@@ -45,7 +47,7 @@ impl Socket {
         set_errno(before);
     }
 
-    /// Keeps the connection on TCP, if it has not begun to move.
+    /// Leaves the connection to TCP. Does nothing if the connection has begun to move.
     #[cold]
     pub(crate) fn stay(&self, reason: Reason) {
         if self.trial.end() {
@@ -61,8 +63,8 @@ impl Socket {
         }
     }
 
-    /// Returns the moving connection. If the connection is not on trial, it begins to move with
-    /// this use.
+    /// Returns the connection object if the connection has begun to move. A connection that is not
+    /// on trial begins to move with this use.
     #[inline]
     pub(crate) fn used(&self, fd: c_int) -> Option<&Arc<Connection>> {
         if self.is_decided() { self.begun() } else { self.first_used(fd) }

@@ -1,9 +1,9 @@
-//! Runs signal handlers between the program's calls, and never within one: see
+//! Runs signal handlers between the program's calls on connections, and never within one: see
 //! [`sockets::handlers`].
 //!
 //! For each signal that the program handles, the kernel calls a function of this library. If the
-//! thread is within a call on a connection, that function queues the signal again with its data,
-//! and the signal stays blocked until the call ends.
+//! thread is within a call on a connection, this function queues the signal a second time with its
+//! data. The signal then stays blocked until the call ends.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -13,7 +13,8 @@ use sockets::handlers;
 
 use crate::next::{call_next, errno, set_errno};
 
-/// Marks the calling thread as within a call on a connection. When dropped, runs deferred handlers.
+/// Marks the calling thread as being within a call on a connection. Dropping this value runs
+/// deferred handlers.
 #[derive(Debug)]
 pub(crate) struct Inside(());
 
@@ -35,8 +36,8 @@ impl Drop for Inside {
     }
 }
 
-/// Runs `work`, which may block, outside the current call, so that handlers may run meanwhile. The
-/// caller must hold no lock.
+/// Runs `work`, which may block, as if outside the current call. So signal handlers can run during
+/// `work`. The caller must hold no lock.
 pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> T {
     let error = errno();
     let deferred = handlers::leave();
@@ -56,11 +57,12 @@ fn let_in(deferred: u64) {
     for signal in (1..64).filter(|signal| deferred >> signal & 1 == 1) {
         let set = only(signal);
         let mut mask = empty();
-        // SAFETY: both sets are valid. The handler runs before the call returns, and may jump elsewhere.
+        // SAFETY: both sets are valid. The handler runs before this call returns, and may jump
+        // elsewhere.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, &raw mut mask) };
         if WAS_BLOCKED.with(|blocked| take_bit(blocked, signal)) {
-            // A wait with another mask had let the signal in, so block it again.
-            // SAFETY: as above.
+            // A wait with another mask had let this signal in, so block the signal again. SAFETY:
+            // the set is valid.
             unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
         }
     }
@@ -68,14 +70,15 @@ fn let_in(deferred: u64) {
 }
 
 thread_local! {
-    /// Signals that the program had blocked, and that arrived while it waited with another mask.
+    /// Signals that the program had blocked, and that arrived while the thread waited with another
+    /// mask.
     static WAS_BLOCKED: Cell<u64> = const { Cell::new(0) };
-    /// The thread waits with a signal mask that the program has passed to the call.
+    /// True while the thread waits with a signal mask that the program has passed to the call.
     static HAS_OTHER_MASK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a wait with a signal mask that the program has passed. During the wait, signals may arrive
-/// that the thread otherwise blocks.
+/// Calls `wait`, which waits with a signal mask from the program. During the wait, signals may
+/// arrive that the thread blocks at other times.
 pub(crate) fn with_other_mask<T>(wait: impl FnOnce() -> T) -> T {
     HAS_OTHER_MASK.set(true);
     let result = wait();
@@ -89,28 +92,29 @@ fn take_bit(bits: &Cell<u64>, signal: c_int) -> bool {
     all >> signal & 1 == 1
 }
 
-/// Runs or defers the program's handler. The kernel calls this function for each signal.
+/// Runs the program's handler, or defers it. The kernel calls this function for each signal.
 unsafe extern "C" fn came(signal: c_int, about: *mut siginfo_t, context: *mut c_void) {
     let before = errno();
     if handlers::is_inside() {
         // SAFETY: the kernel passes the arguments of a handler.
         unsafe { defer_signal(signal, about, context.cast()) };
     } else {
-        // SAFETY: as above.
+        // SAFETY: the kernel passes the arguments of a handler.
         unsafe { handled(signal, about, context) };
     }
     set_errno(before);
 }
 
 /// # Safety
-/// The caller is a signal handler, and passes its arguments.
+/// The caller must be a signal handler, and pass its own arguments.
 unsafe fn defer_signal(signal: c_int, about: *mut siginfo_t, context: *mut ucontext_t) {
-    // SAFETY: guaranteed by the caller. The thread gets this mask when the handler returns.
+    // SAFETY: the caller passes the context of a signal handler. The thread gets this mask when the
+    // handler returns.
     let mask = unsafe { &raw mut (*context).uc_sigmask };
-    // SAFETY: as above.
+    // SAFETY: the mask belongs to the context of a signal handler, so it is valid.
     unsafe {
-        // Check the mask only the first time: a signal deferred earlier is blocked by the deferral,
-        // although a sleep may let the signal in again.
+        // Check the mask only for the first signal. For a second one, the deferral itself has
+        // blocked the signal, although a sleep may have let it in again.
         let is_first = !handlers::is_deferred(signal.cast_unsigned());
         if is_first && HAS_OTHER_MASK.get() && libc::sigismember(mask, signal) == 1 {
             WAS_BLOCKED.with(|blocked| blocked.set(blocked.get() | 1 << signal));
@@ -118,8 +122,8 @@ unsafe fn defer_signal(signal: c_int, about: *mut siginfo_t, context: *mut ucont
         libc::sigaddset(mask, signal);
     }
     handlers::defer(signal.cast_unsigned());
-    // SAFETY: passes the data of the signal. The signal is blocked while its handler runs, so it
-    // stays pending.
+    // SAFETY: passes the data of the signal. The kernel blocks a signal while its handler runs, so
+    // the queued signal stays pending.
     unsafe {
         let (process, thread) = (libc::getpid(), libc::gettid());
         libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, about);
@@ -132,7 +136,7 @@ type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 /// Runs the program's handler.
 ///
 /// # Safety
-/// The caller is a signal handler, and passes its arguments.
+/// The caller must be a signal handler, and pass its own arguments.
 unsafe fn handled(signal: c_int, about: *mut siginfo_t, context: *mut c_void) {
     let Some(action) = action(signal) else { return };
     let handler = action.handler.load(Ordering::Acquire);
@@ -155,7 +159,7 @@ unsafe fn handled(signal: c_int, about: *mut siginfo_t, context: *mut c_void) {
     }
     // SAFETY: the program has installed this address as a handler.
     let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller passes the arguments of a signal handler.
     unsafe { handler(signal, about, context) };
 }
 
@@ -166,7 +170,7 @@ unsafe extern "C" fn sigaction_of_program(
     old: *mut sigaction,
 ) -> c_int {
     let Some(known) = action(signal).filter(|_| is_deferred(signal)) else {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller passes the arguments that the C function requires.
         return unsafe { next(signal, new, old) };
     };
     let before = (known.handler.load(Ordering::Acquire), known.flags.load(Ordering::Acquire));
@@ -194,7 +198,7 @@ unsafe extern "C" fn sigaction_of_program(
         if replaced.sa_sigaction == came as *const () as usize {
             (replaced.sa_sigaction, replaced.sa_flags) = before;
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller passes the arguments that the C function requires.
         unsafe { old.write(replaced) };
     }
     result
@@ -206,20 +210,20 @@ unsafe extern "C" fn sigaction_of_ours(
     new: *const sigaction,
     old: *mut sigaction,
 ) -> c_int {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller passes the arguments that the C function requires.
     unsafe { next(signal, new, old) }
 }
 
 /// # Safety
-/// The contract of `sigaction`.
+/// The arguments must satisfy the contract of the C function `sigaction`.
 unsafe fn next(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int {
     call_next!(
         sigaction(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int, else -1
     )
 }
 
-/// Defines a variant of `signal`, with the flags of the handler, and whether its own signal is
-/// blocked while it runs.
+/// Defines a variant of `signal`. `$flags` are the flags of the handler. `$blocks` is true if the
+/// signal is blocked while its handler runs.
 macro_rules! signal {
     ($($symbol:ident, $flags:expr, $blocks:expr;)*) => {
         $(
@@ -278,8 +282,8 @@ fn action(signal: c_int) -> Option<&'static Action> {
     usize::try_from(signal).ok().and_then(|signal| ACTIONS.get(signal))
 }
 
-/// Returns whether handlers of a signal can be deferred. They cannot if an instruction causes the
-/// signal, or if the handler inspects the position of the thread.
+/// Returns true if handlers of this signal can be deferred. A handler cannot be deferred if an
+/// instruction of the thread causes the signal, or if the handler inspects where the thread is.
 fn is_deferred(signal: c_int) -> bool {
     signal > 0 && !AT_ONCE.contains(&signal)
 }

@@ -1,5 +1,5 @@
-//! Corrects what the kernel reports of descriptors, because it counts switch markers as bytes for
-//! the program.
+//! Corrects what the kernel reports about descriptors, because the kernel counts switch markers as
+//! bytes for the program.
 
 use std::sync::Arc;
 
@@ -11,23 +11,24 @@ use crate::connection_table::{self, Registered};
 use crate::nested::{OF_BYTES, only_markers};
 use crate::table::{self, Kind};
 
-/// Corrected result of a poll by the kernel.
+/// The corrected result of a poll by the kernel.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The kernel's count of descriptors or events, without wrong reports; -1 for an error.
+    /// The kernel's number of ready descriptors or events, without wrong reports. -1 means an
+    /// error.
     pub(crate) count: c_int,
-    /// Connections that the kernel has wrongly reported.
+    /// The connections that the kernel has reported wrongly.
     pub(crate) hidden: Vec<Arc<Connection>>,
 }
 
 impl Found {
-    /// Returns the kernel's count without correction.
+    /// Returns a result with the kernel's number, without correction.
     pub(crate) const fn uncorrected(count: c_int) -> Self {
         Self { count, hidden: Vec::new() }
     }
 
-    /// Returns whether all reports of the kernel were wrong. Another poll would return them again
-    /// at once.
+    /// Returns true if all reports of the kernel were wrong. Then a further poll would return the
+    /// same reports at once.
     pub(crate) fn is_all_hidden(&self) -> bool {
         self.count == 0 && !self.hidden.is_empty()
     }
@@ -49,8 +50,8 @@ impl Found {
         found
     }
 
-    /// Corrects the result of `select`. `clear` removes a number from the set of readable ones, and
-    /// returns whether the set contained it.
+    /// Corrects the result of `select`. `clear` removes a number from the set of readable numbers,
+    /// and returns true if the set contained it.
     pub(crate) fn of_numbers(
         count: c_int,
         numbers: impl Iterator<Item = c_int>,
@@ -71,8 +72,8 @@ impl Found {
         found
     }
 
-    /// Corrects the result of `epoll_wait` in `events`. Afterwards the first `count` events of the
-    /// result are valid.
+    /// Corrects the result of `epoll_wait` in `events`. After this call, the first `count` events
+    /// are valid.
     pub(crate) fn of_events(
         count: c_int,
         epoll: c_int,
@@ -84,8 +85,8 @@ impl Found {
         }
         let about: Vec<u64> =
             events.iter().filter(|event| is_of_bytes(event)).map(|event| event.u64).collect();
-        // Release the lock of the table before a connection is asked, because a connection takes
-        // that lock under its own.
+        // Release the lock of the table before calling a connection, because a connection takes the
+        // table's lock while it holds its own.
         let known = connection_table::lock().members(epoll, |data| about.contains(&data));
         let mut hidden = Vec::new();
         let mut left = 0;
@@ -97,7 +98,8 @@ impl Found {
             if let Some(connections) = all_hidden(of_event.clone()) {
                 event.events &= !(OF_BYTES as u32);
                 let is_dropped = event.events & REPORTED == 0;
-                // The kernel has reported the event, but the program does not get it.
+                // The kernel has reported this event once, and the program does not get it. So arm
+                // the registration again.
                 of_event.for_each(|known| connection_table::lock().arm_again(known, is_dropped));
                 hidden.extend(connections);
                 if is_dropped {
@@ -111,7 +113,7 @@ impl Found {
     }
 }
 
-/// Returns the connections of a number, if the kernel wrongly reports that there are bytes to read.
+/// Returns the connections of a number, if the kernel wrongly reports the number as readable.
 fn hidden(fd: c_int) -> Vec<Arc<Connection>> {
     match table::kind(fd) {
         Kind::Socket => {
@@ -128,8 +130,8 @@ fn hidden(fd: c_int) -> Vec<Arc<Connection>> {
     }
 }
 
-/// Returns the connections of registrations, if the kernel reports all of them wrongly. Returns
-/// `None` otherwise, or if there are no registrations.
+/// Returns the connections of these registrations, if the kernel reports all of them wrongly.
+/// Returns `None` if any report is right, or if there are no registrations.
 pub(crate) fn all_hidden<'a>(
     known: impl Iterator<Item = &'a Registered>,
 ) -> Option<Vec<Arc<Connection>>> {
@@ -162,12 +164,13 @@ impl Registered {
         }
     }
 
-    /// Returns whether the kernel reports the event only once, unless it is asked again.
+    /// Returns true if the kernel reports the event only once and the library must arm the
+    /// registration again.
     pub(crate) const fn is_reported_once(&self, is_dropped: bool) -> bool {
         let is_edge = self.events & libc::EPOLLET as u32 != 0;
         let is_one_shot = self.events & libc::EPOLLONESHOT as u32 != 0;
-        // If the program gets other events of a one-shot registration, it arms the registration
-        // again itself.
+        // If the program gets other events of a one-shot registration, the program itself arms the
+        // registration again.
         if is_one_shot { is_dropped } else { is_edge }
     }
 }

@@ -3,17 +3,19 @@
 use libc::c_void;
 use sockets::Connection;
 
-/// Corrects the kernel's `TCP_INFO`, because the TCP connection itself is idle: sets the unsent
-/// bytes to those of the stream. Fields about round trips, segments and losses stay those of TCP.
+/// Corrects the kernel's `TCP_INFO`, because the TCP connection of a moved connection is idle. Sets
+/// the number of unsent bytes to that of the stream. Fields about round trips, segments and losses
+/// keep the values of TCP.
 ///
 /// # Safety
-/// `value` points to the first `length` bytes of a `tcp_info`.
+/// `value` must point to the first `length` bytes of a `tcp_info`.
 pub(crate) unsafe fn correct(connection: &Connection, value: *mut c_void, length: usize) {
     if length < NOT_SENT_BYTES + size_of::<u32>() {
         return;
     }
     let unsent = u32::try_from(connection.queued().unsent).unwrap_or(u32::MAX);
-    // SAFETY: guaranteed by the caller; `length` includes the field.
+    // SAFETY: the caller guarantees `length` bytes, and the check above ensures that they include
+    // this field.
     unsafe { value.byte_add(NOT_SENT_BYTES).cast::<u32>().write_unaligned(unsent) };
 }
 

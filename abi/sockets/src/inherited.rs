@@ -1,9 +1,10 @@
-//! Connections that a forked child has inherited from its parent.
+//! Connections that a forked child inherits from its parent.
 //!
-//! A moved connection stays in the parent. A child that begins to use the connection asks the
-//! parent to return it to TCP, through a Unix socket pair that was created before the fork. After
-//! that, both processes call the kernel. Most children never ask: they serve connections of their
-//! own, or write a snapshot and end. A parent that ends returns all such connections to TCP first.
+//! A moved connection stays in the parent. When a child begins to use the connection, it asks the
+//! parent to return the connection to TCP. It asks through a Unix socket pair that was created
+//! before the fork. After that, both processes use the connection through the kernel. Most children
+//! never ask: they serve connections of their own, or write a snapshot and end. A parent that ends
+//! first returns all these connections to TCP.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -26,7 +27,7 @@ use crate::connection_table::{self, ConnectionTable};
 use crate::passing::{HOME_LIMIT, brought_home};
 use crate::socket::{Owner, Socket};
 
-/// A socket pair through which a child asks its parent.
+/// A socket pair through which a child sends requests to its parent.
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) parent: OwnedFd,
@@ -42,8 +43,8 @@ impl Channel {
     }
 }
 
-/// Starts to answer a child, and the children of that child, until all of them have ended. Called
-/// in the parent.
+/// Starts to answer requests of a child and of the child's own children, until all of them have
+/// ended. Called in the parent.
 pub(crate) fn serve(channel: OwnedFd, connections: Vec<Arc<Socket>>) {
     let served = Arc::new(Served { channel, connections });
     lock(&SERVED).push(Arc::clone(&served));
@@ -64,19 +65,20 @@ pub(crate) fn serve(channel: OwnedFd, connections: Vec<Arc<Socket>>) {
     }
 }
 
-/// Returns the connections of children to TCP. Called before the process ends or executes another
-/// program; the children then continue on TCP.
+/// Returns to TCP all connections that children have inherited. Called before the process ends or
+/// executes another program. The children then continue on TCP.
 pub(crate) fn hand_over() {
     let all: Vec<_> = lock(&SERVED).clone();
     let sockets = || all.iter().flat_map(|served| &served.connections);
     let connections = || sockets().filter_map(|socket| socket.begun());
-    // Begin the return of all connections before waiting for the first, so that the waits overlap.
+    // In the first pass, begin the return of every connection without waiting, so that the waits of
+    // the second pass overlap.
     for limit in [Duration::ZERO, HOME_LIMIT] {
         let mut limit = limit;
         for connection in connections() {
             if !connection.go_home(limit) && connection.is_going_home() {
-                // The peer is stopped or unreachable. Others may be, too, so wait for no more
-                // peers.
+                // The peer is stopped or unreachable, and other peers may be, too. So wait no
+                // longer.
                 limit = Duration::ZERO;
             }
         }
@@ -86,41 +88,42 @@ pub(crate) fn hand_over() {
             socket.begun().is_some_and(|connection| connection.route() == Route::Left(Reason::Home))
         };
         for socket in served.connections.iter().filter(is_home) {
-            // The child may have ended.
+            // The child may have ended, so ignore errors.
             let _ended = send_answer(&served.channel, socket.token, Answer::Home);
         }
     }
 }
 
-/// A child, with the connections for which it may ask.
+/// A child, and the connections that it may request.
 #[derive(Debug)]
 struct Served {
     channel: OwnedFd,
     connections: Vec<Arc<Socket>>,
 }
 
-/// In a child: the channel to its parent.
+/// In a child: the channel to the parent.
 #[derive(Debug)]
 pub(crate) struct Parent {
     channel: OwnedFd,
-    /// Tokens of connections of which the parent has reported that they are on TCP again.
+    /// Tokens of the connections that the parent has reported to be on TCP again.
     home: Vec<u64>,
 }
 
-/// Sets the channel to the parent. Called in a child.
+/// Stores the channel to the parent. Called in a child.
 pub(crate) fn begin_child(mut asking: Asking, channel: Option<OwnedFd>) {
     let parent = channel.map(|channel| Parent { channel, home: Vec::new() });
-    // The parent's channel to its own parent is closed, and not used: the parent has fetched all
-    // connections before the fork.
+    // The parent's channel to its own parent is already closed and must not be used: before the
+    // fork, the parent has fetched all connections.
     std::mem::forget(std::mem::replace(&mut *asking, parent));
-    // The parent's children are not children of this process. Another thread of the parent may have
-    // held the lock.
+    // The children of the parent are not children of this process. Another thread of the parent may
+    // have held this lock at the fork, so only try it.
     if let Ok(mut served) = SERVED.try_lock() {
         std::mem::forget(std::mem::take(&mut *served));
     }
 }
 
-/// Locks the channel to the parent, so that no other thread asks while the process forks.
+/// Locks the channel to the parent, so that no other thread sends a request while the process
+/// forks.
 pub(crate) fn hold() -> Asking {
     lock(&PARENT)
 }
@@ -128,7 +131,7 @@ pub(crate) fn hold() -> Asking {
 /// Asks the parent to return a connection to TCP. Called in a child that begins to use the
 /// connection.
 pub(crate) fn fetch(socket: &Socket, fd: c_int) {
-    // One thread asks at a time.
+    // The lock lets one thread at a time send a request.
     let mut parent = hold();
     if let Some(now) = crate::table::socket(fd)
         && now.owner != Owner::Inherited
@@ -137,7 +140,7 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
     }
     let answer = match &mut *parent {
         Some(parent) => parent.ask(socket, fd),
-        // The parent had no free descriptors for a channel when it forked.
+        // When the parent forked, it had no free descriptors for a channel.
         None if is_end(fd) => Err(Errno::EMFILE),
         None => Ok(Answer::Carried(None)),
     };
@@ -151,7 +154,7 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
             connection_table.forget(socket.token);
         }
         Ok(Answer::Carried(end)) => {
-            // If there is no descriptor, the connection was on TCP at the fork.
+            // If there is no descriptor, the connection was already on TCP at the fork.
             if let Some(end) = end {
                 connection_table.put(socket.token, &end);
             }
@@ -160,8 +163,8 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
         Err(error) => {
             let what = format_args!("the parent did not answer for a connection: {error}");
             note(LogLevel::Error, what);
-            // The parent was killed, and no other process uses the connection, so end it for the
-            // peer.
+            // The parent was killed, and no other process uses the connection. So end the
+            // connection for the peer.
             if let (Errno::EPIPE | Errno::ECONNRESET, Some(tcp)) = (error, socket.tcp()) {
                 let _closed = shutdown(tcp.as_raw_fd(), Shutdown::Both);
             }
@@ -170,8 +173,8 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
     }
 }
 
-/// Makes all calls on a connection fail as if the peer had reset it. The old descriptor must not be
-/// read: its bytes report readiness, and are not the peer's.
+/// Makes all calls on a connection fail, as if the peer had reset it. The old descriptor must not
+/// be read, because its bytes report readiness and do not come from the peer.
 fn break_off(connection_table: &mut ConnectionTable, socket: &Socket) {
     match reset_end() {
         Ok(end) => {
@@ -185,7 +188,8 @@ fn break_off(connection_table: &mut ConnectionTable, socket: &Socket) {
     connection_table.replace(&socket.of_other());
 }
 
-/// Creates a descriptor that reports a reset, because its other end was closed with an unread byte.
+/// Creates a descriptor that reports a reset. It does so because its other end is closed with an
+/// unread byte.
 fn reset_end() -> Result<OwnedFd, Errno> {
     let (end, other) =
         socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
@@ -194,26 +198,26 @@ fn reset_end() -> Result<OwnedFd, Errno> {
     Ok(end)
 }
 
-/// The locked channel to the parent.
+/// The channel to the parent, locked.
 pub(crate) type Asking = MutexGuard<'static, Option<Parent>>;
 
 /// The parent's answer about a connection that a child begins to use.
 #[derive(Debug)]
 enum Answer {
-    /// The connection is on TCP, and was at the fork.
+    /// The connection is on TCP, and already was at the fork.
     Left,
-    /// The connection had moved, and has returned to TCP.
+    /// The connection had moved, and is now on TCP again.
     Home,
-    /// The parent relays the connection's bytes. The child must use this descriptor, if there is
-    /// one.
+    /// The parent relays the bytes of the connection. If there is a descriptor, the child must use
+    /// it.
     Carried(Option<OwnedFd>),
 }
 
-/// Returns a connection to TCP, or relays its bytes. `of_child` is the child's descriptor of the
-/// connection.
+/// Returns a connection to TCP, or relays its bytes. `of_child` is the descriptor of the connection
+/// in the child.
 fn of_parent(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
     let Some(connection) = socket.begun() else { return Answer::Left };
-    // The route was decided before the fork, or will be soon.
+    // The route was decided before the fork, or will be decided soon.
     for _ in 0..DECISION_LOOKS {
         if connection.route() != Route::Undecided {
             break;
@@ -240,7 +244,7 @@ fn of_parent(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
     }
 }
 
-/// Returns whether a descriptor is an end of a socket pair, and not a TCP socket.
+/// Returns true if a descriptor is an end of a socket pair, and false if it is a TCP socket.
 fn is_end(fd: RawFd) -> bool {
     let name = nix::sys::socket::getsockname::<nix::sys::socket::SockaddrStorage>(fd);
     name.is_ok_and(|name| name.as_sockaddr_in().is_none() && name.as_sockaddr_in6().is_none())
@@ -248,7 +252,7 @@ fn is_end(fd: RawFd) -> bool {
 
 impl Parent {
     fn ask(&mut self, socket: &Socket, fd: c_int) -> Result<Answer, Errno> {
-        // A parent that ends first reports which connections are on TCP again.
+        // Before a parent ends, it reports which connections are on TCP again.
         while self.is_ready(0)? {
             let Ok((of, Answer::Home)) = receive_answer(&self.channel) else { break };
             self.home.push(of);
@@ -264,7 +268,7 @@ impl Parent {
             match receive_answer(&self.channel)? {
                 (of, answer) if of == socket.token => return Ok(answer),
                 (of, Answer::Home) => self.home.push(of),
-                // A late answer: the child has given up waiting for it.
+                // This answer is late: the child has already given up waiting for it.
                 (_, Answer::Left | Answer::Carried(_)) => {}
             }
         }
@@ -348,16 +352,16 @@ fn as_borrowed(fd: &OwnedFd) -> BorrowedFd<'_> {
     std::os::fd::AsFd::as_fd(fd)
 }
 
-/// Locks a mutex even if a thread has panicked while it held it. Data under such locks must be
-/// consistent at any time.
+/// Locks a mutex, even if a thread panicked while the thread held the mutex. The data must
+/// therefore be consistent at every point at which a holder can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In a child: the channel to its parent.
+/// In a child: the channel to the parent.
 static PARENT: Mutex<Option<Parent>> = Mutex::new(None);
 
-/// In a parent: its children.
+/// In a parent: the children.
 static SERVED: Mutex<Vec<Arc<Served>>> = Mutex::new(Vec::new());
 
 /// Length of an answer in bytes: its kind, and the token of the connection.
@@ -367,11 +371,11 @@ const LEFT: u8 = 0;
 const CARRIED: u8 = 1;
 const HOME: u8 = 2;
 
-/// The time for which a child waits for its parent, in milliseconds: longer than a connection stays
-/// undecided and then takes to return to TCP.
+/// The time for which a child waits for an answer, in milliseconds. It is longer than the time that
+/// a connection can stay undecided, plus the time to return to TCP.
 const ANSWER_MS: u16 = 5000;
 
-/// The number of times, and the interval, at which the parent checks whether a route is decided.
-/// Together they cover the time that a decision may take.
+/// How many times, and at which interval, the parent checks whether a route is decided. Together
+/// they cover the longest time that a decision takes.
 const DECISION_LOOKS: u32 = 1000;
 const DECISION_LOOK: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! Calls by this library that create and close descriptors. The descriptors are
+//! Calls by this library itself that create and close descriptors. These descriptors are
 //! [private](table::Kind::Private).
 
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -13,7 +13,8 @@ unsafe extern "C" fn fcntl_of_ours(fd: c_int, command: c_int, argument: usize) -
     if !matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
         return control(fd, command, argument);
     }
-    // Duplicate directly to a high number, so that programs never find a low number in use.
+    // Duplicate directly to a high number. So a program never finds a low number in use by this
+    // library.
     let lowest = LOWEST.load(Ordering::Relaxed).cast_unsigned() as usize;
     let high = control(fd, command, argument.max(lowest));
     kept(if high < 0 { control(fd, command, argument) } else { high })
@@ -28,14 +29,15 @@ unsafe extern "C" fn fcntl64_of_ours(fd: c_int, command: c_int, argument: usize)
 #[unsafe(export_name = "ethernot_inside_close")]
 unsafe extern "C" fn close_of_ours(fd: c_int) -> c_int {
     if table::kind(fd) == Kind::Private {
-        // Clear the number before the close, because another thread may get the number at once.
+        // Clear the number before the close, because another thread may get the number as soon as
+        // it is closed.
         table::set(fd, Kind::Plain);
     }
     call_next!(close(fd: c_int) -> c_int, else -1)
 }
 
-/// Moves a new descriptor of this library to a high number, because some programs expect to get the
-/// lowest free number. Makes it private.
+/// Moves a new descriptor of this library to a high number, and makes it private. Some programs
+/// expect to get the lowest free number.
 pub(crate) fn kept(fd: c_int) -> c_int {
     if fd < 0 {
         return fd;
@@ -52,7 +54,7 @@ pub(crate) fn kept(fd: c_int) -> c_int {
     kept
 }
 
-/// Duplicates a descriptor to a number not below `lowest`, with the same flags.
+/// Duplicates a descriptor to a number that is at least `lowest`, with the same flags.
 fn copied_above(fd: c_int, lowest: c_int) -> c_int {
     let flags = control(fd, libc::F_GETFD, 0);
     let is_closed_at_exec = flags & libc::FD_CLOEXEC != 0;
@@ -64,8 +66,8 @@ fn control(fd: c_int, command: c_int, argument: usize) -> c_int {
     call_next!(fcntl(fd: c_int, command: c_int, argument: usize) -> c_int, else -1)
 }
 
-/// Chooses the lowest private number: three quarters of the process's limit, but at most
-/// [`LOWEST_MAX`].
+/// Chooses the lowest private number: three quarters of the process's limit on descriptors, but at
+/// most [`LOWEST_MAX`].
 pub(crate) fn choose_numbers() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes `limit`, which is valid during the call.
@@ -77,6 +79,6 @@ pub(crate) fn choose_numbers() {
 
 static LOWEST: AtomicI32 = AtomicI32::new(0);
 
-/// Upper limit for the lowest private number. The kernel's descriptor table grows with the highest
-/// number in use: to 64 KiB for this one.
+/// Maximum of the lowest private number. The kernel's descriptor table grows with the highest
+/// number in use. With this number, the table takes 64 KiB.
 const LOWEST_MAX: u64 = 4096;

@@ -1,4 +1,4 @@
-//! The [`Sockets`] instance of this process, started with the first connection that may move.
+//! The [`Sockets`] instance of this process. It starts with the first connection that may move.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -35,7 +35,7 @@ pub(crate) fn choice(role: Role, local: SocketAddr, peer: SocketAddr) -> Choice 
     }
 }
 
-/// Returns whether a new connection moves at its first use, because earlier connections with the
+/// Returns true if a new connection moves at its first use, because earlier connections to the
 /// service have lasted.
 pub(crate) fn is_early(role: Role, local: SocketAddr, peer: SocketAddr) -> bool {
     chosen::moving() == Moving::WhenItPays && services::is_known_to_pay(role, local, peer)
@@ -49,15 +49,15 @@ pub(crate) fn trial(is_early: bool) -> OnTrial {
     }
 }
 
-/// Returns the instance of this process, if it was started.
+/// Returns the instance of this process. Returns `None` before the instance has started.
 #[inline]
 pub(crate) fn started() -> Option<&'static Sockets> {
-    // SAFETY: null, or leaked by `start`. It is removed only in a forked child, which has one
-    // thread.
+    // SAFETY: the pointer is null, or `start` has leaked the instance. Only a forked child frees
+    // it, and the child has one thread at that time.
     unsafe { STARTED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Makes a connection begin to move. Returns `None` if it cannot.
+/// Makes a connection begin to move. Returns `None` if the connection stays on TCP.
 pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> {
     let stays = match services::silence(socket.role, socket.local, socket.peer) {
         None if !socket.reservation.make(fd, table::count_private) => Some(Reason::Descriptors),
@@ -75,14 +75,15 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
     services::note_asked(socket);
     socket.is_begun.count();
     let (token, local, peer) = (socket.token, socket.local, socket.peer);
-    // Read the options before the move: afterwards the number may not name the TCP socket any more.
+    // Read the options before the move. After the move, the number may no longer name the TCP
+    // socket.
     let is_prompt = getsockopt(&borrowed(fd), sockopt::TcpNoDelay) == Ok(true);
     let is_corked = is_corked(fd);
     let moving = match socket.role {
         Role::Connecting => sockets.connected(token, local, peer),
         Role::Accepting => sockets.accepted(token, local, peer, socket.trial.has_bytes()),
     };
-    // The program may have put the socket into `epoll` sets before it connected.
+    // The program may have put the socket into `epoll` sets before the socket was connected.
     let watching = connection_table::lock().watching(socket.token);
     match watching {
         Some(true) => moving.watch_edges(),
@@ -99,7 +100,7 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
     Some(moving)
 }
 
-/// Returns whether the program has set `TCP_CORK`.
+/// Returns true if the program has set `TCP_CORK`.
 fn is_corked(fd: c_int) -> bool {
     let (mut on, mut length) = (0, size_of::<c_int>() as libc::socklen_t);
     // SAFETY: `value` has room for `length` bytes.
@@ -110,8 +111,8 @@ fn is_corked(fd: c_int) -> bool {
     result == 0 && on != 0
 }
 
-/// Sends the bytes that the program has written, because the process ends or executes another
-/// program.
+/// Sends the bytes that the program has written, because the process is about to end or to execute
+/// another program.
 pub(crate) fn finish() {
     if !is_home() {
         return;
@@ -132,9 +133,9 @@ extern "C" fn at_end() {
     }
 }
 
-/// Counts the connections that the process ends before a move would have paid.
+/// Counts the connections that end with the process before a move would have paid.
 fn note_short() {
-    // A thread that no longer exists may hold the lock.
+    // A thread that no longer exists may hold the lock, so only try it.
     let Some(connection_table) = connection_table::try_lock() else { return };
     let all: Vec<_> = connection_table.all().map(|(socket, _)| Arc::clone(socket)).collect();
     drop(connection_table);
@@ -148,7 +149,7 @@ pub(crate) fn hold() -> MutexGuard<'static, ()> {
     STARTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Drops the instance of the parent. Called in a forked child.
+/// Drops the parent's instance. Called in a forked child.
 pub(crate) fn forget_in_child() {
     this_process::begin();
     HAS_FAILED.store(false, Ordering::Relaxed);
@@ -156,7 +157,8 @@ pub(crate) fn forget_in_child() {
     begun::forget_in_child();
     let parents = STARTED.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if !parents.is_null() {
-        // SAFETY: `start` has leaked the instance, and nothing else uses it: this process has one thread.
+        // SAFETY: `start` has leaked the instance. Nothing else uses it, because this process has
+        // only one thread.
         let parents = unsafe { Box::from_raw(parents) };
         parents.forget_in_child();
     }
@@ -172,8 +174,9 @@ fn start() -> Option<&'static Sockets> {
     match Sockets::start(settings, Arc::new(ProgramDescriptors)) {
         Ok(sockets) => {
             STARTED.store(Box::into_raw(Box::new(sockets)), Ordering::Release);
-            // Register after the runtime, so that this handler runs before the runtime's.
-            // SAFETY: the handler is a function without captured state.
+            // Register this handler after the runtime's handler, because exit handlers run in
+            // reverse order and this one must run first. SAFETY: the handler is a function without
+            // captured state.
             unsafe { libc::atexit(at_exit) };
             started()
         }
@@ -189,7 +192,7 @@ extern "C" fn at_exit() {
     finish();
 }
 
-/// The program's descriptors.
+/// The implementation of [`DescriptorTable`] for the program's descriptors.
 struct ProgramDescriptors;
 
 impl DescriptorTable for ProgramDescriptors {
@@ -230,5 +233,5 @@ static STARTED: AtomicPtr<Sockets> = AtomicPtr::new(std::ptr::null_mut());
 static STARTING: Mutex<()> = Mutex::new(());
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
-/// The time for which the end of a program waits until peers have acknowledged its bytes.
+/// The maximum time for which the end of a program waits until peers have acknowledged its bytes.
 const FINISH_LIMIT: Duration = Duration::from_secs(2);

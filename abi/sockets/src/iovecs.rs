@@ -1,45 +1,46 @@
-//! Scatter/gather lists of C functions.
+//! Converts the scatter/gather lists of C functions.
 
 use std::io::{IoSlice, IoSliceMut};
 
 use libc::{c_int, c_void, iovec, size_t};
 
-/// Borrows memory for writing.
+/// Borrows memory of the program for writing.
 ///
 /// # Safety
-/// There is room for `size` bytes, which nothing else accesses while the slice exists.
+/// `into` must have room for `size` bytes, and nothing else may access them while the slice exists.
 pub(crate) unsafe fn slice_mut<'a>(into: *mut c_void, size: size_t) -> IoSliceMut<'a> {
     if size == 0 || into.is_null() {
         return IoSliceMut::new(&mut []);
     }
-    // SAFETY: guaranteed by the caller; the pointer is not null.
+    // SAFETY: the caller guarantees room for `size` bytes, and the pointer is not null.
     IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(into.cast(), size.min(SIZE_MAX)) })
 }
 
-/// Borrows memory for reading.
+/// Borrows memory of the program for reading.
 ///
 /// # Safety
-/// There are `size` bytes, which nothing writes to while the slice exists.
+/// `from` must have `size` bytes, and nothing may write to them while the slice exists.
 pub(crate) unsafe fn slice<'a>(from: *const c_void, size: size_t) -> IoSlice<'a> {
     if size == 0 || from.is_null() {
         return IoSlice::new(&[]);
     }
-    // SAFETY: guaranteed by the caller; the pointer is not null.
+    // SAFETY: the caller guarantees `size` bytes, and the pointer is not null.
     IoSlice::new(unsafe { std::slice::from_raw_parts(from.cast(), size.min(SIZE_MAX)) })
 }
 
-/// Calls `then` with slices for writing. Returns `None` if there are more entries than the kernel
-/// allows.
+/// Calls `then` with slices for writing. Returns `None` if the list has more entries than the
+/// kernel allows.
 ///
 /// # Safety
-/// The contract of `readv`.
+/// The arguments must satisfy the contract of the C function `readv`.
 pub(crate) unsafe fn with_mut<T>(
     list: *const iovec,
     count: usize,
     then: impl FnOnce(&mut [IoSliceMut<'_>]) -> T,
 ) -> Option<T> {
     let made = |at: usize| {
-        // SAFETY: the list has more entries than `at`, and each describes memory of the program.
+        // SAFETY: the list has more than `at` entries, and each entry describes memory of the
+        // program.
         unsafe { slice_mut((*list.add(at)).iov_base, (*list.add(at)).iov_len) }
     };
     if count <= FEW {
@@ -50,18 +51,19 @@ pub(crate) unsafe fn with_mut<T>(
     (count <= MANY).then(|| then(&mut (0..count).map(made).collect::<Vec<_>>()))
 }
 
-/// Calls `then` with slices for reading. Returns `None` if there are more entries than the kernel
-/// allows.
+/// Calls `then` with slices for reading. Returns `None` if the list has more entries than the
+/// kernel allows.
 ///
 /// # Safety
-/// The contract of `writev`.
+/// The arguments must satisfy the contract of the C function `writev`.
 pub(crate) unsafe fn with<T>(
     list: *const iovec,
     count: usize,
     then: impl FnOnce(&[IoSlice<'_>]) -> T,
 ) -> Option<T> {
     let made = |at: usize| {
-        // SAFETY: the list has more entries than `at`, and each describes memory of the program.
+        // SAFETY: the list has more than `at` entries, and each entry describes memory of the
+        // program.
         unsafe { slice((*list.add(at)).iov_base, (*list.add(at)).iov_len) }
     };
     if count <= FEW {
@@ -73,18 +75,18 @@ pub(crate) unsafe fn with<T>(
 }
 
 /// Converts the number of entries that a program passes to `readv` and similar functions. A
-/// negative number becomes one that is too large.
+/// negative number becomes a number that is too large, and so is rejected.
 pub(crate) fn counted(count: c_int) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// Maximum length of a list that needs no allocation.
+/// Maximum length of a list that is converted without an allocation.
 const FEW: usize = 16;
 
-/// The longest list that the kernel takes: `IOV_MAX`.
+/// The longest list that the kernel accepts: `IOV_MAX`.
 const MANY: usize = 1024;
 
-/// The most bytes that the kernel takes in one call.
+/// The maximum number of bytes that the kernel transfers in one call.
 const SIZE_MAX: usize = 0x7fff_f000;
 
 #[cfg(test)]
@@ -107,7 +109,7 @@ mod tests {
             assert_eq!(unsafe { with_mut(list.as_ptr(), count, fill) }, Some(count));
             let sum =
                 |slices: &[IoSlice<'_>]| slices.iter().map(|slice| usize::from(slice[0])).sum();
-            // SAFETY: as above.
+            // SAFETY: the list has that many entries, each of one byte.
             assert_eq!(unsafe { with(list.as_ptr(), count, sum) }, Some(count * 7));
         }
     }
@@ -117,7 +119,7 @@ mod tests {
         for count in [MANY + 1, counted(-1)] {
             // SAFETY: the list is too long, so it is not read.
             assert!(unsafe { with(std::ptr::null(), count, |_| ()) }.is_none());
-            // SAFETY: as above.
+            // SAFETY: the list is too long, so it is not read.
             assert!(unsafe { with_mut(std::ptr::null(), count, |_| ()) }.is_none());
         }
     }

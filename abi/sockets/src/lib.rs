@@ -1,14 +1,14 @@
 //! `libethernot-sockets.so`: moves the TCP connections of unmodified programs to the edge. `ethernot run --sockets`
 //! preloads it before the C library.
 //!
-//! The crate `sockets` decides which connections move, and moves them. This crate has the functions
-//! of the C library that programs call, and the `table` of descriptors. A call on a descriptor that
-//! is not in the table goes to the C library after one load.
+//! The crate `sockets` decides which connections move, and moves them. This crate contains the
+//! functions of the C library that programs call, and the `table` of descriptors. A call on a
+//! descriptor that is not in the table goes to the C library after one load.
 //!
-//! This library itself calls `read`, `write`, `open` and `close`, and those calls must not be
-//! treated as the program's. Therefore the linker (`cargo xtask libraries`, with the list in
-//! `names.txt`) binds a name to one function for the program, and to another for code inside the
-//! library. This avoids recursion, and needs no flag per thread.
+//! This library itself also calls `read`, `write`, `open` and `close`. These calls must not be
+//! treated like the program's. Therefore the linker (`cargo xtask libraries`, with the list in
+//! `names.txt`) binds each name twice: to one function for the program, and to another for code in
+//! this library. This avoids recursion without a flag for each thread.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod addresses;
@@ -58,8 +58,8 @@ mod this_process;
 mod trial;
 mod waiting;
 
-/// Initializes the library. Runs before `main` and before the constructors of the program, which
-/// may change the environment.
+/// Initializes the library. Runs before `main` and before the constructors of the program, because
+/// these may change the environment.
 #[unsafe(no_mangle)]
 extern "C" fn ethernot_sockets_begin() {
     inside::choose_numbers();

@@ -1,4 +1,4 @@
-//! `execl` and similar functions, which pass their variable arguments on unchanged.
+//! `execl` and similar functions. They pass their variable arguments on unchanged.
 
 use std::arch::naked_asm;
 
@@ -7,8 +7,8 @@ use libc::{c_char, c_void};
 use crate::next::Next;
 use crate::{connection_table, executable, processes};
 
-/// Defines functions with variable arguments. Each calls `$before` with the first argument, and
-/// then jumps to the function that `$before` returned, with all arguments.
+/// Defines functions with variable arguments. Each function calls `$before` with the first
+/// argument. It then jumps to the function that `$before` has returned, with all arguments.
 macro_rules! passed_on {
     ($($symbol:literal => $before:ident;)*) => {
         $(
@@ -76,7 +76,7 @@ passed_on! {
 }
 
 unsafe extern "C" fn before_execl(path: *const c_char) -> *mut c_void {
-    // SAFETY: the caller passes a path as to `execl`.
+    // SAFETY: the caller passes a path, as `execl` requires.
     if connection_table::has_any() && unsafe { executable::begins(path) } {
         processes::replace();
     }
@@ -84,7 +84,7 @@ unsafe extern "C" fn before_execl(path: *const c_char) -> *mut c_void {
 }
 
 unsafe extern "C" fn before_execle(path: *const c_char) -> *mut c_void {
-    // SAFETY: the caller passes a path as to `execle`.
+    // SAFETY: the caller passes a path, as `execle` requires.
     if connection_table::has_any() && unsafe { executable::begins(path) } {
         processes::replace();
     }
@@ -92,7 +92,7 @@ unsafe extern "C" fn before_execle(path: *const c_char) -> *mut c_void {
 }
 
 unsafe extern "C" fn before_execlp(file: *const c_char) -> *mut c_void {
-    // SAFETY: the caller passes a name as to `execlp`.
+    // SAFETY: the caller passes a name, as `execlp` requires.
     if connection_table::has_any() && unsafe { executable::begins_on_path(file) } {
         processes::replace();
     }

@@ -43,10 +43,10 @@ unsafe extern "C" fn socket_of_ours(domain: c_int, kind: c_int, protocol: c_int)
     ))
 }
 
-/// Handles `listen`: forgets the socket, because it will never be connected.
+/// Handles `listen`: forgets the socket, because a listening socket is never connected.
 ///
 /// # Safety
-/// The contract of `listen`.
+/// The arguments must satisfy the contract of the C function `listen`.
 unsafe fn listening(fd: c_int) -> Option<c_int> {
     match table::kind(fd) {
         Kind::Private => return Some(fail(libc::EBADF, -1)),
@@ -106,8 +106,8 @@ unsafe extern "C" fn accept4_of_program(
     ))
 }
 
-/// Begins to track a connection that the kernel has just accepted. It may move once the program
-/// uses it.
+/// Begins to track a connection that the kernel has just accepted. The connection may move when the
+/// program uses it.
 fn accepted(fd: c_int) -> c_int {
     if fd >= 0 && this_process::is_home() {
         let before = errno();
@@ -122,11 +122,11 @@ fn accepted(fd: c_int) -> c_int {
     fd
 }
 
-/// Handles `connect`. The rendezvous socket opens only when the program uses the connection, so
-/// that `connect` stays cheap.
+/// Handles `connect`. Does not open the rendezvous socket, which opens when the program uses the
+/// connection. So `connect` stays cheap.
 ///
 /// # Safety
-/// The contract of `connect`.
+/// The arguments must satisfy the contract of the C function `connect`.
 #[expect(clippy::unnecessary_wraps, reason = "it always has the answer")]
 unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> Option<c_int> {
     if table::kind(fd) == Kind::Private {
@@ -156,14 +156,15 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
     Some(if result == 0 { 0 } else { fail(errno, result) })
 }
 
-/// The answer to `connect` on a socket that may be connected already.
+/// How a `connect` on a socket that may already be connected was answered.
 enum Again {
-    /// No answer yet: the kernel must connect, and may wait for the peer.
+    /// It was not answered: this is the first `connect`. The kernel must connect, and may wait for
+    /// the peer.
     First,
     /// The kernel's result and `errno`. The connection is still on TCP.
     Kernel((c_int, c_int)),
-    /// The result for a moved connection, as the kernel would return it for TCP. The kernel itself
-    /// would not know the connection.
+    /// The result for a moved connection, equal to the kernel's result for TCP. The kernel itself
+    /// cannot answer, because the number now names another descriptor.
     Moved(c_int),
 }
 
@@ -176,7 +177,7 @@ fn connected_again(fd: c_int, connect: impl Fn() -> (c_int, c_int)) -> Again {
     if socket.begun().is_none() {
         return Again::First;
     }
-    // A connection that begins to move is connected already, so the kernel does not wait.
+    // A connection that begins to move is already connected, so the kernel does not wait.
     match ask(fd, connect) {
         Asked::Answered(answer) => Again::Kernel(answer),
         Asked::Moved(_) => Again::Moved(answer()),
@@ -185,27 +186,28 @@ fn connected_again(fd: c_int, connect: impl Fn() -> (c_int, c_int)) -> Again {
 }
 
 fn consider(fd: c_int, peer: SocketAddr, is_connecting: bool) {
-    // Any other socket is for datagrams or stays on TCP.
+    // Any other kind means a datagram socket, or a socket that stays on TCP.
     if !matches!(table::kind(fd), Kind::Unconnected | Kind::Socket) {
         return;
     }
     let Some(local) = addresses::local(fd) else { return };
     let known = table::socket(fd);
     if known.as_ref().is_some_and(|known| (known.local, known.peer) == (local, peer)) {
-        // The program has repeated `connect` to ask whether it is connected, and has the answer
-        // now.
+        // The program has repeated `connect` to find out whether the socket is connected. This is
+        // the answer.
         let _first = known.is_some_and(|known| known.ends_to_connect());
         return;
     }
     if known.is_some() {
-        // The earlier connection of this socket has failed, and this is a new one.
+        // The earlier connection of this socket has failed, and this is a new connection.
         let known = connection_table::lock().remove(fd);
         closing::released(known.as_ref());
     }
     begin(fd, Role::Connecting, local, peer, is_connecting);
 }
 
-/// Begins to track a connection, unless it stays on TCP. The latter case must be cheap.
+/// Begins to track a connection. Does nothing if the connection stays on TCP, because such
+/// connections must cost little.
 fn begin(fd: c_int, role: Role, local: SocketAddr, peer: SocketAddr, is_connecting: bool) {
     match instance::choice(role, local, peer) {
         Choice::Edge if is_tcp(fd) => {

@@ -1,4 +1,4 @@
-//! `epoll` sets that are polled as descriptors: in other sets, by `poll` or by `select`.
+//! `epoll` sets that a program polls as descriptors: in another set, by `poll`, or by `select`.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use sockets::Connection;
 
 use crate::connection_table::{self, Registered};
 
-/// Returns the connections for which the kernel reports a set as ready, if the set is ready only
-/// because of their switch markers. Returns an empty list if the program must check the set.
+/// Returns the connections whose switch markers alone make a set ready. Returns an empty list if
+/// the set may be ready for another reason; the program must then check the set.
 pub(crate) fn only_markers(set: c_int) -> Vec<Arc<Connection>> {
     let members = connection_table::lock().members(set, |_| true);
     let mut hidden = Vec::new();
@@ -23,15 +23,16 @@ pub(crate) fn only_markers(set: c_int) -> Vec<Arc<Connection>> {
     if hidden.is_empty() {
         return of_markers;
     }
-    // The set may have other members. Waiting for it would consume edge-triggered events of the
-    // program.
+    // The set may have other members, so poll it without the hidden events. Waiting for the set
+    // itself would consume edge-triggered events of the program.
     let is_ready =
         connection_table::lock().without_events(&hidden, OF_BYTES as u32, || is_ready(set));
     if is_ready { Vec::new() } else { of_markers }
 }
 
-/// Returns whether the kernel checks this registration for bytes and can report them again. A
-/// one-shot registration may have reported its event, and would report it twice.
+/// Returns true if the kernel checks this registration for bytes and can report them again. For a
+/// one-shot registration this returns false, because it may have reported its event, and would
+/// report the event twice.
 const fn can_be_hidden(known: &Registered) -> bool {
     known.events & OF_BYTES as u32 != 0 && known.events & libc::EPOLLONESHOT as u32 == 0
 }
@@ -42,6 +43,6 @@ fn is_ready(set: c_int) -> bool {
     unsafe { libc::poll(&raw mut entry, 1, 0) > 0 }
 }
 
-/// Events that the kernel reports for a switch marker, and for the end of TCP behind it. `epoll`
-/// uses the same bits.
+/// Events that the kernel reports for a switch marker, and for an end of TCP that follows the
+/// marker. `epoll` uses the same bits.
 pub(crate) const OF_BYTES: c_short = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDHUP;

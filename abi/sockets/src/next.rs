@@ -1,4 +1,4 @@
-//! Interposing functions, and calls of the functions that they interpose.
+//! Macros that interpose functions of the C library and call the interposed functions.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -12,7 +12,7 @@ pub(crate) struct Next {
 }
 
 impl Next {
-    /// Creates an entry for a name, which must end with a zero byte.
+    /// Creates an entry for a name. The name must end with a zero byte.
     pub(crate) const fn named(name: &'static str) -> Self {
         match CStr::from_bytes_with_nul(name.as_bytes()) {
             Ok(name) => Self { name, found: AtomicPtr::new(std::ptr::null_mut()) },
@@ -20,7 +20,7 @@ impl Next {
         }
     }
 
-    /// Returns the address of the function; null if there is none.
+    /// Returns the address of the function, or null if the C library does not have it.
     #[inline]
     pub(crate) fn address(&self) -> *mut c_void {
         let known = self.found.load(Ordering::Relaxed);
@@ -56,12 +56,13 @@ pub(crate) fn set_errno(number: c_int) {
     unsafe { *libc::__errno_location() = number };
 }
 
-/// Returns whether the answer to a call is a failure.
+/// Returns true if the answer to a call is a failure.
 pub(crate) fn is_failure<T: PartialEq>(answer: Option<&T>, failed: &T) -> bool {
     answer == Some(failed)
 }
 
-/// Calls the next function with this name. If there is none, the call fails with `ENOSYS`.
+/// Calls the next function with this name, usually that of the C library. If there is none, the
+/// call fails with `ENOSYS`.
 macro_rules! call_next {
     ($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty, else $failed:expr) => {{
         static NEXT: $crate::next::Next =
@@ -71,19 +72,21 @@ macro_rules! call_next {
             $crate::next::fail(libc::ENOSYS, $failed)
         } else {
             type Function = unsafe extern "C" fn($($kind),*) -> $result;
-            // SAFETY: this is the function of the C library with that name, which has this type.
+            // SAFETY: the address is that of the C library's function with this name, which has
+            // this type.
             let function = unsafe { std::mem::transmute::<*mut libc::c_void, Function>(address) };
-            // SAFETY: the caller of the macro passes arguments as the function requires.
+            // SAFETY: the caller of the macro passes the arguments that the function requires.
             unsafe { function($($argument),*) }
         }
     }};
 }
 
-/// Defines functions that interpose those of the C library with the same name. If the condition
-/// holds and the expression after `by` returns a value, that is the result. Otherwise the C library
-/// is called. Calls by this library itself always go to the C library.
+/// Defines functions that interpose the C functions with the same names. If the condition holds,
+/// the expression after `by` is evaluated. If the expression returns a value, this value is the
+/// result. In all other cases the C library is called. Calls by this library itself always go to
+/// the C library.
 ///
-/// `cargo xtask libraries` binds the names: programs call `ethernot_sockets_NAME`, this library
+/// `cargo xtask libraries` binds the names. Programs call `ethernot_sockets_NAME`, and this library
 /// calls `ethernot_inside_NAME`.
 macro_rules! interpose {
     ($($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty,
@@ -102,7 +105,7 @@ macro_rules! interpose {
                         // SAFETY: the program passes the arguments that the function of this name requires.
                         let answer = unsafe { $answer };
                         let has_failed = $crate::next::is_failure(answer.as_ref(), &$failed);
-                        // Successful calls leave `errno` unchanged.
+                        // A successful call must leave `errno` unchanged.
                         let error = if has_failed { $crate::next::errno() } else { before };
                         let is_restarted = $crate::signals::is_restarted();
                         if answer.is_none() {

@@ -1,9 +1,8 @@
-//! `syscall`: kernel calls by number.
+//! `syscall`: kernel calls by their numbers.
 //!
-//! A call that uses or creates a descriptor behaves as the C function of that name does. For a
-//! query of a descriptor's address, a program gets the kernel's answer. `io_uring` would bypass
-//! this library. Therefore `io_uring_setup` fails as on a kernel without it, and programs fall back
-//! to `epoll`.
+//! A call that uses or creates a descriptor behaves like the C function with that name. A query for
+//! the address of a descriptor goes to the kernel. `io_uring` would bypass this library. Therefore
+//! `io_uring_setup` fails as on a kernel without `io_uring`, and programs use `epoll` instead.
 
 use std::arch::asm;
 
@@ -29,13 +28,13 @@ unsafe extern "C" fn of_program(
     // SAFETY: the program passes the arguments that the call of this number requires.
     match unsafe { by_name(number, registers).or_else(|| only_here(number, registers)) } {
         Some(result) => result,
-        // SAFETY: as above.
+        // SAFETY: the program passes the arguments that the call of this number requires.
         None => unsafe { of_ours(number, first, second, third, fourth, fifth, sixth) },
     }
 }
 
-/// Calls the kernel without the C library, because allocators use this function before names can be
-/// looked up.
+/// Calls the kernel without the C library. Allocators use `syscall` before the dynamic linker can
+/// look up names.
 #[unsafe(export_name = "ethernot_inside_syscall")]
 unsafe extern "C" fn of_ours(
     number: c_long,
@@ -46,7 +45,7 @@ unsafe extern "C" fn of_ours(
     fifth: usize,
     sixth: usize,
 ) -> c_long {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller passes the arguments that the C function requires.
     let result = unsafe { of_kernel(number, [first, second, third, fourth, fifth, sixth]) };
     if (-ERRNO_MAX..0).contains(&result) {
         set_errno(-result as c_int);
@@ -56,7 +55,7 @@ unsafe extern "C" fn of_ours(
 }
 
 /// # Safety
-/// The arguments must be as the call of this number requires.
+/// The arguments must be those that the call with this number requires.
 #[cfg(target_arch = "x86_64")]
 unsafe fn of_kernel(
     number: c_long,
@@ -77,7 +76,7 @@ unsafe fn of_kernel(
 }
 
 /// # Safety
-/// The arguments must be as the call of this number requires.
+/// The arguments must be those that the call with this number requires.
 #[cfg(target_arch = "aarch64")]
 unsafe fn of_kernel(
     number: c_long,
@@ -97,7 +96,7 @@ unsafe fn of_kernel(
     result
 }
 
-/// A type that can be passed as an argument in a register.
+/// A type whose values are passed to the kernel in one register.
 trait Register {
     fn of(value: usize) -> Self;
 }
@@ -134,8 +133,8 @@ impl<T> Register for *mut T {
     }
 }
 
-/// Defines a function that maps the number of a kernel call to the interposing function of that
-/// name, and calls that function.
+/// Defines a function that maps the number of a kernel call to the interposed function with the
+/// same name, and calls that function.
 macro_rules! by_name {
     ($function:ident; $($number:ident => $symbol:ident($($kind:ty),*) -> $result:ty;)*) => {
         unsafe fn $function(number: c_long, registers: [usize; 6]) -> Option<c_long> {
@@ -207,21 +206,21 @@ by_name! { on_the_oldest;
 }
 
 /// # Safety
-/// The arguments must be as the call of this number requires.
+/// The arguments must be those that the call with this number requires.
 unsafe fn by_name(number: c_long, registers: [usize; 6]) -> Option<c_long> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let result = unsafe { on_every_architecture(number, registers) };
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let result = result.or_else(|| unsafe { on_the_oldest(number, registers) });
     result
 }
 
-/// Handles calls for which there is no C function, or whose arguments differ from those of the C
-/// function.
+/// Handles kernel calls for which there is no C function, and calls whose arguments differ from
+/// those of the C function.
 ///
 /// # Safety
-/// The arguments must be as the call of this number requires.
+/// The arguments must be those that the call with this number requires.
 unsafe fn only_here(number: c_long, registers: [usize; 6]) -> Option<c_long> {
     if number == libc::SYS_io_uring_setup {
         return Some(fail(libc::ENOSYS, -1));
@@ -235,7 +234,7 @@ unsafe fn only_here(number: c_long, registers: [usize; 6]) -> Option<c_long> {
         _ => 0,
     };
     let [first, second, third, fourth, fifth, sixth] = registers;
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let result = unsafe { of_ours(number, first, second, third, fourth, fifth, sixth) };
     if place == 0 {
         made(c_int::try_from(result).unwrap_or(-1));
@@ -246,7 +245,7 @@ unsafe fn only_here(number: c_long, registers: [usize; 6]) -> Option<c_long> {
     Some(result)
 }
 
-/// Returns whether a call returns a new descriptor.
+/// Returns true if the call returns a new descriptor.
 fn is_opening(number: c_long) -> bool {
     #[cfg(target_arch = "x86_64")]
     let is_old = matches!(

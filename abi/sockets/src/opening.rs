@@ -1,8 +1,8 @@
 //! Calls that create descriptors.
 //!
-//! If the table knows the number of a new descriptor, the program has closed the old descriptor by
-//! a call that is not interposed, so the number is cleared. Descriptors that this library creates
-//! are [private](crate::table::Kind::Private).
+//! A new descriptor may get a number that the table already knows. In that case the program has
+//! closed the old descriptor by a call that is not interposed, so the table clears the number.
+//! Descriptors that this library creates are [private](crate::table::Kind::Private).
 
 use libc::{DIR, FILE, c_char, c_int, c_uint, c_void, mode_t, pid_t};
 
@@ -12,7 +12,7 @@ use crate::next::{call_next, errno, set_errno};
 use crate::table::{self, Kind, is_known};
 use crate::{closing, this_process};
 
-/// Clears the number of a new descriptor of the program.
+/// Clears the table's entry for the number of a new descriptor.
 pub(crate) fn made(fd: c_int) -> c_int {
     if is_known(fd) {
         clear(fd);
@@ -22,7 +22,7 @@ pub(crate) fn made(fd: c_int) -> c_int {
 
 #[cold]
 fn clear(fd: c_int) {
-    // A process that shares this memory (`vfork`) has its own descriptor table.
+    // A process that shares this memory (`vfork`) has a descriptor table of its own.
     if !this_process::is_home() {
         return;
     }
@@ -36,8 +36,8 @@ fn clear(fd: c_int) {
     set_errno(before);
 }
 
-/// Defines functions that return a descriptor. For the program, the number is cleared; for this
-/// library, the descriptor is made private.
+/// Defines functions that return a descriptor. Called by the program, they clear the number in the
+/// table. Called by this library, they make the descriptor private.
 macro_rules! opening {
     ($($symbol:ident ($($argument:ident: $kind:ty),*);)*) => {
         $(
@@ -123,7 +123,8 @@ opening_set! {
     epoll_create1(flags);
 }
 
-/// Defines functions that return a stream. The number of its descriptor is cleared.
+/// Defines functions that return a stream. They clear the number of the stream's descriptor in the
+/// table.
 macro_rules! opening_stream {
     ($($symbol:ident ($($argument:ident: $kind:ty),*);)*) => {
         $(
@@ -185,7 +186,7 @@ macro_rules! opening_two {
                     let result = call_next!(
                         $symbol($($argument: $kind,)* ends: *mut c_int) -> c_int, else -1
                     );
-                    // SAFETY: guaranteed by the caller.
+                    // SAFETY: the caller passes the arguments that the C function requires.
                     unsafe { both(result, ends, made) }
                 }
 
@@ -194,7 +195,7 @@ macro_rules! opening_two {
                     let result = call_next!(
                         $symbol($($argument: $kind,)* ends: *mut c_int) -> c_int, else -1
                     );
-                    // SAFETY: guaranteed by the caller.
+                    // SAFETY: the caller passes the arguments that the C function requires.
                     unsafe { both(result, ends, kept) }
                 }
             };
@@ -210,14 +211,14 @@ opening_two! {
 #[unsafe(export_name = "ethernot_sockets_pipe2")]
 unsafe extern "C" fn pipe2_of_program(ends: *mut c_int, flags: c_int) -> c_int {
     let result = call_next!(pipe2(ends: *mut c_int, flags: c_int) -> c_int, else -1);
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller passes the arguments that the C function requires.
     unsafe { both(result, ends, made) }
 }
 
 #[unsafe(export_name = "ethernot_inside_pipe2")]
 unsafe extern "C" fn pipe2_of_ours(ends: *mut c_int, flags: c_int) -> c_int {
     let result = call_next!(pipe2(ends: *mut c_int, flags: c_int) -> c_int, else -1);
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller passes the arguments that the C function requires.
     unsafe { both(result, ends, kept) }
 }
 
@@ -292,14 +293,15 @@ unsafe extern "C" fn forkpty_of_ours(
     )
 }
 
-/// Calls `with` for both descriptors that a successful call has written to memory.
+/// Calls `with` for both descriptors that a successful call has written to memory, and stores the
+/// results there.
 ///
 /// # Safety
-/// If `result` is 0, `ends` is null or points to two numbers.
+/// If `result` is 0, `ends` must be null or point to two numbers.
 pub(crate) unsafe fn both(result: c_int, ends: *mut c_int, with: fn(c_int) -> c_int) -> c_int {
     if result == 0 && !ends.is_null() {
         for at in 0..2 {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller fulfils the `# Safety` section of this function.
             unsafe { ends.add(at).write(with(ends.add(at).read())) };
         }
     }

@@ -1,4 +1,4 @@
-//! Calls that query and set options and addresses of a connection.
+//! Calls that read and set the options and addresses of a connection.
 
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsRawFd;
@@ -29,7 +29,7 @@ interpose! {
 }
 
 /// # Safety
-/// The contract of `getsockopt`.
+/// The arguments must satisfy the contract of the C function `getsockopt`.
 unsafe fn asked(
     fd: c_int,
     level: c_int,
@@ -77,7 +77,7 @@ unsafe fn asked(
 }
 
 /// # Safety
-/// The contract of `setsockopt`.
+/// The arguments must satisfy the contract of the C function `setsockopt`.
 unsafe fn set(
     fd: c_int,
     level: c_int,
@@ -99,7 +99,7 @@ unsafe fn set(
             (libc::IPPROTO_TCP, libc::TCP_CORK) => {
                 begun.zip(on()).inspect(|(connection, on)| connection.set_cork(*on));
             }
-            // Only TCP has out-of-band data and notifications in the kernel's error queue.
+            // Only TCP has out-of-band data, and notifications in the error queue of the kernel.
             (libc::SOL_SOCKET, libc::SO_OOBINLINE | libc::SO_ZEROCOPY | libc::SO_TIMESTAMPING)
                 if on() == Some(true) =>
             {
@@ -130,7 +130,7 @@ unsafe fn set(
         return Some(fail(libc::EOPNOTSUPP, -1));
     }
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_CORK) && on().is_some() {
-        // Corked bytes are in the ring and not in TCP, so TCP must not be corked.
+        // Corked bytes are in the ring and not in TCP, so leave TCP uncorked.
         return Some(0);
     }
     let tcp = connection.tcp()?;
@@ -138,7 +138,7 @@ unsafe fn set(
 }
 
 /// # Safety
-/// The contract of `getsockname`.
+/// The arguments must satisfy the contract of the C function `getsockname`.
 unsafe fn local(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Option<c_int> {
     let by_kernel = || {
         call_next!(
@@ -146,12 +146,12 @@ unsafe fn local(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Op
             else -1
         )
     };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     unsafe { give_address(fd, address, length, by_kernel, |socket| socket.local) }
 }
 
 /// # Safety
-/// The contract of `getpeername`.
+/// The arguments must satisfy the contract of the C function `getpeername`.
 unsafe fn peer(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Option<c_int> {
     let by_kernel = || {
         call_next!(
@@ -159,14 +159,14 @@ unsafe fn peer(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Opt
             else -1
         )
     };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     unsafe { give_address(fd, address, length, by_kernel, |socket| socket.peer) }
 }
 
-/// Writes an address of a moved connection. For other connections the kernel writes it.
+/// Writes an address of a moved connection. Leaves other connections to the kernel.
 ///
 /// # Safety
-/// The contract of `getsockname`.
+/// The arguments must satisfy the contract of the C function `getsockname`.
 unsafe fn give_address(
     fd: c_int,
     address: *mut sockaddr,
@@ -179,7 +179,7 @@ unsafe fn give_address(
         Asked::Answered(result) => return Some(result),
         Asked::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Asked::Moved(_) => {}
-        // The kernel knows no address of a connection that another process relays.
+        // For a connection that another process relays, the kernel has no TCP address.
         Asked::Kernel if known.as_ref().is_some_and(|socket| socket.owner == Owner::Other) => {}
         Asked::Kernel => return None,
     }
@@ -187,19 +187,19 @@ unsafe fn give_address(
     if address.is_null() || length.is_null() {
         return None;
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     unsafe { addresses::give(which(&socket), address, length) };
     Some(0)
 }
 
 /// # Safety
-/// The contract of `shutdown`.
+/// The arguments must satisfy the contract of the C function `shutdown`.
 unsafe fn shut_down(fd: c_int, how: c_int) -> Option<c_int> {
     let connection = match answering(fd) {
         Answering::Kernel => return None,
         Answering::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Answering::Trial(counted) => {
-            // A switch marker cannot follow the end of TCP.
+            // Leave the connection to TCP, because a switch marker cannot follow the end of TCP.
             counted.stay(Reason::Short);
             return None;
         }

@@ -1,5 +1,4 @@
-//! Connections that are left to the kernel, because this library does not see further calls on
-//! them.
+//! Leaves connections to the kernel, because this library will not see later calls on them.
 
 use std::time::Duration;
 
@@ -10,11 +9,11 @@ use crate::answering::{Answering, answering, borrowed};
 use crate::table::is_known;
 use crate::{connection_table, table, this_process};
 
-/// Makes calls on a number go to the kernel from now on: its connection stays on TCP or returns to
-/// TCP. If it cannot return, its bytes are relayed.
+/// Makes later calls on a number go to the kernel. The connection of the number stays on TCP or
+/// returns to TCP. If it cannot return, the library relays its bytes.
 pub(crate) fn leave_to_kernel(fd: c_int) {
     if let Some(socket) = table::socket(fd).filter(|socket| socket.is_unused()) {
-        // The peer has not been asked to move yet.
+        // This side has not begun to move the connection.
         socket.stay(Reason::Passed);
         connection_table::lock().forget(socket.token);
         return;
@@ -23,15 +22,16 @@ pub(crate) fn leave_to_kernel(fd: c_int) {
     if connection.route() == Route::Undecided && connection.stay(Reason::Passed) {
         return;
     }
-    // A process that shares the memory of another one (`vfork`) has its own descriptor table, into
-    // which this process cannot put the TCP socket.
+    // A process that shares the memory of another process (`vfork`) has a descriptor table of its
+    // own. This process cannot put the TCP socket into that table.
     if !this_process::is_home() || !brought_home(&connection) {
         connection.relay(borrowed(fd));
     }
 }
 
-/// Returns a connection to TCP. Returns false if that is impossible. Waits for a peer that is
-/// stopped, as TCP does; otherwise bytes that the program writes meanwhile would be lost.
+/// Returns a connection to TCP. Returns false if that is impossible. If the peer is stopped, waits
+/// for it, as TCP also does. Without the wait, bytes that the program writes during the return
+/// would be lost.
 pub(crate) fn brought_home(connection: &Connection) -> bool {
     while !connection.go_home(HOME_LIMIT) {
         if !connection.is_going_home() {
@@ -41,34 +41,34 @@ pub(crate) fn brought_home(connection: &Connection) -> bool {
     true
 }
 
-/// Returns whether a message has control data.
+/// Returns true if a message has control data.
 pub(crate) fn has_descriptors(message: *const msghdr) -> bool {
-    // SAFETY: null, or the message that the program passed to `sendmsg`.
+    // SAFETY: the pointer is null, or points to the message that the program passed to `sendmsg`.
     unsafe { message.as_ref() }.is_some_and(|message| message.msg_controllen != 0)
 }
 
-/// Leaves to the kernel the connections whose descriptors a message passes to another process.
+/// Leaves connections to the kernel if the message passes their descriptors to another process.
 ///
 /// # Safety
-/// The contract of `sendmsg`.
+/// The arguments must satisfy the contract of the C function `sendmsg`.
 pub(crate) unsafe fn give_away(message: *const msghdr) {
     let give = |fd| {
         if is_known(fd) {
             leave_to_kernel(fd);
         }
     };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     unsafe { of_message(message, give) };
 }
 
 /// Calls `with` for each descriptor that a message passes.
 ///
 /// # Safety
-/// The contract of `sendmsg`.
+/// The arguments must satisfy the contract of the C function `sendmsg`.
 pub(crate) unsafe fn of_message(message: *const msghdr, mut with: impl FnMut(c_int)) {
     // SAFETY: the caller passes a valid message.
     let mut control = unsafe { libc::CMSG_FIRSTHDR(message) };
-    // SAFETY: null or within the message.
+    // SAFETY: the pointer is null or points into the message.
     while let Some(header) = unsafe { control.as_ref() } {
         let is_passing =
             (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS);
@@ -76,20 +76,21 @@ pub(crate) unsafe fn of_message(message: *const msghdr, mut with: impl FnMut(c_i
             // SAFETY: takes no pointers.
             let empty = unsafe { libc::CMSG_LEN(0) } as usize;
             let count = header.cmsg_len.saturating_sub(empty) / size_of::<c_int>();
-            // SAFETY: the control message has that length.
+            // SAFETY: the control message has the length in its header.
             let first = unsafe { libc::CMSG_DATA(control) };
             for at in 0..count {
-                // SAFETY: as above. The number need not be aligned.
+                // SAFETY: the control message has room for `count` numbers. The numbers need not be
+                // aligned.
                 let fd =
                     unsafe { first.add(at * size_of::<c_int>()).cast::<c_int>().read_unaligned() };
                 with(fd);
             }
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         control = unsafe { libc::CMSG_NXTHDR(message, control) };
     }
 }
 
-/// The time to wait for a connection to return to TCP. The peer answers at once, unless it is
-/// stopped.
+/// The time for which one attempt waits for a connection to return to TCP. A peer answers at once,
+/// unless it is stopped.
 pub(crate) const HOME_LIMIT: Duration = Duration::from_secs(2);

@@ -33,12 +33,12 @@ fn is_within(count: nfds_t, room: size_t) -> bool {
 }
 
 /// # Safety
-/// The contract of `poll`.
+/// The arguments must satisfy the contract of the C function `poll`.
 unsafe fn polled(list: *mut pollfd, count: nfds_t, limit: Option<Duration>) -> Option<c_int> {
     if list.is_null() {
         return None;
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let entries = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
     if !entries.iter().any(|entry| is_ours(entry.fd)) {
         return None;
@@ -59,7 +59,7 @@ unsafe fn polled(list: *mut pollfd, count: nfds_t, limit: Option<Duration>) -> O
 }
 
 /// # Safety
-/// The contract of `ppoll`.
+/// The arguments must satisfy the contract of the C function `ppoll`.
 unsafe fn polled_masked(
     list: *mut pollfd,
     count: nfds_t,
@@ -73,19 +73,19 @@ unsafe fn polled_masked(
         Some(Err(error)) => return Some(fail(error as c_int, -1)),
     };
     if mask.is_null() {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         return unsafe { polled(list, count, limit) };
     }
     if list.is_null() {
         return None;
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let entries = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
     if !entries.iter().any(|entry| is_ours(entry.fd)) {
         return None;
     }
     let _on_trial = beside_kernel(entries.iter().map(|entry| entry.fd))?;
-    // Only the kernel can change the mask and begin the wait atomically.
+    // Only the kernel can change the mask and begin the wait in one atomic step.
     Some(masked(limit, mask, |slice| {
         for entry in &*entries {
             drop(Awaited::of(entry.fd, entry.events));
@@ -103,7 +103,7 @@ unsafe fn polled_masked(
     }))
 }
 
-/// Lets the kernel wait with another signal mask, in time slices while connections may move.
+/// Lets the kernel wait with another signal mask. While connections may move, waits in time slices.
 pub(crate) fn masked(
     limit: Option<Duration>,
     mask: *const sigset_t,
@@ -130,8 +130,8 @@ fn in_slices(
         if found.is_all_hidden() {
             slice = slice.min(MARKER_SLICE);
             let time = time_of(slice);
-            // SAFETY: there are no entries; `time` is valid during the call. The caller guarantees
-            // that `mask` is.
+            // SAFETY: there are no entries, and `time` is valid during the call. The caller
+            // guarantees that `mask` is null or valid.
             let slept = unsafe { libc::ppoll(std::ptr::null_mut(), 0, &raw const time, mask) };
             if slept < 0 {
                 return slept;
@@ -144,7 +144,7 @@ fn in_slices(
     }
 }
 
-/// Converts a duration to the form of C.
+/// Converts a duration to a `timespec`.
 pub(crate) fn time_of(limit: Duration) -> timespec {
     timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
@@ -152,7 +152,7 @@ pub(crate) fn time_of(limit: Duration) -> timespec {
     }
 }
 
-/// Returns whether a wait for a number may concern the edge.
+/// Returns true if a wait for this number may concern the edge.
 pub(crate) fn is_ours(fd: c_int) -> bool {
     matches!(table::kind(fd), Kind::Socket | Kind::Epoll)
 }

@@ -1,4 +1,4 @@
-//! `dprintf` and similar functions, which write to a descriptor inside the C library.
+//! `dprintf` and similar functions. They write to a descriptor inside the C library.
 
 use std::arch::naked_asm;
 
@@ -8,7 +8,7 @@ use crate::answering::{Answering, answering};
 use crate::next::{call_next, fail, set_errno};
 use crate::table::is_known;
 
-/// A `va_list` as an argument. On both architectures it is passed as an address.
+/// A `va_list` as an argument. On both supported architectures it is passed as an address.
 type List = *mut c_void;
 
 #[unsafe(export_name = "ethernot_sockets_vdprintf")]
@@ -18,7 +18,7 @@ unsafe extern "C" fn vdprintf_of_program(fd: c_int, format: *const c_char, list:
             vasprintf(text: *mut *mut c_char, format: *const c_char, list: List) -> c_int, else -1
         )
     };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller passes the arguments that the C function requires.
     if let Some(answer) = unsafe { printed(fd, print) } {
         return answer;
     }
@@ -39,7 +39,7 @@ unsafe extern "C" fn vdprintf_chk_of_program(
             else -1
         )
     };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller passes the arguments that the C function requires.
     if let Some(answer) = unsafe { printed(fd, print) } {
         return answer;
     }
@@ -65,11 +65,11 @@ unsafe extern "C" fn vdprintf_chk_of_ours(
     )
 }
 
-/// Writes a text to a connection. Returns `None` if the C library must write it.
+/// Writes a text to a connection. Returns `None` if the C library must write the text.
 ///
 /// # Safety
-/// `print` stores a text that the C library has allocated, and returns its length or a negative
-/// number.
+/// `print` must store a text that the C library has allocated, and return the length of the text or
+/// a negative number.
 unsafe fn printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> Option<c_int> {
     if !is_known(fd) {
         return None;
@@ -91,10 +91,10 @@ unsafe fn printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> O
     Some(if result { length } else { -1 })
 }
 
-/// Writes a text. Returns whether all of it was written.
+/// Writes a text. Returns true if all bytes were written.
 ///
 /// # Safety
-/// There are `size` bytes at `text`.
+/// `text` must point to `size` bytes.
 unsafe fn written(fd: c_int, text: *const c_char, size: usize) -> bool {
     unsafe extern "C" {
         #[link_name = "ethernot_sockets_write"]
@@ -102,7 +102,7 @@ unsafe fn written(fd: c_int, text: *const c_char, size: usize) -> bool {
     }
     let mut done = 0;
     while done < size {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller guarantees `size` bytes at `text`.
         let count = unsafe { write_of_program(fd, text.add(done).cast(), size - done) };
         match usize::try_from(count) {
             Ok(count @ 1..) => done += count,
@@ -112,7 +112,7 @@ unsafe fn written(fd: c_int, text: *const c_char, size: usize) -> bool {
     true
 }
 
-/// The register of the argument behind `$named` named ones.
+/// The register that passes the first argument after `$named` named arguments.
 #[cfg(target_arch = "x86_64")]
 macro_rules! list_register {
     (2) => {
@@ -133,8 +133,8 @@ macro_rules! list_register {
     };
 }
 
-/// Defines a function with variable arguments. It builds a `va_list` of the arguments behind the
-/// first `$named` ones, and calls `$handler` with the named arguments and the list.
+/// Defines a function with variable arguments. It builds a `va_list` of the arguments after the
+/// first `$named` ones. Then it calls `$handler` with the named arguments and the list.
 macro_rules! variadic {
     ($($symbol:literal, $named:tt, $handler:literal;)*) => {
         $(
@@ -144,7 +144,7 @@ macro_rules! variadic {
                 #[unsafe(export_name = $symbol)]
                 unsafe extern "C" fn of_program() -> c_int {
                     // The list is at the stack pointer. The registers are saved 32 bytes above it,
-                    // as the ABI of the list requires.
+                    // in the layout that the ABI requires for a `va_list`.
                     naked_asm!(
                         "sub rsp, 216",
                         "mov [rsp + 32], rdi",

@@ -1,4 +1,4 @@
-//! Forks, exec calls, and the end of the process.
+//! Forks, `exec` calls, and the end of the process.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -84,30 +84,31 @@ unsafe extern "C" fn popen_of_ours(command: *const c_char, mode: *const c_char) 
     )
 }
 
-/// Returns whether connections or counters must be finished when the process ends.
+/// Returns true if connections or counters need work when the process ends.
 fn has_to_finish() -> bool {
     connection_table::has_any() || sockets::counters::is_kept()
 }
 
 /// Installs the fork handlers.
 pub(crate) fn begin() {
-    // SAFETY: the handlers are functions without captured state. If this fails (no memory), a
-    // forked child does not run them; it is detected by its process ID.
+    // SAFETY: the handlers are functions without captured state. If registering fails (no memory),
+    // a forked child does not run them; the library then detects the child by its process ID.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
 /// # Safety
-/// The contract of `_exit`.
+/// The arguments must satisfy the contract of the C function `_exit`.
 unsafe fn finished<T>() -> Option<T> {
     instance::finish();
     connection_table::lock().all().for_each(|(socket, _)| socket.end_share());
     None
 }
 
-/// Handles an exec call that would succeed (`begins`). For a call that would fail, changes nothing.
+/// Prepares the connections for an `exec` call. `begins` is true if the call will succeed. If it is
+/// false, changes nothing.
 ///
 /// # Safety
-/// The contract of `execve`.
+/// The arguments must satisfy the contract of the C function `execve`.
 unsafe fn replaced<T>(begins: bool) -> Option<T> {
     if begins {
         replace();
@@ -115,28 +116,28 @@ unsafe fn replaced<T>(begins: bool) -> Option<T> {
     None
 }
 
-/// Prepares the connections for another program in this process. That program uses open descriptors
-/// through the kernel.
+/// Prepares the connections for another program in this process. That program will use the open
+/// descriptors through the kernel.
 pub(crate) fn replace() {
     let _inside = Inside::enter();
     leave_open_ones();
     instance::finish();
 }
 
-/// Prepares the connections for another program that inherits copies of open descriptors.
+/// Prepares the connections for another program that inherits copies of the open descriptors.
 ///
 /// # Safety
-/// The contract of `posix_spawn`.
+/// The arguments must satisfy the contract of the C function `posix_spawn`.
 unsafe fn spawning<T>() -> Option<T> {
     leave_open_ones();
     None
 }
 
-/// Prepares the connections for `daemon`. A child continues with the open descriptors, and the C
-/// library ends this process by an `_exit` that is not interposed.
+/// Prepares the connections for `daemon`. A child process continues with the open descriptors. The
+/// C library then ends this process by a call of `_exit` that is not interposed.
 ///
 /// # Safety
-/// The contract of `daemon`.
+/// The arguments must satisfy the contract of the C function `daemon`.
 unsafe fn daemonizing<T>() -> Option<T> {
     for (_, numbers) in all() {
         numbers.first().copied().inspect(|&fd| passing::leave_to_kernel(fd));
@@ -145,19 +146,20 @@ unsafe fn daemonizing<T>() -> Option<T> {
 }
 
 /// Leaves a connection to the kernel, because functions of the C library that are not interposed
-/// will use its number.
+/// will use its descriptor number.
 ///
 /// # Safety
-/// The contract of `fdopen`.
+/// The arguments must satisfy the contract of the C function `fdopen`.
 unsafe fn given<T>(fd: c_int) -> Option<T> {
     passing::leave_to_kernel(fd);
     None
 }
 
-/// Leaves a connection to the kernel, because threads of the C library will read and write it.
+/// Leaves a connection to the kernel, because threads of the C library will read from it and write
+/// to it.
 ///
 /// # Safety
-/// The contract of `aio_read`.
+/// The arguments must satisfy the contract of the C function `aio_read`.
 unsafe fn queued<T>(control: *const aiocb) -> Option<T> {
     // SAFETY: the caller passes null or a valid pointer.
     if let Some(control) = unsafe { control.as_ref() } {
@@ -167,7 +169,7 @@ unsafe fn queued<T>(control: *const aiocb) -> Option<T> {
 }
 
 /// # Safety
-/// The contract of `lio_listio`.
+/// The arguments must satisfy the contract of the C function `lio_listio`.
 unsafe fn all_queued<T>(list: *const *mut aiocb, count: c_int) -> Option<T> {
     for at in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: the caller passes `count` pointers, each null or valid.
@@ -189,15 +191,15 @@ fn leave_open_ones() {
     }
 }
 
-/// Locks that the forking thread holds, and the channel between parent and child.
+/// The locks that the forking thread holds, and the channel between parent and child.
 struct Forking {
     asking: Asking,
     starting: MutexGuard<'static, ()>,
     connection_table: MutexGuard<'static, ConnectionTable>,
     channel: Option<Channel>,
-    /// TCP sockets of moved connections, with the tokens of the connections.
+    /// TCP sockets of moved connections, each with the token of its connection.
     tcp: Vec<(u64, OwnedFd)>,
-    /// Dropped last, because deferred signal handlers run then.
+    /// The last field, because dropping it runs deferred signal handlers.
     inside: Inside,
 }
 
@@ -212,13 +214,13 @@ extern "C" fn before() {
     let mut tcp = Vec::new();
     for (socket, numbers) in &all {
         match (socket.owner, socket.begun()) {
-            // The child, or a child of it, may ask this process for the connection. So this process
-            // must have it.
+            // The child, or one of its own children, may request this connection from this process.
+            // So fetch it from the parent now.
             (Owner::Inherited, _) => {
                 numbers.first().inspect(|&&fd| inherited::fetch(socket, fd));
             }
             (Owner::Own, Some(connection)) => {
-                // If the process forked during a move, parent and child would both have the
+                // If the process forked during a move, both parent and child would have the
                 // connection, and neither could finish the move.
                 let stays =
                     connection.route() == Route::Undecided && connection.stay(Reason::Forked);
@@ -226,7 +228,8 @@ extern "C" fn before() {
                 let moved = connection.tcp().and_then(|tcp| tcp.try_clone().ok());
                 tcp.extend(moved.map(|moved| (socket.token, moved)));
             }
-            // Either process may use the connection, but only one could have the rendezvous socket.
+            // Either process may use the connection, but only one process can have the rendezvous
+            // socket.
             (Owner::Own, None) if socket.role == Role::Connecting => {
                 connection_table::lock().forget(socket.token);
                 note_left(socket.role, socket.local, socket.peer, Reason::Forked);
@@ -243,8 +246,8 @@ extern "C" fn before() {
     FORKING.with(|place| place.replace(Some(forking)));
 }
 
-/// Shares unused connections with the child, which may use them. The share shows each process
-/// whether the other still has the connection.
+/// Creates shares of unused connections for the child, because parent or child may use them. A
+/// share shows each process whether the other process still has the connection.
 fn share_with_child(connection_table: &mut ConnectionTable) {
     let all: Vec<_> = connection_table.all().map(|(socket, _)| Arc::clone(socket)).collect();
     let wanting: Vec<_> = all.iter().filter(|socket| socket.wants_share()).collect();
@@ -255,7 +258,7 @@ fn share_with_child(connection_table: &mut ConnectionTable) {
                     socket.give_share(counters.share(index));
                 }
             }
-            // Without memory for shares, the connections stay on TCP.
+            // Without memory for shares, leave the connections to TCP.
             Err(_) => wanting.into_iter().for_each(|socket| connection_table.forget(socket.token)),
         }
     }
@@ -299,8 +302,7 @@ extern "C" fn in_child() {
     drop((connection_table, starting));
     instance::forget_in_child();
     sockets::counters::restart_in_child();
-    // Leak the parent's objects: dropping them would involve threads that do not exist in the
-    // child.
+    // Leak the parent's objects. Dropping them would need threads that do not exist in the child.
     std::mem::forget(all);
     let channel = channel.map(|channel| {
         std::mem::forget(channel.parent);
@@ -326,5 +328,6 @@ fn all() -> Vec<(Arc<Socket>, Vec<c_int>)> {
     connection_table.all().map(|(socket, numbers)| (Arc::clone(socket), numbers.to_vec())).collect()
 }
 
-/// The error of `wordexp` if there is no memory. Also used if the function is missing.
+/// The error of `wordexp` when there is no memory. It is also returned if the C library lacks the
+/// function.
 const WRDE_NOSPACE: c_int = 1;

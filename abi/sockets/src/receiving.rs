@@ -46,27 +46,27 @@ interpose! {
 }
 
 /// # Safety
-/// The contract of `recv`.
+/// The arguments must satisfy the contract of the C function `recv`.
 unsafe fn one(fd: c_int, into: *mut c_void, size: size_t, flags: c_int) -> Option<ssize_t> {
     receive(fd, flags, |connection, flags| {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         let slice = unsafe { iovecs::slice_mut(into, size) };
         received(connection, fd, &mut [slice], flags)
     })
 }
 
 /// # Safety
-/// The contract of `readv`.
+/// The arguments must satisfy the contract of the C function `readv`.
 unsafe fn several(fd: c_int, into: *const iovec, count: usize, flags: c_int) -> Option<ssize_t> {
     receive(fd, flags, |connection, flags| {
         let fill = |slices: &mut [IoSliceMut<'_>]| received(connection, fd, slices, flags);
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         unsafe { iovecs::with_mut(into, count, fill) }.unwrap_or(Err(Errno::EINVAL))
     })
 }
 
 /// # Safety
-/// The contract of `recvfrom`.
+/// The arguments must satisfy the contract of the C function `recvfrom`.
 unsafe fn one_from(
     fd: c_int,
     into: *mut c_void,
@@ -74,18 +74,18 @@ unsafe fn one_from(
     flags: c_int,
     length: *mut socklen_t,
 ) -> Option<ssize_t> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let answer = unsafe { one(fd, into, size, flags) };
     if answer.is_some_and(|count| count >= 0) && !length.is_null() {
-        // TCP does not return an address.
-        // SAFETY: guaranteed by the caller.
+        // TCP returns no address. SAFETY: the caller passes null or a valid pointer, and it is not
+        // null here.
         unsafe { length.write(0) };
     }
     answer
 }
 
 /// # Safety
-/// The contract of `recvmsg`.
+/// The arguments must satisfy the contract of the C function `recvmsg`.
 unsafe fn one_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
     if !is_known(fd) {
         let count = outside(|| {
@@ -103,12 +103,12 @@ unsafe fn one_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<s
         }
         return Some(count);
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let (list, count) = unsafe { ((*message).msg_iov, (*message).msg_iovlen) };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let answer = unsafe { several(fd, list, count, flags) };
     if answer.is_some_and(|count| count >= 0) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         unsafe {
             (*message).msg_namelen = 0;
             (*message).msg_controllen = 0;
@@ -119,7 +119,7 @@ unsafe fn one_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<s
 }
 
 /// # Safety
-/// The contract of `recvmmsg`.
+/// The arguments must satisfy the contract of the C function `recvmmsg`.
 unsafe fn many_messages(
     fd: c_int,
     messages: *mut mmsghdr,
@@ -130,22 +130,22 @@ unsafe fn many_messages(
     for at in 0..count {
         // SAFETY: the caller passes `count` messages.
         let message = unsafe { &raw mut *messages.add(at as usize) };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         let answer = unsafe { one_message(fd, &raw mut (*message).msg_hdr, flags) };
         match answer {
             None if at == 0 => return None,
             Some(-1) if at == 0 => return Some(-1),
             None | Some(-1) => return Some(at.cast_signed()),
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller fulfils the `# Safety` section of this function.
             Some(received) => unsafe { (*message).msg_len = received as c_uint },
         }
-        // The first message gets all bytes that have arrived, so do not wait for more.
+        // The first message takes all bytes that have arrived, so do not wait for more.
         flags |= libc::MSG_DONTWAIT;
     }
     Some(count.cast_signed())
 }
 
-/// Lets the connection handle a call, if it has moved or may move.
+/// Lets a connection handle the call, if it has moved or may move.
 #[inline]
 fn receive(
     fd: c_int,
@@ -164,10 +164,10 @@ fn receive(
     };
     if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
         if connection.route() == Route::Undecided {
-            // The call does not concern the bytes of the stream.
+            // The call does not concern the bytes of the stream, so the kernel handles it.
             return None;
         }
-        // The edge carries no out-of-band data and has no error queue.
+        // The edge has no out-of-band data and no error queue.
         let has_none = if flags & libc::MSG_OOB != 0 { libc::EINVAL } else { libc::EAGAIN };
         return Some(fail(has_none, -1));
     }

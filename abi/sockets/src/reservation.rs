@@ -1,21 +1,22 @@
-//! Checks whether the process has enough free descriptors for another connection to move. The
-//! library leaves half of the limit to the program.
+//! Checks whether the process has enough free descriptors to move another connection. The library
+//! leaves half of the process's limit to the program.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use libc::c_int;
 
-/// Reserves the descriptors that a connection needs to move, until it has them or stays on TCP.
+/// The reservation of the descriptors that one connection needs to move. It ends when the
+/// connection has these descriptors, or stays on TCP.
 #[derive(Debug, Default)]
 pub(crate) struct Reservation {
     is_held: AtomicBool,
 }
 
 impl Reservation {
-    /// Makes the reservation. Returns false if there are not enough descriptors. `fd` is the
-    /// program's number of the connection, and `own` returns the number of descriptors of this
-    /// library.
+    /// Makes the reservation. Returns false if the process has too few free descriptors. `fd` is
+    /// the program's descriptor number of the connection. `own` returns the number of descriptors
+    /// that this library uses.
     pub(crate) fn make(&self, fd: c_int, own: impl FnOnce() -> u64) -> bool {
         let moving = MOVING.fetch_add(1, Ordering::SeqCst) + 1;
         let is_room = in_use(fd, own) + moving * EACH <= limit() / 2;
@@ -25,7 +26,7 @@ impl Reservation {
         is_room
     }
 
-    /// Ends the reservation, because the connection has its descriptors or needs none.
+    /// Ends the reservation, because the connection has its descriptors or no longer needs them.
     pub(crate) fn release(&self) {
         if self.is_held.swap(false, Ordering::SeqCst) {
             MOVING.fetch_sub(1, Ordering::SeqCst);
@@ -39,21 +40,21 @@ impl Drop for Reservation {
     }
 }
 
-/// Clears the reservations in a forked child, where they are those of the parent.
+/// Clears the reservations in a forked child, because the child has inherited the parent's.
 pub(crate) fn forget_in_child() {
     MOVING.store(0, Ordering::SeqCst);
 }
 
-/// Returns the number of open descriptors of the process, or an estimate.
+/// Returns the number of open descriptors of the process, or an estimate of it.
 fn in_use(fd: c_int, own: impl FnOnce() -> u64) -> u64 {
-    // Since Linux 6.2 the size of this folder is the number of open descriptors.
+    // Since Linux 6.2, the size of this folder is the number of open descriptors.
     match fs::metadata("/proc/self/fd").map(|found| found.len()) {
         Ok(count @ 1..) => count,
         _ => u64::try_from(fd).unwrap_or(0) + 1 + own(),
     }
 }
 
-/// Returns the maximum number of descriptors of the process.
+/// Returns the maximum number of open descriptors of the process.
 fn limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes `limit`, which is valid during the call.
@@ -61,10 +62,10 @@ fn limit() -> u64 {
     if result == 0 { limit.rlim_cur } else { 0 }
 }
 
-/// Number of connections that are moving.
+/// Number of connections that have a reservation.
 static MOVING: AtomicU64 = AtomicU64::new(0);
 
-/// Number of descriptors of a moving connection beside the program's own: a duplicate of its TCP
-/// socket, the library's end of the pair, and for a short time the rendezvous socket or the
-/// program's end.
+/// Number of descriptors that a connection needs to move, in addition to the program's own. Two are
+/// permanent: a duplicate of the TCP socket, and the library's end of the socket pair. One is
+/// temporary: the rendezvous socket, or the program's end of the pair.
 const EACH: u64 = 3;

@@ -21,9 +21,9 @@ interpose! {
 }
 
 /// # Safety
-/// The contract of `select`.
+/// The arguments must satisfy the contract of the C function `select`.
 unsafe fn selected(count: c_int, sets: [*mut fd_set; 3], limit: *mut timeval) -> Option<c_int> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let wanted = unsafe { wanted(count, sets) }?;
     let _on_trial = beside_kernel(wanted.iter().map(|entry| entry.fd))?;
     // SAFETY: the caller passes null or a valid pointer.
@@ -33,10 +33,10 @@ unsafe fn selected(count: c_int, sets: [*mut fd_set; 3], limit: *mut timeval) ->
         Some(Ok(limit)) => Some(limit),
         Some(Err(error)) => return Some(fail(error as c_int, -1)),
     };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let found = unsafe { waited(count, sets, &wanted, duration) };
     if let Some(time) = time {
-        // Linux writes the remaining time. Here it is known only if the time has run out.
+        // Linux writes the remaining time. This library knows the remaining time only if it is 0.
         if found == 0 {
             (time.tv_sec, time.tv_usec) = (0, 0);
         }
@@ -45,14 +45,14 @@ unsafe fn selected(count: c_int, sets: [*mut fd_set; 3], limit: *mut timeval) ->
 }
 
 /// # Safety
-/// The contract of `pselect`.
+/// The arguments must satisfy the contract of the C function `pselect`.
 unsafe fn selected_masked(
     count: c_int,
     sets: [*mut fd_set; 3],
     limit: *const timespec,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let wanted = unsafe { wanted(count, sets) }?;
     let _on_trial = beside_kernel(wanted.iter().map(|entry| entry.fd))?;
     // SAFETY: the caller passes null or a valid pointer.
@@ -62,17 +62,17 @@ unsafe fn selected_masked(
         Some(Err(error)) => return Some(fail(error as c_int, -1)),
     };
     if mask.is_null() {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         return Some(unsafe { waited(count, sets, &wanted, limit) });
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let asked = unsafe { Copies::of(count, sets) };
     let [read, write, other] = sets;
     Some(masked(limit, mask, |slice| {
         for entry in &wanted {
             drop(Awaited::of(entry.fd, entry.events));
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         unsafe { asked.put(sets) };
         let hiding = Hiding::begin();
         let slice = time_of(slice);
@@ -82,27 +82,27 @@ unsafe fn selected_masked(
                 limit: *const timespec, mask: *const sigset_t) -> c_int,
             else -1
         );
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         Found::of_numbers(found, readers(&wanted), hiding, |fd| unsafe { taken_out(read, fd) })
     }))
 }
 
 /// # Safety
-/// The contract of `select`.
+/// The arguments must satisfy the contract of the C function `select`.
 unsafe fn waited(
     count: c_int,
     sets: [*mut fd_set; 3],
     wanted: &[pollfd],
     limit: Option<Duration>,
 ) -> c_int {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let asked = unsafe { Copies::of(count, sets) };
     let [read, write, other] = sets;
     let awaited = || {
         wanted.iter().filter_map(|entry| Awaited::of(entry.fd, entry.events)).collect::<Vec<_>>()
     };
     let look = || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         unsafe { asked.put(sets) };
         let hiding = Hiding::begin();
         let mut now = timeval { tv_sec: 0, tv_usec: 0 };
@@ -112,25 +112,25 @@ unsafe fn waited(
                 limit: *mut timeval) -> c_int,
             else -1
         );
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         Found::of_numbers(found, readers(wanted), hiding, |fd| unsafe { taken_out(read, fd) })
     };
     wait(limit, &mut wanted.to_vec(), awaited, look)
 }
 
-/// Converts the sets of a program to entries of `poll`. Returns `None` if no number in them
+/// Converts the program's sets to entries of `poll`. Returns `None` if no number in the sets
 /// concerns this library.
 ///
 /// # Safety
-/// The contract of `select`.
+/// The arguments must satisfy the contract of the C function `select`.
 unsafe fn wanted(count: c_int, sets: [*mut fd_set; 3]) -> Option<Vec<pollfd>> {
     let mut wanted = Vec::new();
     let mut is_any_ours = false;
     for fd in 0..count {
         let mut events = 0;
         for (set, event) in sets.iter().zip([libc::POLLIN, libc::POLLOUT, libc::POLLPRI]) {
-            // A set may be longer than its type says.
-            // SAFETY: the caller passes null or a set of `count` bits.
+            // A set may be longer than the type `fd_set`. SAFETY: the caller passes null or a set
+            // of `count` bits.
             if !set.is_null() && unsafe { bit(*set, fd) } {
                 events |= event;
             }
@@ -144,58 +144,60 @@ unsafe fn wanted(count: c_int, sets: [*mut fd_set; 3]) -> Option<Vec<pollfd>> {
 }
 
 /// # Safety
-/// The set has more than `fd` bits.
+/// The set must have more than `fd` bits.
 unsafe fn bit(set: *const fd_set, fd: c_int) -> bool {
     let (at, of_word) = (fd as usize / WORD_BITS, fd as usize % WORD_BITS);
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller guarantees that the set has more than `fd` bits.
     let word = unsafe { *set.cast::<usize>().add(at) };
     word >> of_word & 1 == 1
 }
 
-/// Returns the numbers that the program waits to read from.
+/// Returns the numbers from which the program waits to read.
 fn readers(wanted: &[pollfd]) -> impl Iterator<Item = c_int> + '_ {
     wanted.iter().filter(|entry| entry.events & libc::POLLIN != 0).map(|entry| entry.fd)
 }
 
-/// Removes a number from a set. Returns whether the set contained it.
+/// Removes a number from a set. Returns true if the set contained it.
 ///
 /// # Safety
-/// The set has more than `fd` bits.
+/// The set must have more than `fd` bits.
 unsafe fn taken_out(set: *mut fd_set, fd: c_int) -> bool {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller guarantees that the set has more than `fd` bits.
     let was_there = unsafe { bit(set, fd) };
     let (at, of_word) = (fd as usize / WORD_BITS, fd as usize % WORD_BITS);
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller guarantees that the set has more than `fd` bits.
     unsafe { *set.cast::<usize>().add(at) &= !(1 << of_word) };
     was_there
 }
 
-/// Copies of the program's sets, because the kernel overwrites the sets with its answer.
+/// Copies of the program's sets. They are needed because the kernel overwrites the sets with its
+/// answer.
 struct Copies {
     words: [Vec<usize>; 3],
 }
 
 impl Copies {
     /// # Safety
-    /// The contract of `select`.
+    /// The arguments must satisfy the contract of the C function `select`.
     unsafe fn of(count: c_int, sets: [*mut fd_set; 3]) -> Self {
         let length = (count.max(0) as usize).div_ceil(WORD_BITS);
         let words = sets.map(|set| {
             if set.is_null() {
                 return Vec::new();
             }
-            // SAFETY: guaranteed by the caller, because the kernel reads and writes whole words, too.
+            // SAFETY: the caller passes null or a set of `count` bits. The kernel also reads and
+            // writes whole words.
             (0..length).map(|at| unsafe { *set.cast::<usize>().add(at) }).collect()
         });
         Self { words }
     }
 
     /// # Safety
-    /// The contract of `select`, with the sets that were copied.
+    /// The sets must be those that were copied, and satisfy the contract of `select`.
     unsafe fn put(&self, sets: [*mut fd_set; 3]) {
         for (words, set) in self.words.iter().zip(sets) {
             for (at, &word) in words.iter().enumerate() {
-                // SAFETY: guaranteed by the caller.
+                // SAFETY: the caller fulfils the `# Safety` section of this function.
                 unsafe { set.cast::<usize>().add(at).write(word) };
             }
         }

@@ -39,41 +39,41 @@ interpose! {
 }
 
 /// # Safety
-/// The contract of `send`.
+/// The arguments must satisfy the contract of the C function `send`.
 unsafe fn one(fd: c_int, from: *const c_void, size: size_t, flags: c_int) -> Option<ssize_t> {
     send(fd, flags, |connection, flags| {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         let slice = unsafe { iovecs::slice(from, size) };
         sent(connection, fd, &[slice], flags)
     })
 }
 
 /// # Safety
-/// The contract of `writev`.
+/// The arguments must satisfy the contract of the C function `writev`.
 unsafe fn several(fd: c_int, from: *const iovec, count: usize, flags: c_int) -> Option<ssize_t> {
     send(fd, flags, |connection, flags| {
         let take = |slices: &[IoSlice<'_>]| sent(connection, fd, slices, flags);
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         unsafe { iovecs::with(from, count, take) }.unwrap_or(Err(Errno::EINVAL))
     })
 }
 
 /// # Safety
-/// The contract of `sendmsg`.
+/// The arguments must satisfy the contract of the C function `sendmsg`.
 unsafe fn one_message(fd: c_int, message: *const msghdr, flags: c_int) -> Option<ssize_t> {
     if !is_known(fd) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         unsafe { passing::give_away(message) };
         return None;
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let (list, count) = unsafe { ((*message).msg_iov, (*message).msg_iovlen) };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     unsafe { several(fd, list, count, flags) }
 }
 
 /// # Safety
-/// The contract of `sendmmsg`.
+/// The arguments must satisfy the contract of the C function `sendmmsg`.
 unsafe fn many_messages(
     fd: c_int,
     messages: *mut mmsghdr,
@@ -84,19 +84,19 @@ unsafe fn many_messages(
     for at in 0..count {
         // SAFETY: the caller passes `count` messages.
         let message = unsafe { &raw mut *messages.add(at as usize) };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         match unsafe { one_message(fd, &raw const (*message).msg_hdr, flags) } {
             None => is_answered = false,
             Some(-1) if at == 0 => return Some(-1),
             Some(-1) => return Some(at.cast_signed()),
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller fulfils the `# Safety` section of this function.
             Some(sent) => unsafe { (*message).msg_len = sent as c_uint },
         }
     }
     is_answered.then_some(count.cast_signed())
 }
 
-/// Lets the connection handle a call, if it has moved or may move.
+/// Lets a connection handle the call, if it has moved or may move.
 #[inline]
 fn send(
     fd: c_int,

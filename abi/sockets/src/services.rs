@@ -1,6 +1,6 @@
-//! Records about earlier connections of this process. Because of them, peers without the library
-//! are not asked for each connection. If connections with a service usually last, a new one moves
-//! at its first use.
+//! Records how earlier connections of this process went. With these records, the library does not
+//! send an offer for each connection to a peer without the library. If connections to a service
+//! usually last, a new connection to it moves at its first use.
 
 #![expect(clippy::disallowed_methods, reason = "when a peer was silent")]
 
@@ -13,7 +13,8 @@ use sockets::{Moving, Peers, Reason, Role, Route, Service};
 use crate::chosen;
 use crate::socket::Socket;
 
-/// Returns the reason for which a connection stays on TCP, if its peer was silent recently.
+/// Returns the reason why a connection stays on TCP, if the peer was silent recently. Returns
+/// `None` otherwise.
 pub(crate) fn silence(role: Role, local: SocketAddr, peer: SocketAddr) -> Option<Reason> {
     if chosen::moving() == Moving::Always {
         return None;
@@ -25,8 +26,8 @@ pub(crate) fn silence(role: Role, local: SocketAddr, peer: SocketAddr) -> Option
     })
 }
 
-/// Returns whether a connection moves at its first use, because earlier connections with the
-/// service have lasted.
+/// Returns true if a connection moves at its first use, because earlier connections to the service
+/// have lasted.
 pub(crate) fn is_known_to_pay(role: Role, local: SocketAddr, peer: SocketAddr) -> bool {
     let service = Service::of(role, local, peer);
     with_service(service, |peers, _, service| peers.lasts(service)).unwrap_or(false)
@@ -37,12 +38,12 @@ pub(crate) fn note_short(socket: &Socket) {
     with(socket, Peers::on_short);
 }
 
-/// Records that the peer is about to be asked.
+/// Records the time at which this side begins to move the connection.
 pub(crate) fn note_asked(socket: &Socket) {
     socket.asked.get_or_init(Instant::now);
 }
 
-/// Records that a connection has moved. Unless it began early, it has also lasted.
+/// Records that a connection has moved. A connection without an early move has also lasted.
 pub(crate) fn note_moved(socket: &Socket) {
     with(socket, Peers::on_moved);
     if !socket.is_early {
@@ -50,8 +51,8 @@ pub(crate) fn note_moved(socket: &Socket) {
     }
 }
 
-/// Records the end of a connection's move: it was left to TCP, or was closed before its route was
-/// decided.
+/// Records how the move of a connection ended: the connection was left to TCP, or was closed before
+/// its route was decided.
 pub(crate) fn note_ended(socket: &Socket) {
     let route = socket.begun().map(|connection| connection.route());
     let has_lasted = socket.asked.get().is_some_and(|asked| asked.elapsed() >= LASTING);
@@ -59,7 +60,8 @@ pub(crate) fn note_ended(socket: &Socket) {
         note_short(socket);
     }
     match route {
-        // The peer may not expect the move, because it does not know that connections last.
+        // After an early move, a missing answer does not mean that the peer is silent. The peer may
+        // not know yet that connections to this service last.
         Some(Route::Left(Reason::NoOffer | Reason::NoAnswer) | Route::Undecided)
             if socket.is_early => {}
         Some(Route::Left(Reason::NoOffer | Reason::NoAnswer)) => {
@@ -73,14 +75,15 @@ pub(crate) fn note_ended(socket: &Socket) {
     }
 }
 
-/// Returns whether the peer of a connection has not answered.
+/// Returns true if the peer of a connection has not answered.
 pub(crate) fn is_unanswered(socket: &Socket) -> bool {
     let route = socket.begun().map(|connection| connection.route());
     matches!(route, Some(Route::Left(Reason::NoOffer | Reason::NoAnswer)))
 }
 
-/// Calls `ask` with the records. Returns `None` if another thread holds the lock: the result is not
-/// essential, and in a forked child that thread may not exist.
+/// Calls `ask` with the records. Returns `None` if another thread holds the lock. This is
+/// acceptable because the result is not essential. Waiting is not, because in a forked child that
+/// thread may not exist.
 fn with<R>(socket: &Socket, ask: impl FnOnce(&mut Peers, Duration, Service) -> R) -> Option<R> {
     with_service(Service::of(socket.role, socket.local, socket.peer), ask)
 }
@@ -94,7 +97,8 @@ fn with_service<R>(
     Some(ask(peers.get_or_insert_default(), now, service))
 }
 
-/// The time that a connection which moved at its first use must last for the move to have paid.
+/// The time for which a connection with an early move must last. If it ends earlier, the move did
+/// not pay.
 const LASTING: Duration = Duration::from_millis(100);
 
 static PEERS: Mutex<Option<Peers>> = Mutex::new(None);

@@ -1,9 +1,9 @@
-//! Unused accepted connections that several processes have.
+//! Accepted connections that are unused and that several processes have.
 //!
-//! After a fork, both processes have the accepted connections of the parent. Usually one process
-//! closes a connection, and the other continues with it. A counter in shared memory shows how many
-//! processes still have the connection. If a process ends without closing it, the counter stays too
-//! high, and the connection stays on TCP.
+//! After a fork, both processes have the connections that the parent has accepted. Usually one
+//! process closes a connection, and the other process continues with it. A counter in shared memory
+//! shows how many processes still have the connection. If a process ends without closing the
+//! connection, the counter stays too high, and the connection stays on TCP.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// Memory that a process shares with its children: one counter for each connection.
+/// Memory that a process shares with its children. It has one counter for each connection.
 #[derive(Debug)]
 pub(crate) struct Counters {
     first: NonNull<AtomicU32>,
     count: NonZeroUsize,
 }
 
-/// The share of a process in a connection, until the share is ended or dropped.
+/// The share of one process in a connection. It lasts until it is ended or dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     counters: Arc<Counters>,
@@ -29,17 +29,17 @@ pub(crate) struct Share {
 }
 
 impl Counters {
-    /// Allocates counters.
+    /// Allocates `count` counters.
     pub(crate) fn new(count: NonZeroUsize) -> Result<Arc<Self>, Errno> {
         let bytes = count.saturating_mul(COUNTER_BYTES);
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: new memory at an address that the kernel chooses. It is zero, which is valid for
-        // counters.
+        // SAFETY: the kernel chooses an address for new memory. The memory is zero, which is a
+        // valid value for counters.
         let first = unsafe { mmap_anonymous(None, bytes, access, MapFlags::MAP_SHARED) }?;
         Ok(Arc::new(Self { first: first.cast(), count }))
     }
 
-    /// Creates the share of this process, which is the only one that has the connection.
+    /// Creates the share of this process. No other process may have the connection yet.
     pub(crate) fn share(self: &Arc<Self>, index: usize) -> Share {
         assert!(index < self.count.get(), "counter {index} of {}", self.count);
         let share = Share { counters: Arc::clone(self), index, has_ended: AtomicBool::new(false) };
@@ -48,9 +48,9 @@ impl Counters {
     }
 }
 
-// SAFETY: the memory consists of atomic counters, which any thread may use.
+// SAFETY: the memory contains only atomic counters, which any thread may use.
 unsafe impl Send for Counters {}
-// SAFETY: as above.
+// SAFETY: the memory contains only atomic counters, which any thread may use.
 unsafe impl Sync for Counters {}
 
 impl Drop for Counters {
@@ -62,7 +62,7 @@ impl Drop for Counters {
 }
 
 impl Share {
-    /// Returns whether another process has the connection, too.
+    /// Returns true if another process also has the connection.
     pub(crate) fn is_shared(&self) -> bool {
         self.counter().load(Ordering::SeqCst) > 1
     }
@@ -78,7 +78,7 @@ impl Share {
         Self { counters: Arc::clone(&self.counters), index: self.index, has_ended }
     }
 
-    /// Ends the share.
+    /// Ends the share. Further calls have no effect.
     pub(crate) fn end(&self) {
         if !self.has_ended.swap(true, Ordering::SeqCst) {
             self.counter().fetch_sub(1, Ordering::SeqCst);

@@ -1,14 +1,14 @@
-//! Signals and calls: restarted calls, and `SIGPIPE`.
+//! How signals affect calls: restarted calls, and `SIGPIPE`.
 
 use std::cell::Cell;
 
 use libc::c_int;
 use nix::errno::Errno;
 
-/// Makes a call that must be restarted after a signal handler has run, as the kernel does for
-/// handlers with `SA_RESTART`. It is unknown which handler has run, so the call is restarted only
-/// if all handlers have the flag. The handler runs after the thread has left the call. Then
-/// [`is_restarted`] returns whether to repeat the call.
+/// Makes a call that must be restarted after a signal handler has run, like calls in the kernel for
+/// handlers with `SA_RESTART`. The library does not know which handler runs, so it restarts the
+/// call only if all handlers have that flag. The handler runs after the thread has left the call.
+/// Then [`is_restarted`] returns whether the call must be repeated.
 pub(crate) fn restarted<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     let result = call();
     if matches!(result, Err(Errno::EINTR)) {
@@ -17,7 +17,7 @@ pub(crate) fn restarted<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T,
     result
 }
 
-/// Returns whether the last call of this thread must be repeated, and clears that.
+/// Returns true if the last call of this thread must be repeated. Clears this state.
 #[inline]
 pub(crate) fn is_restarted() -> bool {
     IS_RESTARTED.get() && IS_RESTARTED.replace(false)
@@ -27,22 +27,23 @@ thread_local! {
     static IS_RESTARTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Raises `SIGPIPE`, for a stream whose peer does not read any more.
+/// Raises `SIGPIPE`, because the peer of the stream does not read any more.
 pub(crate) fn raise_broken_pipe() {
     // SAFETY: takes no pointers.
     unsafe { libc::raise(libc::SIGPIPE) };
 }
 
-/// Returns whether all handlers of the program were installed with `SA_RESTART`.
+/// Returns true if all handlers of the program were installed with `SA_RESTART`.
 fn all_restart() -> bool {
     (1..=libc::SIGRTMAX())
         .all(|signal| handler(signal).is_none_or(|flags| flags & libc::SA_RESTART != 0))
 }
 
-/// Returns the flags of the program's handler, if it handles the signal.
+/// Returns the flags of the program's handler for the signal. Returns `None` if the program does
+/// not handle the signal.
 fn handler(signal: c_int) -> Option<c_int> {
     let mut found = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: the call changes no action and writes `found`, for which all zero is a valid value.
+    // SAFETY: the call changes no action. It writes `found`, for which all zero is a valid value.
     let found = unsafe {
         libc::sigaction(signal, std::ptr::null(), found.as_mut_ptr());
         found.assume_init()

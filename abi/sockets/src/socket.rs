@@ -16,69 +16,72 @@ use crate::trial::OnTrial;
 /// A TCP connection of the program that may move or has moved.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// Identifies the connection for the crate `sockets`. Unique within a process.
+    /// Names the connection in calls of the crate `sockets`. Unique within a process.
     pub(crate) token: u64,
     pub(crate) role: Role,
-    /// This side's address in TCP.
+    /// This side's TCP address and port.
     pub(crate) local: SocketAddr,
-    /// The peer's address in TCP.
+    /// The peer's TCP address and port.
     pub(crate) peer: SocketAddr,
     /// The process to which the connection belongs.
     pub(crate) owner: Owner,
-    /// `connect` has returned `EINPROGRESS`, and has not reported success yet.
+    /// True after `connect` has returned `EINPROGRESS`, until `connect` reports success.
     is_connecting: AtomicBool,
-    /// The connection moves at its first use, but only because earlier connections with the service
-    /// have lasted.
+    /// True if the connection has an early move: it moves at its first use, because earlier
+    /// connections to the service have lasted.
     pub(crate) is_early: bool,
-    /// If the connection has begun early before, and the peer did not expect that: the connection
-    /// of that attempt.
+    /// The connection object of an earlier early move that the peer did not answer; otherwise
+    /// `None`.
     before: Option<Arc<Connection>>,
     /// The trial of the connection on TCP, before it begins to move.
     pub(crate) trial: OnTrial,
-    /// The time at which the connection began to move.
+    /// The time at which this side began to move the connection.
     pub(crate) asked: OnceLock<Instant>,
-    /// Records whether the connection is counted among those that have begun to move.
+    /// Records whether the connection is in the count of connections that have begun to move.
     pub(crate) is_begun: Begun,
     /// The reservation of the descriptors that the move needs.
     pub(crate) reservation: Reservation,
-    /// Created when the connection begins to move; `None` inside if it stays on TCP.
+    /// Set when the connection begins to move. The inner value is `None` if the connection stays on
+    /// TCP.
     connection: OnceLock<Option<Arc<Connection>>>,
-    /// Locked while the connection begins to move, and while the kernel handles a query before
-    /// that.
+    /// A thread holds this lock while the connection begins to move. It also holds the lock while
+    /// the kernel handles a query before that.
     beginning: Mutex<()>,
-    /// Set if the process forked before the connection was used.
+    /// Set if the process forked before it used the connection.
     share: OnceLock<Share>,
-    /// In a forked child: the TCP socket of a moved connection, used after the parent has returned
-    /// the connection to TCP.
+    /// In a forked child: the TCP socket of a moved connection. The child uses it after the parent
+    /// has returned the connection to TCP.
     tcp: OnceLock<OwnedFd>,
 }
 
-/// The process to which a connection belongs.
+/// The process that moves a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Owner {
-    /// This process, which moves the connection.
+    /// This process.
     Own,
-    /// The parent of this process, which has moved the connection. This process asks the parent at
-    /// the first use.
+    /// The parent of this process. The parent has moved the connection, and this process asks for
+    /// it at the first use.
     Inherited,
-    /// Another process, which relays the bytes. Calls of this process go to the kernel.
+    /// Another process, which relays the bytes. The kernel handles the calls of this process.
     Other,
 }
 
 impl Socket {
-    /// Returns whether the connection may begin to move: no call on its earlier attempt is pending.
+    /// Returns true if the connection may begin to move. It may not while a call on its earlier
+    /// attempt is pending.
     pub(crate) fn may_begin(&self) -> bool {
         self.before.as_ref().is_none_or(|before| Arc::strong_count(before) == 1)
     }
 
-    /// Returns the connection as one that belongs to another process.
+    /// Returns a copy of the connection that belongs to another process.
     pub(crate) fn of_other(&self) -> Arc<Self> {
         let (owner, share, trial) = (Owner::Other, OnceLock::new(), OnTrial::none());
         let role = self.role;
         Arc::new(Self::of(self.token, role, self.local, self.peer, owner, share, trial))
     }
 
-    /// Returns the connection for a forked child, with the share that was added for the child.
+    /// Returns a copy of the connection for a forked child, with the share that was added for the
+    /// child.
     pub(crate) fn of_child(&self, owner: Owner) -> Arc<Self> {
         let share = self.share.get().map(Share::of_child);
         let share = share.map(OnceLock::from).unwrap_or_default();
@@ -129,8 +132,8 @@ impl Socket {
         self.tcp.get()
     }
 
-    /// Returns whether the connection needs a share before a fork: it is unused, so child and
-    /// parent might both move it.
+    /// Returns true if the connection needs a share before a fork. It needs one if it is unused,
+    /// because both child and parent might move it.
     pub(crate) fn wants_share(&self) -> bool {
         self.share.get().is_none() && self.is_unused()
     }
@@ -150,7 +153,7 @@ impl Socket {
         self.share.get().inspect(|share| share.end());
     }
 
-    /// Returns whether another process has the connection, too, so that it cannot move.
+    /// Returns true if another process also has the connection. The connection then cannot move.
     pub(crate) fn is_shared(&self) -> bool {
         self.share.get().is_some_and(Share::is_shared)
     }
@@ -160,29 +163,30 @@ impl Socket {
         self.is_connecting.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether a repeated `connect` to the same peer must report success, which it does
-    /// once.
+    /// Returns true if a repeated `connect` to the same peer must report success. A `connect` does
+    /// so once.
     pub(crate) fn ends_to_connect(&self) -> bool {
         self.is_connecting.swap(false, Ordering::Relaxed)
     }
 
-    /// Sets whether the connection moves at its first use because earlier ones have lasted.
+    /// Sets whether the connection has an early move.
     pub(crate) fn early(self, is_early: bool) -> Self {
         Self { is_early, ..self }
     }
 
-    /// Sets the connection of the earlier attempt, which began early.
+    /// Sets the connection object of the earlier attempt.
     pub(crate) fn after(self, before: Arc<Connection>) -> Self {
         Self { before: Some(before), ..self }
     }
 
-    /// Returns whether it is decided that the connection moves, or that it stays on TCP.
+    /// Returns true if the decision is made: the connection moves, or stays on TCP.
     #[inline]
     pub(crate) fn is_decided(&self) -> bool {
         self.connection.get().is_some()
     }
 
-    /// Returns the moving connection. If that is not decided yet, calls `make`.
+    /// Returns the connection object, or `None` if the connection stays on TCP. If the decision is
+    /// not made yet, calls `make` to make it.
     pub(crate) fn connection_or(
         &self,
         make: impl FnOnce() -> Option<Arc<Connection>>,
@@ -195,9 +199,9 @@ impl Socket {
         self.beginning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a kernel call on a connection that has not begun to move, and keeps it from beginning
-    /// until the call has returned. Returns `None` if the connection has begun to move, or does not
-    /// move.
+    /// Makes a kernel call on a connection that has not begun to move. Keeps the connection from
+    /// beginning until the call has returned. Returns `None` if the decision to move or to stay is
+    /// already made.
     pub(crate) fn before_it_begins<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
         if !self.is_unused() {
             return None;
@@ -206,12 +210,12 @@ impl Socket {
         self.is_unused().then(call)
     }
 
-    /// Returns the moving connection, if it has begun to move.
+    /// Returns the connection object, if the connection has begun to move.
     pub(crate) fn begun(&self) -> Option<&Arc<Connection>> {
         self.connection.get()?.as_ref()
     }
 
-    /// Returns whether this process may move the connection and has not begun to.
+    /// Returns true if this process may move the connection and has not begun to.
     pub(crate) fn is_unused(&self) -> bool {
         self.owner == Owner::Own && self.connection.get().is_none()
     }

@@ -1,6 +1,6 @@
 //! The file-descriptor table: the kind of each descriptor number of the process.
 //!
-//! Every interposed call looks its number up here first. Therefore a lookup is a single load of a
+//! Every interposed call looks its number up here first. Therefore a lookup is a single load of one
 //! byte from a flat array.
 
 use std::sync::Arc;
@@ -15,17 +15,18 @@ use crate::socket::Socket;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// Any other descriptor, or none: the kernel handles all calls.
+    /// Any other descriptor, or no descriptor: the kernel handles all calls.
     Plain = 0,
-    /// A descriptor of this library. For the program, the number is not open.
+    /// A descriptor of this library. Calls of the program on this number fail with `EBADF`.
     Private = 1,
     /// A TCP connection of the program that may move or has moved.
     Socket = 2,
-    /// An `epoll` set that contains or contained such a connection, or a set with one.
+    /// An `epoll` set that contains such a connection or contained one, or that contains another
+    /// set of this kind.
     Epoll = 3,
-    /// A TCP socket of the program that is not connected yet. It may be in `epoll` sets already.
+    /// A TCP socket of the program that is not connected yet. It may already be in `epoll` sets.
     Unconnected = 4,
-    /// An `epoll` set that never contained such a connection.
+    /// An `epoll` set that has never contained such a connection.
     OtherEpoll = 5,
 }
 
@@ -42,7 +43,7 @@ impl Kind {
     }
 }
 
-/// Returns whether a number has a kind other than `Plain`.
+/// Returns true if the number has another kind than `Plain`.
 #[inline]
 pub(crate) fn is_known(fd: c_int) -> bool {
     KINDS.get(fd as usize).is_some_and(|kind| kind.load(Ordering::Relaxed) != Kind::Plain as u8)
@@ -54,7 +55,7 @@ pub(crate) fn kind(fd: c_int) -> Kind {
     KINDS.get(fd as usize).map_or(Kind::Plain, |kind| Kind::of(kind.load(Ordering::Acquire)))
 }
 
-/// Sets the kind of a number. Returns false if the number is too high to be tracked.
+/// Sets the kind of a number. Returns false if the number is too high for the table.
 pub(crate) fn set(fd: c_int, kind: Kind) -> bool {
     let known = KINDS.get(fd as usize);
     if kind != Kind::Plain && known.is_some() {
@@ -63,12 +64,12 @@ pub(crate) fn set(fd: c_int, kind: Kind) -> bool {
     known.inspect(|known| known.store(kind as u8, Ordering::Release)).is_some()
 }
 
-/// Returns the highest number that ever had a kind other than `Plain`.
+/// Returns the highest number that has ever had another kind than `Plain`.
 pub(crate) fn highest() -> c_int {
     HIGHEST.load(Ordering::Relaxed)
 }
 
-/// Returns the number of descriptors that this library has.
+/// Returns the number of descriptors that this library uses.
 pub(crate) fn count_private() -> u64 {
     (0..=highest()).filter(|&fd| kind(fd) == Kind::Private).count() as u64
 }
@@ -79,8 +80,7 @@ pub(crate) fn socket(fd: c_int) -> Option<Arc<Socket>> {
     if kind(fd) == Kind::Socket { SOCKETS.get(fd as usize)?.load_full() } else { None }
 }
 
-/// Records that a number is that of a connection. Returns false if the number is too high to be
-/// tracked.
+/// Records the connection of a number. Returns false if the number is too high for the table.
 pub(crate) fn set_socket(fd: c_int, socket: Arc<Socket>) -> bool {
     let place = SOCKETS.get(fd as usize);
     place.inspect(|place| place.store(Some(socket))).is_some() && set(fd, Kind::Socket)
@@ -94,8 +94,8 @@ pub(crate) fn clear(fd: c_int) {
     }
 }
 
-/// Closes the copies of the library's sockets, event descriptors and `epoll` sets in a forked
-/// child, except those in `kept`. Files such as the log stay open.
+/// Closes, in a forked child, the copies of the library's sockets, event descriptors and `epoll`
+/// sets, except the numbers in `kept`. Files such as the log stay open.
 pub(crate) fn close_private(kept: &[c_int]) {
     let is_closed = |fd: &c_int| kind(*fd) == Kind::Private && !kept.contains(fd);
     for fd in (0..=highest()).filter(is_closed) {
@@ -107,14 +107,15 @@ pub(crate) fn close_private(kept: &[c_int]) {
         };
         // Event descriptors and `epoll` sets have no file type.
         if matches!(found.st_mode & libc::S_IFMT, libc::S_IFSOCK | 0) {
-            // SAFETY: takes no pointers. The parent's owner of the descriptor is never dropped in the child.
+            // SAFETY: takes no pointers. The parent's owner of this descriptor is never dropped in
+            // the child.
             unsafe { libc::close(fd) };
         }
     }
 }
 
-/// Number of descriptor numbers that are tracked. Higher numbers count as `Plain`. The tables take
-/// nine MiB of address space, of which the kernel allocates only pages that were written.
+/// Number of descriptor numbers in the table. Higher numbers count as `Plain`. The arrays take nine
+/// MiB of address space; the kernel allocates only the pages that are written.
 pub(crate) const NUMBERS: usize = 1 << 20;
 
 static HIGHEST: AtomicI32 = AtomicI32::new(-1);

@@ -1,14 +1,15 @@
-//! Records which process owns the tables.
+//! Records which process the tables belong to.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Makes the calling process the owner. Called before `main`, and in a forked child.
+/// Makes the calling process the owner of the tables. Called before `main`, and in a forked child.
 pub(crate) fn begin() {
     HOME.store(pid(), Ordering::Relaxed);
 }
 
-/// Returns whether the calling process owns the tables. False if it shares the memory of the owner
-/// (`vfork`), or is a copy that the library has not noticed (`clone`).
+/// Returns true if the tables belong to the calling process. Returns false if this process shares
+/// the memory of the owner (`vfork`), or if it is a copy that the library has not noticed
+/// (`clone`).
 pub(crate) fn is_home() -> bool {
     HOME.load(Ordering::Relaxed) == pid()
 }

@@ -1,9 +1,9 @@
-//! Connections on trial: they stay on TCP until a move pays. The kernel handles their calls, and
+//! Connections on trial. They stay on TCP until a move pays. The kernel handles their calls, and
 //! this library counts the bytes.
 //!
-//! A connection begins to move when a call has returned and no other call is in the kernel. A call
-//! in the kernel could return the peer's switch marker as bytes, or sleep on a descriptor that was
-//! replaced.
+//! A connection begins to move when a call has returned and none of its other calls is in the
+//! kernel. A call in the kernel could return the peer's switch marker as bytes, or sleep on a
+//! descriptor that was replaced.
 
 #![expect(clippy::disallowed_methods, reason = "how long a connection has lasted")]
 
@@ -25,13 +25,13 @@ impl OnTrial {
         Self::of(Trial::default(), Instant::now())
     }
 
-    /// Returns an ended trial: the connection moves at its first use, or belongs to another
+    /// Returns an ended trial, for a connection that moves at its first use or belongs to another
     /// process.
     pub(crate) fn none() -> Self {
         Self::of(Trial::ENDED, Instant::now())
     }
 
-    /// Returns the trial of the connection in a forked child.
+    /// Returns the trial for the connection in a forked child.
     pub(crate) fn of_child(&self) -> Self {
         Self::of(self.trial().of_child(), self.since)
     }
@@ -45,12 +45,12 @@ impl OnTrial {
         Trial::of_word(self.word.load(Ordering::SeqCst))
     }
 
-    /// Returns whether the program has sent or received any bytes.
+    /// Returns true if the connection has carried bytes.
     pub(crate) fn has_bytes(&self) -> bool {
         self.trial().has_bytes()
     }
 
-    /// Ends the trial. Returns false if it had ended before.
+    /// Ends the trial. Returns false if the trial had already ended.
     pub(crate) fn end(&self) -> bool {
         let before = self.word.fetch_or(Trial::ENDED.word(), Ordering::SeqCst);
         !Trial::of_word(before).has_ended()
@@ -62,8 +62,8 @@ impl OnTrial {
         self.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, entered).is_ok()
     }
 
-    /// Handles the return of a call. Returns true if the connection begins to move now, for which
-    /// `may_begin` must return true.
+    /// Handles the return of a call. Returns true if the connection must begin to move now. It
+    /// begins only if `may_begin` returns true.
     #[inline]
     pub(crate) fn leave(
         &self,

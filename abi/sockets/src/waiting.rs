@@ -1,9 +1,10 @@
-//! Calls that wait for several descriptors. They sleep on links and descriptors at once, so that
-//! bytes from the edge wake the waiting thread.
+//! Calls that wait for several descriptors. The thread sleeps on links and descriptors at the same
+//! time, so that bytes from the edge wake it.
 //!
-//! The kernel knows the readiness of each descriptor, including those of moved connections.
-//! Therefore a poll by the kernel decides, corrected for the [switch markers](crate::hidden) that
-//! the kernel counts as bytes. All other code here only makes sure that the poll happens in time.
+//! The kernel has the readiness of each descriptor, also for moved connections. Therefore a poll by
+//! the kernel gives the result of each wait. The result is corrected for the
+//! [switch markers](crate::hidden) that the kernel counts as bytes. All other code here only makes
+//! sure that the poll happens in time.
 
 #![expect(clippy::disallowed_methods, reason = "programs say how long they wait")]
 
@@ -21,20 +22,20 @@ use crate::hidden::Found;
 use crate::next::fail;
 use crate::{begun, instance, table};
 
-/// A connection for which a call waits.
+/// A connection that a call waits for.
 #[derive(Debug)]
 pub(crate) struct Awaited {
-    /// `None` if the connection is on trial.
+    /// The connection object; `None` if the connection is on trial.
     connection: Option<Arc<Connection>>,
-    /// Keeps a connection on trial from beginning to move during the wait.
+    /// Keeps a connection on trial from beginning to move while the call waits.
     _on_trial: Option<Counted>,
     events: c_short,
     was_undecided: bool,
 }
 
 impl Awaited {
-    /// Returns the connection of a number, if there is one. From now on the kernel reports its
-    /// readiness.
+    /// Returns the connection of a number, or `None`. After this call, the kernel reports the
+    /// readiness of the connection.
     pub(crate) fn of(fd: c_int, events: c_short) -> Option<Self> {
         if table::kind(fd) != table::Kind::Socket {
             return None;
@@ -55,7 +56,7 @@ impl Awaited {
         }
     }
 
-    /// Returns whether the connection may be ready, so that another poll is worth while.
+    /// Returns true if the connection may be ready, so that the thread should poll again.
     fn is_ready(&self) -> bool {
         let Some(connection) = &self.connection else { return false };
         if self.was_undecided {
@@ -70,9 +71,9 @@ impl Awaited {
     }
 }
 
-/// Returns the connections on trial among the numbers for which a call waits. None of them begins
-/// to move while the result exists. Returns `None` if the kernel can do the whole wait, after this
-/// library has returned.
+/// Returns the connections on trial among the numbers that a call waits for. While the result
+/// exists, none of them begins to move. Returns `None` if the kernel can do the whole wait after
+/// this library's function has returned.
 pub(crate) fn beside_kernel(numbers: impl Iterator<Item = c_int>) -> Option<Counting> {
     let (mut counting, mut is_any_moving) = (Counting::NOTHING, false);
     for fd in numbers {
@@ -93,8 +94,8 @@ pub(crate) fn beside_kernel(numbers: impl Iterator<Item = c_int>) -> Option<Coun
     Some(counting)
 }
 
-/// Waits until `look` returns a count other than 0, or for `limit` (`None`: without a limit). Calls
-/// `awaited` before each sleep, because further connections may have moved.
+/// Waits until `look` returns a count other than 0, or until `limit` has passed (`None`: without a
+/// limit). Calls `awaited` before each sleep, because more connections may have moved.
 pub(crate) fn wait(
     limit: Option<Duration>,
     others: &mut [pollfd],
@@ -110,7 +111,7 @@ pub(crate) fn wait(
     if found.count != 0 || limit == Some(Duration::ZERO) {
         return found.count;
     }
-    // A time beyond the range of the clock means no limit.
+    // A time beyond the range of the clock counts as no limit.
     let end = limit.and_then(|limit| Instant::now().checked_add(limit));
     let mut looks_in_vain = 0;
     loop {
@@ -134,7 +135,7 @@ pub(crate) fn wait(
     }
 }
 
-/// Sleeps once.
+/// Sleeps once, until a connection or descriptor may be ready, or `rest` has passed.
 fn sleep(
     sockets: &Sockets,
     rest: Option<Duration>,
@@ -143,21 +144,22 @@ fn sleep(
     looks_in_vain: u32,
 ) -> Result<(), Errno> {
     let is_any_undecided = connections.iter().any(|awaited| awaited.was_undecided);
-    // While the thread sleeps on the TCP socket, it does not notice that another descriptor has
-    // replaced the socket. So it sleeps in slices.
+    // A thread that sleeps on the TCP socket does not notice when another descriptor replaces that
+    // socket. Therefore sleep in time slices.
     let rest = if is_any_undecided {
         Some(rest.map_or(UNDECIDED_SLICE, |rest| rest.min(UNDECIDED_SLICE)))
     } else {
         rest
     };
-    // If the kernel repeatedly reports nothing, do not poll again at once.
+    // If connections seemed ready several times and the kernel reported nothing, do not poll again
+    // at once.
     let asks = looks_in_vain < LOOKS_IN_VAIN_MAX;
     let ready = || asks && connections.iter().any(Awaited::is_ready);
     sockets.wait_beside(others, rest, ready).map(drop)
 }
 
-/// Sleeps once while the kernel counts switch markers as bytes, because any poll of those
-/// descriptors would return at once.
+/// Sleeps once while the kernel counts switch markers as bytes. A poll of these descriptors would
+/// return at once.
 fn sleep_beside_markers(
     sockets: &Sockets,
     rest: Option<Duration>,
@@ -168,7 +170,7 @@ fn sleep_beside_markers(
     sockets.wait_beside(&mut [], Some(limit), ready).map(drop)
 }
 
-/// Lets the kernel do the wait.
+/// Lets the kernel do the whole wait.
 fn without(
     limit: Option<Duration>,
     others: &mut [pollfd],
@@ -187,12 +189,12 @@ fn without(
     if found < 0 { found } else { look().count }
 }
 
-/// Converts a time in milliseconds. Returns `None` for a negative one, which means no limit.
+/// Converts a time in milliseconds. Returns `None` for a negative time, which means no limit.
 pub(crate) fn of_milliseconds(limit: c_int) -> Option<Duration> {
     u64::try_from(limit).ok().map(Duration::from_millis)
 }
 
-/// Returns a time in the form of C; an error if it is invalid.
+/// Converts a time in the form of C. Returns an error if it is invalid.
 pub(crate) fn of_time(seconds: i64, nanoseconds: i64) -> Result<Duration, Errno> {
     let seconds = u64::try_from(seconds).map_err(|_| Errno::EINVAL)?;
     let nanoseconds = u32::try_from(nanoseconds).map_err(|_| Errno::EINVAL)?;
@@ -203,15 +205,16 @@ pub(crate) fn of_time(seconds: i64, nanoseconds: i64) -> Result<Duration, Errno>
     }
 }
 
-/// The longest time for which a thread sleeps at once while the route of a connection is undecided.
+/// The longest time for which a thread sleeps in one step while the route of a connection is
+/// undecided.
 pub(crate) const UNDECIDED_SLICE: Duration = Duration::from_millis(20);
 
-/// The longest time for which a thread sleeps at once between the arrival of a switch marker and
-/// the move, which usually follows sooner.
+/// The longest time for which a thread sleeps in one step between the arrival of a switch marker
+/// and the move. Usually the move follows sooner.
 pub(crate) const MARKER_SLICE: Duration = Duration::from_millis(1);
 
-/// Number of times that a connection may seem ready without a report of the kernel before the
-/// thread stops polling at once.
+/// Number of times that a connection may seem ready although the kernel reports nothing. After
+/// that, the thread does not poll again at once.
 const LOOKS_IN_VAIN_MAX: u32 = 3;
 
 #[cfg(test)]
