@@ -142,7 +142,7 @@ fn of_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
 }
 
 fn of_kernel(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    // Call the kernel, because older C libraries do not have this function. SAFETY: no pointers are
-    // passed, and the range contains only descriptors of the program.
+    // Call the kernel, because older C libraries do not have this function.
+    // SAFETY: no pointers are passed, and the range contains only descriptors of the program.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int }
 }

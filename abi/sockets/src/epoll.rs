@@ -48,7 +48,8 @@ unsafe fn changed(
         Answering::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Answering::Trial(_counted) => {
             // When the connection begins to move, it sees a registration that was made before
-            // `_counted` was dropped. SAFETY: the caller passes the arguments of `epoll_ctl`.
+            // `_counted` was dropped.
+            // SAFETY: the caller passes the arguments of `epoll_ctl`.
             return unsafe { changed_before(epoll, operation, fd, event) };
         }
         Answering::Connection(connection) => connection,

@@ -61,8 +61,8 @@ fn let_in(deferred: u64) {
         // elsewhere.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, &raw mut mask) };
         if WAS_BLOCKED.with(|blocked| take_bit(blocked, signal)) {
-            // A wait with another mask had let this signal in, so block the signal again. SAFETY:
-            // the set is valid.
+            // A wait with another mask had let this signal in, so block the signal again.
+            // SAFETY: the set is valid.
             unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
         }
     }

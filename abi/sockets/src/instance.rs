@@ -175,8 +175,8 @@ fn start() -> Option<&'static Sockets> {
         Ok(sockets) => {
             STARTED.store(Box::into_raw(Box::new(sockets)), Ordering::Release);
             // Register this handler after the runtime's handler, because exit handlers run in
-            // reverse order and this one must run first. SAFETY: the handler is a function without
-            // captured state.
+            // reverse order and this one must run first.
+            // SAFETY: the handler is a function without captured state.
             unsafe { libc::atexit(at_exit) };
             started()
         }

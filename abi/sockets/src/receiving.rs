@@ -77,8 +77,8 @@ unsafe fn one_from(
     // SAFETY: the caller fulfils the `# Safety` section of this function.
     let answer = unsafe { one(fd, into, size, flags) };
     if answer.is_some_and(|count| count >= 0) && !length.is_null() {
-        // TCP returns no address. SAFETY: the caller passes null or a valid pointer, and it is not
-        // null here.
+        // TCP returns no address.
+        // SAFETY: the caller passes null or a valid pointer, and it is not null here.
         unsafe { length.write(0) };
     }
     answer

@@ -129,8 +129,8 @@ unsafe fn wanted(count: c_int, sets: [*mut fd_set; 3]) -> Option<Vec<pollfd>> {
     for fd in 0..count {
         let mut events = 0;
         for (set, event) in sets.iter().zip([libc::POLLIN, libc::POLLOUT, libc::POLLPRI]) {
-            // A set may be longer than the type `fd_set`. SAFETY: the caller passes null or a set
-            // of `count` bits.
+            // A set may be longer than the type `fd_set`.
+            // SAFETY: the caller passes null or a set of `count` bits.
             if !set.is_null() && unsafe { bit(*set, fd) } {
                 events |= event;
             }

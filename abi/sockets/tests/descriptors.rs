@@ -1,5 +1,5 @@
-//! Checks that each function of the C library that takes a descriptor is interposed, or is listed
-//! as one that goes to the kernel.
+//! Checks every function of the C library that takes a descriptor. The function must be interposed,
+//! or be listed as a function that the kernel handles.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -19,8 +19,8 @@ fn every_function_with_a_descriptor_is_put_before_or_known() {
     assert!(unknown.is_empty(), "neither in names.txt nor in kernel.txt: {unknown:?}");
 }
 
-/// These functions take a descriptor in a structure, return one, or start programs that have
-/// descriptors. Their arguments do not show that, so the other test does not find them.
+/// These functions take a descriptor in a structure, return a descriptor, or start programs that
+/// inherit descriptors. Their arguments do not show this, so the other test does not find them.
 #[test]
 fn functions_that_use_descriptors_inside_are_put_before() {
     let put = put();
@@ -34,7 +34,7 @@ fn functions_that_use_descriptors_inside_are_put_before() {
     assert!(missing.is_empty(), "not in names.txt: {missing:?}");
 }
 
-/// Returns the names in `names.txt` that programs call.
+/// Returns the names in `names.txt` that are interposed for programs.
 fn put() -> BTreeSet<&'static str> {
     lines(include_str!("../names.txt")).filter_map(|line| line.strip_prefix("put ")).collect()
 }
@@ -43,8 +43,8 @@ fn lines(text: &'static str) -> impl Iterator<Item = &'static str> {
     text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty())
 }
 
-/// Returns the functions with a descriptor among their arguments. Returns `None` and prints the
-/// reason if there is no compiler.
+/// Returns the functions that have a descriptor among their arguments. If there is no compiler,
+/// prints this and returns `None`.
 fn declared() -> Option<BTreeSet<String>> {
     let mut command = Command::new("cc");
     command.args(["-E", "-P", "-xc", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -56,7 +56,7 @@ fn declared() -> Option<BTreeSet<String>> {
         .split_whitespace()
         .map(|header| format!("#if __has_include(<{header}>)\n#include <{header}>\n#endif\n"));
     let source: String = std::iter::once("#define _GNU_SOURCE\n".into()).chain(includes).collect();
-    // Dropped after the write, so that the compiler sees the end of its input.
+    // Drop the pipe after the write, so that the compiler sees the end of its input.
     let mut input = running.stdin.take().expect("it is piped");
     input.write_all(source.as_bytes()).expect("the compiler reads");
     drop(input);
@@ -66,7 +66,7 @@ fn declared() -> Option<BTreeSet<String>> {
     Some(text.split(';').filter_map(with_descriptor).collect())
 }
 
-/// Returns the name of a declared function, if the function takes a descriptor.
+/// Returns the name of a declared function if the function takes a descriptor; otherwise `None`.
 fn with_descriptor(declaration: &str) -> Option<String> {
     let (before, behind) = declaration.split_once('(')?;
     let name = before.split_whitespace().next_back()?.trim_start_matches('*');
@@ -78,7 +78,7 @@ fn with_descriptor(declaration: &str) -> Option<String> {
     arguments.split(',').any(is_descriptor).then(|| name.to_owned())
 }
 
-/// Returns whether the headers use this argument name for descriptors.
+/// Returns true if the headers use this argument name for descriptors.
 fn is_name(name: &str) -> bool {
     name.contains("fd") || matches!(name, "fildes" | "filedes" | "fp" | "s" | "file_descriptor")
 }

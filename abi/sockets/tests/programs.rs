@@ -1,5 +1,5 @@
-//! Checks that C programs print the same with the library as without it, and that their connections
-//! move.
+//! Checks that C programs print the same text with the library as without it, and that their
+//! connections move.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -136,14 +136,14 @@ fn data_out_of_band_keeps_a_connection_on_tcp() {
     assert!(!counters.contains("\"moved\":1,"), "{counters}");
 }
 
-/// Runs a program without and with the library. `connections` is the number of connections of each
-/// of its two ends that must move. The order of output lines is ignored, because two processes
-/// write to the same output.
+/// Runs a program without the library and with it, and compares the output. At each of the
+/// program's two ends, `connections` connections must move. The order of output lines does not
+/// matter, because two processes write to the same output.
 fn is_the_same(name: &str, arguments: &[&str], connections: u32) {
     is_the_same_with(name, arguments, connections, None);
 }
 
-/// Like [`is_the_same`], with an environment variable for the library.
+/// Does the same as [`is_the_same`], with an environment variable for the library.
 fn is_the_same_with(
     name: &str,
     arguments: &[&str],
@@ -156,8 +156,8 @@ fn is_the_same_with(
         expected.status.success(),
         "{name} {arguments:?} fails without the library: {expected:?}"
     );
-    // If another process has the UDP port of a rendezvous socket, the connection stays on TCP. Then
-    // run the program again.
+    // If another process has the UDP port of a rendezvous socket, the connection stays on TCP. Run
+    // the program again in that case.
     let had_rendezvous_socket =
         |(_, counters): &(Output, String)| !counters.contains("\"no-door\"");
     let mut runs = (0..3).map(|_| preloaded(&program, arguments, variable));
@@ -180,7 +180,7 @@ fn plain(program: &Path, arguments: &[&str]) -> Output {
     limited(program, arguments).output().expect("the program runs")
 }
 
-/// Returns the output of a program with the library, and the counters of its processes.
+/// Runs a program with the library. Returns its output, and the counters of its processes.
 fn preloaded(
     program: &Path,
     arguments: &[&str],
@@ -188,7 +188,7 @@ fn preloaded(
 ) -> (Output, String) {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let folder = program.with_file_name(format!("{name}-{}", arguments.concat()));
-    // An earlier run may have left the folder.
+    // An earlier run may have left this folder.
     let _none = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder is made");
     let mut command = limited(program, arguments);
@@ -210,14 +210,14 @@ fn limited(program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Compiles a program. Returns `None` and prints the reason if there is no compiler.
+/// Compiles a program. If there is no compiler, prints this and returns `None`.
 fn compiled(name: &str) -> Option<PathBuf> {
     static COMPILED: AtomicU32 = AtomicU32::new(0);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
     let folder = target_folder().join("sockets-programs");
     fs::create_dir_all(&folder).expect("a folder is made");
     let program = folder.join(name);
-    // Another test may run the same program, so compile to a new file.
+    // Another test may be running the same program, so compile to a new file.
     let fresh = folder.join(format!("{name}.{}", COMPILED.fetch_add(1, Ordering::Relaxed)));
     let mut command = Command::new("cc");
     command
@@ -254,7 +254,7 @@ const fn profile() -> &'static str {
     if cfg!(debug_assertions) { "debug" } else { "release" }
 }
 
-/// Returns the target folder, in which test programs are in `PROFILE/deps`.
+/// Returns the target folder. Test programs are in `PROFILE/deps` of this folder.
 fn target_folder() -> PathBuf {
     let program = env::current_exe().expect("a program knows where it is");
     let folder = program.ancestors().nth(3).expect("test programs lie in target/PROFILE/deps");

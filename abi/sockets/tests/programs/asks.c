@@ -1,4 +1,5 @@
-/* One thread queries a connection and sets its options while another thread uses the connection, which moves meanwhile. */
+/* One thread queries a connection and sets its options. Another thread uses the connection, so
+ * that it moves during the queries. */
 #include "pair.h"
 #include <pthread.h>
 
@@ -51,7 +52,8 @@ static void *asks(void *unused) {
     return unused;
 }
 
-/* Transfers one byte. The connection may be non-blocking or blocking at the moment. */
+/* Transfers one byte. The other thread may make the connection blocking or non-blocking at any
+ * time. */
 static void one(int writes) {
     char byte = 'x';
     for (;;) {

@@ -1,4 +1,5 @@
-/* A client that sends and receives, and then calls daemon(3): the child continues, and the parent ends. */
+/* A client that sends and receives, and then calls daemon(3). The child continues, and the
+ * parent ends. */
 #include "pair.h"
 
 int main(void) {

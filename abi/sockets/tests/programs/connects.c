@@ -1,4 +1,5 @@
-/* A program that repeats connect() to ask whether it is connected, long after it is. */
+/* A program that repeats connect() to find out whether it is connected, long after the
+ * connection was established. */
 #include "pair.h"
 
 int main(void) {
@@ -14,7 +15,7 @@ int main(void) {
         printf("first %d %s\n", result, result == 0 ? "" : strerror(errno));
         struct pollfd entry = {fd, POLLOUT, 0};
         CHECK(poll(&entry, 1, 5000) == 1);
-        /* Wait: the accepting side begins to move at once. */
+        /* Wait, because the accepting side begins to move at once. */
         usleep(300000);
         result = connect(fd, (struct sockaddr *)&address, length);
         printf("second %d %s\n", result, result == 0 ? "" : strerror(errno));

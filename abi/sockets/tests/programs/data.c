@@ -1,4 +1,4 @@
-/* All functions that send and receive. */
+/* Uses all functions that send and receive. */
 #include "pair.h"
 
 #define BIG 3000000
@@ -18,7 +18,7 @@ static void client(int fd) {
     off_t at = 3;
     CHECK(sendfile(fd, file, &at, 5) == 5);
     printf("client: offset %ld\n", (long)at);
-    /* Many bytes, in both directions at once. */
+    /* Transfer many bytes in both directions at once. */
     char *out = malloc(BIG), *in = malloc(BIG);
     for (int i = 0; i < BIG; i++) out[i] = i * 7 + i / 251;
     CHECK(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0);

@@ -1,4 +1,5 @@
-/* A client that puts its socket into an epoll set before it connects, as proxies do. It waits only with the set. */
+/* A client that, like a proxy, adds its socket to an epoll set before it connects. It waits only
+ * on that set. */
 #include "pair.h"
 
 static void wait_for(int set, unsigned wanted) {
@@ -41,7 +42,7 @@ int main(int count, char **words) {
         return over(0);
     }
     int set = epoll_create1(EPOLL_CLOEXEC), fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    /* A socket that was in a set and was closed must leave no registration. */
+    /* If a socket was in a set and was closed, no registration of it may remain. */
     struct epoll_event event = {.events = events, .data.u64 = 66};
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
     CHECK(close(fd) == 0);

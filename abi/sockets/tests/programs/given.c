@@ -1,4 +1,5 @@
-/* Functions of the C library that use a descriptor internally, or start programs that use it. */
+/* Uses functions of the C library that use a descriptor internally, or that start programs which
+ * use the descriptor. */
 #include "pair.h"
 #include <aio.h>
 #include <spawn.h>

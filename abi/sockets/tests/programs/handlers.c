@@ -1,4 +1,5 @@
-/* Signal handlers do what POSIX allows: end the process, write, close, and jump out of calls that wait. */
+/* Signal handlers do all that POSIX allows: they end the process, write, close, and jump out of
+ * calls that wait. */
 #include "pair.h"
 #include <setjmp.h>
 #include <sys/time.h>

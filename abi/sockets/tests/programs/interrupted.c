@@ -1,4 +1,5 @@
-/* A handler without SA_RESTART interrupts a call that waits; a handler with SA_RESTART does not. */
+/* A signal handler without SA_RESTART interrupts a call that waits. A handler with SA_RESTART
+ * does not. */
 #include "pair.h"
 #include <sys/time.h>
 

@@ -1,5 +1,5 @@
-/* Calls by number: `syscall`, as libuv and others use it, and calls that no library sees. After a close, the number must
-   name the next file opened there. */
+/* Makes kernel calls by number: through `syscall`, like libuv, and directly, so that no library
+ * sees the call. After a close, the number must name the next file that is opened there. */
 #include "pair.h"
 #include <sys/syscall.h>
 
@@ -86,7 +86,8 @@ int main(int count, char **words) {
             read_file_at(fd, file(), how);
             return 0;
         }
-        /* The peer has seen the end. Meanwhile no descriptor was created by a call that a library sees. */
+        /* The peer has received the end. Until here, no call that a library sees has created a
+         * descriptor. */
         int copied = has_ended[0];
         char byte;
         CHECK(read(copied, &byte, 1) == 1);

@@ -1,4 +1,5 @@
-/* Descriptor numbers: duplicates, closing them in any order, and numbers that belong to the library. */
+/* Uses descriptor numbers: duplicates them, closes them in any order, and uses numbers that
+ * belong to the library. */
 #include "pair.h"
 #include <linux/sockios.h>
 
@@ -19,12 +20,12 @@ int main(void) {
         write_all(high, "b", 1);
         CHECK(close(high) == 0);
         write_all(60, "c", 1);
-        /* Another file takes the number of the connection. */
+        /* Another file takes over the number of the connection. */
         int null = open("/dev/null", O_RDWR);
         CHECK(dup2(null, 60) == 60);
         CHECK(write(60, "lost", 4) == 4);
         write_all(61, "d", 1);
-        /* Close all numbers, as daemons do. The library's descriptors must stay open. */
+        /* Close all numbers, like a daemon. The library's descriptors must stay open. */
         close(60);
         close(null);
         for (int number = 3; number < 1024; number++)

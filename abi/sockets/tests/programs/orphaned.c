@@ -1,6 +1,6 @@
-/* A child continues with a connection of its parent, but can no longer ask the parent for it. The child must read no bytes
-   except those of the peer.
-   `killed`: the parent was killed. `full`: the parent had no descriptor left when it forked. */
+/* A child continues with a connection that it inherited, and cannot request it from its parent.
+ * The child must read only bytes of the peer. Mode `killed`: the parent was killed. Mode `full`:
+ * the parent had no free descriptor when it forked. */
 #include "pair.h"
 #include <sys/resource.h>
 
@@ -19,7 +19,7 @@ static void child(int fd) {
     _exit(0);
 }
 
-/* Forks while bytes of the connection wait to be read. */
+/* Forks while the connection has unread bytes. */
 static void server(int fd, int is_full) {
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     CHECK(poll(&wait, 1, 5000) == 1);
@@ -43,7 +43,7 @@ static void server(int fd, int is_full) {
 int main(int count, char **words) {
     CHECK(count == 2);
     int is_full = strcmp(words[1], "full") == 0, is_client, fd = settled(&is_client);
-    /* The server is the parent of the client, and does not wait for it. */
+    /* The server is the parent of the client. It does not wait for the client. */
     if (!is_client) server(fd, is_full);
     char bytes[64];
     CHECK(write(fd, "hello", 5) == 5);

@@ -1,4 +1,5 @@
-/* Shared by the programs: creates a connection between two processes, and gives it time to move. */
+/* Functions that the programs share: they create a connection between two processes, and give it
+ * time to move. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,7 +29,7 @@
 
 static pid_t peer;
 
-/* Returns a socket that listens at a free port. Writes the port to `address`. */
+/* Returns a socket that listens at a free port, and stores the port in `address`. */
 static inline int listening(struct sockaddr_in *address) {
     socklen_t length = sizeof *address;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -73,14 +74,14 @@ static int connected(int *is_client) {
     return fd;
 }
 
-/* Like `connected`, and then exchanges bytes until the connection has moved. */
+/* Does the same as `connected`. Then exchanges bytes until the connection has moved. */
 static inline int settled(int *is_client) {
     int fd = connected(is_client);
     settle(fd, *is_client);
     return fd;
 }
 
-/* In the parent: waits for the child, and prints how it ended. */
+/* In the parent: waits for the child and prints how the child ended. */
 static inline int over(int is_client) {
     if (is_client) return 0;
     int status;

@@ -4,7 +4,7 @@
 
 extern char **environ;
 
-/* Echoes all bytes until the peer ends. */
+/* Echoes all bytes until the peer ends the stream. */
 static void echo(int fd) {
     char text[4096];
     ssize_t count;
@@ -58,7 +58,7 @@ int main(int count, char **words) {
     }
     say(fd, "before");
     if (strcmp(mode, "snapshot") == 0) {
-        /* A child has the connection open and does not use it. */
+        /* A child inherits the connection and does not use it. */
         pid_t child = fork();
         if (child == 0) {
             usleep(100000);
@@ -67,7 +67,7 @@ int main(int count, char **words) {
         for (int i = 0; i < 20; i++) say(fd, "meanwhile");
         wait_child(child);
     } else if (strcmp(mode, "child") == 0) {
-        /* A child uses the connection, and after that the parent. */
+        /* First a child uses the connection, and then the parent. */
         pid_t child = fork();
         if (child == 0) {
             say(fd, "from the child");

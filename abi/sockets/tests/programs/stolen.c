@@ -1,5 +1,6 @@
-/* A thread waits for bytes of a connection. Another thread closes its number, which the next connection gets. The thread
-   may get bytes of its own connection, or an error, but no bytes of the next connection. */
+/* A thread waits for bytes of a connection. Another thread closes its descriptor number, and the
+ * next connection gets that number. The first thread may get bytes of its own connection or an
+ * error. It must get no bytes of the next connection. */
 #include "pair.h"
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-/* Threads that share connections, over IPv6, and over IPv4 with an IPv6 socket. */
+/* Threads that share connections: over IPv6, and over IPv4 with an IPv6 socket. */
 #include "pair.h"
 #include <pthread.h>
 

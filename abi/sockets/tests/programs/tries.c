@@ -1,4 +1,5 @@
-/* A program tries to execute programs that do not exist, and continues; then it executes one that exists. */
+/* A program tries to execute programs that do not exist, and continues. Then it executes a
+ * program that exists. */
 #include "pair.h"
 #include <sys/stat.h>
 

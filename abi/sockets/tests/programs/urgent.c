@@ -1,4 +1,4 @@
-/* Out-of-band data, which TCP has and the edge does not. */
+/* Uses out-of-band data. TCP supports it and the edge does not. */
 #include "pair.h"
 
 int main(void) {

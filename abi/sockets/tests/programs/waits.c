@@ -1,4 +1,4 @@
-/* All functions that wait. The argument is the mode. */
+/* Uses all functions that wait. The argument is the mode. */
 #include "pair.h"
 
 static int epoll, epoll_events;
@@ -47,7 +47,7 @@ int main(int count, char **words) {
     int is_client, fd = connected(&is_client);
     char text[1000];
     if (is_client) {
-        /* Exchange bytes from before the move until long after it. */
+        /* Exchange bytes, starting before the move and continuing long after it. */
         for (int i = 0; i < 60; i++) {
             write_all(fd, "question", 8);
             read_all(fd, text, 6);
