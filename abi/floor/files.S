@@ -1,5 +1,6 @@
-// Names of 2.33: before, the C library had these functions with a version of the structure in front of the arguments. Not for
-// a library that puts its own functions before them.
+// Functions on files that the C library exports since 2.33. An older C library has functions with other names, which take
+// the version of the structure as an additional first argument. The functions here call those. A library that defines these
+// functions itself must not link this file.
 
 #include "names.h"
 
@@ -23,7 +24,7 @@ WITH_VERSION(stat64, __xstat64)
 WITH_VERSION(lstat, __lxstat)
 WITH_VERSION(lstat64, __lxstat64)
 
-// The descriptor has 32 bits.
+// The macros for paths also work here: the first argument is a descriptor of 32 bits instead of an address.
 WITH_VERSION(fstat, __fxstat)
 WITH_VERSION(fstat64, __fxstat64)
 

@@ -1,11 +1,11 @@
-// Names that the C library moved or added after 2.28, for libraries and programs: what is linked with this file starts where
-// the C library is as old as that.
+// Functions that the C library has moved or added since 2.28. A library or program that is linked with this file also runs
+// with C library 2.28.
 
 #include "names.h"
 
     .text
 
-// In libpthread until 2.34.
+// Functions that were in libpthread before 2.34.
 OLDER(pthread_attr_getguardsize, FIRST)
 OLDER(pthread_attr_getstack, FIRST)
 OLDER(pthread_attr_setstacksize, FIRST)
@@ -23,11 +23,11 @@ OLDER(sem_init, FIRST)
 OLDER(sem_post, FIRST)
 OLDER(sem_wait, FIRST)
 
-// In libdl until 2.34.
+// Functions that were in libdl before 2.34.
 OLDER(dlsym, FIRST)
 OLDER(dlvsym, FIRST)
 
-// Since 2.30.
+// The C library has `gettid` since 2.30.
     hidden gettid
 gettid:
 #if defined(__x86_64__)
@@ -41,7 +41,7 @@ gettid:
 #endif
     .size gettid, . - gettid
 
-// Since 2.29. Rust's standard library does without where its address is zero.
+// The C library has this function since 2.29. Rust's standard library does not call it if its address is zero.
     .globl posix_spawn_file_actions_addchdir_np
     .hidden posix_spawn_file_actions_addchdir_np
     .set posix_spawn_file_actions_addchdir_np, 0

@@ -1,7 +1,8 @@
-// Included by build scripts and by `xtask`, so that all link the same.
+// Build scripts and `xtask` include this file, so that all of them link in the same way.
 
-/// Returns what the linker gets before the C library: `files` of `folder`, which is `abi/floor`, and two libraries that the
-/// C library contains since 2.34. No name of today needs them, so the linker must not leave them out.
+/// Returns the arguments for the linker that must precede the C library. `folder` is `abi/floor`, and `files` are files in it.
+/// The arguments also name libpthread and libdl, which the C library contains since 2.34. With a newer C library, no symbol
+/// needs these two libraries, so `--no-as-needed` makes the linker keep them.
 fn link_arguments(folder: &str, files: &[&str]) -> Vec<String> {
     let files = files.iter().map(|file| format!("{folder}/{file}"));
     let libraries = ["-Wl,--push-state,--no-as-needed", "-l:libpthread.so.0", "-l:libdl.so.2"];

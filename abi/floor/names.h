@@ -1,4 +1,4 @@
-// How a name of the C library gets an older version than the one that the linker would take.
+// Macros that bind a function of the C library to an older symbol version than the one that the linker would choose.
 
 #if defined(__x86_64__)
 #define JUMP jmp
@@ -19,8 +19,8 @@
     .type \name, %function
     .endm
 
-// What calls `name` here calls the function that the C library has by this version. The call is a jump, so that the function
-// sees the caller's address, which `dlsym` looks at.
+// Defines `name` as a function that calls the C library's function in the given symbol version. It calls by a jump, so that
+// the C library's function finds the return address of the original caller. `dlsym` depends on this address.
 #define OLDER(name, version) \
     hidden name; \
 name: \

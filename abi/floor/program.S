@@ -1,18 +1,19 @@
-// What programs need beside `library.S` and `files.S`: how they begin, and functions of mathematics.
+// Functions that programs need in addition to `library.S` and `files.S`: the start of the program, and mathematics.
 
 #include "names.h"
 
     .text
 
-// Of 2.29 in these versions.
+// The C library has newer versions of these functions since 2.29.
 OLDER(exp, FIRST)
 OLDER(exp2, FIRST)
 OLDER(log, FIRST)
 OLDER(log2, FIRST)
 OLDER(pow, FIRST)
 
-// Until 2.34 a program brought a function that calls those that are to run before `main`. A newer C library calls the one that
-// it is given, too, and only looks for the others itself if it is given none.
+// Before 2.34, each program contained a function that calls the constructors before `main`, and passed its address to
+// `__libc_start_main`. A newer C library also calls this function if the address is given. If the address is null, it finds
+// the constructors itself.
     hidden __libc_start_main
 __libc_start_main:
 #if defined(__x86_64__)
@@ -25,7 +26,7 @@ __libc_start_main:
     .size __libc_start_main, . - __libc_start_main
     .symver ethernot_older___libc_start_main, __libc_start_main@FIRST
 
-// Calls each of the array with what `main` gets.
+// Calls each function in the array of constructors with the arguments of `main`.
     .hidden __init_array_start
     .hidden __init_array_end
     hidden ethernot_begin

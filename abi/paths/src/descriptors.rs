@@ -1,8 +1,9 @@
 //! Descriptors of virtual folders.
 //!
-//! Such a descriptor is a file in memory (`memfd`) that contains the folder's path and is sealed
-//! against changes. So no table of descriptors is needed: duplicates are recognised, a forked child
-//! recognises those of its parent, and `close` need not be intercepted.
+//! The descriptor of a virtual folder is a file in memory (`memfd`). It contains the folder's path
+//! and is sealed against changes. So the library needs no table of descriptors: it recognises
+//! duplicates, a forked child recognises the descriptors of its parent, and `close` need not be
+//! intercepted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,10 +11,11 @@ use libc::{c_char, c_int};
 
 use crate::walk::PATH_BYTES_MAX;
 
-/// Whether this process has ever opened such a descriptor. Until then, no descriptor is checked.
+/// True if this process has ever opened such a descriptor. While it is false, no descriptor is
+/// checked.
 static ARE_ANY: AtomicBool = AtomicBool::new(false);
 
-/// The first bytes of the file.
+/// The first bytes of such a file. They identify it.
 const MARK: &[u8] = b"folder of libethernot_paths.so\0";
 
 const MARK_BYTES: libc::off_t = 31;
@@ -22,13 +24,13 @@ const _: () = assert!(MARK.len() == MARK_BYTES as usize);
 const SEALS: c_int =
     libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
 
-/// Opens the virtual folder with this path. Returns -1 and sets `errno` if no descriptor is left.
+/// Opens the virtual folder with this path. If no descriptor is free, sets `errno` and returns -1.
 pub(crate) fn open(path: &[u8], flags: c_int) -> c_int {
     let close = if flags & libc::O_CLOEXEC == 0 { 0 } else { libc::MFD_CLOEXEC };
     let parts = [MARK, path]
         .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
-    // SAFETY: the name ends with a zero; the parts are read during the call; only this function
-    // knows the descriptor.
+    // SAFETY: the name ends with a zero byte. The parts are read during the call. Only this
+    // function knows the descriptor.
     unsafe {
         let made = libc::memfd_create(c"ethernot-folder".as_ptr(), close | libc::MFD_ALLOW_SEALING);
         if made < 0 {
@@ -46,18 +48,19 @@ pub(crate) fn open(path: &[u8], flags: c_int) -> c_int {
     }
 }
 
-/// Returns whether the path is relative to the descriptor of a virtual folder.
+/// Returns true if `path` is relative to the descriptor of a virtual folder.
 ///
 /// # Safety
-/// `path` is null or ends with a zero.
+/// `path` must be null or end with a zero byte.
 #[inline]
 pub(crate) unsafe fn is_of_ours(folder: c_int, path: *const c_char) -> bool {
-    // SAFETY: guaranteed by the caller; a text that ends with a zero has at least one byte.
+    // SAFETY: the caller guarantees that the text ends with a zero byte, so it has at least one
+    // byte.
     let is_relative = || !path.is_null() && unsafe { path.read() } as u8 != b'/';
     ARE_ANY.load(Ordering::Relaxed) && folder >= 0 && is_relative() && is_ours(folder)
 }
 
-/// Returns whether the descriptor is that of a virtual folder.
+/// Returns true if the descriptor refers to a virtual folder.
 #[inline]
 pub(crate) fn is_ours(descriptor: c_int) -> bool {
     ARE_ANY.load(Ordering::Relaxed) && has_mark(descriptor)
@@ -69,8 +72,8 @@ fn has_mark(descriptor: c_int) -> bool {
     read(descriptor, &mut found, 0) == Some(MARK.len()) && found == MARK
 }
 
-/// Stores the path of a virtual folder and a final zero in `into`. Returns the path's length;
-/// `None` for other descriptors.
+/// Stores the path of a virtual folder in `into`, followed by a zero byte. Returns the length of
+/// the path. Returns `None` for other descriptors.
 pub(crate) fn path(descriptor: c_int, into: &mut [u8; PATH_BYTES_MAX]) -> Option<usize> {
     if !is_ours(descriptor) {
         return None;
@@ -80,10 +83,10 @@ pub(crate) fn path(descriptor: c_int, into: &mut [u8; PATH_BYTES_MAX]) -> Option
     Some(length)
 }
 
-/// Reads from a sealed file in memory; `None` for other files. Leaves `errno` unchanged.
+/// Reads from a sealed file in memory. Returns `None` for other files. Leaves `errno` unchanged.
 fn read(descriptor: c_int, into: &mut [u8], at: libc::off_t) -> Option<usize> {
     let errno = crate::standing::errno();
-    // SAFETY: the first call passes no memory; the second passes a buffer with its length.
+    // SAFETY: the first call passes no memory. The second call passes a buffer with its length.
     let length = unsafe {
         if libc::fcntl(descriptor, libc::F_GET_SEALS) == SEALS {
             libc::pread(descriptor, into.as_mut_ptr().cast(), into.len(), at)

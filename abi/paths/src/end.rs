@@ -1,4 +1,4 @@
-//! Intercepts `_exit`, of which no library is notified otherwise.
+//! Intercepts `_exit`, because a library gets no other notification when a process ends this way.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -6,11 +6,12 @@ use libc::{c_int, c_void};
 
 use crate::next::call_next;
 
-/// Registers a function to call before the process ends by `_exit`. `libibverbs.so.1` uses it to
-/// send what programs posted last, which an adapter would send without help of the process.
+/// Registers a function that is called before the process ends by `_exit`. `libibverbs.so.1` uses
+/// it to send the work that the program posted last. A hardware adapter would send this work after
+/// the process has ended.
 ///
 /// # Safety
-/// The function is never unloaded, and may be called in a signal handler.
+/// `call` must never be unloaded. It must be safe to call in a signal handler.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ethernot_set_before_end(call: extern "C" fn()) {
     BEFORE_END.store(call as *mut c_void, Ordering::Release);
@@ -26,7 +27,7 @@ fn before_end() {
 }
 
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must be those that the manual page of `_exit` requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _exit(status: c_int) -> ! {
     before_end();
@@ -35,7 +36,7 @@ unsafe extern "C" fn _exit(status: c_int) -> ! {
 }
 
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must be those that the manual page of `_Exit` requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _Exit(status: c_int) -> ! {
     before_end();
@@ -43,7 +44,7 @@ unsafe extern "C" fn _Exit(status: c_int) -> ! {
     end(status)
 }
 
-/// Ends the process if the C library has no such function.
+/// Ends the process by a system call, if the C library does not have the function.
 fn end(status: c_int) -> ! {
     loop {
         // SAFETY: the call takes a number and does not return.

@@ -1,4 +1,4 @@
-//! Opening virtual files.
+//! Opens virtual files.
 
 use std::ptr;
 
@@ -9,9 +9,9 @@ use crate::next::interpose;
 use crate::standing::{Standing, fail};
 use crate::walk::{Walk, WalkPlace};
 
-// On the supported architectures, variadic arguments are passed in the same registers as ordinary
-// ones. If the caller passes no `mode`, the parameter has an arbitrary value, and the C library
-// does not read it.
+// On the supported architectures, a variadic argument is passed in the same register as a named
+// one. If the caller passes no `mode`, the parameter has an arbitrary value, and the C library does
+// not read it.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("say how a third argument after `...` is passed on this architecture");
 
@@ -38,10 +38,10 @@ interpose! {
         else ptr::null_mut(), at (libc::AT_FDCWD, path), by |walk| stream(walk, path, mode);
 }
 
-/// Opens the file at a path; `None` if the path belongs to the host.
+/// Opens the file at a path. Returns `None` if the path belongs to the host.
 ///
 /// # Safety
-/// `path` ends with a zero.
+/// `path` must end with a zero byte.
 unsafe fn opened(
     walk: &mut Walk,
     folder: c_int,
@@ -50,7 +50,7 @@ unsafe fn opened(
 ) -> Option<c_int> {
     let is_exclusive = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
     let follows = flags & libc::O_NOFOLLOW == 0 && !is_exclusive;
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let standing = match unsafe { walk.go_quickly(folder, path, follows) } {
         WalkPlace::Host => return None,
         WalkPlace::Failed(number) => return Some(fail(number, -1)),
@@ -68,19 +68,19 @@ unsafe fn opened(
         Standing::File if flags & libc::O_ACCMODE != libc::O_RDONLY => fail(libc::EACCES, -1),
         Standing::File => file(walk.text.bytes(), flags),
         Standing::Device => {
-            // SAFETY: the path ends with a zero.
+            // SAFETY: the path ends with a zero byte.
             unsafe { libc::open(c"/dev/null".as_ptr(), flags & !libc::O_CREAT) }
         }
     })
 }
 
-/// Opens a stream for the file at a path; `None` if the path belongs to the host.
+/// Opens a stream for the file at a path. Returns `None` if the path belongs to the host.
 ///
 /// # Safety
-/// `path` and `mode` end with a zero.
+/// `path` and `mode` must end with a zero byte.
 unsafe fn stream(walk: &mut Walk, path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
     let has = |wanted: c_int| {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         !unsafe { libc::strchr(mode, wanted) }.is_null()
     };
     let access = match (has(c_int::from(b'+')), has(c_int::from(b'r'))) {
@@ -89,12 +89,13 @@ unsafe fn stream(walk: &mut Walk, path: *const c_char, mode: *const c_char) -> O
         (false, false) => libc::O_WRONLY,
     };
     let close = if has(c_int::from(b'e')) { libc::O_CLOEXEC } else { 0 };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let descriptor = unsafe { opened(walk, libc::AT_FDCWD, path, access | close) }?;
     if descriptor < 0 {
         return Some(ptr::null_mut());
     }
-    // SAFETY: guaranteed by the caller; only this call knows the descriptor.
+    // SAFETY: the caller guarantees that `mode` ends with a zero byte, and only this call knows the
+    // descriptor.
     let stream = unsafe { libc::fdopen(descriptor, mode) };
     if stream.is_null() {
         // SAFETY: only this call knows the descriptor.
@@ -103,10 +104,10 @@ unsafe fn stream(walk: &mut Walk, path: *const c_char, mode: *const c_char) -> O
     Some(stream)
 }
 
-/// Creates a file in memory with this text. Its offset is 0.
+/// Creates a file in memory that contains `text`. Its offset is 0.
 fn file(text: &[u8], flags: c_int) -> c_int {
     let close = if flags & libc::O_CLOEXEC == 0 { 0 } else { libc::MFD_CLOEXEC };
-    // SAFETY: the name ends with a zero.
+    // SAFETY: the name ends with a zero byte.
     let descriptor = unsafe { libc::memfd_create(c"ethernot-path".as_ptr(), close) };
     if descriptor < 0 {
         return descriptor;

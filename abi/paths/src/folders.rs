@@ -1,4 +1,4 @@
-//! Reading virtual folders.
+//! Reads virtual folders.
 
 use std::mem::{offset_of, zeroed};
 use std::ptr;
@@ -10,28 +10,28 @@ use crate::next::{call_next, interpose, interpose_descriptor};
 use crate::standing::{Standing, Text, fail};
 use crate::walk::{Numbering, PATH_BYTES_MAX, Walk, WalkPlace};
 
-/// A virtual folder being read; programs have its address as a `DIR *`.
+/// A virtual folder that a program is reading. The program has its address as a `DIR *`.
 ///
-/// The first field of a virtual folder is `mark`, the address of [`MARK`]. A `DIR` of the C library
-/// starts with its descriptor and a lock, whose bytes never equal this address. So the library
-/// recognises virtual folders without a list. The lock of a list could stay locked in a forked
-/// child.
+/// The first field of a virtual folder is `mark`, which contains the address of [`MARK`]. A `DIR`
+/// of the C library begins with its descriptor and a lock, and these bytes never equal this
+/// address. So the library recognises virtual folders without a list. A list would need a lock, and
+/// that lock could stay locked in a forked child.
 #[repr(C)]
 struct Folder {
     mark: usize,
     path: [u8; PATH_BYTES_MAX],
     length: usize,
-    /// The names, in the form of [`Standing::Folder`].
+    /// The names in the folder, in the format of [`Standing::Folder`].
     text: Text,
     /// Offset in `text` of the next name.
     at: usize,
-    /// The descriptor; -1 until the program asks for it.
+    /// The descriptor of the folder; -1 until the program requests it.
     descriptor: c_int,
-    /// The entry returned last.
+    /// The entry that was returned last.
     entry: dirent,
 }
 
-/// A variable whose address identifies virtual folders.
+/// A variable whose address marks virtual folders.
 static MARK: u64 = 0;
 
 fn mark() -> usize {
@@ -55,19 +55,19 @@ interpose_descriptor! {
         else ptr::null_mut(), at descriptor, by |walk| opened_by(walk, descriptor);
 }
 
-/// Defines functions on a `DIR`. For a virtual folder they return the result of `by`; for others
-/// they call the C library.
+/// Defines functions that take a `DIR`. For a virtual folder, such a function returns the result of
+/// the expression after `by`. For other folders, it calls the C library.
 macro_rules! of_folder {
     ($($symbol:ident ($folder:ident: *mut DIR $(, $argument:ident: $kind:ty)*) -> $result:ty,
         else $failed:expr, by $answer:expr;)*) => {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol($folder: *mut DIR $(, $argument: $kind)*) -> $result {
-                // SAFETY: the caller has the folder from `opendir` and has not closed it.
+                // SAFETY: the caller got the folder from `opendir` and has not closed it.
                 if unsafe { is_ours($folder) } {
                     let $folder = $folder.cast::<Folder>();
-                    // SAFETY: a virtual folder that is not closed; the caller guarantees the other
-                    // arguments.
+                    // SAFETY: this is a virtual folder that is not closed. The caller guarantees
+                    // the other arguments.
                     return unsafe { $answer };
                 }
                 call_next!($symbol($folder: *mut DIR $(, $argument: $kind)*) -> $result, else $failed)
@@ -97,21 +97,22 @@ of_folder! {
         else -1, by descriptor(folder);
 }
 
-/// Returns whether this is a virtual folder.
+/// Returns true if this is a virtual folder.
 ///
 /// # Safety
-/// `folder` is null, or was opened and is not closed.
+/// `folder` must be null, or open and not closed.
 unsafe fn is_ours(folder: *mut DIR) -> bool {
-    // SAFETY: guaranteed by the caller; a `DIR` of the C library is at least as long as a `usize`.
+    // SAFETY: the caller guarantees an open folder. A `DIR` of the C library is at least as long as
+    // a `usize`.
     !folder.is_null() && unsafe { folder.cast::<usize>().read() } == mark()
 }
 
-/// Opens the virtual folder at a path; `None` if the path belongs to the host.
+/// Opens the virtual folder at a path. Returns `None` if the path belongs to the host.
 ///
 /// # Safety
-/// `path` ends with a zero.
+/// `path` must end with a zero byte.
 unsafe fn opened(walk: &mut Walk, path: *const c_char) -> Option<*mut DIR> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     match unsafe { walk.go(libc::AT_FDCWD, path, true) } {
         WalkPlace::Host | WalkPlace::Ours(Standing::Elsewhere) => None,
         WalkPlace::Failed(number) => Some(fail(number, ptr::null_mut())),
@@ -123,10 +124,10 @@ unsafe fn opened(walk: &mut Walk, path: *const c_char) -> Option<*mut DIR> {
     }
 }
 
-/// Opens the virtual folder of a descriptor, which then belongs to the `DIR`.
+/// Opens the virtual folder that a descriptor refers to. The descriptor then belongs to the `DIR`.
 ///
 /// # Safety
-/// Accepts any descriptor.
+/// Any descriptor is allowed.
 unsafe fn opened_by(walk: &mut Walk, descriptor: c_int) -> Option<*mut DIR> {
     match walk.go_to_descriptor(descriptor)? {
         Standing::Folder => {
@@ -134,15 +135,16 @@ unsafe fn opened_by(walk: &mut Walk, descriptor: c_int) -> Option<*mut DIR> {
             folder.descriptor = descriptor;
             Some(Box::into_raw(folder).cast())
         }
-        // The device has gone since the descriptor was opened.
+        // The device has disappeared since the descriptor was opened.
         _ => Some(fail(libc::ENOENT, ptr::null_mut())),
     }
 }
 
 /// # Safety
-/// A virtual folder that is not closed.
+/// `folder` must be a virtual folder that is not closed.
 unsafe fn close(folder: *mut Folder) -> c_int {
-    // SAFETY: guaranteed by the caller; the folder was allocated as a box, and is not used again.
+    // SAFETY: the caller guarantees an open virtual folder. It was allocated as a box, and is not
+    // used after this call.
     let folder = unsafe { Box::from_raw(folder) };
     if folder.descriptor >= 0 {
         // SAFETY: the descriptor belongs to the folder.
@@ -151,28 +153,29 @@ unsafe fn close(folder: *mut Folder) -> c_int {
     0
 }
 
-/// Returns the next entry; null at the end.
+/// Returns the next entry, or null at the end.
 ///
 /// # Safety
-/// A virtual folder that is not closed.
+/// `folder` must be a virtual folder that is not closed.
 unsafe fn next_entry(folder: *mut Folder) -> *mut dirent {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let folder = unsafe { &mut *folder };
     if folder.step() { &raw mut folder.entry } else { ptr::null_mut() }
 }
 
-/// Copies the next entry to the caller's memory; stores null in `result` at the end.
+/// Copies the next entry to the caller's memory. At the end, stores null in `result`.
 ///
 /// # Safety
-/// A virtual folder that is not closed; `entry` and `result` may be written.
+/// `folder` must be a virtual folder that is not closed. `entry` and `result` must be writable.
 unsafe fn copy_entry(folder: *mut Folder, entry: *mut dirent, result: *mut *mut dirent) -> c_int {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let found = unsafe { next_entry(folder) };
     if found.is_null() {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         unsafe { result.write(found) };
     } else {
-        // SAFETY: guaranteed by the caller; the two entries do not overlap.
+        // SAFETY: the caller guarantees that both pointers are writable. The two entries do not
+        // overlap.
         unsafe {
             ptr::copy_nonoverlapping(found, entry, 1);
             result.write(entry);
@@ -181,12 +184,12 @@ unsafe fn copy_entry(folder: *mut Folder, entry: *mut dirent, result: *mut *mut 
     0
 }
 
-/// Returns the descriptor of a folder; opens one the first time.
+/// Returns the descriptor of a folder. The first call opens the descriptor.
 ///
 /// # Safety
-/// A virtual folder that is not closed.
+/// `folder` must be a virtual folder that is not closed.
 unsafe fn descriptor(folder: *mut Folder) -> c_int {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let folder = unsafe { &mut *folder };
     if folder.descriptor < 0 {
         let path = folder.path.get(..folder.length).unwrap_or_default();
@@ -196,7 +199,7 @@ unsafe fn descriptor(folder: *mut Folder) -> c_int {
 }
 
 impl Folder {
-    /// Creates a folder from the path and the names found by a walk.
+    /// Creates a folder from the path and the names that a walk has found.
     fn at(walk: &Walk) -> Box<Self> {
         // SAFETY: all fields are numbers, for which zeros are valid.
         let entry = unsafe { zeroed() };
@@ -210,7 +213,7 @@ impl Folder {
         Box::new(Self { mark: mark(), path, length, text, at: 0, descriptor: -1, entry })
     }
 
-    /// Sets `entry` to the next name; returns false at the end.
+    /// Sets `entry` to the next name. Returns false at the end.
     fn step(&mut self) -> bool {
         let rest = self.text.bytes().get(self.at..).unwrap_or(&[]);
         let Some([letter, name @ ..]) = rest.split(|&byte| byte == b'\n').next() else {
@@ -221,7 +224,8 @@ impl Folder {
         numbering.add(self.path.get(..self.length).unwrap_or_default());
         match name {
             b"." => {}
-            // The number of `..` is not that of the parent folder, because programs do not use it.
+            // `..` gets a number of its own, not that of the parent folder. Programs do not use the
+            // number of `..`.
             name => {
                 numbering.add(b"/");
                 numbering.add(name);
@@ -248,7 +252,7 @@ impl Folder {
 /// Returns all entries of a virtual folder that pass the filter, sorted by `compare`.
 ///
 /// # Safety
-/// The arguments must be as `scandir` requires.
+/// The arguments must be those that `scandir` requires.
 unsafe fn scanned(
     walk: &mut Walk,
     path: *const c_char,
@@ -256,15 +260,15 @@ unsafe fn scanned(
     filter: Filter,
     compare: Compare,
 ) -> Option<c_int> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let opened = unsafe { opened(walk, path) }?;
     if opened.is_null() {
         return Some(-1);
     }
-    // SAFETY: created just above; no other reference to it exists.
+    // SAFETY: the folder was created just above, and no other reference to it exists.
     let mut folder = unsafe { Box::from_raw(opened.cast::<Folder>()) };
     let room = folder.text.bytes().split(|&byte| byte == b'\n').count();
-    // SAFETY: the size is not 0, for which the result might be null.
+    // SAFETY: `calloc` accepts any size. The size is not 0, because `calloc` may return null for 0.
     let entries =
         unsafe { libc::calloc(room.max(1), size_of::<*mut dirent>()) }.cast::<*mut dirent>();
     if entries.is_null() {
@@ -289,13 +293,13 @@ unsafe fn scanned(
         count += 1;
     }
     if let Some(compare) = compare {
-        // SAFETY: the list has `count` entries; `compare` accepts their addresses, whatever the
-        // declared type.
+        // SAFETY: the list has `count` entries. `compare` accepts their addresses, whatever type it
+        // declares.
         unsafe {
             libc::qsort(entries.cast(), count, size_of::<*mut dirent>(), Some(untyped(compare)));
         }
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     unsafe { list.write(entries) };
     Some(c_int::try_from(count).unwrap_or(c_int::MAX))
 }
@@ -305,7 +309,7 @@ type Untyped = unsafe extern "C" fn(*const libc::c_void, *const libc::c_void) ->
 fn untyped(
     compare: unsafe extern "C" fn(*mut *const dirent, *mut *const dirent) -> c_int,
 ) -> Untyped {
-    // SAFETY: pointers to different types are passed alike.
+    // SAFETY: pointers to different types are passed in the same way.
     unsafe { std::mem::transmute(compare) }
 }
 

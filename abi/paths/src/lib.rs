@@ -1,31 +1,34 @@
-//! `libethernot_paths.so`, which `ethernot run` loads before the C library. Programs that look for
-//! an RDMA device in `/sys/class/infiniband` and `/dev/infiniband` find that of the loaded
-//! `libibverbs.so.1`.
+//! `libethernot_paths.so`, which `ethernot run` loads before the C library. Some programs look for
+//! an RDMA device in `/sys/class/infiniband` and `/dev/infiniband`. With this library they find the
+//! device of the loaded `libibverbs.so.1`.
 //!
 //! UCX finds no device without `/dev/infiniband/…`; NCCL and pyverbs read files in `/sys`. These
-//! files exist on no file system. `libibverbs.so.1` answers lookups of paths (`ethernot_path`). A
-//! file is opened as a file in memory (`memfd`), a device as `/dev/null`. So no files remain,
-//! however the process ends, and neither a container nor an ordinary user needs special rights. A
-//! folder in a mount namespace would need such rights, and a process that cleans up.
+//! files exist in no file system. `libibverbs.so.1` answers lookups of their paths
+//! (`ethernot_path`). This library opens a file as a file in memory (`memfd`), and a device as
+//! `/dev/null`. So no file remains, however the process ends. A container or an ordinary user needs
+//! no special rights. A folder in a mount namespace would need such rights, and a process that
+//! removes the folder.
 //!
-//! `/sys/class/infiniband/edge0` is a link to `/sys/devices/virtual/infiniband/edge0`, as for all
-//! devices without hardware. Programs go from there to parent folders, so paths are [walked](walk),
-//! including links and `..`. An open folder is a descriptor that other paths may be relative to
-//! ([descriptors]).
+//! `/sys/class/infiniband/edge0` is a link to `/sys/devices/virtual/infiniband/edge0`, as for every
+//! device without hardware. Programs go from there to parent folders. Therefore the library
+//! [walks](walk) along each path, including links and `..`. If a program opens a folder, it gets a
+//! descriptor, and other paths may be relative to this descriptor ([descriptors]).
 //!
-//! Programs also list devices by [netlink], which a kernel without RDMA does not support.
+//! Programs also list devices by [netlink], but a kernel without RDMA does not support that.
 //!
-//! If a program ends by `_exit`, the work that it posted last is sent first ([end]).
+//! If a program ends by `_exit`, the library first sends the work that the program posted last
+//! ([end]).
 //!
 //! Every other path goes to the C library after a check of its first bytes. The check takes no
-//! lock, allocates no memory and leaves `errno` unchanged. So the functions can be used in signal
-//! handlers, after a fork and in allocators, like those they replace.
+//! lock, allocates no memory and leaves `errno` unchanged. So these functions can be used where the
+//! C library's can: in signal handlers, after a fork, and in allocators.
 //!
-//! Not redirected are:
+//! The library does not redirect:
 //!
 //! - files that the C library itself opens (`glob`, `nftw`),
-//! - paths that start in a folder of the host and lead here by a link or `..`,
-//! - paths relative to the working directory, which cannot be a virtual folder.
+//! - paths that start in a folder of the host and lead to a virtual file through a link or `..`,
+//! - paths relative to the working directory, because a virtual folder cannot be the working
+//!   directory.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod descriptors;

@@ -83,18 +83,18 @@ interpose_descriptor! {
         else -1, at descriptor, by |walk| stat_of_descriptor(walk, descriptor, into.cast());
 }
 
-/// Returns what a path leads to: `None` if the path belongs to the host, or an error number if
-/// nothing exists there.
+/// Returns the kind of file that a path leads to, or an error number if there is no file. Returns
+/// `None` if the path belongs to the host.
 ///
 /// # Safety
-/// `path` ends with a zero.
+/// `path` must end with a zero byte.
 unsafe fn reached(
     walk: &mut Walk,
     folder: c_int,
     path: *const c_char,
     flags: c_int,
 ) -> Option<Result<Standing, c_int>> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     match unsafe { walk.go(folder, path, flags & ITSELF == 0) } {
         WalkPlace::Host | WalkPlace::Ours(Standing::Elsewhere) => None,
         WalkPlace::Failed(number) => Some(Err(number)),
@@ -103,11 +103,11 @@ unsafe fn reached(
     }
 }
 
-/// Fills in the metadata of the file at a path. `Stat` and `Stat64` are the same on the supported
-/// architectures.
+/// Writes the metadata of the file at a path. `Stat` and `Stat64` are the same type on the
+/// supported architectures.
 ///
 /// # Safety
-/// `path` ends with a zero, `into` may be written.
+/// `path` must end with a zero byte. `into` must be writable.
 unsafe fn stat_at(
     walk: &mut Walk,
     folder: c_int,
@@ -115,31 +115,31 @@ unsafe fn stat_at(
     flags: c_int,
     into: *mut Stat,
 ) -> Option<c_int> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     match unsafe { reached(walk, folder, path, flags) }? {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         Ok(standing) => unsafe { into.write(attributes(walk, standing)) },
         Err(number) => return Some(fail(number, -1)),
     }
     Some(0)
 }
 
-/// Fills in the metadata of the virtual folder that a descriptor refers to.
+/// Writes the metadata of the virtual folder that a descriptor refers to.
 ///
 /// # Safety
-/// `into` may be written.
+/// `into` must be writable.
 unsafe fn stat_of_descriptor(walk: &mut Walk, descriptor: c_int, into: *mut Stat) -> Option<c_int> {
     walk.go_to_descriptor(descriptor)?;
-    // If the device has gone, the descriptor still refers to a folder.
-    // SAFETY: guaranteed by the caller.
+    // If the device has disappeared, the descriptor still refers to a folder.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     unsafe { into.write(attributes(walk, Standing::Folder)) };
     Some(0)
 }
 
-/// Fills in the metadata of the file at a path, for `statx`.
+/// Writes the metadata of the file at a path, for `statx`.
 ///
 /// # Safety
-/// `path` ends with a zero, `into` may be written.
+/// `path` must end with a zero byte. `into` must be writable.
 unsafe fn statx_at(
     walk: &mut Walk,
     folder: c_int,
@@ -147,7 +147,7 @@ unsafe fn statx_at(
     flags: c_int,
     into: *mut Statx,
 ) -> Option<c_int> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let plain = match unsafe { reached(walk, folder, path, flags) }? {
         Ok(standing) => attributes(walk, standing),
         Err(number) => return Some(fail(number, -1)),
@@ -161,7 +161,7 @@ unsafe fn statx_at(
     found.stx_nlink = plain.st_nlink as u32;
     found.stx_blksize = BLOCK_BYTES as u32;
     found.stx_size = plain.st_size.cast_unsigned();
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     unsafe { into.write(found) };
     Some(0)
 }
@@ -175,7 +175,7 @@ fn attributes(walk: &Walk, standing: Standing) -> Stat {
     found.st_dev = DEVICE;
     found.st_ino = numbering.number();
     found.st_mode = mode(standing);
-    // A count of 1 for a folder means that its subfolders are not counted.
+    // A link count of 1 for a folder means that the file system does not count subfolders.
     found.st_nlink = 1;
     found.st_blksize = BLOCK_BYTES.into();
     found.st_size = match standing {
@@ -195,10 +195,11 @@ const fn mode(standing: Standing) -> u32 {
     }
 }
 
-/// Returns whether every user may access a path in the mode `wanted`.
+/// Returns 0 if every user may access the file at a path in the mode `wanted`. Otherwise sets
+/// `errno` and returns -1. Returns `None` if the path belongs to the host.
 ///
 /// # Safety
-/// `path` ends with a zero.
+/// `path` must end with a zero byte.
 unsafe fn allowed(
     walk: &mut Walk,
     folder: c_int,
@@ -206,7 +207,7 @@ unsafe fn allowed(
     wanted: c_int,
     flags: c_int,
 ) -> Option<c_int> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let standing = match unsafe { walk.go_quickly(folder, path, flags & ITSELF == 0) } {
         WalkPlace::Host | WalkPlace::Ours(Standing::Elsewhere) => return None,
         WalkPlace::Failed(number) => return Some(fail(number, -1)),
@@ -217,10 +218,10 @@ unsafe fn allowed(
     Some(if is_allowed { 0 } else { fail(libc::EACCES, -1) })
 }
 
-/// Copies the target of a symbolic link to `into`, cut to `size` bytes.
+/// Copies the target of a symbolic link to `into`, truncated to `size` bytes.
 ///
 /// # Safety
-/// `path` ends with a zero; `into` has room for `size` bytes.
+/// `path` must end with a zero byte. `into` must have room for `size` bytes.
 unsafe fn target(
     walk: &mut Walk,
     folder: c_int,
@@ -228,12 +229,12 @@ unsafe fn target(
     into: *mut c_char,
     size: size_t,
 ) -> Option<ssize_t> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     match unsafe { reached(walk, folder, path, ITSELF) }? {
         Ok(Standing::Link) if size > 0 => {
             let target = walk.text.bytes();
             let length = target.len().min(size);
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller guarantees that `into` has room for `size` bytes.
             unsafe { ptr::copy_nonoverlapping(target.as_ptr().cast(), into, length) };
             Some(length.cast_signed())
         }
@@ -242,27 +243,27 @@ unsafe fn target(
     }
 }
 
-/// Answers a call about extended attributes: virtual files have none.
+/// Answers a call about extended attributes. Virtual files have none.
 ///
 /// # Safety
-/// `path` ends with a zero.
+/// `path` must end with a zero byte.
 unsafe fn extended(
     walk: &mut Walk,
     path: *const c_char,
     flags: c_int,
     answer: Result<ssize_t, c_int>,
 ) -> Option<ssize_t> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let reached = unsafe { reached(walk, CWD, path, flags) }?;
     Some(reached.and(answer).unwrap_or_else(|number| fail(number, -1)))
 }
 
-/// Returns a path without links, `.` and `..`.
+/// Returns the path without links, `.` and `..`.
 ///
 /// # Safety
-/// `path` ends with a zero; `into` is null, or has room for `PATH_MAX` bytes.
+/// `path` must end with a zero byte. `into` must be null, or have room for `PATH_MAX` bytes.
 unsafe fn resolved(walk: &mut Walk, path: *const c_char, into: *mut c_char) -> Option<*mut c_char> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     if let Err(number) = unsafe { reached(walk, CWD, path, 0) }? {
         return Some(fail(number, ptr::null_mut()));
     }
@@ -274,16 +275,16 @@ unsafe fn resolved(walk: &mut Walk, path: *const c_char, into: *mut c_char) -> O
         into
     };
     if !into.is_null() {
-        // SAFETY: there is room for the path and its final zero.
+        // SAFETY: there is room for the path and the zero byte at its end.
         unsafe { ptr::copy_nonoverlapping(walk.c_path(), into, length + 1) };
     }
     Some(into)
 }
 
-/// The call is about a link itself, not its target.
+/// If this flag is set, the call concerns a link itself and not its target.
 const ITSELF: c_int = libc::AT_SYMLINK_NOFOLLOW;
 
-/// A device number that no file system has.
+/// The device number of virtual files. No file system has it.
 const DEVICE: u64 = 0x6e;
 
 const BLOCK_BYTES: i32 = 4096;

@@ -1,8 +1,9 @@
-//! Netlink sockets of RDMA, by which programs list the kernel's devices.
+//! Netlink sockets for RDMA. Programs use them to list the kernel's devices.
 //!
-//! A virtual netlink socket is a Unix socket connected to itself. A request sent to it is answered
-//! at once, and the answer waits in the socket. So `poll`, `recv` and `close` need not be
-//! intercepted. A kernel without RDMA refuses to open real netlink sockets of RDMA.
+//! A virtual netlink socket is a Unix socket that is connected to itself. When a program sends a
+//! request, the library writes the answer into the socket at once. The program then reads the
+//! answer from the socket. So `poll`, `recv` and `close` need not be intercepted. Real netlink
+//! sockets for RDMA cannot be used instead, because a kernel without RDMA refuses to open them.
 
 use std::mem::zeroed;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -27,8 +28,8 @@ unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_in
     call_next!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int, else -1)
 }
 
-/// Defines functions on a socket. For a virtual netlink socket they return the result of `by`; for
-/// others they call the C library.
+/// Defines functions that take a socket. For a virtual netlink socket, such a function returns the
+/// result of the expression after `by`. For other sockets, it calls the C library.
 macro_rules! of_socket {
     ($($symbol:ident ($socket:ident: c_int $(, $argument:ident: $kind:ty)*) -> $result:ty, by $answer:expr;)*) => {
         $(
@@ -64,16 +65,16 @@ of_socket! {
         by received_message(socket, message, flags);
 }
 
-/// Creates a virtual netlink socket; `None` if that fails, or if its descriptor is too high to be
-/// recorded.
+/// Creates a virtual netlink socket. Returns `None` if this fails, or if the descriptor is too high
+/// to be recorded.
 #[cold]
 fn open(kind: c_int) -> Option<c_int> {
     let flags = kind & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
     let (address, length) = address_of(COUNT.fetch_add(1, Ordering::Relaxed));
     let before = errno();
-    // SAFETY: the first call passes no memory, the others an address of that length; a socket that
-    // is closed is known to this function only. System calls are used because the C library's
-    // functions of these names may be the ones defined here.
+    // SAFETY: the first call passes no memory, and the others pass an address with its length. Only
+    // this function knows the socket that it closes. This code uses system calls, because this
+    // library defines functions with the names of the C functions.
     let made = unsafe {
         let made = libc::syscall(libc::SYS_socket, libc::AF_UNIX, libc::SOCK_DGRAM | flags, 0);
         let made = c_int::try_from(made).unwrap_or(-1);
@@ -113,8 +114,8 @@ fn address_of(count: u32) -> (sockaddr_un, socklen_t) {
     (address, (size_of::<sa_family_t>() + name.len()) as socklen_t)
 }
 
-/// Returns whether this is a virtual netlink socket. Checks the address only of descriptors that
-/// were one before.
+/// Returns true if this is a virtual netlink socket. Checks the socket's address only if its number
+/// was once recorded.
 #[inline]
 fn is_ours(socket: c_int) -> bool {
     let number = socket.cast_unsigned();
@@ -136,13 +137,13 @@ fn is_ours_still(socket: c_int) -> bool {
         && path.zip([b"\0", PREFIX.as_bytes()].concat()).all(|(there, wanted)| there == wanted)
 }
 
-/// Handles `bind` and `connect`: accepts any netlink address and ignores it.
+/// Handles `bind` and `connect`. Accepts any netlink address, and ignores it.
 ///
 /// # Safety
-/// `address` has `length` bytes.
+/// `address` must have `length` bytes.
 unsafe fn named(address: *const sockaddr, length: socklen_t) -> c_int {
     let has_family = length as usize >= size_of::<sa_family_t>() && !address.is_null();
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller guarantees that `address` has `length` bytes, which include the family.
     if has_family && i32::from(unsafe { (*address).sa_family }) == libc::AF_NETLINK {
         0
     } else {
@@ -150,10 +151,10 @@ unsafe fn named(address: *const sockaddr, length: socklen_t) -> c_int {
     }
 }
 
-/// Writes the address of a netlink port, cut to the length of the buffer.
+/// Writes the address of a netlink port, truncated to the length of the buffer.
 ///
 /// # Safety
-/// `length` is null, or is the size of `address`, which is null or may be written.
+/// `length` must be null or contain the size of `address`. `address` must be null or writable.
 unsafe fn write_kernel_address(address: *mut sockaddr, length: *mut socklen_t, port: u32) -> c_int {
     if address.is_null() || length.is_null() {
         return 0;
@@ -163,7 +164,7 @@ unsafe fn write_kernel_address(address: *mut sockaddr, length: *mut socklen_t, p
     own.nl_family = libc::AF_NETLINK as sa_family_t;
     own.nl_pid = port;
     let bytes = size_of::<sockaddr_nl>();
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     unsafe {
         let room = (length.read() as usize).min(bytes);
         std::ptr::copy_nonoverlapping((&raw const own).cast::<u8>(), address.cast::<u8>(), room);
@@ -173,7 +174,7 @@ unsafe fn write_kernel_address(address: *mut sockaddr, length: *mut socklen_t, p
 }
 
 /// # Safety
-/// `value` has `length` bytes.
+/// `value` must have `length` bytes.
 unsafe fn set_option(
     socket: c_int,
     level: c_int,
@@ -184,7 +185,7 @@ unsafe fn set_option(
     if level == libc::SOL_NETLINK {
         return 0;
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     let set = unsafe { libc::syscall(libc::SYS_setsockopt, socket, level, option, value, length) };
     c_int::try_from(set).unwrap_or(-1)
 }
@@ -192,23 +193,24 @@ unsafe fn set_option(
 /// Answers the requests in a message.
 ///
 /// # Safety
-/// `bytes` has `length` bytes.
+/// `bytes` must have `length` bytes.
 unsafe fn sent(socket: c_int, bytes: *const c_void, length: size_t) -> ssize_t {
     if bytes.is_null() {
         return fail(libc::EFAULT, -1);
     }
-    // SAFETY: guaranteed by the caller; the program does not write to the bytes during the call.
+    // SAFETY: the caller guarantees `length` bytes. The program does not write to them during the
+    // call.
     let requests = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length) };
     respond(socket, requests)
 }
 
-/// Answers the requests in a message made of parts.
+/// Answers the requests in a message that consists of several parts.
 ///
 /// # Safety
-/// The message must be as `sendmsg` requires.
+/// The message must be one that `sendmsg` accepts.
 unsafe fn sent_message(socket: c_int, message: *const msghdr) -> ssize_t {
     let mut requests = Vec::new();
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     unsafe {
         for at in 0..(*message).msg_iovlen {
             let part = (*message).msg_iov.add(at).read();
@@ -236,7 +238,7 @@ fn respond(socket: c_int, requests: &[u8]) -> ssize_t {
 }
 
 /// # Safety
-/// The arguments must be as `recvfrom` requires.
+/// The arguments must be those that `recvfrom` requires.
 unsafe fn received(
     socket: c_int,
     bytes: *mut c_void,
@@ -247,11 +249,11 @@ unsafe fn received(
 ) -> ssize_t {
     let none = std::ptr::null_mut::<sockaddr>();
     let no_length = std::ptr::null_mut::<socklen_t>();
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     unsafe {
         let got = libc::syscall(libc::SYS_recvfrom, socket, bytes, length, flags, none, no_length);
         if got >= 0 {
-            // The port number of the kernel is 0.
+            // The kernel's netlink port has number 0.
             write_kernel_address(from, from_length, 0);
         }
         got as ssize_t
@@ -259,9 +261,10 @@ unsafe fn received(
 }
 
 /// # Safety
-/// The arguments must be as `recvmsg` requires.
+/// The arguments must be those that `recvmsg` requires.
 unsafe fn received_message(socket: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: guaranteed by the caller. With a null name, the kernel writes no address.
+    // SAFETY: the caller guarantees the arguments. The name is null during the call, so the kernel
+    // writes no address.
     unsafe {
         let (name, length) = ((*message).msg_name, (*message).msg_namelen);
         (*message).msg_name = std::ptr::null_mut();
@@ -275,13 +278,14 @@ unsafe fn received_message(socket: c_int, message: *mut msghdr, flags: c_int) ->
     }
 }
 
-/// A bit for each descriptor below 4096, set if it ever was a virtual netlink socket.
+/// One bit for each descriptor below 4096. The bit is set if the descriptor was ever a virtual
+/// netlink socket.
 static KNOWN: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
-/// Number of sockets created so far.
+/// Number of sockets that this process has created.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// Start of the names of their addresses, which no other program uses.
+/// Prefix of the names of the sockets' addresses. No other program uses this prefix.
 const PREFIX: &str = "ethernot-netlink-";
 
 const NETLINK_RDMA: c_int = 20;

@@ -1,18 +1,19 @@
-//! Functions that the loader finds before those of the C library with the same name.
+//! Macros that define functions with names of the C library. The loader finds them before those of
+//! the C library.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::c_void;
 
-/// A function of the C library. Looked up on first use.
+/// A function of the C library. Its address is looked up at the first use.
 pub(crate) struct Next {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
 }
 
 impl Next {
-    /// Names a function. `name` ends with a zero.
+    /// Creates an entry for the function `name`. `name` must end with a zero byte.
     pub(crate) const fn named(name: &'static str) -> Self {
         match CStr::from_bytes_with_nul(name.as_bytes()) {
             Ok(name) => Self { name, found: AtomicPtr::new(std::ptr::null_mut()) },
@@ -20,17 +21,18 @@ impl Next {
         }
     }
 
-    /// Returns the address of the function; null if there is none.
+    /// Returns the address of the function, or null if the C library does not have it.
     pub(crate) fn address(&self) -> *mut c_void {
         let known = self.found.load(Ordering::Acquire);
         if !known.is_null() {
             return known;
         }
-        // SAFETY: the name ends with a zero.
+        // SAFETY: the name ends with a zero byte.
         let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if found.is_null() {
-            // Symbols that new programs are not linked to are found only with their version.
-            // SAFETY: both names end with a zero.
+            // The C library has symbols for old programs only. These are found only together with
+            // their version.
+            // SAFETY: both names end with a zero byte.
             found = unsafe {
                 libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), FIRST_VERSION.as_ptr())
             };
@@ -44,7 +46,7 @@ impl Next {
 const FIRST_VERSION: &CStr =
     if cfg!(target_arch = "x86_64") { c"GLIBC_2.2.5" } else { c"GLIBC_2.17" };
 
-/// Calls the C library's function with this name. Without one, fails with `ENOSYS`.
+/// Calls the C library's function with this name. If there is none, the call fails with `ENOSYS`.
 macro_rules! call_next {
     ($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty, else $failed:expr) => {{
         static NEXT: $crate::next::Next =
@@ -54,24 +56,25 @@ macro_rules! call_next {
             $crate::standing::fail(libc::ENOSYS, $failed)
         } else {
             type Function = unsafe extern "C" fn($($kind),*) -> $result;
-            // SAFETY: the function of the C library with this name has this type.
+            // SAFETY: this is the C library's function with this name, which has this type.
             let function = unsafe { std::mem::transmute::<*mut libc::c_void, Function>(address) };
-            // SAFETY: the caller upholds what the function requires.
+            // SAFETY: the caller of the macro passes the arguments that the function requires.
             unsafe { function($($argument),*) }
         }
     }};
 }
 
 /// Defines functions that the loader finds before those of the C library. If the path `at` leads to
-/// a virtual file, they return the result of `by`. Where that is `None`, they call the C library
-/// with the path of the walk. For all other paths they call it with the path as given.
+/// a virtual file, such a function returns the result of the expression after `by`. If that result
+/// is `None`, it calls the C library with the path of the walk. For every other path, it calls the
+/// C library with the path as given.
 macro_rules! interpose {
     ($($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty,
         else $failed:expr, at ($folder:expr, $path:ident), by |$walk:ident| $answer:expr;)*) => {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol($($argument: $kind),*) -> $result {
-                // SAFETY: the path ends with a zero, as the function of this name requires.
+                // SAFETY: the path ends with a zero byte, as the function of this name requires.
                 if unsafe { $crate::walk::is_candidate($folder, $path) } {
                     return $crate::walk::walking(|$walk| {
                         // SAFETY: the caller passes the arguments that the function of this name
@@ -90,8 +93,8 @@ macro_rules! interpose {
     };
 }
 
-/// Defines functions on a descriptor. For a virtual folder they return the result of `by`; for
-/// others they call the C library.
+/// Defines functions that take a descriptor. For a virtual folder, such a function returns the
+/// result of the expression after `by`. For other descriptors, it calls the C library.
 macro_rules! interpose_descriptor {
     ($($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty,
         else $failed:expr, at $descriptor:ident, by |$walk:ident| $answer:expr;)*) => {

@@ -1,5 +1,5 @@
-//! Answers to netlink requests about RDMA (`rdma_netlink.h`): devices, their ports, and how
-//! namespaces share them.
+//! Answers netlink requests about RDMA (`rdma_netlink.h`): about devices, about their ports, and
+//! about how namespaces share the devices.
 
 use std::ffi::CString;
 
@@ -15,7 +15,7 @@ pub(crate) fn answer(mut requests: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A request: the fields of its header, and its attributes.
+/// A netlink request: the fields of its header, and its attributes.
 struct Request<'a> {
     kind: u16,
     flags: u16,
@@ -26,8 +26,8 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Parses the first request. Returns it and the bytes after it; `None` if there is no complete
-    /// request.
+    /// Parses the first request in `bytes`. Returns the request and the bytes after it. Returns
+    /// `None` if there is no complete request.
     fn parse(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (header, _) = bytes.split_at_checked(HEADER_BYTES)?;
         let word = |at| u32_at(header, at);
@@ -39,7 +39,8 @@ impl<'a> Request<'a> {
         Some((Self { kind, flags, sequence, port, header, attributes }, rest))
     }
 
-    /// Returns the number in an attribute; `None` if there is no such attribute.
+    /// Returns the number in an attribute. Returns `None` if the request does not have the
+    /// attribute.
     fn number(&self, wanted: u16) -> Option<u32> {
         let mut rest = self.attributes;
         loop {
@@ -56,7 +57,7 @@ impl<'a> Request<'a> {
         self.flags & DUMP == DUMP
     }
 
-    /// Appends a message with this kind and body.
+    /// Appends a message of the given kind to `out`.
     fn reply(&self, out: &mut Vec<u8>, kind: u16, flags: u16, body: &[u8]) {
         let length = HEADER_BYTES + body.len();
         out.extend_from_slice(&(length as u32).to_ne_bytes());
@@ -68,7 +69,8 @@ impl<'a> Request<'a> {
         out.resize(out.len().next_multiple_of(4), 0);
     }
 
-    /// Appends the message that ends an answer: an error number, or 0 as acknowledgement.
+    /// Appends the message that ends an answer. `number` is an error number, or 0 to acknowledge
+    /// the request.
     fn end(&self, out: &mut Vec<u8>, number: i32) {
         let mut body = (-number).to_ne_bytes().to_vec();
         body.extend_from_slice(self.header);
@@ -78,7 +80,7 @@ impl<'a> Request<'a> {
 
 fn answer_one(request: &Request<'_>, out: &mut Vec<u8>) {
     let found = match request.kind {
-        // Lists all devices, or the one named in the request.
+        // List all devices, or the device whose index the request contains.
         GET => Ok(bodies(request, device)),
         PORT_GET if request.number(DEVICE_INDEX).is_none() => Err(libc::EINVAL),
         PORT_GET => Ok(bodies(request, port)),
@@ -103,12 +105,12 @@ fn answer_one(request: &Request<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the result of `body` for each device that the request asks for.
+/// Returns the result of `body` for each device that the request selects.
 fn bodies(request: &Request<'_>, body: fn(u32, &str) -> Vec<u8>) -> Vec<Vec<u8>> {
     let wanted = request.number(DEVICE_INDEX);
     let is_wanted = |index: u32| wanted.is_none_or(|wanted| wanted == index);
     let names = read(DEVICES).unwrap_or_default();
-    // Skip the first letter of each line, the kind of file.
+    // Skip the first letter of each line, which is the kind of file.
     let names = names.lines().filter_map(|line| line.get(1..));
     let all = (0..).zip(names).filter(|(index, _)| is_wanted(*index));
     all.map(|(index, name)| body(index, name)).collect()
@@ -130,11 +132,11 @@ fn device(index: u32, name: &str) -> Vec<u8> {
     out
 }
 
-/// Returns the attributes of a device's port.
+/// Returns the attributes of the port of a device.
 fn port(index: u32, name: &str) -> Vec<u8> {
     let mut out = identity(index, name);
     put(&mut out, PORT_INDEX, &1_u32.to_ne_bytes());
-    // The files contain a number, a colon and a name.
+    // Each of these files contains a number, a colon and a name.
     let state = |of: &str| {
         let text = file(name, of);
         text.split(':').next().and_then(|number| number.parse().ok()).unwrap_or(0_u8)
@@ -158,8 +160,8 @@ fn identity(index: u32, name: &str) -> Vec<u8> {
     out
 }
 
-/// Returns the attributes of the RDMA subsystem: all namespaces share the devices, and pinned
-/// memory is copied at a fork.
+/// Returns the attributes of the RDMA subsystem. They state that all namespaces share the devices,
+/// and that the kernel copies pinned memory at a fork.
 fn system() -> Vec<u8> {
     let mut out = Vec::new();
     put(&mut out, NAMESPACES_MODE, &[1]);
@@ -179,7 +181,7 @@ fn put_text(out: &mut Vec<u8>, kind: u16, text: &str) {
     put(out, kind, &[text.as_bytes(), b"\0"].concat());
 }
 
-/// Returns the line in a file of a device; empty if there is no such file.
+/// Returns the line in a file of a device. Returns an empty string if there is no such file.
 fn file(device: &str, path: &str) -> String {
     let text = read(&format!("{DEVICES}/{device}/{path}")).unwrap_or_default();
     text.trim_end().to_owned()
@@ -189,7 +191,7 @@ fn file(device: &str, path: &str) -> String {
 fn read(path: &str) -> Option<String> {
     let path = CString::new(path).ok()?;
     let mut text = Text::new();
-    // SAFETY: the path ends with a zero.
+    // SAFETY: the path ends with a zero byte.
     match unsafe { look(path.as_ptr(), &mut text) } {
         Standing::File | Standing::Folder => {
             Some(String::from_utf8_lossy(text.bytes()).into_owned())
@@ -204,7 +206,8 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 
 const DEVICES: &str = "/sys/class/infiniband";
 
-/// Bytes of the header of a message, and of an attribute.
+/// Length in bytes of the header of a message (`HEADER_BYTES`) and of an attribute's header
+/// (`ATTRIBUTE_BYTES`).
 const HEADER_BYTES: usize = 16;
 const ATTRIBUTE_BYTES: usize = 4;
 

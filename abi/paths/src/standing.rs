@@ -1,28 +1,30 @@
-//! Lookup of a path in `libibverbs.so.1`.
+//! Looks up paths in `libibverbs.so.1`.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_char, c_int, c_void, size_t};
 
-/// The kind of file at a path.
+/// What is at a path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Standing {
     /// The path belongs to the host.
     Elsewhere,
-    /// No file at a path below a virtual folder.
+    /// Nothing, at a path below a virtual folder.
     Nothing,
-    /// A folder; the text has a line for each name, after a letter for its kind.
+    /// A folder. The text has a line for each name; the first letter of the line is the kind of the
+    /// file.
     Folder,
-    /// A file; the text is its contents.
+    /// A file. The text is its contents.
     File,
     /// A character device.
     Device,
-    /// A symbolic link; the text is its target.
+    /// A symbolic link. The text is its target.
     Link,
 }
 
-/// The contents of a file or the names in a folder. A GID table has a few hundred entries at most.
+/// The contents of a file, or the names in a folder. The size is sufficient, because a GID table
+/// has at most a few hundred entries.
 pub(crate) struct Text {
     bytes: [u8; TEXT_BYTES_MAX],
     length: usize,
@@ -33,7 +35,7 @@ impl Text {
         Self { bytes: [0; TEXT_BYTES_MAX], length: 0 }
     }
 
-    /// Appends a text, cut to the free space.
+    /// Appends `text`, truncated to the free space.
     pub(crate) fn push(&mut self, text: &[u8]) {
         let room = self.bytes.get_mut(self.length..).unwrap_or_default();
         let length = text.len().min(room.len());
@@ -47,7 +49,7 @@ impl Text {
         self.length
     }
 
-    /// Returns the whole buffer. The caller fills it and then calls [`Text::set_length`].
+    /// Returns the whole buffer. The caller must fill it and then call [`Text::set_length`].
     pub(crate) const fn room(&mut self) -> &mut [u8; TEXT_BYTES_MAX] {
         &mut self.bytes
     }
@@ -61,16 +63,16 @@ impl Text {
     }
 }
 
-/// Looks up a path that [may be ours](may_be_ours). Stores the contents in `text`.
+/// Looks up a path that [may be ours](may_be_ours), and stores the contents in `text`.
 ///
 /// # Safety
-/// `path` ends with a zero.
+/// `path` must end with a zero byte.
 pub(crate) unsafe fn look(path: *const c_char, text: &mut Text) -> Standing {
     let Some(ask) = library() else { return Standing::Elsewhere };
     let mut length = 0;
-    // The lookup must not change `errno`.
+    // This lookup must leave `errno` unchanged.
     let errno = errno();
-    // SAFETY: the path ends with a zero, and `text` has room for that many bytes.
+    // SAFETY: the path ends with a zero byte, and `text` has room for that many bytes.
     let answer =
         unsafe { ask(path, text.bytes.as_mut_ptr().cast(), text.bytes.len(), &raw mut length) };
     set_errno(errno);
@@ -85,10 +87,10 @@ pub(crate) unsafe fn look(path: *const c_char, text: &mut Text) -> Standing {
     }
 }
 
-/// Returns whether a path starts with the path of a virtual folder.
+/// Returns true if a path starts with the path of a virtual folder.
 ///
 /// # Safety
-/// `path` is null or ends with a zero.
+/// `path` must be null or end with a zero byte.
 #[inline]
 pub(crate) unsafe fn may_be_ours(path: *const c_char) -> bool {
     if path.is_null() {
@@ -107,13 +109,13 @@ pub(crate) unsafe fn may_be_ours(path: *const c_char) -> bool {
         || begins_with(b"/dev/infiniband")
 }
 
-/// Returns `ethernot_path` of `libibverbs.so.1`, if that is loaded. Its results: 0 for a folder, 1
-/// for a file, 2 for a character device, 3 for a symbolic link, -1 if nothing exists there, -2 if
-/// the path belongs to the host.
+/// Returns the function `ethernot_path` of `libibverbs.so.1`. Returns `None` if that library is not
+/// loaded. The function returns 0 for a folder, 1 for a file, 2 for a character device, 3 for a
+/// symbolic link, -1 if nothing is at the path, and -2 if the path belongs to the host.
 fn library() -> Option<Ask> {
     let known = LIBRARY.load(Ordering::Acquire);
     let found = if known.is_null() {
-        // SAFETY: the name ends with a zero.
+        // SAFETY: the name ends with a zero byte.
         unsafe { libc::dlsym(libc::RTLD_DEFAULT, ASK.as_ptr()) }
     } else {
         known
@@ -163,7 +165,7 @@ mod tests {
 
     #[test]
     fn only_paths_of_rdma_devices_are_asked_for() {
-        // SAFETY: the paths end with a zero.
+        // SAFETY: the paths end with a zero byte.
         let is_ours = |path: &CStr| unsafe { may_be_ours(path.as_ptr()) };
         for path in [c"/sys/class/infiniband", c"/sys/class/infiniband_mad/x", c"/dev/infiniband/"]
         {

@@ -1,5 +1,5 @@
-//! What a program sees: this test program calls the C library's functions, which are intercepted
-//! here.
+//! Tests what a program sees. This test program calls functions of the C library, which are
+//! intercepted here.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -18,15 +18,15 @@ const FOLDER: &str = "/sys/devices/virtual/infiniband/edge0";
 const GUID: &str = "/sys/devices/virtual/infiniband/edge0/node_guid";
 const NODE: &str = "/dev/infiniband/uverbs0";
 
-/// Stands in for `libibverbs.so.1`: a device with one file, and a second device whose link leads to
-/// a folder of the host.
+/// Replaces `libibverbs.so.1`. There is a device with one file, and a second device whose link
+/// leads to a folder of the host.
 unsafe extern "C" fn device(
     path: *const c_char,
     text: *mut c_char,
     size: size_t,
     length: *mut size_t,
 ) -> c_int {
-    // SAFETY: the path ends with a zero.
+    // SAFETY: the path ends with a zero byte.
     let path = unsafe { CStr::from_ptr(path) }.to_str().unwrap_or_default();
     let (answer, target) = match path.trim_end_matches('/') {
         "/sys/class/infiniband" => (0, "ledge0\nledge1\n"),
@@ -47,7 +47,7 @@ unsafe extern "C" fn device(
         ptr::copy_nonoverlapping(target.as_ptr().cast(), text, target.len());
         length.write(target.len());
     }
-    // The lookup may fail inside and change `errno`.
+    // The lookup may change `errno` internally.
     crate::standing::fail(libc::EIO, answer)
 }
 
@@ -68,7 +68,8 @@ fn a_stream_is_read_like_a_descriptor() {
     answer_by(device);
     let path = CString::new(GUID).expect("no zero in it");
     let mut line = [0; 64];
-    // SAFETY: names end with a zero, the line has room for the text, and the stream is closed once.
+    // SAFETY: names end with a zero byte, the line has room for the text, and the stream is closed
+    // once.
     let text = unsafe {
         let stream = libc::fopen(path.as_ptr(), c"r".as_ptr());
         assert!(!stream.is_null());
@@ -89,7 +90,7 @@ fn a_device_is_a_character_device_that_is_opened_to_read_and_write() {
     assert!(opened.metadata().expect("it is open").file_type().is_char_device());
     assert_eq!(opened.read(&mut [0; 8]).expect("nothing is in it"), 0);
     let path = CString::new(NODE).expect("no zero in it");
-    // SAFETY: the path ends with a zero.
+    // SAFETY: the path ends with a zero byte.
     let access = |mode| unsafe { libc::access(path.as_ptr(), mode) };
     assert_eq!(
         [access(libc::R_OK | libc::W_OK), access(libc::F_OK), access(libc::X_OK)],
@@ -132,7 +133,7 @@ fn links_and_parent_folders_are_those_of_the_file_system() {
     assert_eq!(above("..").expect("ours"), Path::new("/sys/devices/virtual/infiniband"));
     assert_eq!(above("../../../../../proc/self/./..").expect("the host's"), Path::new("/proc"));
     assert!(fs::read_to_string(format!("{LINK}/../edge0/node_guid")).is_ok());
-    // The link of the second device leads to the host, by one more link of the host.
+    // The link of the second device leads to the host, through a further link of the host.
     assert!(fs::read_to_string("/sys/class/infiniband/edge1/status").is_ok());
     assert_eq!(
         fs::canonicalize("/sys/class/infiniband/edge1/..").expect("the host's"),
@@ -156,7 +157,8 @@ fn paths_may_be_relative_to_the_descriptor_of_a_folder() {
     assert!(found.is_dir());
     assert_eq!(found.ino(), fs::metadata("/sys/class/infiniband").expect("it is there").ino());
     let folder = folder.as_raw_fd();
-    // SAFETY: paths end with zeros; the buffers have room; each descriptor is closed once.
+    // SAFETY: paths end with a zero byte, the buffers have room, and each descriptor is closed
+    // once.
     unsafe {
         let mut target = [0; 64];
         let length = libc::readlinkat(folder, c"edge0".as_ptr(), target.as_mut_ptr(), 64);
@@ -170,7 +172,7 @@ fn paths_may_be_relative_to_the_descriptor_of_a_folder() {
         let copy = libc::dup(inner);
         let read = libc::openat(copy, c"node_guid".as_ptr(), libc::O_RDONLY);
         assert!(read >= 0);
-        // The stream owns the descriptor from now on.
+        // The stream now owns the descriptor.
         let stream = libc::fdopendir(copy);
         assert_eq!(libc::dirfd(stream), copy);
         let names = std::iter::from_fn(|| libc::readdir(stream).as_ref()).count();
@@ -183,7 +185,7 @@ fn paths_may_be_relative_to_the_descriptor_of_a_folder() {
     }
 }
 
-/// Sends a request of the client NLDEV by a socket, as programs do. Returns the answer.
+/// Sends a request for the client NLDEV over a socket, like a program. Returns the answer.
 fn ask(kind: u16, flags: c_int, attributes: &[u8]) -> Vec<u8> {
     let length = 16 + attributes.len() as u32;
     let mut request = length.to_ne_bytes().to_vec();
@@ -213,7 +215,8 @@ fn ask(kind: u16, flags: c_int, attributes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Returns the kinds of the messages in an answer. All of them must belong to the request.
+/// Returns the kinds of the messages in an answer. Panics if a message does not belong to the
+/// request.
 fn kinds(mut answer: &[u8]) -> Vec<u16> {
     let mut kinds = Vec::new();
     while let Some((header, _)) = answer.split_at_checked(16) {
@@ -239,7 +242,7 @@ fn devices_are_reported_by_netlink() {
     assert!(!contains(&one, b"edge0\0") && contains(&one, b"edge1\0"));
     assert_eq!(kinds(&ask(port_get, libc::NLM_F_REQUEST, &second)), [5 << 10 | port_get]);
     assert_eq!(kinds(&ask(system_get, libc::NLM_F_REQUEST, &[])), [5 << 10 | system_get]);
-    // A missing device, a port without a device, and an unknown request.
+    // The requests name a missing device, a port without a device, and an unknown kind.
     let third = [8, 0, 1, 0, 2, 0, 0, 0];
     for refused in [ask(get, 0, &third), ask(port_get, 0, &[]), ask(99, 0, &[])] {
         assert_eq!(kinds(&refused), [error]);
@@ -251,7 +254,7 @@ fn nothing_has_extended_attributes() {
     answer_by(device);
     let path = CString::new(LINK).expect("no zero in it");
     let mut value = [0_u8; 8];
-    // SAFETY: names end with a zero, and the buffer has room for a value.
+    // SAFETY: names end with a zero byte, and the buffer has room for a value.
     let length = unsafe {
         let name = c"security.selinux".as_ptr();
         libc::lgetxattr(path.as_ptr(), name, value.as_mut_ptr().cast(), value.len())
@@ -275,7 +278,7 @@ fn two_paths_to_one_file_have_one_inode_number() {
 #[test]
 fn a_folder_is_scanned_with_a_filter_and_in_order() {
     unsafe extern "C" fn is_second(entry: *const libc::dirent) -> c_int {
-        // SAFETY: the name ends with a zero.
+        // SAFETY: the name ends with a zero byte.
         c_int::from(unsafe { CStr::from_ptr((*entry).d_name.as_ptr()) } == c"edge1")
     }
     unsafe extern "C" {
@@ -291,7 +294,8 @@ fn a_folder_is_scanned_with_a_filter_and_in_order() {
         [(None, c".", 4), (Some(is_second as unsafe extern "C" fn(_) -> _), c"edge1", 1)]
     {
         let mut list = ptr::null_mut();
-        // SAFETY: the path ends with a zero; the list is freed once, and not used afterwards.
+        // SAFETY: the path ends with a zero byte. The list is freed once, and is not used after
+        // that.
         unsafe {
             let path = c"/sys/class/infiniband";
             assert_eq!(scandir(path.as_ptr(), &raw mut list, filter, None), expected);

@@ -1,4 +1,4 @@
-//! Follows paths: resolves symbolic links and `..` as the file system does.
+//! Walks along paths: resolves symbolic links and `..` like a file system.
 
 use std::ffi::CStr;
 
@@ -7,23 +7,26 @@ use libc::{c_char, c_int};
 use crate::descriptors;
 use crate::standing::{Standing, Text, look, may_be_ours};
 
-/// The result of a walk.
+/// Where a walk has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum WalkPlace {
-    /// A path below a virtual folder: the path of the walk, and what is there.
+    /// At or below a virtual folder. The value states what is there. The path of the walk is its
+    /// full path.
     Ours(Standing),
-    /// A path of the host, which contains no virtual links any more: the path of the walk.
+    /// At a path of the host. The path of the walk leads there without a virtual link.
     Host,
-    /// The walk failed with this error number.
+    /// The walk has failed with this error number.
     Failed(c_int),
 }
 
 /// A walk along a path.
 pub(crate) struct Walk {
-    /// The path so far, without links, `.` and `..`: empty, or a slash and a name for each step.
+    /// The path so far, without links, `.` and `..`. It is empty, or has a slash and a name for
+    /// each step.
     path: [u8; PATH_BYTES_MAX],
     length: usize,
-    /// Contents of the file at the path: a text, names or a link's target.
+    /// The contents of the file at the path: its text, the names in a folder, or the target of a
+    /// link.
     pub(crate) text: Text,
 }
 
@@ -37,27 +40,27 @@ impl Walk {
         self.path.get(..self.length).unwrap_or_default()
     }
 
-    /// Returns the path with a final zero; a slash for the root.
+    /// Returns the path, followed by a zero byte. Returns a slash for the root.
     pub(crate) fn c_path(&self) -> *const c_char {
         if self.length == 0 { c"/".as_ptr() } else { self.path.as_ptr().cast() }
     }
 
-    /// Walks along a path that [may be ours](is_candidate). Follows a link at its end if `follows`
-    /// is set.
+    /// Walks along a path that [may be ours](is_candidate). If `follows` is true and a link is at
+    /// the end of the path, follows the link.
     ///
     /// # Safety
-    /// `path` ends with a zero.
+    /// `path` must end with a zero byte.
     pub(crate) unsafe fn go(
         &mut self,
         folder: c_int,
         path: *const c_char,
         follows: bool,
     ) -> WalkPlace {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         let given = unsafe { CStr::from_ptr(path) }.to_bytes();
         self.length = 0;
         if !given.starts_with(b"/") {
-            // The path of a virtual folder contains no links.
+            // The path of a virtual folder never contains links.
             match descriptors::path(folder, &mut self.path) {
                 Some(length) => self.length = length,
                 None => return WalkPlace::Failed(libc::EBADF),
@@ -69,34 +72,35 @@ impl Walk {
         }
     }
 
-    /// Walks like [`Walk::go`], for a caller that does not need the path. Looks up the whole path
-    /// at once, which suffices if it leads to a file or device.
+    /// Does the same as [`Walk::go`] for a caller that does not need the path. First looks up the
+    /// whole path in one step, which is enough if it leads to a file or device.
     ///
     /// # Safety
-    /// `path` ends with a zero.
+    /// `path` must end with a zero byte.
     pub(crate) unsafe fn go_quickly(
         &mut self,
         folder: c_int,
         path: *const c_char,
         follows: bool,
     ) -> WalkPlace {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         let given = unsafe { CStr::from_ptr(path) }.to_bytes();
         let is_plain = given.starts_with(b"/")
             && !given.ends_with(b"/")
             && given.split(|&byte| byte == b'/').all(|part| part != b"." && part != b"..");
         if is_plain {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller fulfils the `# Safety` section of this function.
             let standing = unsafe { look(path, &mut self.text) };
             if matches!(standing, Standing::File | Standing::Device) {
                 return WalkPlace::Ours(standing);
             }
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller fulfils the `# Safety` section of this function.
         unsafe { self.go(folder, path, follows) }
     }
 
-    /// Goes to the virtual folder that a descriptor refers to.
+    /// Goes to the virtual folder that a descriptor refers to. Returns `None` for other
+    /// descriptors.
     pub(crate) fn go_to_descriptor(&mut self, descriptor: c_int) -> Option<Standing> {
         self.length = descriptors::path(descriptor, &mut self.path)?;
         Some(self.look())
@@ -106,7 +110,7 @@ impl Walk {
         let mut rest = Rest::new();
         rest.put_in_front(given)?;
         let mut links = 0;
-        // Whether the path so far must lead to a folder, because a slash or `.` follows.
+        // True if the path so far must lead to a folder, because a slash or `.` follows.
         let mut wants_folder = false;
         while let Some((start, end, is_last)) = rest.next(&mut wants_folder) {
             let mut name = [0; NAME_BYTES_MAX];
@@ -129,7 +133,8 @@ impl Walk {
                 Standing::File | Standing::Device if !is_last || wants_folder => {
                     return Err(libc::ENOTDIR);
                 }
-                // The C library follows a link of the host in the last step.
+                // If a link of the host is the last step, leave it to the C library, which follows
+                // it.
                 Standing::Elsewhere if !is_last => self.read_host_link(),
                 _ => None,
             };
@@ -156,19 +161,19 @@ impl Walk {
         })
     }
 
-    /// Looks up the path so far.
+    /// Looks up what is at the path so far.
     fn look(&mut self) -> Standing {
         let path = self.c_path();
-        // SAFETY: the path ends with a zero.
+        // SAFETY: the path ends with a zero byte.
         unsafe { if may_be_ours(path) { look(path, &mut self.text) } else { Standing::Elsewhere } }
     }
 
-    /// Reads a symbolic link of the host into the text. Returns its length; `None` if it is not a
-    /// link.
+    /// Reads a symbolic link of the host into the text. Returns the length of its target. Returns
+    /// `None` if the path is not a link.
     fn read_host_link(&mut self) -> Option<usize> {
         let path = self.c_path();
         let room = self.text.room();
-        // SAFETY: the path ends with a zero; the buffer has the length that is passed.
+        // SAFETY: the path ends with a zero byte, and the buffer has the length that is passed.
         let length = unsafe {
             libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, path, room.as_mut_ptr(), room.len())
         };
@@ -179,7 +184,7 @@ impl Walk {
 
     fn enter(&mut self, name: &[u8]) -> Result<(), c_int> {
         let end = self.length + 1 + name.len();
-        // One byte more, for the final zero.
+        // One byte is added for the zero byte at the end.
         let room = self.path.get_mut(self.length..=end).ok_or(libc::ENAMETOOLONG)?;
         if let [slash, room @ .., zero] = room {
             *slash = b'/';
@@ -195,7 +200,7 @@ impl Walk {
         self.end();
     }
 
-    /// Ends the path with a zero.
+    /// Writes a zero byte after the path.
     fn end(&mut self) {
         if let Some(zero) = self.path.get_mut(self.length) {
             *zero = 0;
@@ -203,8 +208,8 @@ impl Walk {
     }
 }
 
-/// The inode number of a virtual file: the FNV-1a hash of its path. Programs compare these to find
-/// out whether two paths lead to the same file.
+/// Computes the inode number of a virtual file: the FNV-1a hash of its path. Programs compare inode
+/// numbers to find out whether two paths lead to the same file.
 pub(crate) struct Numbering(u64);
 
 impl Numbering {
@@ -224,7 +229,7 @@ impl Numbering {
     }
 }
 
-/// The part of a path that is still to be walked.
+/// The part of a path along which the walk must still go.
 struct Rest {
     bytes: [u8; PATH_BYTES_MAX],
     at: usize,
@@ -236,10 +241,10 @@ impl Rest {
         Self { bytes: [0; PATH_BYTES_MAX], at: 0, length: 0 }
     }
 
-    /// Puts the target of a link in front of the rest.
+    /// Puts the target of a link in front of the rest of the path.
     fn put_in_front(&mut self, target: &[u8]) -> Result<(), c_int> {
         let kept = self.at..self.length;
-        // One byte more, for a slash between them.
+        // One byte is added for the slash between the two parts.
         let end = target.len() + 1 + kept.len();
         if end > self.bytes.len() {
             return Err(libc::ENAMETOOLONG);
@@ -249,13 +254,13 @@ impl Rest {
         let (last, front) = front.split_last_mut().ok_or(libc::ENAMETOOLONG)?;
         front.copy_from_slice(target);
         *last = b'/';
-        // No slash at the end of a path, where it would demand a folder.
+        // Add no slash at the end of a path, because that slash would require a folder there.
         (self.at, self.length) = (0, if kept.is_empty() { target.len() } else { end });
         Ok(())
     }
 
-    /// Returns the start and end of the next name, and whether it is the last one. Sets
-    /// `wants_folder` if a slash follows the name.
+    /// Returns the start and end of the next name, and true if it is the last name. Sets
+    /// `wants_folder` to true if a slash follows the name.
     fn next(&mut self, wants_folder: &mut bool) -> Option<(usize, usize, bool)> {
         let is_name = |part: &[u8]| !part.is_empty() && part != b".";
         loop {
@@ -273,28 +278,28 @@ impl Rest {
     }
 }
 
-/// Calls a function with a new walk. Not inlined, because a walk takes much stack, and most calls
-/// need none.
+/// Calls `work` with a new walk. This function is not inlined, because a walk takes much stack and
+/// most calls do not need one.
 #[cold]
 #[inline(never)]
 pub(crate) fn walking<R>(work: impl FnOnce(&mut Walk) -> R) -> R {
     work(&mut Walk::new())
 }
 
-/// Returns whether a path may lead to a virtual file.
+/// Returns true if a path may lead to a virtual file.
 ///
 /// # Safety
-/// `path` is null or ends with a zero.
+/// `path` must be null or end with a zero byte.
 #[inline]
 pub(crate) unsafe fn is_candidate(folder: c_int, path: *const c_char) -> bool {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller fulfils the `# Safety` section of this function.
     unsafe { may_be_ours(path) || descriptors::is_of_ours(folder, path) }
 }
 
-/// The kernel's limit for the length of a path, including the final zero.
+/// The kernel's limit on the length of a path, including the zero byte at the end.
 pub(crate) const PATH_BYTES_MAX: usize = libc::PATH_MAX as usize;
 
 const NAME_BYTES_MAX: usize = 255;
 
-/// The kernel's limit for links followed on a path.
+/// The kernel's limit on the number of links followed along a path.
 const LINKS_MAX: u32 = 40;
