@@ -24,7 +24,7 @@ WITH_VERSION(stat64, __xstat64)
 WITH_VERSION(lstat, __lxstat)
 WITH_VERSION(lstat64, __lxstat64)
 
-// The macros for paths also work here: the first argument is a descriptor of 32 bits instead of an address.
+// The macro moves 64 bits of the first argument. The C library uses only the 32 bits of the descriptor.
 WITH_VERSION(fstat, __fxstat)
 WITH_VERSION(fstat64, __fxstat64)
 
