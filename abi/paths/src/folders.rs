@@ -224,8 +224,8 @@ impl Folder {
         numbering.add(self.path.get(..self.length).unwrap_or_default());
         match name {
             b"." => {}
-            // `..` gets a number of its own, not that of the parent folder. Programs do not use the
-            // number of `..`.
+            // `..` gets a number that differs from the parent folder's number. Programs do not use
+            // the number of `..`.
             name => {
                 numbering.add(b"/");
                 numbering.add(name);

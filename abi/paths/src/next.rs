@@ -1,5 +1,5 @@
-//! Macros that define functions with names of the C library. The loader finds them before those of
-//! the C library.
+//! Macros that define functions with names of the C library. The loader finds these functions
+//! before the C library's.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -64,10 +64,10 @@ macro_rules! call_next {
     }};
 }
 
-/// Defines functions that the loader finds before those of the C library. If the path `at` leads to
-/// a virtual file, such a function returns the result of the expression after `by`. If that result
-/// is `None`, it calls the C library with the path of the walk. For every other path, it calls the
-/// C library with the path as given.
+/// Defines functions that the loader finds before the C library's. If the path `at` leads to a
+/// virtual file, such a function returns the result of the expression after `by`. If that result is
+/// `None`, it calls the C library with the path of the walk. For every other path, it calls the C
+/// library with the path as given.
 macro_rules! interpose {
     ($($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty,
         else $failed:expr, at ($folder:expr, $path:ident), by |$walk:ident| $answer:expr;)*) => {

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_char, c_int, c_void, size_t};
 
-/// What is at a path.
+/// The object at a path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Standing {
     /// The path belongs to the host.
     Elsewhere,
-    /// Nothing, at a path below a virtual folder.
+    /// No object. The path is below a virtual folder.
     Nothing,
     /// A folder. The text has a line for each name; the first letter of the line is the kind of the
     /// file.
@@ -110,8 +110,9 @@ pub(crate) unsafe fn may_be_ours(path: *const c_char) -> bool {
 }
 
 /// Returns the function `ethernot_path` of `libibverbs.so.1`. Returns `None` if that library is not
-/// loaded. The function returns 0 for a folder, 1 for a file, 2 for a character device, 3 for a
-/// symbolic link, -1 if nothing is at the path, and -2 if the path belongs to the host.
+/// loaded. The result of the function is the kind of the object at a path. 0 is a folder, 1 a file,
+/// 2 a character device, and 3 a symbolic link. -1 means that nothing is at the path. -2 means that
+/// the path belongs to the host.
 fn library() -> Option<Ask> {
     let known = LIBRARY.load(Ordering::Acquire);
     let found = if known.is_null() {
@@ -148,12 +149,12 @@ pub(crate) fn fail<T>(number: c_int, value: T) -> T {
 }
 
 pub(crate) fn errno() -> c_int {
-    // SAFETY: the address is that of this thread's `errno`.
+    // SAFETY: the address belongs to this thread's `errno`.
     unsafe { *libc::__errno_location() }
 }
 
 pub(crate) fn set_errno(number: c_int) {
-    // SAFETY: the address is that of this thread's `errno`.
+    // SAFETY: the address belongs to this thread's `errno`.
     unsafe { *libc::__errno_location() = number };
 }
 

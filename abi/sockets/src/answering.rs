@@ -10,7 +10,7 @@ use sockets::{Connection, Route};
 use crate::counted::Counted;
 use crate::table::{self, Kind};
 
-/// How a call of the program must be handled.
+/// The way to handle a call of the program.
 #[derive(Debug)]
 pub(crate) enum Answering {
     /// The kernel handles the call.

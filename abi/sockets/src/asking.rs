@@ -12,7 +12,7 @@ use sockets::{Connection, Route};
 use crate::socket::Owner;
 use crate::table::{self, Kind};
 
-/// How such a call was handled, or must be handled.
+/// The state of such a call: handled by the kernel, or still to be handled by the caller.
 #[derive(Debug)]
 pub(crate) enum Asked<T> {
     /// The kernel has handled the call, with this result.

@@ -268,8 +268,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Calls `work` while the kernel ignores the events `without` for those of these registrations
-    /// that still exist.
+    /// Calls `work` while the kernel ignores the events `without` of the registrations in `known`.
+    /// Skips registrations that no longer exist.
     pub(crate) fn without_events<R>(
         &self,
         known: &[&Registered],

@@ -4,8 +4,8 @@ use libc::c_void;
 use sockets::Connection;
 
 /// Corrects the kernel's `TCP_INFO`, because the TCP connection of a moved connection is idle. Sets
-/// the number of unsent bytes to that of the stream. Fields about round trips, segments and losses
-/// keep the values of TCP.
+/// the number of unsent bytes to the number of unsent bytes of the stream. Fields about round
+/// trips, segments and losses keep the values of TCP.
 ///
 /// # Safety
 /// `value` must point to the first `length` bytes of a `tcp_info`.

@@ -375,7 +375,7 @@ const HOME: u8 = 2;
 /// a connection can stay undecided, plus the time to return to TCP.
 const ANSWER_MS: u16 = 5000;
 
-/// How many times, and at which interval, the parent checks whether a route is decided. Together
-/// they cover the longest time that a decision takes.
+/// The number of times that the parent checks whether a route is decided, and the interval between
+/// two checks. Together they cover the longest time that a decision takes.
 const DECISION_LOOKS: u32 = 1000;
 const DECISION_LOOK: Duration = Duration::from_millis(1);

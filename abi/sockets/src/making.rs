@@ -156,10 +156,9 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
     Some(if result == 0 { 0 } else { fail(errno, result) })
 }
 
-/// How a `connect` on a socket that may already be connected was answered.
+/// The answer to a `connect` on a socket that may already be connected.
 enum Again {
-    /// It was not answered: this is the first `connect`. The kernel must connect, and may wait for
-    /// the peer.
+    /// No answer: this is the first `connect`. The kernel must connect, and may wait for the peer.
     First,
     /// The kernel's result and `errno`. The connection is still on TCP.
     Kernel((c_int, c_int)),

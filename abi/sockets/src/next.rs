@@ -46,13 +46,13 @@ pub(crate) fn fail<T>(number: c_int, value: T) -> T {
 /// Returns the `errno` of the calling thread.
 #[inline]
 pub(crate) fn errno() -> c_int {
-    // SAFETY: the address is that of this thread's `errno`.
+    // SAFETY: the address belongs to this thread's `errno`.
     unsafe { *libc::__errno_location() }
 }
 
 #[inline]
 pub(crate) fn set_errno(number: c_int) {
-    // SAFETY: the address is that of this thread's `errno`.
+    // SAFETY: the address belongs to this thread's `errno`.
     unsafe { *libc::__errno_location() = number };
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn is_failure<T: PartialEq>(answer: Option<&T>, failed: &T) -> bool {
     answer == Some(failed)
 }
 
-/// Calls the next function with this name, usually that of the C library. If there is none, the
+/// Calls the next function with this name, usually the C library's function. If there is none, the
 /// call fails with `ENOSYS`.
 macro_rules! call_next {
     ($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty, else $failed:expr) => {{
@@ -72,7 +72,7 @@ macro_rules! call_next {
             $crate::next::fail(libc::ENOSYS, $failed)
         } else {
             type Function = unsafe extern "C" fn($($kind),*) -> $result;
-            // SAFETY: the address is that of the C library's function with this name, which has
+            // SAFETY: the address belongs to the C library's function with this name, which has
             // this type.
             let function = unsafe { std::mem::transmute::<*mut libc::c_void, Function>(address) };
             // SAFETY: the caller of the macro passes the arguments that the function requires.

@@ -216,8 +216,8 @@ unsafe fn by_name(number: c_long, registers: [usize; 6]) -> Option<c_long> {
     result
 }
 
-/// Handles kernel calls for which there is no C function, and calls whose arguments differ from
-/// those of the C function.
+/// Handles two kinds of kernel calls: those without a C function, and those whose arguments differ
+/// from the arguments of the C function.
 ///
 /// # Safety
 /// The arguments must be those that the call with this number requires.

@@ -22,7 +22,7 @@ pub(crate) fn made(fd: c_int) -> c_int {
 
 #[cold]
 fn clear(fd: c_int) {
-    // A process that shares this memory (`vfork`) has a descriptor table of its own.
+    // A process that shares this memory (`vfork`) has a separate descriptor table.
     if !this_process::is_home() {
         return;
     }

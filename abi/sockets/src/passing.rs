@@ -22,8 +22,8 @@ pub(crate) fn leave_to_kernel(fd: c_int) {
     if connection.route() == Route::Undecided && connection.stay(Reason::Passed) {
         return;
     }
-    // A process that shares the memory of another process (`vfork`) has a descriptor table of its
-    // own. This process cannot put the TCP socket into that table.
+    // A process that shares the memory of another process (`vfork`) has a separate descriptor
+    // table. This process cannot put the TCP socket into that table.
     if !this_process::is_home() || !brought_home(&connection) {
         connection.relay(borrowed(fd));
     }
@@ -91,6 +91,6 @@ pub(crate) unsafe fn of_message(message: *const msghdr, mut with: impl FnMut(c_i
     }
 }
 
-/// The time for which one attempt waits for a connection to return to TCP. A peer answers at once,
-/// unless it is stopped.
+/// The time for which one attempt waits for a connection to return to TCP. A peer that is not
+/// stopped answers at once.
 pub(crate) const HOME_LIMIT: Duration = Duration::from_secs(2);

@@ -214,14 +214,14 @@ extern "C" fn before() {
     let mut tcp = Vec::new();
     for (socket, numbers) in &all {
         match (socket.owner, socket.begun()) {
-            // The child, or one of its own children, may request this connection from this process.
-            // So fetch it from the parent now.
+            // The child, or a child of the child, may request this connection from this process. So
+            // fetch the connection from the parent now.
             (Owner::Inherited, _) => {
                 numbers.first().inspect(|&&fd| inherited::fetch(socket, fd));
             }
             (Owner::Own, Some(connection)) => {
                 // If the process forked during a move, both parent and child would have the
-                // connection, and neither could finish the move.
+                // connection, and no process could finish the move.
                 let stays =
                     connection.route() == Route::Undecided && connection.stay(Reason::Forked);
                 is_any_begun |= !stays;

@@ -1,4 +1,4 @@
-//! How signals affect calls: restarted calls, and `SIGPIPE`.
+//! The effects of signals on calls: restarted calls, and `SIGPIPE`.
 
 use std::cell::Cell;
 
@@ -27,7 +27,7 @@ thread_local! {
     static IS_RESTARTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Raises `SIGPIPE`, because the peer of the stream does not read any more.
+/// Raises `SIGPIPE`, because the peer of the stream has stopped reading.
 pub(crate) fn raise_broken_pipe() {
     // SAFETY: takes no pointers.
     unsafe { libc::raise(libc::SIGPIPE) };

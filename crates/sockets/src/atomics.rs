@@ -1,6 +1,6 @@
 //! Atomics and locks for the send and receive halves of a stream. A thread of the program shares
-//! these halves with the thread inside the engine. The types are those of the standard library; in
-//! models they are those of loom.
+//! these halves with the thread inside the engine. The types come from the standard library; in
+//! models they come from loom.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::Mutex;

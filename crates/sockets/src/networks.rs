@@ -1,4 +1,4 @@
-//! The networks in which connections may move: those in the settings, and those of this host's
+//! The networks in which connections may move. They come from the settings, and from this host's
 //! interfaces.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -70,7 +70,7 @@ impl Default for Networks {
 }
 
 impl Found {
-    /// Reads the interfaces, unless they were read less than [`MOMENT`] ago. Returns true if this
+    /// Reads the interfaces, if the last read was at least [`MOMENT`] ago. Returns true if this
     /// call read them.
     #[expect(clippy::disallowed_methods, reason = "how old is what is known of the host")]
     fn look_again(&mut self) -> bool {

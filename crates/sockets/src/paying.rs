@@ -1,5 +1,5 @@
-//! Decides when a connection moves. A connection moves if the edge is faster than TCP for it, and
-//! if it has lasted long enough to repay the cost of the move.
+//! Decides when a connection moves. Two conditions must hold: the edge is faster than TCP for the
+//! connection, and the connection has lasted long enough to repay the cost of the move.
 //!
 //! A move costs datagrams, descriptors, memory and about a millisecond. A short connection is
 //! therefore faster on TCP. The edge is faster than TCP in three cases: over shared memory, over
@@ -60,7 +60,7 @@ impl Gains {
 }
 
 /// Returns true if both addresses belong to this host. If a program connects to an address of its
-/// own host, the kernel also uses that address as the source.
+/// host, the kernel uses the same address as the source.
 fn is_one_host(local: IpAddr, peer: IpAddr) -> bool {
     let (local, peer) = (local.to_canonical(), peer.to_canonical());
     local == peer || local.is_loopback() || peer.is_loopback()

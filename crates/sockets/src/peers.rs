@@ -86,8 +86,8 @@ impl Peers {
         (known.answered, known.silent, known.unanswered) = (Some(now), None, 0);
     }
 
-    /// Records that a peer did not answer. The service becomes silent, unless a connection of the
-    /// service moved within the last minute.
+    /// Records that a peer did not answer. If no connection of the service moved within the last
+    /// minute, the service becomes silent.
     pub fn on_silent(&mut self, now: Duration, service: Service) {
         let known = self.entry(now, service);
         known.unanswered = 0;

@@ -1,5 +1,5 @@
-//! How the processes of two ends find each other: rendezvous sockets, offers, link groups and
-//! joins.
+//! The rendezvous of the processes at both ends of a connection: rendezvous sockets, offers, link
+//! groups and joins.
 
 pub(crate) mod background_thread;
 pub(crate) mod connection_table;

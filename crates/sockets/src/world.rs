@@ -416,7 +416,8 @@ impl TestEnd {
         }
     }
 
-    /// Returns a copy of the program's descriptor, for kernel calls like those of another process.
+    /// Returns a copy of the program's descriptor. A test uses it for kernel calls, like another
+    /// process.
     pub(crate) fn kernel(&self) -> std::os::unix::net::UnixStream {
         let put = lock(&self.descriptors.put).clone().expect("it has moved");
         put.try_clone().expect("a descriptor").into()

@@ -1,5 +1,5 @@
 /* A thread waits for bytes of a connection. Another thread closes its descriptor number, and the
- * next connection gets that number. The first thread may get bytes of its own connection or an
+ * next connection gets that number. The first thread may get bytes of the first connection or an
  * error. It must get no bytes of the next connection. */
 #include "pair.h"
 #include <pthread.h>

@@ -67,9 +67,9 @@ pub struct Connection {
     pub(crate) mark: Arc<Mark>,
     /// The stream, created when the connection begins to move.
     stream: OnceLock<Arc<Stream>>,
-    /// How the library reads TCP while the route is undecided.
+    /// The mode in which the library reads TCP while the route is undecided.
     pub(crate) reading: Mutex<Reading>,
-    /// How the library writes TCP while the route is undecided.
+    /// The state of writes to TCP while the route is undecided.
     pub(crate) writing: Mutex<Writing>,
     options: Mutex<Options>,
     /// Sends the offer of this side to the peer.

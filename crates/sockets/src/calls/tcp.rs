@@ -13,7 +13,7 @@ use crate::transport::switch_marker::{Scan, Watch, scan};
 use crate::transport::tcp_part::is_dead;
 use crate::wire::SwitchMarker;
 
-/// How the library reads TCP.
+/// The mode in which the library reads TCP.
 #[derive(Debug)]
 pub(crate) enum Reading {
     /// Like an ordinary socket.
@@ -29,7 +29,7 @@ pub(crate) enum Reading {
     Watching(Watch),
 }
 
-/// How the library writes TCP.
+/// The progress of the switch marker that the library writes to TCP.
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
     /// Number of bytes of the switch marker that are already written.
@@ -169,8 +169,8 @@ pub(super) fn receive_watched(
     if watch.completes(bytes) { Err(Watched::Failed(Errno::ECONNRESET)) } else { Ok(taken) }
 }
 
-/// Peeks at the bytes in TCP: at most `wanted` bytes, and enough more to see a switch marker behind
-/// them.
+/// Peeks at the bytes in TCP: `wanted` bytes at most, plus the length of a switch marker, which may
+/// follow them.
 fn looked_at(fd: BorrowedFd<'_>, wanted: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; (wanted + SwitchMarker::BYTES).min(LOOKED_AT_BYTES)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
@@ -179,8 +179,8 @@ fn looked_at(fd: BorrowedFd<'_>, wanted: usize) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Copies peeked bytes to the program. Consumes them in the kernel, unless the program's call is
-/// itself a peek.
+/// Copies peeked bytes to the program. If the program's call is not itself a peek, also consumes
+/// the bytes in the kernel.
 fn take_before(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
@@ -212,8 +212,8 @@ fn scatter(into: &mut [IoSliceMut<'_>], mut from: &[u8]) {
 }
 
 /// Enlarges the receive buffer if it is small. Bytes that may be the beginning of the switch marker
-/// stay in the socket. Later bytes need room behind them, even if the kernel charges much memory
-/// for each segment.
+/// stay in the socket. The socket needs room for later bytes in addition, even if the kernel
+/// charges much memory for each segment.
 pub(crate) fn make_room_behind(fd: BorrowedFd<'_>) {
     let size = || getsockopt(&fd, sockopt::RcvBuf).ok().filter(|&size| size < ROOM_BYTES as usize);
     if size().is_none() {
@@ -231,6 +231,6 @@ pub(crate) fn make_room_behind(fd: BorrowedFd<'_>) {
 /// Maximum number of bytes that one peek copies before the library consumes them.
 const LOOKED_AT_BYTES: usize = 64 * 1024;
 
-/// Room for bytes behind those that the library holds back, in bytes: more than one kernel buffer
-/// holds.
+/// The room that the receive buffer must have for later bytes, in bytes: more than one kernel
+/// buffer holds.
 const ROOM_BYTES: u32 = 1 << 20;

@@ -24,7 +24,7 @@ pub enum Waited {
 
 /// Lets calls of the program wait. The endpoint of the process implements this trait.
 pub(crate) trait Waits: Send + Sync {
-    /// Drives the engine once, unless another thread is driving it.
+    /// Drives the engine once. Does nothing if another thread is driving it.
     fn drive(&self);
 
     /// Waits until `ready` returns true, one of `others` is ready, or `limit` has passed (`None`:

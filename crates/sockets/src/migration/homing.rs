@@ -59,16 +59,18 @@ pub(crate) struct Homing {
     written: u64,
 }
 
-/// What this end must write next into the TCP connection.
+/// The next step of an end that goes home.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum HomeStep {
-    /// The record, from this offset to the end of the record.
+    /// Write the record, from this offset to its end.
     Record([u8; Record::BYTES], usize),
-    /// Nothing, until the peer's record has arrived.
+    /// Write nothing until the peer's record has arrived.
     Wait,
-    /// The bytes of the stream from this position to the last byte that the program has written.
+    /// Write the bytes of the stream, from this position to the last byte that the program has
+    /// written.
     Bytes(u64),
-    /// Nothing: all bytes are in TCP. From this point on, the kernel handles the connection.
+    /// Write nothing, because all bytes are in TCP. From this point on, the kernel handles the
+    /// connection.
     Home,
 }
 

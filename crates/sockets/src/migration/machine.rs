@@ -629,8 +629,8 @@ impl Migration {
     /// arrive.
     fn give_up_waiting(&mut self, reason: Reason) -> Vec<Action> {
         if self.reads_no_more {
-            // The program has shut down reading, so neither a switch marker nor a record can be
-            // read from TCP.
+            // The program has shut down reading. So the library can read no switch marker and no
+            // record from TCP.
             return self.watch(reason);
         }
         self.go_on_by_tcp(Phase::Unanswered, Action::Await, reason)

@@ -53,7 +53,7 @@ pub(crate) struct ConnectionTable {
     has_changed: bool,
 }
 
-/// What a timer belongs to.
+/// The object that a timer belongs to.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Timer {
     Undecided(u64),

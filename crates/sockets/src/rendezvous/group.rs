@@ -245,7 +245,7 @@ impl DeferredDeregistration {
     }
 }
 
-/// What a completion belongs to.
+/// The purpose of an operation or receive, by which its completion is handled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Context {
     /// A write of data for a stream.

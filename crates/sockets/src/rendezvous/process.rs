@@ -169,7 +169,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// Sends the bytes that streams hold back, and drives the engine once, unless another thread is
+    /// Sends the bytes that streams hold back. Then drives the engine once, if no other thread is
     /// driving it.
     pub fn drive(&self) {
         self.endpoint.exchange.held().push_all();
@@ -222,7 +222,7 @@ impl Sockets {
         }
         self.endpoint.exchange.held().push_all();
         let are_out = || connections.iter().all(|connection| connection.is_out()).then_some(());
-        // Bytes that are not sent within the limit are lost, like those of a killed process.
+        // If bytes are not sent within the limit, they are lost, as when a process is killed.
         let _forked =
             runtime.wait(Interest::Mark(self.endpoint.exchange.any()), Some(limit), are_out);
         for connection in &connections {

@@ -1,13 +1,13 @@
 //! Chooses which stream posts next: round robin over the link groups, and round robin over the
 //! streams of each group.
 //!
-//! Each group has a queue of its streams. A group that was served goes behind the other groups. If
-//! the engine has no room for a group, the group is set aside until it is
+//! Each group has a queue of its streams. A group that was served becomes the last group in the
+//! queue of groups. If the engine has no room for a group, the group is set aside until it is
 //! [woken](RoundRobin::wake).
 //!
 //! A single queue of all streams would have two faults. A group with a thousand streams would be
 //! served a thousand times as often as a group with one stream. If the peer of a group accepts
-//! nothing, each stream of the group would be retried in vain.
+//! nothing, each stream of the group would be retried without effect.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -63,7 +63,7 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         }
     }
 
-    /// Queues a stream behind the other streams of its group. The stream must not be in the queue
+    /// Queues a stream after the other streams of its group. The stream must not be in the queue
     /// already.
     pub(crate) fn add(&mut self, group: G, stream: S) {
         self.queued(group).streams.push_back(stream);
@@ -98,8 +98,8 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         self.queues.get_mut(&group)?.streams.pop_front()
     }
 
-    /// Queues a group that was served behind the other groups. Does nothing if the group has no
-    /// more streams.
+    /// Queues a group that was served after the other groups. Does nothing if the group has no more
+    /// streams.
     pub(crate) fn put_back(&mut self, group: G) {
         let Some(queue) = self.queues.get_mut(&group) else { return };
         if !queue.streams.is_empty() {

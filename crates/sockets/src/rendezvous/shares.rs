@@ -1,4 +1,4 @@
-//! How a process divides its resources among its peers, and the arithmetic of the limits.
+//! The shares that peers get of the resources of a process, and the arithmetic of the limits.
 
 use semantics::OPERATION_SHARE;
 use work::COMPLETIONS_MAX;

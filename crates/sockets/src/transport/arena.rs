@@ -79,9 +79,9 @@ impl Arena {
         (part(&chunk.send.0, SEND_RING_BYTES), part(&chunk.receive.0, RING_BYTES))
     }
 
-    /// Frees a pair of rings that neither end uses any more. If this chunk and another chunk are
-    /// then entirely free, removes this chunk and returns its regions. The caller must deregister
-    /// these regions outside the engine. One free chunk stays for the next stream.
+    /// Frees a pair of rings after both ends have stopped using it. If this chunk and another chunk
+    /// are then entirely free, removes this chunk and returns its regions. The caller must
+    /// deregister these regions outside the engine. One free chunk stays for the next stream.
     pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<[RegionId; 2]> {
         let chunk = self.chunk_mut(rings.chunk);
         assert!(chunk.free & 1 << rings.slot == 0, "rings are given back once");
@@ -192,8 +192,9 @@ const CHUNK_RINGS: u32 = 8;
 
 const FREE: u32 = (1 << CHUNK_RINGS) - 1;
 
-/// Maximum number of messages from the peer that can be in flight. The peer sends one credit for
-/// each quarter of a ring that it has read, and a few messages for each stream that begins or ends.
+/// Maximum number of messages from the peer that can be in flight. The peer sends a credit for each
+/// quarter of a ring that it has read. It also sends a few messages for each stream that begins or
+/// ends.
 pub(crate) const RECEIVE_BUFFERS: u32 = 64;
 
 /// Size of a receive buffer in bytes. The longest message fits.

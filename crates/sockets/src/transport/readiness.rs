@@ -38,7 +38,7 @@ pub struct Readiness {
     pub writable: bool,
     /// `POLLRDHUP`: the peer will send no more bytes.
     pub peer_ended: bool,
-    /// `POLLHUP`: neither side will send more bytes.
+    /// `POLLHUP`: both sides have ended their directions.
     pub hung_up: bool,
     /// `POLLERR`: the connection was reset.
     pub error: bool,

@@ -46,7 +46,7 @@ struct ProgramSide {
     consumed: AtomicU64,
 }
 
-/// What a read does with the bytes.
+/// The effect of a read on the bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Taking {
     /// The read consumes bytes.

@@ -17,7 +17,8 @@ pub(crate) struct Relay {
 pub(super) struct Carried {
     /// Bytes of the stream that did not fit into the socket pair.
     pub(super) left: Vec<u8>,
-    /// True if no process can write to the socket pair any more.
+    /// True if no process can write to the socket pair, because all descriptors are closed or shut
+    /// down.
     pub(super) is_input_closed: bool,
     /// True if no process reads from the socket pair, or if the pair was shut down at the end of
     /// the stream.

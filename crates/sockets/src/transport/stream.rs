@@ -45,7 +45,7 @@ pub(crate) struct StreamParts {
     pub(crate) doorbell: Box<dyn StreamDoorbell>,
 }
 
-/// What a stream posts to its link group.
+/// An item that a stream posts to its link group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Out {
     /// Bytes to write to the peer's ring. The range does not wrap around in either ring.
@@ -59,7 +59,7 @@ pub(crate) enum Out {
     },
     /// Credit: the number of bytes that the program has consumed since the stream began.
     Credit(u64),
-    /// End: this direction ends. The number is that of the bytes sent since the stream began.
+    /// End: this direction ends. The value is the number of bytes sent since the stream began.
     End(u64),
     /// Reset: the connection is reset.
     Reset,
@@ -84,13 +84,13 @@ pub(crate) enum Misbehaved {
     /// A credit for more bytes than this side has sent, or for fewer bytes than an earlier credit.
     #[error("credit for {0} bytes, which is more than was sent or less than before")]
     Credit(u64),
-    /// An End at another position than that of the last byte received, or a second End.
+    /// An End whose number differs from the number of bytes received, or a second End.
     #[error("an end after {0} bytes, which is not where the data ends")]
     End(u64),
 }
 
 /// A connection that has moved or is moving. `next` and the methods named `on_*` must be called
-/// inside the engine, unless their comments say otherwise.
+/// inside the engine. Their comments state exceptions.
 ///
 /// To transfer bytes, the program's threads and the thread inside the engine share no lock: see
 /// [`SendHalf`] and [`ReceiveHalf`]. The calls of the program's threads are in
@@ -562,9 +562,9 @@ impl Stream {
         self.doorbell.mark();
     }
 
-    /// Handles the loss of the peer: its process has ended or is unreachable. If the peer had ended
-    /// its direction and had acknowledged all bytes of this side, the program can still read to the
-    /// end, as in TCP.
+    /// Handles the loss of the peer: its process has ended or is unreachable. The peer may have
+    /// ended its direction and acknowledged all bytes of this side. In that case the program can
+    /// still read to the end, as in TCP.
     fn on_peer_lost(&self, why: &[Bit]) {
         self.break_off_home();
         let has_both_ends = self.receiving.has_end() && self.sending.unacknowledged() == 0;
@@ -735,8 +735,8 @@ impl Stream {
         self.doorbell.mark();
     }
 
-    /// Breaks the stream and sets the bits `why`. The program gets an error, unless both directions
-    /// had ended.
+    /// Breaks the stream and sets the bits `why`. If at least one direction had not ended, the
+    /// program gets an error.
     fn break_off(&self, why: &[Bit]) {
         self.break_off_home();
         let is_first = self.state.set(Bit::Broken);

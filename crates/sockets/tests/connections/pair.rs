@@ -112,9 +112,9 @@ impl Pair {
         Self { client: Side::new(client), server: Side::new(server), listener, tokens }
     }
 
-    /// Creates a TCP connection that neither endpoint has seen. Another socket may have the
-    /// connection's UDP port by chance. In that case retries, so that the rendezvous socket can be
-    /// opened.
+    /// Creates a TCP connection that is not registered with an endpoint. Another socket may have
+    /// the connection's UDP port by chance. In that case retries, so that the rendezvous socket can
+    /// be opened.
     pub(crate) fn tcp(&self) -> (TcpStream, TcpStream) {
         let address = self.listener.local_addr().unwrap();
         loop {

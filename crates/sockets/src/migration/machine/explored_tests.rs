@@ -83,7 +83,7 @@ enum Message {
     Home,
 }
 
-/// How the program's reads take bytes out of TCP.
+/// The mode in which the program's reads take bytes out of TCP.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 enum Reading {
     #[default]
@@ -100,8 +100,8 @@ struct End {
     reading: Reading,
     has_stream: bool,
     has_rings: bool,
-    /// Number of halves of a switch marker: those that this end has written (`marker_written`), and
-    /// those of the peer's marker that it has received (`seen`).
+    /// Number of halves of a switch marker. `marker_written`: halves that this end has written.
+    /// `seen`: halves of the peer's marker that this end has received.
     marker_written: u8,
     seen: u8,
     /// True if the end reads no bytes of its ring and posts none to the peer's ring.
