@@ -1,4 +1,4 @@
-//! Metadata and access rights of paths.
+//! Handles calls about the metadata and access rights of paths.
 
 use std::mem::zeroed;
 use std::ptr;

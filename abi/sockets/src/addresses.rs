@@ -18,7 +18,7 @@ pub(crate) fn is_internet(address: *const sockaddr, length: socklen_t) -> bool {
 /// Parses an IPv4 or IPv6 address.
 ///
 /// # Safety
-/// `address` is null or has `length` bytes.
+/// `address` must be null or have `length` bytes.
 pub(crate) unsafe fn parsed(address: *const sockaddr, length: socklen_t) -> Option<SocketAddr> {
     if !is_internet(address, length) {
         return None;

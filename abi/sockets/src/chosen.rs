@@ -1,4 +1,4 @@
-//! Settings of the process.
+//! The settings of the library in this process.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,4 +1,4 @@
-//! Calls that close descriptors.
+//! Handles calls of the program that close descriptors.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `fcntl` and `ioctl`.
+//! Handles `fcntl` and `ioctl`.
 
 use libc::{c_int, c_ulong};
 use sockets::{Connection, Reason, Route};

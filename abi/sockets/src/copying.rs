@@ -1,4 +1,4 @@
-//! Calls that duplicate descriptors.
+//! Handles calls of the program that duplicate descriptors.
 
 use libc::c_int;
 

@@ -73,7 +73,7 @@ pub(crate) struct Counting {
 }
 
 impl Counting {
-    /// No connection.
+    /// A value without connections.
     pub(crate) const NOTHING: Self = Self { first: None, others: Vec::new() };
 
     pub(crate) fn add(&mut self, counted: Counted) {

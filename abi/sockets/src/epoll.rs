@@ -1,4 +1,4 @@
-//! The `epoll` functions.
+//! Handles the `epoll` functions.
 
 use std::time::Duration;
 
@@ -210,7 +210,7 @@ unsafe fn waited_precisely(
 /// Removes the events that the kernel reports only because of a switch marker.
 ///
 /// # Safety
-/// If `found` is greater than 0, `events` points to that many events.
+/// If `found` is greater than 0, `events` must point to that many events.
 unsafe fn corrected(found: c_int, epoll: c_int, events: *mut epoll_event, hiding: Hiding) -> Found {
     let Ok(count @ 1..) = usize::try_from(found) else { return Found::uncorrected(found) };
     // SAFETY: the caller guarantees that `events` points to `count` events. This type is packed

@@ -1,4 +1,4 @@
-//! Functions that transfer bytes between descriptors, such as files and pipes.
+//! Handles functions that transfer bytes between descriptors, for example files and pipes.
 
 use libc::{c_int, c_uint, off_t, off64_t, size_t, ssize_t};
 use nix::errno::Errno;

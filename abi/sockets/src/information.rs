@@ -1,4 +1,4 @@
-//! `TCP_INFO` of a connection that has moved.
+//! Corrects `TCP_INFO` of a connection that has moved.
 
 use libc::c_void;
 use sockets::Connection;

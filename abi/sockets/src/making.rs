@@ -1,4 +1,4 @@
-//! Calls that create connections.
+//! Handles calls of the program that create connections.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Calls that create descriptors.
+//! Handles calls of the program that create descriptors.
 //!
 //! A new descriptor may get a number that the table already knows. In that case the program has
 //! closed the old descriptor by a call that is not interposed, so the table clears the number.

@@ -1,4 +1,4 @@
-//! Calls that read and set the options and addresses of a connection.
+//! Handles calls of the program that read and set the options and addresses of a connection.
 
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsRawFd;

@@ -1,4 +1,4 @@
-//! `poll` and similar calls.
+//! Handles `poll` and similar calls.
 
 use std::time::Duration;
 

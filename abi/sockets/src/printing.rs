@@ -1,4 +1,4 @@
-//! `dprintf` and similar functions. They write to a descriptor inside the C library.
+//! Handles `dprintf` and similar functions, which write to a descriptor inside the C library.
 
 use std::arch::naked_asm;
 

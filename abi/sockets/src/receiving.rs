@@ -1,4 +1,4 @@
-//! Calls that receive.
+//! Handles calls of the program that receive.
 
 use std::io::IoSliceMut;
 

@@ -1,4 +1,4 @@
-//! `select` and similar calls.
+//! Handles `select` and similar calls.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Calls that send.
+//! Handles calls of the program that send.
 
 use std::io::IoSlice;
 

@@ -33,7 +33,7 @@ pub enum LogLevel {
     Debug,
 }
 
-/// An unknown log level.
+/// The error for an unknown log level.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("{0:?} is not a log level; give off, error, warn, info or debug")]
 pub struct LogLevelError(String);

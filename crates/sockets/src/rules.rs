@@ -80,7 +80,7 @@ pub struct Rule {
     program: Option<String>,
 }
 
-/// An invalid rule.
+/// The error for an invalid rule.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("line {line}: {problem}")]
 pub struct RuleError {
@@ -127,7 +127,7 @@ impl Rules {
     /// Parses a file of rules.
     ///
     /// # Errors
-    /// The first invalid line, and the mistake in it.
+    /// Returns the number of the first invalid line, and the mistake in that line.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let mut rules = Vec::new();
         for (line, words) in (1..).zip(text.lines()) {
@@ -277,7 +277,7 @@ impl Network {
     }
 }
 
-/// An invalid network.
+/// The error for an invalid network.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("{0:?} is neither an address nor a network; write it as 10.0.0.0/8 or fd00::/8")]
 pub struct NetworkError(pub String);
@@ -306,10 +306,10 @@ pub struct Ports {
     ranges: Vec<(u16, u16)>,
 }
 
-/// Invalid ports.
+/// The error for invalid ports.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum PortsError {
-    /// A part is neither a port nor a range of ports.
+    /// A part is not a port and not a range of ports.
     #[error(
         "{0:?} is neither a port nor a range of ports; write them as 22,8000-8099, from 1 to 65535"
     )]

@@ -49,9 +49,9 @@ pub enum SettingsError {
     /// A variable has an invalid value.
     #[error("{variable}={value}: {problem}")]
     Value {
-        /// The variable.
+        /// The name of the variable.
         variable: &'static str,
-        /// Its value.
+        /// The value of the variable.
         value: String,
         /// The mistake in the value, and the valid values.
         problem: String,
@@ -59,7 +59,7 @@ pub enum SettingsError {
     /// The file of rules cannot be read.
     #[error("{RULES}={}: {cause}; name a file that this user may read", path.display())]
     RulesUnread {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the system call.
         cause: io::Error,
@@ -67,7 +67,7 @@ pub enum SettingsError {
     /// A rule is invalid.
     #[error("{RULES}={}: {cause}", path.display())]
     Rules {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The number of the line, and the mistake in that line.
         cause: RuleError,

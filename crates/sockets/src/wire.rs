@@ -62,13 +62,13 @@ pub(crate) struct Implausible;
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub(crate) enum Refusal {
-    /// The offer is unknown, has expired or was accepted before.
+    /// The offer is unknown, has expired, or an earlier Join has used it.
     UnknownToken = 1,
     /// The program has closed the connection.
     Closed = 2,
-    /// No descriptors are left.
+    /// The process has no free descriptors.
     Descriptors = 3,
-    /// No memory is left.
+    /// There is no memory for the stream.
     Memory = 4,
     /// TCP had no room for the switch marker.
     Busy = 5,

@@ -35,7 +35,7 @@ pub enum Route {
     /// TCP, and perhaps the edge later. The library makes the kernel calls for the program, because
     /// it must find a switch marker among the bytes.
     Undecided,
-    /// The edge.
+    /// The edge. The library handles the program's calls.
     Moved,
     /// TCP, permanently. The program's calls go to the kernel.
     Left(Reason),
@@ -655,7 +655,7 @@ impl Connection {
         })
     }
 
-    /// Returns the pending error of a moved connection, as `SO_ERROR` does, and clears it.
+    /// Returns the pending error of a moved connection, like `SO_ERROR`, and clears it.
     pub fn take_error(&self, fd: BorrowedFd<'_>) -> Option<Errno> {
         let error = self.moved().and_then(|stream| stream.take_error());
         error.inspect(|_| End::on_error_reported(fd))
@@ -723,7 +723,7 @@ impl Connection {
         }
     }
 
-    /// See [`Stream::end_tcp`].
+    /// Calls [`Stream::end_tcp`] if the connection has moved.
     pub(crate) fn end_tcp(&self) {
         if let Some(stream) = self.moved() {
             stream.end_tcp();

@@ -1,4 +1,4 @@
-//! Waiting within calls of the program.
+//! Lets a thread wait within a call of the program.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;

@@ -254,7 +254,7 @@ pub(crate) enum Context {
     Message,
     /// The last message for a stream: End or Reset.
     Last(StreamNumber),
-    /// A receive buffer.
+    /// The receive buffer with this number.
     ReceiveBuffer(u32),
 }
 
