@@ -193,7 +193,8 @@ fn ask(kind: u16, flags: c_int, attributes: &[u8]) -> Vec<u8> {
     request.extend_from_slice(&(flags as u16).to_ne_bytes());
     request.extend_from_slice(&[7, 0, 0, 0, 9, 0, 0, 0]);
     request.extend_from_slice(attributes);
-    // SAFETY: the addresses are netlink addresses, the buffer has the given length, and the socket is closed once.
+    // SAFETY: the addresses are netlink addresses, the buffer has the given length, and the socket
+    // is closed once.
     unsafe {
         let socket = libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 20);
         assert!(socket >= 0);

@@ -1,5 +1,5 @@
-//! `libethernot-sockets.so`: moves the TCP connections of unmodified programs to the edge. `ethernot run --sockets`
-//! preloads it before the C library.
+//! `libethernot-sockets.so`: moves the TCP connections of unmodified programs to the edge.
+//! `ethernot run --sockets` preloads it before the C library.
 //!
 //! The crate `sockets` decides which connections move, and moves them. This crate contains the
 //! functions of the C library that programs call, and the `table` of descriptors. A call on a

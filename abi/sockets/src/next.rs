@@ -102,7 +102,8 @@ macro_rules! interpose {
                         }
                         let before = $crate::next::errno();
                         let inside = $crate::handling::Inside::enter();
-                        // SAFETY: the program passes the arguments that the function of this name requires.
+                        // SAFETY: the program passes the arguments that the function of this name
+                        // requires.
                         let answer = unsafe { $answer };
                         let has_failed = $crate::next::is_failure(answer.as_ref(), &$failed);
                         // A successful call must leave `errno` unchanged.
