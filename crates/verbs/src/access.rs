@@ -9,7 +9,7 @@ use crate::error::Error;
 pub struct AccessFlags(pub u32);
 
 impl AccessFlags {
-    /// Received messages and the results of reads and atomics may be placed here.
+    /// The library may place received messages and results of reads and atomics in the memory.
     pub const LOCAL_WRITE: Self = Self(1);
     /// Peers may write.
     pub const REMOTE_WRITE: Self = Self(1 << 1);
@@ -19,11 +19,11 @@ impl AccessFlags {
     pub const REMOTE_ATOMIC: Self = Self(1 << 3);
     /// Memory windows may be bound to the region.
     pub const WINDOW_BIND: Self = Self(1 << 4);
-    /// Addresses start at 0.
+    /// Addresses in the region count from 0, not from its virtual address.
     pub const ZERO_BASED: Self = Self(1 << 5);
     /// On-demand paging: not supported.
     pub const ON_DEMAND: Self = Self(1 << 6);
-    /// Bits that a device may ignore, such as relaxed ordering; this device ignores them.
+    /// Bits that a device may ignore, such as relaxed ordering. This device ignores all of them.
     pub const OPTIONAL: Self = Self(0x3ff0_0000);
 
     /// Returns whether all bits of `other` are set.
@@ -45,8 +45,8 @@ impl AccessFlags {
     /// Returns the rights for a memory region.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if peers could write where this side may not, [`Error::NotSupported`] for
-    /// unknown bits.
+    /// * [`Error::Invalid`] if peers would get the right to write, but this side would not.
+    /// * [`Error::NotSupported`] if unknown bits are set.
     pub(crate) fn of_region(self) -> Result<Rights, Error> {
         let known = Self::PLAIN.union(Self::WINDOW_BIND).union(Self::ZERO_BASED);
         self.check_known(known)?;
@@ -61,7 +61,7 @@ impl AccessFlags {
     /// Returns the rights for a memory window.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for unknown bits.
+    /// [`Error::NotSupported`] if unknown bits are set.
     pub(crate) fn of_window(self) -> Result<Rights, Error> {
         self.check_known(Self::PLAIN.union(Self::ZERO_BASED))?;
         Ok(self.rights())

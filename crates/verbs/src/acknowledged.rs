@@ -2,8 +2,8 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Number of an object's events that the program has read and not acknowledged. Destroying the
-/// object waits until there are none.
+/// Number of an object's events that the program has read and not acknowledged. A call that
+/// destroys the object waits until this number is 0.
 #[derive(Debug, Default)]
 pub struct Unacknowledged {
     count: Mutex<u32>,
@@ -16,7 +16,7 @@ impl Unacknowledged {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// Acknowledges events. A number larger than that of unacknowledged events acknowledges all.
+    /// Acknowledges `events` events, or all if fewer are unacknowledged.
     pub fn acknowledge(&self, events: u32) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         *count = count.saturating_sub(events);

@@ -51,7 +51,7 @@ impl AddressHandle {
     /// Destroys the address handle.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it was destroyed before.
+    /// [`Error::Invalid`] if the handle is already destroyed.
     pub fn destroy(&self) -> Result<(), Error> {
         self.domain.context().provider().check()?;
         self.uses.destroy("address handle")?;
@@ -61,10 +61,12 @@ impl AddressHandle {
     }
 }
 
-/// Returns the address vector for an answer to a datagram, taken from the datagram's route header.
+/// Returns the address vector with which to answer a received datagram. Reads the peer's address
+/// from the datagram's route header.
 ///
 /// # Errors
-/// [`Error::Invalid`] if there is no route header, or if it is not that of an IP packet.
+/// [`Error::Invalid`] if the datagram has no route header, or if the header is not that of an IP
+/// packet.
 pub fn answer_to(
     context: &Context,
     port: u8,
@@ -89,8 +91,8 @@ pub fn answer_to(
     })
 }
 
-/// Returns source and destination of a route header: an IPv6 header, or an IPv4 header in the last
-/// 20 bytes.
+/// Returns the source and the destination of a route header. The header is an IPv6 header, or an
+/// IPv4 header in the last 20 bytes.
 fn addresses(header: &[u8; 40]) -> Option<(Gid, Gid)> {
     let v4 = |at: usize| {
         let bytes: [u8; 4] = header.get(at..at + 4)?.try_into().ok()?;
@@ -103,7 +105,7 @@ fn addresses(header: &[u8; 40]) -> Option<(Gid, Gid)> {
     (header[0] >> 4 == 6).then_some((v6(8)?, v6(24)?))
 }
 
-/// Checks what every path must satisfy, be it that of an address handle or of a connection.
+/// Checks the path of an address handle or of a connection.
 pub(crate) fn check(domain: &ProtectionDomain, to: &AddressVectorAttributes) -> Result<(), Error> {
     check_port(to.port)?;
     if !to.is_global {

@@ -21,15 +21,16 @@ pub struct AsyncEvent {
 pub enum AsyncEventKind {
     /// A completion queue has overrun.
     CompletionQueueError = 0,
-    /// A queue pair has failed for a reason other than its work.
+    /// A queue pair has failed for a reason outside its own work, such as an overrun completion
+    /// queue.
     QueuePairFatal = 1,
     /// The peer sent an invalid request.
     RequestError = 2,
-    /// The peer asked for memory that it may not access.
+    /// The peer accessed memory without the right to do so.
     AccessError = 3,
-    /// The peer has sent a message although this queue pair is not in RTS yet.
+    /// The peer has sent a message before the program moved this queue pair to RTS.
     CommunicationEstablished = 4,
-    /// In SQD: no work is in flight.
+    /// The queue pair is in SQD, and none of its work is in flight any more.
     SendQueueDrained = 5,
     /// The device has failed.
     DeviceFatal = 8,
@@ -37,9 +38,9 @@ pub enum AsyncEventKind {
     PortActive = 9,
     /// The port is down.
     PortError = 10,
-    /// Fewer receives are left than the limit of the shared receive queue.
+    /// The shared receive queue holds fewer receives than its limit.
     ReceiveLimitReached = 15,
-    /// A queue pair in ERR consumes no more receives of its shared receive queue.
+    /// The queue pair is in ERR and takes no more receives from its shared receive queue.
     LastReceiveReached = 16,
     /// The table of GIDs has changed.
     GidChange = 18,
@@ -79,8 +80,8 @@ impl EventElement {
         }
     }
 
-    /// Returns the value that the C API stores with the object ([`QueuePair::user`] and so on); 0
-    /// for a port or the device.
+    /// Returns the value that the C API stores with the object, such as [`QueuePair::user`].
+    /// Returns 0 for a port and for the device.
     pub fn user(&self) -> usize {
         let user = match self {
             Self::CompletionQueue(queue) => &queue.user,

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// Returns the GID of an IP address. An IPv4 address becomes `::ffff:a.b.c.d` (`RoCE` version
-    /// 2).
+    /// Returns the GID of an IP address. An IPv4 address becomes `::ffff:a.b.c.d`, like in `RoCE`
+    /// version 2.
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(v4) => Self(v4.to_ipv6_mapped().octets()),
@@ -27,14 +27,14 @@ impl Gid {
     }
 }
 
-/// An entry of a GID table; all entries are of `RoCE` version 2.
+/// An entry of a GID table. All entries have the type `RoCE` version 2.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GidEntry {
     /// The GID.
     pub gid: Gid,
     /// Index in the table.
     pub index: u32,
-    /// Interface index, 0 if there is none.
+    /// Interface index; 0 if the entry belongs to no interface.
     pub interface: u32,
 }
 
@@ -75,17 +75,17 @@ pub struct DeviceAttributes {
     pub address_handles_max: u32,
     /// Maximum number of multicast groups that queue pairs have joined.
     pub groups_max: u32,
-    /// Whether programs may get more than they asked for.
+    /// Whether programs may get larger sizes and more retries than they asked for.
     pub strictness: Strictness,
 }
 
-/// Whether a device gives programs more than they ask for where that costs nothing.
+/// Whether a device gives programs more than they ask for, where this costs nothing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Strictness {
-    /// More than asked for. Some programs work that would fail on an adapter.
+    /// Programs get more than they asked for. Some programs work that would fail on an adapter.
     #[default]
     Lenient,
-    /// Exactly the depths, inline bytes and retries that the program asked for.
+    /// Programs get exactly the depths, inline bytes and retries that they asked for.
     Strict,
 }
 
@@ -98,7 +98,7 @@ pub enum PortState {
     Active,
 }
 
-/// Present state of a port.
+/// Attributes of a port that can change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PortAttributes {
     /// Whether a link is up.
@@ -111,7 +111,7 @@ pub struct PortAttributes {
     pub rate: Option<u64>,
 }
 
-/// Counters of a port, since this process opened the device.
+/// Counters of a port. They count from the time at which this process opened the device.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PortCounters {
     /// Bytes of frames sent.
@@ -122,18 +122,19 @@ pub struct PortCounters {
     pub sent_frames: u64,
     /// Frames received.
     pub received_frames: u64,
-    /// Frames that could not be sent: too large for the path, or no route.
+    /// Frames that could not be sent: the frame was too large for the path, or there was no route.
     pub send_discards: u64,
     /// Number of times that a link had no room for another frame.
     pub send_waits: u64,
-    /// Received frames that a link dropped: truncated, damaged, or no buffer was free.
+    /// Received frames that a link dropped: the frame was truncated or damaged, or no buffer was
+    /// free.
     pub receive_errors: u64,
-    /// The wire's own counters by name, shown in place of hardware counters.
+    /// Further counters of the wire, by name. Programs see them as hardware counters.
     pub hardware: Vec<(&'static str, u64)>,
 }
 
 impl Default for PortCounters {
-    /// Returns counters that are all 0, with all names.
+    /// Returns all counters by name, each with the value 0.
     fn default() -> Self {
         let names = delivery::EndpointCounters::DESCRIPTIONS.iter();
         Self {
@@ -154,7 +155,8 @@ impl Default for PortCounters {
 pub enum QueuePairType {
     /// Reliable connection (RC).
     Reliable,
-    /// Unreliable connection (UC): carried by a reliable connection, without reads and atomics.
+    /// Unreliable connection (UC). The library carries it over a reliable connection, without reads
+    /// and atomics.
     Unreliable,
     /// Unreliable datagrams (UD).
     Datagram,
@@ -172,11 +174,11 @@ pub enum QueuePairState {
     ReadyToReceive,
     /// RTS, ready to send.
     ReadyToSend,
-    /// SQD: work in flight completes, no other work begins.
+    /// SQD: work in flight completes, and no other work begins.
     SendQueueDrained,
     /// SQE: a send has failed on a queue pair whose service is unreliable.
     SendQueueError,
-    /// ERR: all work is flushed.
+    /// ERR: the library flushes all work.
     Error,
 }
 
@@ -192,7 +194,7 @@ impl QueuePairState {
         Self::Error,
     ];
 
-    /// Returns the state with this number of `ibv_qp_state`; ERR for an unknown number.
+    /// Returns the state with this number in `ibv_qp_state`. Returns ERR for an unknown number.
     #[inline]
     pub fn of_number(number: u8) -> Self {
         Self::ALL.get(usize::from(number)).copied().unwrap_or(Self::Error)
@@ -221,28 +223,27 @@ pub struct QueuePairAttributes {
     pub path_mtu: u32,
     /// Queue key (UD).
     pub queue_key: u32,
-    /// Packet sequence number of the first packet that is expected.
+    /// Expected packet sequence number of the peer's first packet.
     pub receive_psn: u32,
-    /// Packet sequence number of the first packet that is sent.
+    /// Packet sequence number of this side's first packet.
     pub send_psn: u32,
     /// The peer's queue pair number.
     pub destination: u32,
-    /// Access that peers have: bits of `ibv_access_flags`.
+    /// Access that the queue pair grants to peers: bits of `ibv_access_flags`.
     pub access: u32,
     /// Path to the peer.
     pub path: AddressVectorAttributes,
-    /// Reads and atomics that this side may have in flight.
+    /// Maximum number of reads and atomics that this side may have in flight.
     pub reads_max: u8,
-    /// Reads and atomics that the peer may have in flight.
+    /// Maximum number of reads and atomics that the peer may have in flight.
     pub peer_reads_max: u8,
-    /// RNR timer code for the peer, 0 to 31.
+    /// RNR timer code that the peer uses, 0 to 31.
     pub not_ready_timer: u8,
-    /// Timeout code, 0 to 31: 4.096 µs times 2 to this power; 0 means no timeout.
+    /// Timeout code, 0 to 31. The timeout is 4.096 µs × 2^code; code 0 means no timeout.
     pub timeout: u8,
-    /// How often a request is retried before it fails, 0 to 7.
+    /// Number of retries before a request fails, 0 to 7.
     pub retries: u8,
-    /// How often a request is retried while the receiver is not ready, 0 to 6; 7 means without
-    /// limit.
+    /// Number of retries while the receiver is not ready, 0 to 6; 7 means no limit.
     pub not_ready_retries: u8,
     /// Index in the partition key table.
     pub partition_key_index: u16,

@@ -1,4 +1,4 @@
-//! Completion channels: programs wait on these for completion events.
+//! Completion channels: programs wait for completion events on a channel.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -38,19 +38,19 @@ impl CompletionChannel {
         &self.uses
     }
 
-    /// Returns the descriptor, which is readable while there is an event. Only this type may read
-    /// from it.
+    /// Returns the descriptor, which is readable while an event is queued. Code outside this type
+    /// must not read from the descriptor.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.events.descriptor()
     }
 
-    /// Dequeues the oldest event and returns its completion queue. The program [must
-    /// acknowledge](CompletionQueue::acknowledge_events) the event. Waits for an event unless the
-    /// descriptor is non-blocking.
+    /// Dequeues the oldest event and returns its completion queue. Waits for an event unless the
+    /// descriptor is non-blocking. The program must
+    /// [acknowledge](CompletionQueue::acknowledge_events) the event.
     ///
     /// # Errors
-    /// [`Error::Again`] if there is no event and the descriptor is non-blocking, [`Error::System`]
-    /// if a signal arrived.
+    /// * [`Error::Again`] if no event is queued and the descriptor is non-blocking.
+    /// * [`Error::System`] if a signal interrupts the wait.
     pub fn get(&self) -> Result<Arc<CompletionQueue>, Error> {
         let provider = self.context.provider();
         provider.check()?;
@@ -60,9 +60,9 @@ impl CompletionChannel {
         })
     }
 
-    /// Raises events for armed queues that have unpolled completions, because the calling program
-    /// is about to sleep. An event has reported these completions before, so arming the queue
-    /// raised none.
+    /// Raises an event for each armed queue of this channel that holds unpolled completions,
+    /// because the calling program is about to sleep. An earlier event has reported these
+    /// completions, so arming the queue did not raise another one.
     fn report_left(&self) {
         for queue in self.context.provider().registry().completion_queues() {
             let is_here =
@@ -73,7 +73,7 @@ impl CompletionChannel {
         }
     }
 
-    /// Dequeues an event as [`CompletionChannel::get`] does, but never waits.
+    /// Dequeues the oldest event like [`CompletionChannel::get`], but never waits.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.
@@ -82,7 +82,7 @@ impl CompletionChannel {
         Ok(self.events.take(on_taken))
     }
 
-    /// Queues the event of a completion queue that was armed.
+    /// Queues an event for a completion queue that was armed.
     pub(crate) fn fire(&self, queue: &Arc<CompletionQueue>) {
         self.events.push(Arc::clone(queue));
         self.context.provider().wake();
@@ -96,7 +96,7 @@ impl CompletionChannel {
     /// Destroys the channel.
     ///
     /// # Errors
-    /// [`Error::Busy`] while completion queues use it.
+    /// [`Error::Busy`] while completion queues use the channel.
     pub fn destroy(&self) -> Result<(), Error> {
         self.context.provider().check()?;
         self.uses.destroy("completion channel")?;

@@ -29,18 +29,18 @@ pub struct CompletionQueue {
     work: Arc<work::CompletionQueue>,
     /// Number of entries that the program asked for.
     entries: AtomicU32,
-    /// Number of extra places, for completions that the program does not receive.
+    /// Number of extra places for completions that the wire adds and the program does not receive.
     unreported_sends: AtomicU32,
     polling: Mutex<Polling>,
-    /// Queue pairs that may have work to flush, with the side of each.
+    /// Queue pairs that may have work to flush, each with the queue of work ([`Side`]) concerned.
     flushing: Mutex<VecDeque<(Arc<QueuePair>, Side)>>,
     flushing_count: AtomicUsize,
-    /// [`Arm`] as a number while the program waits for an event, otherwise 0.
+    /// The [`Arm`] value as a number while the program waits for an event; otherwise 0.
     armed: AtomicU8,
     has_reported_overrun: AtomicBool,
-    /// The queue has overrun, and all queue pairs attached to it were failed.
+    /// The queue has overrun, and this type has moved all attached queue pairs to ERR.
     has_failed_all: AtomicBool,
-    /// Queue pairs whose completions go to this queue, by number.
+    /// Queue pairs whose completions go to this queue, by queue pair number.
     attached: Mutex<HashMap<u32, Weak<QueuePair>>>,
     /// The queue has exactly as many places as the program asked for.
     is_strict: bool,
@@ -53,15 +53,15 @@ pub struct CompletionQueue {
 /// State used while polling; protected by the poll lock.
 #[derive(Debug, Default)]
 struct Polling {
-    /// Cache of the queue pairs of recent completions, indexed by the low bits of the owner's
+    /// Cache of the queue pairs of recent completions. The index is the low bits of the owner's
     /// index.
     known: [Option<Known>; KNOWN],
-    /// Completions taken from `work` and not yet returned to the program; all are older than those
-    /// still in `work`.
+    /// Completions that were taken from `work` and not yet returned to the program. All are older
+    /// than the completions that are still in `work`.
     backlog: VecDeque<WorkCompletion>,
-    /// How many of the oldest unpolled completions an event has already reported.
+    /// Number of unpolled completions that an event has already reported; they are the oldest ones.
     reported: usize,
-    /// Completions carry the time at which they arrived.
+    /// Whether completions carry the time at which they arrived.
     is_stamped: bool,
 }
 
@@ -119,8 +119,8 @@ impl Polling {
         None
     }
 
-    /// Dequeues the next completion of the wire, with its time of arrival, or 0 if that is not
-    /// recorded.
+    /// Dequeues the next completion of the wire with its time of arrival. The time is 0 if the
+    /// queue does not record times.
     #[inline]
     fn poll(&self, work: &work::CompletionQueue) -> Option<(Completion, u64)> {
         if self.is_stamped { work.poll_stamped() } else { Some((work.poll()?, 0)) }
@@ -154,7 +154,7 @@ impl Polling {
     fn keep_one(&mut self, registry: &Registry, completion: &Completion, at_ns: u64) {
         let more = self.backlog.len();
         if let Some(translated) = self.translate(registry, completion) {
-            // Insert it before the completions that its translation has appended.
+            // Insert this completion before those that its translation has appended.
             self.backlog.insert(more, WorkCompletion { at_ns, ..translated });
         }
     }
@@ -164,8 +164,8 @@ impl Polling {
         self.keep(usize::MAX, work, registry);
     }
 
-    /// Returns the position of the oldest completion that an armed queue waits for and no event has
-    /// reported.
+    /// Returns the position of the oldest completion that an event of type `what` must report and
+    /// that no event has reported.
     fn unreported(&self, what: Arm) -> Option<usize> {
         let counts = |completion: &WorkCompletion| {
             what == Arm::Next
@@ -244,7 +244,7 @@ impl CompletionQueue {
         self.channel.as_ref()
     }
 
-    /// Returns the minimum number of completions that the queue can hold.
+    /// Returns the number of completions that the queue can hold at least.
     pub fn entries(&self) -> u32 {
         self.entries.load(Ordering::Acquire)
     }
@@ -254,8 +254,8 @@ impl CompletionQueue {
         &self.work
     }
 
-    /// Dequeues the oldest completions, at most `out.len()`, and drives the provider if there are
-    /// none.
+    /// Dequeues the oldest completions, at most `out.len()`. If the queue is empty, drives the
+    /// provider first.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.
@@ -298,8 +298,8 @@ impl CompletionQueue {
         found
     }
 
-    /// Sets the time of completions that have none: flushed work counts as completed when it is
-    /// polled.
+    /// Sets the current time in completions that have no time. Flushed work thus counts as
+    /// completed at the time when the program polls it.
     #[cold]
     fn stamp<'a>(&self, completions: impl Iterator<Item = &'a mut WorkCompletion>) {
         let now_ns = self.work.now_ns().unwrap_or(0);
@@ -317,7 +317,8 @@ impl CompletionQueue {
         let mut found = 0;
         for _ in 0..self.flushing_count.load(Ordering::SeqCst) {
             let Some((queue_pair, side)) = self.lock_flushing().front().cloned() else { break };
-            // Completions that the wire put in before the queue pair was listed come first.
+            // Completions that the wire added before the queue pair was listed come before flushed
+            // work.
             if !self.work.is_empty() {
                 break;
             }
@@ -332,8 +333,8 @@ impl CompletionQueue {
         found
     }
 
-    /// Returns whether all work to be flushed has places, since an adapter would fill them at once.
-    /// If not, marks the queue as overrun.
+    /// Returns whether the queue has a place for each completion to be flushed. An adapter would
+    /// add all of them at once. If places are missing, marks the queue as overrun.
     fn has_places_to_flush(&self, polling: &Polling) -> bool {
         if self.work.is_overrun() {
             return false;
@@ -350,7 +351,7 @@ impl CompletionQueue {
     }
 
     /// Tries to decide which sends of a queue pair with a lost peer were carried out. Returns false
-    /// if that is still undecided because another thread polls the send queue.
+    /// if this thread cannot decide, because another thread polls the send queue.
     fn settle_polled(&self, queue_pair: &QueuePair, side: Side) -> bool {
         if !queue_pair.is_unsettled() {
             return true;
@@ -362,8 +363,8 @@ impl CompletionQueue {
         queue_pair.send_queue().settle(queue_pair)
     }
 
-    /// Removes a queue pair from the list when all its work is flushed. If it is still undecided
-    /// which sends were carried out, moves the queue pair to the end of the list instead.
+    /// Removes a queue pair from the list when all its work is flushed. If the library has not yet
+    /// decided which sends were carried out, moves the queue pair to the end of the list instead.
     fn unlist(&self, queue_pair: &Arc<QueuePair>, side: Side, is_settled: bool) {
         let mut flushing = self.lock_flushing();
         let Some(at) =
@@ -381,8 +382,8 @@ impl CompletionQueue {
         queue_pair.on_unlisted(side);
     }
 
-    /// Decides which sends of a queue pair with a lost peer were carried out. Returns false,
-    /// without a decision, if another thread polls this queue.
+    /// Decides which sends of a queue pair with a lost peer were carried out. Returns false without
+    /// a decision if another thread polls this queue.
     pub(crate) fn settle(&self, queue_pair: &QueuePair) -> bool {
         let polling = match self.polling.try_lock() {
             Ok(polling) => polling,
@@ -395,8 +396,8 @@ impl CompletionQueue {
         true
     }
 
-    /// Moves the completions of a queue pair's failed sends to the backlog, before the queue pair
-    /// returns from SQE to RTS.
+    /// Moves completions for the failed sends of a queue pair to the backlog. The queue pair is
+    /// about to return from SQE to RTS.
     pub(crate) fn flush_sends_of(&self, queue_pair: &QueuePair) {
         let mut polling = self.lock_polling();
         polling.absorb(&self.work, self.context.provider().registry());
@@ -416,7 +417,7 @@ impl CompletionQueue {
         self.flushing_count.store(flushing.len(), Ordering::SeqCst);
     }
 
-    /// Drops all completions of a queue pair whose wire is closed.
+    /// Drops all completions of a queue pair. The caller has closed its wire.
     pub(crate) fn purge(&self, queue_pair: &QueuePair) {
         let mut polling = self.lock_polling();
         polling.absorb(&self.work, self.context.provider().registry());
@@ -427,19 +428,20 @@ impl CompletionQueue {
         self.flushing_count.store(flushing.len(), Ordering::SeqCst);
     }
 
-    /// Requests one event for the next completion, or for the next one that is solicited or has
-    /// failed. A completion that is already in the queue raises the event at once, unless an
-    /// earlier event has reported it.
+    /// Requests one event for the next completion. With [`Arm::Solicited`], requests an event for
+    /// the next completion that is solicited or has failed.
     ///
-    /// Adapters behave alike, because the request to arm carries the consumer index. A program that
-    /// waits for the descriptor may therefore arm a queue that is not empty.
+    /// If such a completion is already in the queue, raises the event at once, unless an earlier
+    /// event has reported the completion. Adapters do the same, because the request to arm carries
+    /// the consumer index. A program that waits for the descriptor may therefore arm a queue that
+    /// is not empty.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.
     pub fn arm(&self, what: Arm) -> Result<(), Error> {
         self.context.provider().check()?;
         if self.channel.is_none() {
-            // Programs arm queues that have no channel; that has no effect.
+            // Programs also arm queues without a channel; this has no effect.
             return Ok(());
         }
         self.armed.fetch_max(what as u8, Ordering::SeqCst);
@@ -449,9 +451,9 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Handles a completion that arrived after the queue was armed. If the program has polled that
-    /// completion meanwhile, arms the queue again: an event without a completion confuses programs
-    /// that poll once for each event.
+    /// Handles a completion that arrived after the queue was armed. If the program has already
+    /// polled that completion, arms the queue again. Without this, an event would come without a
+    /// completion, and programs that poll once for each event fail.
     pub(crate) fn on_completion(&self) {
         if self.work.is_overrun() {
             self.on_overrun();
@@ -461,8 +463,8 @@ impl CompletionQueue {
             return;
         }
         let _has_events = self.work.arm(armed);
-        // Check again: a completion that arrived before the queue was armed again raises no event
-        // otherwise.
+        // Check again: a completion that arrived before the queue was armed again has raised no
+        // event.
         self.fire_if_due();
     }
 
@@ -472,8 +474,8 @@ impl CompletionQueue {
             .find(|armed| *armed as u8 == self.armed.load(Ordering::SeqCst))
     }
 
-    /// Raises the event that the queue is armed for if a matching completion is present. Each event
-    /// reports one completion, because some programs poll one for each event.
+    /// Raises an event if the queue is armed and a matching completion is present. Each event
+    /// reports one completion, because some programs poll one completion for each event.
     fn fire_if_due(&self) -> bool {
         let Some(armed) = self.armed() else { return false };
         let fires = {
@@ -494,8 +496,8 @@ impl CompletionQueue {
         fires
     }
 
-    /// Returns the position, in the backlog, of the oldest completion that the queue is armed for
-    /// and no event has reported.
+    /// Returns the position, in the backlog, of the oldest completion that matches `armed` and that
+    /// no event has reported.
     fn find_unreported(&self, polling: &mut Polling, armed: Arm) -> Option<usize> {
         let registry = self.context.provider().registry();
         let is_flushing = self.flushing_count.load(Ordering::SeqCst) > 0;
@@ -503,8 +505,8 @@ impl CompletionQueue {
         if is_wanted {
             let count = if armed == Arm::Next { polling.reported + 1 } else { usize::MAX };
             polling.keep(count, &self.work, registry);
-            // If fewer completions are left than were reported, some that an event reported never
-            // arrived.
+            // The backlog can hold fewer completions than events have reported. This happens if
+            // reported completions never reached the program.
             polling.reported = polling.reported.min(polling.backlog.len());
         }
         polling.unreported(armed).or_else(|| {
@@ -517,7 +519,7 @@ impl CompletionQueue {
         })
     }
 
-    /// Raises the event if the queue is armed; the caller knows that a completion is present.
+    /// Raises an event if the queue is armed. The caller knows that a completion is present.
     pub(crate) fn fire(&self) {
         if self.armed.swap(0, Ordering::SeqCst) != 0 {
             self.raise();
@@ -532,10 +534,13 @@ impl CompletionQueue {
         }
     }
 
-    /// Disarms the queue and returns true if it was armed for any next completion, an unpolled
-    /// completion is present, and no other thread is about to raise the event. The caller then
-    /// raises the event. If two threads did, the program would find no completion for the second
-    /// event.
+    /// Disarms the queue and returns true if all of these hold:
+    /// * The queue is armed for any next completion.
+    /// * It holds an unpolled completion.
+    /// * No other thread is about to raise the event.
+    ///
+    /// After true, the caller raises the event. If two threads raised it, the program would find no
+    /// completion for the second event.
     pub(crate) fn take_left(&self) -> bool {
         self.armed() == Some(Arm::Next) && self.has_left() && self.work.disarm()
     }
@@ -546,14 +551,14 @@ impl CompletionQueue {
         !polling.backlog.is_empty()
     }
 
-    /// Acknowledges events of this queue that the program has read from the channel.
+    /// Acknowledges `events` events of this queue that the program has read from the channel.
     pub fn acknowledge_events(&self, events: u32) {
         self.completion_events.acknowledge(events);
     }
 
-    /// Drives the provider for some turns and returns whether the queue then holds more than
-    /// `entries` completions. A program that has just sent that many expects
-    /// [`CompletionQueue::resize`] to count them.
+    /// Drives the provider for some turns. Returns whether the queue then holds more than `entries`
+    /// completions. A program that has just sent that many expects [`CompletionQueue::resize`] to
+    /// fail.
     fn soon_exceeds(&self, entries: u32) -> bool {
         entries < self.entries()
             && (0..RESIZE_TURNS).any(|_| {
@@ -571,8 +576,8 @@ impl CompletionQueue {
     /// Changes the number of entries.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a size out of range, or smaller than the number of completions in the
-    /// queue.
+    /// [`Error::Invalid`] if the size is out of range, or smaller than the number of completions in
+    /// the queue.
     pub fn resize(&self, entries: u32) -> Result<(), Error> {
         self.context.provider().check()?;
         check_entries(entries, self.context.device().attributes().completions_max)?;
@@ -589,40 +594,42 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Attaches one side of a queue pair and reserves places for those completions of that side
-    /// that the program does not receive.
+    /// Attaches the send or receive side of a queue pair. Reserves `unreported_sends` places for
+    /// completions of that side that the program does not receive.
     pub(crate) fn attach(&self, unreported_sends: u32) {
         self.unreported_sends.fetch_add(unreported_sends, Ordering::AcqRel);
-        // A failure is harmless: a queue that holds more than that has the places already.
+        // A failure is harmless: it means that the queue holds more completions than the new size,
+        // so the places exist already.
         let _ = self.work.resize(self.places(self.entries()));
     }
 
-    /// Detaches one side of a queue pair. Its places remain until the next `attach`, because
-    /// completions in the queue may need them.
+    /// Detaches the send or receive side of a queue pair. Its places remain until the next
+    /// `attach`, because completions in the queue may need them.
     pub(crate) fn detach(&self, unreported_sends: u32) {
         self.unreported_sends.fetch_sub(unreported_sends, Ordering::AcqRel);
     }
 
-    /// Adds a queue pair to those that fail when this queue overruns.
+    /// Adds a queue pair to those that enter ERR when this queue overruns.
     pub(crate) fn enlist(&self, queue_pair: &Arc<QueuePair>) {
         self.lock_attached().insert(queue_pair.number(), Arc::downgrade(queue_pair));
     }
 
-    /// Removes a queue pair from those that fail when this queue overruns.
+    /// Removes a queue pair from those that enter ERR when this queue overruns.
     pub(crate) fn strike(&self, queue_pair: &QueuePair) {
         self.lock_attached().remove(&queue_pair.number());
     }
 
-    /// Returns how many completions the wire may put in if the program has room for `entries`.
+    /// Returns how many completions the wire may add if the program asked for `entries` entries.
     fn places(&self, entries: u32) -> usize {
         let unreported_sends = self.unreported_sends.load(Ordering::Acquire) as usize;
         (entries as usize + unreported_sends).min(work::COMPLETIONS_MAX)
     }
 
-    /// Destroys the queue. Waits until all events of it that the program has read are acknowledged.
+    /// Destroys the queue. Waits until the program has acknowledged all events of the queue that it
+    /// has read.
     ///
     /// # Errors
-    /// [`Error::Busy`] while queue pairs use it.
+    /// [`Error::Busy`] while queue pairs use the queue.
     pub fn destroy(&self) -> Result<(), Error> {
         self.context.provider().check()?;
         self.uses.destroy("completion queue")?;
@@ -643,8 +650,8 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Handles an overrun: raises the asynchronous event, and fails the attached queue pairs as an
-    /// adapter does. Must not be called inside the engine.
+    /// Handles an overrun like an adapter: raises the asynchronous event and moves the attached
+    /// queue pairs to ERR. Must not be called inside the engine.
     #[cold]
     fn on_overrun(&self) {
         self.report_if_overrun();
@@ -657,7 +664,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Raises the asynchronous event once if completions were lost.
+    /// Raises the asynchronous event, at most once, if the queue has lost completions.
     pub(crate) fn report_if_overrun(&self) {
         if self.work.is_overrun()
             && !self.has_reported_overrun.swap(true, Ordering::SeqCst)
@@ -694,8 +701,8 @@ impl CompletionQueue {
     }
 }
 
-/// Returns whether a completion is one that the program receives, so that it takes a place of the
-/// queue.
+/// Returns whether the program receives this completion. Only then does the completion occupy a
+/// place of the queue.
 fn takes_place(registry: &Weak<Registry>, completion: &Completion) -> bool {
     let queue_pair = registry.upgrade().and_then(|registry| registry.find(completion.owner));
     queue_pair.is_some_and(|queue_pair| queue_pair.is_for_program(completion))
@@ -708,15 +715,15 @@ fn check_entries(entries: u32, max: u32) -> Result<(), Error> {
     Err(Error::Invalid(format!("a completion queue of {entries} entries: 1 to {max}")))
 }
 
-/// Number of entries of the cache of queue pairs. If many queue pairs share a queue, their
-/// completions come in runs; eight entries are 256 B.
+/// Number of entries of the cache of queue pairs. If many queue pairs share a queue, completions of
+/// the same queue pair mostly follow each other. Eight entries are 256 B.
 const KNOWN: usize = 8;
 
-/// Number of turns for which `resize` waits for completions before it shrinks the queue: some tens
-/// of microseconds.
+/// Number of turns for which `resize` waits for completions before it shrinks the queue. They take
+/// some tens of microseconds.
 const RESIZE_TURNS: u32 = 64;
 
-/// Number of extra places for each side of a queue pair: completions that only mark where its
-/// flushed work begins. A wire has at most this many outstanding. Programs do not count them when
-/// they size a queue.
+/// Number of extra places for each side of a queue pair. A wire has at most this many completions
+/// outstanding that only mark where flushed work begins. Programs do not count these completions
+/// when they size a queue.
 pub(crate) const MARKS: u32 = 256;

@@ -44,7 +44,8 @@ impl Device {
     /// Opens the device.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] in a forked child, [`Error::System`] if no file descriptor is left.
+    /// * [`Error::NoDevice`] in a forked child.
+    /// * [`Error::System`] if the process can open no more file descriptors.
     pub fn open(self: &Arc<Self>) -> Result<Arc<Context>, Error> {
         self.provider.check()?;
         let context = Arc::new(Context {
@@ -107,10 +108,10 @@ impl Context {
         self.uses.destroy("device context")
     }
 
-    /// Returns the present attributes of the port.
+    /// Returns the current attributes of the port.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such port.
+    /// [`Error::Invalid`] if the port does not exist.
     pub fn query_port(&self, port: u8) -> Result<PortAttributes, Error> {
         self.provider().check()?;
         check_port(port)?;
@@ -129,7 +130,7 @@ impl Context {
     /// Returns one entry of the port's GID table.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such port or index.
+    /// [`Error::Invalid`] if the port or the index does not exist.
     pub fn query_gid(&self, port: u8, index: u32) -> Result<GidEntry, Error> {
         check_port(port)?;
         let gids = self.gids()?;
@@ -137,10 +138,10 @@ impl Context {
         entry.ok_or_else(|| Error::Invalid(format!("there is no GID with index {index}")))
     }
 
-    /// Returns the partition key at an index; the table has one entry.
+    /// Returns the partition key at `index`. The table has one entry, at index 0.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such port or index.
+    /// [`Error::Invalid`] if the port or the index does not exist.
     pub fn query_partition_key(&self, port: u8, index: u16) -> Result<u16, Error> {
         check_port(port)?;
         if index != 0 {
@@ -152,7 +153,7 @@ impl Context {
     /// Allocates a protection domain.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if the device's limit is reached.
+    /// [`Error::NoRoom`] if the device has its maximum number of domains.
     pub fn allocate_domain(self: &Arc<Self>) -> Result<Arc<ProtectionDomain>, Error> {
         ProtectionDomain::new(self)
     }
@@ -160,7 +161,7 @@ impl Context {
     /// Creates a completion channel.
     ///
     /// # Errors
-    /// [`Error::System`] if no file descriptor is left.
+    /// [`Error::System`] if the process can open no more file descriptors.
     pub fn create_channel(self: &Arc<Self>) -> Result<Arc<CompletionChannel>, Error> {
         CompletionChannel::new(self)
     }
@@ -168,8 +169,8 @@ impl Context {
     /// Creates a completion queue of at least `entries` entries, whose events go to `channel`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a size out of range, [`Error::NoRoom`] if the device's limit is
-    /// reached.
+    /// * [`Error::Invalid`] if the size is out of range.
+    /// * [`Error::NoRoom`] if the device has its maximum number of completion queues.
     pub fn create_completion_queue(
         self: &Arc<Self>,
         entries: u32,
@@ -178,9 +179,9 @@ impl Context {
         CompletionQueue::new(self, entries, channel, None)
     }
 
-    /// Creates a completion queue as [`Context::create_completion_queue`] does, which also records
-    /// in [`crate::WorkCompletion::at_ns`] when each completion arrived: the time of `clock` in
-    /// nanoseconds.
+    /// Creates a completion queue like [`Context::create_completion_queue`], with times. The queue
+    /// records in [`crate::WorkCompletion::at_ns`] when each completion arrived, in nanoseconds of
+    /// `clock`.
     ///
     /// # Errors
     /// The errors of [`Context::create_completion_queue`].
@@ -193,16 +194,17 @@ impl Context {
         CompletionQueue::new(self, entries, channel, Some(clock))
     }
 
-    /// Returns a descriptor that is readable while there is an asynchronous event.
+    /// Returns a descriptor that is readable while an asynchronous event is queued.
     pub fn event_descriptor(&self) -> BorrowedFd<'_> {
         self.events.descriptor()
     }
 
-    /// Dequeues the oldest asynchronous event. Waits for one unless the descriptor is non-blocking.
+    /// Dequeues the oldest asynchronous event. Waits for an event unless the descriptor is
+    /// non-blocking.
     ///
     /// # Errors
-    /// [`Error::Again`] if there is no event and the descriptor is non-blocking, [`Error::System`]
-    /// if a signal arrived.
+    /// * [`Error::Again`] if no event is queued and the descriptor is non-blocking.
+    /// * [`Error::System`] if a signal interrupts the wait.
     pub fn get_event(&self) -> Result<AsyncEvent, Error> {
         self.provider().check()?;
         self.events.get(|event| event.element.on_taken(), |_ready| ())
@@ -223,7 +225,7 @@ impl Context {
         self.events.retain(|event| !is_of(&event.element));
     }
 
-    /// Counts a new object of this context, unless the limit is reached.
+    /// Counts a new object of this context. Fails if the limit for such objects is reached.
     pub(crate) fn begin(
         &self,
         what: &str,
@@ -243,13 +245,14 @@ impl Context {
         Ok(())
     }
 
-    /// Uncounts an object of this context that was destroyed.
+    /// Subtracts a destroyed object from the count of its kind.
     pub(crate) fn end(&self, count: impl FnOnce(&mut Counts) -> &mut u32) {
         *count(&mut self.counts()) -= 1;
         self.uses.end();
     }
 
-    /// Returns the count of users, for channels, which have no limit.
+    /// Returns the count of users of this context. Channels use it directly, because they have no
+    /// limit of their own.
     pub(crate) fn uses(&self) -> &Uses {
         &self.uses
     }
@@ -259,7 +262,7 @@ impl Context {
     }
 }
 
-/// Checks a port number; there is only port 1.
+/// Checks a port number. A device has only port 1.
 pub(crate) fn check_port(port: u8) -> Result<(), Error> {
     if port == 1 {
         Ok(())

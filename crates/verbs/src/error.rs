@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Error of a verb, with what was attempted and the `errno` that programs get.
+/// Error of a verb: says what was attempted, and maps to the `errno` that programs get.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
@@ -12,30 +12,30 @@ pub enum Error {
     /// `ENOMEM`: a queue is full, or a limit is reached.
     #[error("no room: {0}")]
     NoRoom(String),
-    /// `EBUSY`: other objects still use this one.
+    /// `EBUSY`: other objects still use the object that is to be destroyed.
     #[error("in use: {0}")]
     Busy(String),
     /// `EOPNOTSUPP`: the device does not support this.
     #[error("not supported: {0}")]
     NotSupported(String),
-    /// `ENODEV`: the device is gone, as after a fork.
+    /// `ENODEV`: the device is gone, for example in a forked child.
     #[error("no device: {0}")]
     NoDevice(String),
-    /// `EAGAIN`: there is no event now.
+    /// `EAGAIN`: no event is queued.
     #[error("no event is available now")]
     Again,
-    /// `ETIMEDOUT`: no peer answers.
+    /// `ETIMEDOUT`: the peer does not answer.
     #[error("timed out: {0}")]
     TimedOut(String),
-    /// An error of the operating system, with its `errno`.
+    /// The operating system reported an error.
     #[error("{what}: error {number} of the operating system")]
     System {
         /// What was attempted.
         what: String,
-        /// `errno`.
+        /// The `errno` value.
         number: i32,
     },
-    /// `EIO`: the device has failed because of a fault in this library.
+    /// `EIO`: a fault in this library has made the device fail.
     #[error("the device has failed: {0}")]
     Failed(String),
 }

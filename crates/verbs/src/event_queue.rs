@@ -11,11 +11,11 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::error::Error;
 
-/// Events in order, and a descriptor that is readable while there is one. Programs poll the
-/// descriptor, duplicate it and set `O_NONBLOCK` on it.
+/// Events in order, and a descriptor that is readable while the queue holds an event. Programs poll
+/// the descriptor, duplicate it and set `O_NONBLOCK` on it.
 ///
-/// While the lock is held, the descriptor counts as many events as the queue has, so a read never
-/// blocks then.
+/// While a thread holds the lock, the descriptor's count equals the number of queued events. A read
+/// under the lock therefore never blocks.
 #[derive(Debug)]
 pub struct EventQueue<T> {
     descriptor: EventFd,
@@ -26,7 +26,7 @@ impl<T> EventQueue<T> {
     /// Creates an empty queue.
     ///
     /// # Errors
-    /// Fails if no file descriptor is left.
+    /// [`Error::System`] if the process can open no more file descriptors.
     pub fn new() -> Result<Self, Error> {
         let flags = EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_CLOEXEC;
         let descriptor =
@@ -34,23 +34,23 @@ impl<T> EventQueue<T> {
         Ok(Self { descriptor, events: Mutex::default() })
     }
 
-    /// Returns the descriptor, which is readable while there is an event.
+    /// Returns the descriptor, which is readable while an event is queued.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 
-    /// Adds an event. Drops it if the queue is full, because the program has not read events for a
-    /// long time.
+    /// Adds an event. Drops the event if the queue is full: the program has then not read events
+    /// for a long time.
     pub fn push(&self, event: T) {
         let mut events = self.lock();
-        // A semaphore blocks only when it is full, and it counts to 2^64 - 2.
+        // A write to the semaphore would block only at a count of 2^64 - 2, which it never reaches.
         if events.len() < EVENTS_MAX && self.descriptor.write(1).is_ok() {
             events.push_back(event);
         }
     }
 
-    /// Dequeues the oldest event, if there is one. Calls `on_taken` before other threads can see
-    /// that the event is gone.
+    /// Dequeues the oldest event, if there is one. Calls `on_taken` under the lock, before other
+    /// threads can see that the event was removed.
     pub fn take(&self, on_taken: impl Fn(&T)) -> Option<T> {
         let mut events = self.lock();
         let event = events.pop_front()?;
@@ -59,7 +59,7 @@ impl<T> EventQueue<T> {
         Some(event)
     }
 
-    /// Removes all events for which `stays` returns false.
+    /// Keeps the events for which `stays` returns true and drops all others.
     pub fn retain(&self, mut stays: impl FnMut(&T) -> bool) {
         let mut events = self.lock();
         let before = events.len();
@@ -91,12 +91,14 @@ impl<T> EventQueue<T> {
             .is_ok_and(|flags| OFlag::from_bits_truncate(flags).contains(OFlag::O_NONBLOCK))
     }
 
-    /// Dequeues the oldest event; waits for one unless the descriptor is non-blocking. `watch` may
-    /// first wait for a moment in a quicker way; signals are held back until it returns.
+    /// Dequeues the oldest event. Waits for an event unless the descriptor is non-blocking.
+    ///
+    /// Before the thread blocks on the descriptor, `watch` may wait for a short time in a faster
+    /// way. Signals are blocked until `watch` returns.
     ///
     /// # Errors
-    /// [`Error::Again`] if there is no event and the descriptor is non-blocking, [`Error::System`]
-    /// with `EINTR` if a signal arrived, as `read` does.
+    /// * [`Error::Again`] if no event is queued and the descriptor is non-blocking.
+    /// * [`Error::System`] with `EINTR` if a signal interrupts the wait, like `read`.
     pub fn get(
         &self,
         on_taken: impl Fn(&T),
@@ -123,7 +125,7 @@ impl<T> EventQueue<T> {
     }
 
     fn count_down(&self) {
-        // The descriptor's count is positive, so this neither blocks nor fails.
+        // The descriptor's count is positive here, so the read neither blocks nor fails.
         let _ = self.descriptor.read();
     }
 
@@ -137,7 +139,7 @@ fn system(what: &str, errno: Errno) -> Error {
 }
 
 /// Maximum number of unread events: 65 536 × 32 B = 2 MiB. A completion queue adds one event each
-/// time it is armed.
+/// time the program arms it.
 const EVENTS_MAX: usize = 1 << 16;
 
 #[cfg(test)]

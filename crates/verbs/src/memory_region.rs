@@ -21,7 +21,7 @@ pub struct MemoryRegion {
     pub user: AtomicUsize,
 }
 
-/// Attributes of a region, all of which re-registration may change.
+/// Attributes of a region; re-registration may change each of them.
 #[derive(Clone, Debug)]
 struct Current {
     domain: Arc<ProtectionDomain>,
@@ -60,17 +60,17 @@ impl MemoryRegion {
         Arc::clone(&self.current().domain)
     }
 
-    /// Returns the key, which serves as `lkey` and as `rkey`.
+    /// Returns the key. The same value serves as `lkey` and as `rkey`.
     pub fn key(&self) -> u32 {
         self.current().region.key.0
     }
 
-    /// Returns the address of the first byte in this process.
+    /// Returns the address at which the region begins in this process.
     pub fn address(&self) -> usize {
         self.current().address
     }
 
-    /// Returns the address of the first byte that work requests and peers use.
+    /// Returns the address at which the region begins for work requests and peers.
     pub fn remote_address(&self) -> u64 {
         self.current().region.start
     }
@@ -86,12 +86,14 @@ impl MemoryRegion {
         self.current().access
     }
 
-    /// Changes the attributes that are set in `change`; the key stays the same. When this returns,
-    /// neither peers nor work of this side can access the region as it was before.
+    /// Changes the attributes that are set in `change`; the key stays the same. When the call
+    /// returns, no peer and no work of this side can access the old memory with the old rights.
     ///
     /// # Errors
-    /// The errors of [`ProtectionDomain::register`], and [`Error::Busy`] while windows are bound to
-    /// the region. On an error the region is unchanged.
+    /// * The errors of [`ProtectionDomain::register`].
+    /// * [`Error::Busy`] while windows are bound to the region.
+    ///
+    /// After an error the region is unchanged.
     pub fn reregister(&self, change: &Reregistration<'_>) -> Result<(), Error> {
         let mut current = self.current();
         current.domain.context().provider().check()?;
@@ -119,10 +121,11 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Deregisters the region. When this returns, its memory is not accessed any more.
+    /// Deregisters the region. When the call returns, the library accesses the region's memory no
+    /// more.
     ///
     /// # Errors
-    /// [`Error::Busy`] while windows are bound to it.
+    /// [`Error::Busy`] while windows are bound to the region.
     pub fn deregister(&self) -> Result<(), Error> {
         let current = self.current();
         current.domain.context().provider().check()?;
@@ -147,7 +150,7 @@ impl MemoryRegion {
     }
 }
 
-/// The changes of a re-registration; attributes that are `None` stay as they are.
+/// The changes of a re-registration. Attributes that are `None` keep their values.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reregistration<'a> {
     /// New protection domain, of the same device.
@@ -181,12 +184,12 @@ fn check_length(domain: &ProtectionDomain, length: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the remote address of the first byte if the program does not choose one.
+/// Returns the region's first remote address for a program that does not choose one.
 pub const fn first_address(address: usize, access: AccessFlags) -> u64 {
     if access.contains(AccessFlags::ZERO_BASED) { 0 } else { address as u64 }
 }
 
-/// Translates an error of the memory table into the one that programs see.
+/// Translates an error of the memory table into an error of verbs.
 pub(crate) fn of_registration(error: &RegisterError) -> Error {
     let what = error.to_string();
     match error {

@@ -1,4 +1,4 @@
-//! Memory windows: parts of regions that work requests make accessible to peers.
+//! Memory windows: a work request makes part of a region accessible to peers.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::work_request::SendOpcode;
 /// Types of memory windows (IBA volume 1, 10.6.7.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WindowType {
-    /// Bound by a call, which chooses the key. Every queue pair of the domain can access it.
+    /// A call binds the window and chooses its key. Every queue pair of the domain can access it.
     One,
-    /// Bound by a work request, which contains the key. Only the queue pair on which it was bound
-    /// can access it.
+    /// A work request binds the window and contains its key. Only the queue pair of that work
+    /// request can access the window.
     Two,
 }
 
@@ -31,7 +31,7 @@ pub enum WindowType {
 pub struct MemoryWindow {
     domain: Arc<ProtectionDomain>,
     kind: WindowType,
-    /// The key of the bind that was posted last.
+    /// The key in the bind that was posted last.
     key: AtomicU32,
     uses: Uses,
     /// Value that the C API stores with this object.
@@ -41,15 +41,15 @@ pub struct MemoryWindow {
 /// Parameters of a bind.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowBinding<'a> {
-    /// The memory region; `None` unbinds the window, as a length of 0 does.
+    /// The memory region. `None` unbinds the window; a length of 0 does the same.
     pub region: Option<&'a MemoryRegion>,
-    /// First address, in the region's addresses.
+    /// First address, counted like the addresses of the region.
     pub address: u64,
     /// Length in bytes.
     pub length: u64,
     /// Access rights of peers.
     pub access: AccessFlags,
-    /// New key of a window of type 2; it may differ from the present key in the low 8 bits only.
+    /// New key of a window of type 2. Only its low 8 bits may differ from the present key.
     pub key: Option<u32>,
 }
 
@@ -84,12 +84,12 @@ impl MemoryWindow {
         self.kind
     }
 
-    /// Returns the key that the window has once all posted work is complete.
+    /// Returns the key that the window will have when all posted work is complete.
     pub fn key(&self) -> u32 {
         self.key.load(Ordering::Acquire)
     }
 
-    /// Returns the work request for a bind, to be posted to `queue_pair`. After posting it, call
+    /// Returns the work request for a bind. The caller posts it to `queue_pair` and then calls
     /// [`MemoryWindow::on_posted`].
     ///
     /// # Errors
@@ -161,22 +161,23 @@ impl MemoryWindow {
         if is_inside { Ok(region.key()) } else { invalid("the window is not within its region") }
     }
 
-    /// Records that the work request returned by [`MemoryWindow::bind`] was posted.
+    /// Records that the caller has posted the work request that [`MemoryWindow::bind`] returned.
     pub fn on_posted(&self, request: &SendOpcode) {
         if let SendOpcode::BindWindow { key, .. } = request {
             self.key.store(*key, Ordering::Release);
         }
     }
 
-    /// Deallocates the window; peers cannot access memory through it any more.
+    /// Deallocates the window. Peers cannot access memory through it any more.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it was deallocated before.
+    /// [`Error::Invalid`] if the window is already deallocated.
     pub fn deallocate(&self) -> Result<(), Error> {
         self.domain.context().provider().check()?;
         self.uses.destroy("memory window")?;
         let table = self.domain.context().provider().memory()?;
-        // Posted work that has not begun may still bind the window; no other window has its key.
+        // A bind that is posted and has not begun may still bind the window later. This harms no
+        // other window, because no other window has its key.
         table.unbind(RemoteKey(self.key()));
         self.domain.context().end(|counts| &mut counts.windows);
         self.domain.uses().end();
@@ -184,19 +185,19 @@ impl MemoryWindow {
     }
 }
 
-/// Returns the next key of the same window.
+/// Returns the key that follows `key` for the same window: counts up the low 8 bits.
 pub const fn next_key(key: u32) -> u32 {
     key & !0xff | (key + 1) & 0xff
 }
 
 /// Returns the first key of a window. The upper 24 bits are unique to the window and hard to guess.
-/// A clash with the key of a region is unlikely, and is detected when the window is bound.
+/// The key might equal that of a region; this is unlikely, and a bind detects it.
 fn new_key() -> u32 {
     static STATE: OnceLock<RandomState> = OnceLock::new();
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
-    // An odd factor and a fixed summand map 24 bits to 24 bits one to one, so 16 million windows
-    // have different keys.
+    // `number * factor + sum` with an odd factor maps 24 bits to 24 bits one to one. Therefore 16
+    // million windows have different keys.
     let mut hasher = STATE.get_or_init(RandomState::new).build_hasher();
     hasher.write_u8(0);
     let secret = hasher.finish();

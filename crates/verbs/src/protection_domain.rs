@@ -1,4 +1,4 @@
-//! Protection domains: which queue pairs may access which memory.
+//! Protection domains: say which memory a queue pair may access.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ use crate::uses::Uses;
 pub struct ProtectionDomain {
     context: Arc<Context>,
     uses: Uses,
-    /// Created on first use, because that starts the device.
+    /// The domain in the memory table. Created on first use, because creating it starts the device.
     memory: Mutex<Option<mem::ProtectionDomain>>,
     /// Value that the C API stores with this object.
     pub user: AtomicUsize,
@@ -63,27 +63,29 @@ impl ProtectionDomain {
     /// Deallocates the domain.
     ///
     /// # Errors
-    /// [`Error::Busy`] while objects use it.
+    /// [`Error::Busy`] while objects use the domain.
     pub fn deallocate(&self) -> Result<(), Error> {
         self.context.provider().check()?;
         self.uses.destroy("protection domain")?;
         let domain = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(domain) = domain {
             let table = self.context.provider().memory()?;
-            // This cannot fail: regions of the domain would have counted as users.
+            // This cannot fail: a region in the domain would count as a user, and then `destroy`
+            // would have failed.
             let _ = table.release_domain(domain);
         }
         self.context.end(|counts| &mut counts.domains);
         Ok(())
     }
 
-    /// Registers `length` bytes at `address` of this process, to which peers refer by
-    /// `remote_address`.
+    /// Registers `length` bytes at `address` of this process. Peers use `remote_address` for the
+    /// first byte.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for contradictory flags or an invalid range, [`Error::NotSupported`] for
-    /// unknown flags, [`Error::NoRoom`], [`Error::System`] with `EFAULT` if the memory is not
-    /// mapped.
+    /// * [`Error::Invalid`] if flags contradict each other or the range is invalid.
+    /// * [`Error::NotSupported`] if unknown flags are set.
+    /// * [`Error::NoRoom`] if a limit is reached.
+    /// * [`Error::System`] with `EFAULT` if the memory is not mapped.
     pub fn register(
         self: &Arc<Self>,
         address: usize,
@@ -97,7 +99,7 @@ impl ProtectionDomain {
     /// Allocates an unbound memory window.
     ///
     /// # Errors
-    /// [`Error::NoRoom`].
+    /// [`Error::NoRoom`] if the device has its maximum number of windows.
     pub fn allocate_window(self: &Arc<Self>, kind: WindowType) -> Result<Arc<MemoryWindow>, Error> {
         MemoryWindow::new(self, kind)
     }
@@ -105,7 +107,8 @@ impl ProtectionDomain {
     /// Creates a shared receive queue.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for sizes above the device's limits, [`Error::NoRoom`].
+    /// * [`Error::Invalid`] if a size exceeds the device's limit.
+    /// * [`Error::NoRoom`] if the device has its maximum number of shared receive queues.
     pub fn create_shared_queue(
         self: &Arc<Self>,
         receives: u32,
@@ -114,11 +117,12 @@ impl ProtectionDomain {
         SharedReceiveQueue::new(self, receives, pieces)
     }
 
-    /// Creates a queue pair in RESET.
+    /// Creates a queue pair in the state RESET.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for sizes above the device's limits, [`Error::NoRoom`],
-    /// [`Error::NotSupported`].
+    /// * [`Error::Invalid`] if a size exceeds the device's limit.
+    /// * [`Error::NoRoom`] if the device has its maximum number of queue pairs.
+    /// * [`Error::NotSupported`] if the device does not support the parameters.
     pub fn create_queue_pair(
         self: &Arc<Self>,
         init: &QueuePairInit,
@@ -138,7 +142,7 @@ impl ProtectionDomain {
         AddressHandle::new(self, to)
     }
 
-    /// Returns the entry of this side's GID table.
+    /// Returns the entry at `index` of this side's GID table.
     pub(crate) fn gid_at(&self, index: u8) -> Result<GidEntry, Error> {
         self.context.query_gid(1, index.into())
     }

@@ -1,4 +1,4 @@
-//! Traits that a wire implements to appear as a device.
+//! Traits that a wire implements. A wire is the code that carries the work of queue pairs.
 
 use std::sync::Arc;
 
@@ -11,36 +11,39 @@ use crate::error::Error;
 use crate::queue_pair::QueuePair;
 use crate::registry::Registry;
 
-/// A device as its wire implements it. Starts threads and opens sockets only when a call needs
-/// them, so that a program which only lists devices has neither.
+/// A device, implemented by its wire. A provider starts threads and opens sockets only when a call
+/// needs them, so that a program that only lists devices has no threads and no sockets.
 pub trait Provider: Send + Sync {
     /// Returns the limits and abilities of the device.
     fn attributes(&self) -> &DeviceAttributes;
 
-    /// Checks that this is the process that created the device. Every call of every object does so
-    /// before it takes a lock that another thread of the parent may have held during the fork. A
-    /// child may use everything that the parent had not started.
+    /// Checks that the calling process is the process that created the device.
+    ///
+    /// Every call of every object does this before it takes a lock. Otherwise a child could wait
+    /// forever for a lock that another thread of the parent held during the fork.
+    ///
+    /// A child may use everything that the parent had not started.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.
     fn check(&self) -> Result<(), Error>;
 
-    /// Returns the registry of completion owners; it exists before anything is started.
+    /// Returns the registry of completion owners. The registry exists before the device is started.
     fn registry(&self) -> &Arc<Registry>;
 
-    /// Returns the present attributes of the port.
+    /// Returns the current attributes of the port.
     fn port(&self) -> PortAttributes;
 
-    /// Returns the counters of the port; all are 0 until the device is started. Must not be called
+    /// Returns the counters of the port. All are 0 until the device is started. Must not be called
     /// inside the engine.
     fn counters(&self) -> PortCounters {
         PortCounters::default()
     }
 
-    /// Returns the path MTU in bytes that connections announce. Does not query the host.
+    /// Returns the path MTU that connections announce, in bytes. Does not query the host.
     fn path_mtu(&self) -> u32;
 
-    /// Returns the GID table, in the order of the indices.
+    /// Returns the GID table, sorted by index.
     fn gids(&self) -> Vec<GidEntry>;
 
     /// Returns the table of registered memory. Starts the device.
@@ -49,7 +52,7 @@ pub trait Provider: Send + Sync {
     /// [`Error`] if the device cannot be started.
     fn memory(&self) -> Result<Arc<MemoryTable>, Error>;
 
-    /// Reserves a queue pair number that is unique on the host until it is released.
+    /// Reserves a queue pair number. The number is unique on the host until the caller releases it.
     ///
     /// # Errors
     /// [`Error::NoRoom`] if no number is left.
@@ -58,108 +61,117 @@ pub trait Provider: Send + Sync {
     /// Releases a queue pair number.
     fn release_number(&self, number: u32);
 
-    /// Creates the wire of a queue pair, which is in RESET.
+    /// Creates the wire of a queue pair that is in RESET.
     ///
     /// # Errors
-    /// [`Error`], one variant for each cause.
+    /// The error of the failed step.
     fn wire(&self, queue_pair: &Arc<QueuePair>) -> Result<Box<dyn Wire>, Error>;
 
-    /// Resumes connections that waited for receives of a shared queue. To be called after receives
-    /// were posted and [`SharedReceives::post`] reported that connections wait.
+    /// Resumes connections that wait for receives of a shared queue. The caller has posted
+    /// receives, and [`SharedReceives::post`] has reported that connections wait.
     fn receives_posted(&self, receives: &Arc<SharedReceives>);
 
-    /// Arms the limit of a shared queue inside the engine, as [`SharedReceives::arm_limit`] does.
-    /// Returns true if fewer receives are left now. Otherwise [`Registry::on_below_limit`] reports
-    /// it later.
+    /// Arms the limit of a shared queue inside the engine, like [`SharedReceives::arm_limit`].
+    /// Returns true if the queue already holds fewer receives than `limit`. Otherwise
+    /// [`Registry::on_below_limit`] reports this later.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.
     fn arm_limit(&self, receives: &Arc<SharedReceives>, limit: u32) -> Result<bool, Error>;
 
-    /// Drives the engine, unless another thread does. Application threads call this when they poll.
+    /// Drives the engine, unless another thread drives it. Application threads call this when they
+    /// poll.
     fn drive(&self);
 
-    /// Sends work that [`Wire::ring`] deferred, if there is some. To be called after each poll that
-    /// finds completions.
+    /// Sends the work that [`Wire::ring`] deferred, if any. The caller calls this after each poll
+    /// that finds completions.
     fn send_deferred(&self);
 
     /// Waits until `ready` returns true. Calls `ready` whenever a completion or an event may have
-    /// arrived. Returns after a moment in any case, because signals are held back meanwhile.
+    /// arrived.
+    ///
+    /// Returns after a short time in any case, because the caller has blocked signals until this
+    /// call returns.
     fn wait(&self, ready: &mut dyn FnMut() -> bool);
 
-    /// Wakes threads in [`Provider::wait`], because something other than the wire may have made
-    /// them ready. May be called inside the engine.
+    /// Wakes threads in [`Provider::wait`]. The caller has changed something outside the wire that
+    /// may make `ready` return true. May be called inside the engine.
     fn wake(&self);
 
-    /// Lets a thread of the device make progress from now on, because the application is about to wait in a way
-    /// that the device does not see, such as for a descriptor.
+    /// Lets a thread of the device drive the engine after this call. The application is about to
+    /// wait in a way that the device does not see, such as for a descriptor.
     fn serve_alone(&self);
 }
 
-/// Carries the work of one queue pair, from its creation to its destruction, also across RESET. It
-/// is dropped when the queue pair is destroyed, after [`Wire::close`]; until then it may hold a
-/// reference to the queue pair.
+/// Carries the work of one queue pair, from its creation to its destruction, also across RESET.
+///
+/// The queue pair drops its wire when it is destroyed, after [`Wire::close`]. Until then the wire
+/// may hold a reference to the queue pair.
 pub trait Wire: Send + Sync {
-    /// Opens the wire, because the queue pair enters INIT: datagrams and connection requests may
-    /// arrive.
+    /// Opens the wire, because the queue pair enters INIT. After this call datagrams and connection
+    /// requests may arrive.
     ///
     /// # Errors
-    /// [`Error`], one variant for each cause; the queue pair stays in its state.
+    /// The error of the failed step; the queue pair stays in its state.
     fn open(&self) -> Result<(), Error>;
 
-    /// Begins to connect to the peer that the queue pair's attributes name, because the queue pair
-    /// enters RTR. Returns at once; posted work waits until the connection is established.
+    /// Starts to connect to the peer in the queue pair's attributes, because the queue pair enters
+    /// RTR. Returns at once; posted work waits until the connection is established.
     ///
     /// # Errors
-    /// [`Error`], one variant for each cause; the queue pair stays in its state.
+    /// The error of the failed step; the queue pair stays in its state.
     fn connect(&self) -> Result<(), Error>;
 
-    /// Adopts attributes that were changed in a later state, such as timers and the queue key.
+    /// Applies attributes that the program changed after the connection began, such as timers and
+    /// the queue key.
     ///
     /// # Errors
-    /// [`Error`], one variant for each cause.
+    /// The error of the failed step.
     fn update(&self) -> Result<(), Error>;
 
-    /// Takes sends from the queue pair, which has untaken ones.
+    /// Takes sends from the queue pair, which holds untaken sends.
     fn ring(&self);
 
-    /// Takes receives from the queue pair, which has untaken ones.
+    /// Takes receives from the queue pair, which holds untaken receives.
     fn receives(&self);
 
-    /// Starts draining, because the queue pair is in SQD or SQE: calls [`QueuePair::on_drained`],
-    /// possibly at once, when no send that was taken is in flight.
+    /// Starts draining, because the queue pair is in SQD or SQE. When no taken send is in flight
+    /// any more, the wire calls [`QueuePair::on_drained`], possibly before this call returns.
     fn drain(&self);
 
-    /// Hands all posted sends to the engine and transmits each once, as far as there is room,
-    /// before it returns. The queue pair is about to leave RTS and sends nothing more on this
-    /// connection. Sends that the peer has not acknowledged before [`Wire::close`] are flushed.
+    /// Hands all posted sends to the engine and transmits each once, if there is room, before it
+    /// returns.
+    ///
+    /// The queue pair is about to leave RTS and sends nothing more on this connection.
+    /// [`Wire::close`] flushes the sends that the peer has not acknowledged.
     fn send_out(&self);
 
-    /// Closes the connection. When this returns, nothing more is placed in memory for this queue
-    /// pair, and its last completions are in their queues. Pending acknowledgements and the Close
-    /// are sent to the peer.
+    /// Closes the connection. Sends the pending acknowledgements and a Close frame to the peer.
+    ///
+    /// When the call returns, the library places nothing more in memory for this queue pair, and
+    /// the last completions are in their queues.
     fn close(&self);
 
     /// Joins or leaves a multicast group (UD).
     ///
     /// # Errors
-    /// [`Error`], one variant for each cause.
+    /// The error of the failed step.
     fn set_membership(&self, group: crate::Gid, is_member: bool) -> Result<(), Error>;
 }
 
-/// How a queue pair's connection ended, as the wire reports it.
+/// Reason for which a queue pair's connection has ended, reported by the wire.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
-    /// The peer closed the connection; that is not an error of this side.
+    /// The peer closed the connection. This is not an error of this side.
     ByPeer,
-    /// The peer has stopped answering, or has never answered.
+    /// The peer has stopped answering, or it has never answered.
     Unreachable,
-    /// An operation failed on this side or at the peer; its completion has the cause. The queue
+    /// An operation failed on this side or at the peer. Its completion holds the cause. The queue
     /// pair is in ERR.
     OperationFailed,
     /// The peer violated the protocol; the queue pair is in ERR.
     PeerMisbehaved,
-    /// The peer asked for memory that it may not access; the queue pair is in ERR.
+    /// The peer accessed memory without the right to do so; the queue pair is in ERR.
     AccessRefused,
     /// A completion queue has overrun.
     Overrun,
@@ -167,6 +179,6 @@ pub enum Ending {
     DeviceFailed,
 }
 
-/// Identifies the queue pair of a completion. A wire chooses an owner when it creates a connection
-/// or a port. Completions of an unknown owner are dropped.
+/// Identifies the queue pair of a completion. A wire chooses an owner for each connection and each
+/// port that it creates. The registry drops completions with an unknown owner.
 pub type CompletionOwner = Owner;

@@ -47,13 +47,13 @@ pub struct QueuePairInit {
     pub service: QueuePairType,
     /// Completion queue of sends.
     pub send_queue: Arc<CompletionQueue>,
-    /// Completion queue of receives; may be the send queue's.
+    /// Completion queue of receives. It may be the same queue as `send_queue`.
     pub receive_queue: Arc<CompletionQueue>,
     /// Shared receive queue, if the queue pair uses one.
     pub shared_queue: Option<Arc<SharedReceiveQueue>>,
     /// Minimum sizes. [`QueuePair::limits`] returns the actual sizes.
     pub limits: QueuePairLimits,
-    /// Every send is signalled.
+    /// Whether every send is signalled.
     pub signals_all: bool,
 }
 
@@ -69,10 +69,10 @@ pub struct QueuePair {
     receive_queue: Arc<CompletionQueue>,
     shared: Option<Arc<SharedReceiveQueue>>,
     uses: Uses,
-    /// [`QueuePairState`] as a number.
+    /// The [`QueuePairState`] as a number.
     state: AtomicU8,
     attributes: Mutex<QueuePairAttributes>,
-    /// Held during a transition, so that there is one at a time.
+    /// Locked during a transition, so that only one transition runs at a time.
     modifying: Mutex<()>,
     sends: WorkRing<SendSlot>,
     receives: WorkRing<ReceiveSlot>,
@@ -148,7 +148,7 @@ impl QueuePair {
         Ok(made)
     }
 
-    /// Returns the queue pair number, by which peers address it.
+    /// Returns the queue pair number. Peers use it as the queue pair's address.
     pub const fn number(&self) -> u32 {
         self.number
     }
@@ -158,7 +158,7 @@ impl QueuePair {
         self.service
     }
 
-    /// Returns the actual sizes.
+    /// Returns the actual sizes of the queues.
     pub const fn limits(&self) -> QueuePairLimits {
         self.limits
     }
@@ -199,17 +199,20 @@ impl QueuePair {
         self.shared.as_ref()
     }
 
-    /// Unregisters all completion owners of this queue pair; completions that still arrive for them are dropped.
+    /// Unregisters all completion owners of this queue pair. Completions that still arrive for them
+    /// are dropped.
     pub fn disown(&self) {
         let owners = std::mem::take(&mut *lock(&self.owners));
         self.provider().registry().disown(&owners);
     }
 
-    /// Joins a multicast group (`is_member`), or leaves it.
+    /// Joins a multicast group if `is_member` is true, otherwise leaves it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the GID is no multicast address, the queue pair does not carry
-    /// datagrams, or it is to leave a group that it is not in; and the errors of the wire.
+    /// * [`Error::Invalid`] if the GID is not a multicast address.
+    /// * [`Error::Invalid`] if the queue pair does not carry datagrams.
+    /// * [`Error::Invalid`] if the queue pair is to leave a group that it has not joined.
+    /// * The errors of the wire.
     pub fn set_membership(&self, group: crate::Gid, is_member: bool) -> Result<(), Error> {
         self.provider().check()?;
         if self.service != QueuePairType::Datagram || !group.is_group() {
@@ -232,12 +235,13 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Destroys the queue pair, unless it is in a group. Waits until all events of it that the
-    /// program has read are acknowledged.
+    /// Destroys the queue pair. Waits until the program has acknowledged all events of the queue
+    /// pair that it has read.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it was destroyed before, [`Error::Busy`] if it is in a group,
-    /// [`Error::NoDevice`] in a forked child.
+    /// * [`Error::Invalid`] if the queue pair is already destroyed.
+    /// * [`Error::Busy`] if the queue pair is in a multicast group.
+    /// * [`Error::NoDevice`] in a forked child.
     pub fn destroy(&self) -> Result<(), Error> {
         self.provider().check()?;
         if !lock(&self.groups).is_empty() {
@@ -321,7 +325,7 @@ struct UsedObjects<'a> {
     send_queue: &'a CompletionQueue,
     receive_queue: &'a CompletionQueue,
     shared: Option<&'a SharedReceiveQueue>,
-    /// Number of completions of sends that the program does not receive.
+    /// Number of completions of sends that the wire adds and the program does not receive.
     unreported_sends: u32,
 }
 
@@ -336,7 +340,7 @@ impl<'a> UsedObjects<'a> {
         }
     }
 
-    /// References all objects; on an error, none.
+    /// Adds the queue pair as a user of all its objects. On an error, adds it to none.
     fn take(domain: &'a ProtectionDomain, init: &'a QueuePairInit) -> Result<Self, Error> {
         let (send_queue, receive_queue) = (&*init.send_queue, &*init.receive_queue);
         let held = Self {
@@ -380,7 +384,7 @@ impl<'a> UsedObjects<'a> {
 }
 
 /// Returns the number of places for completions of sends that the program does not receive. Each
-/// datagram has one, since completions are polled only before the program waits.
+/// datagram needs such a place, because all completions stay in the queue until the program polls.
 fn unreported_sends(service: QueuePairType, sends: u32) -> u32 {
     if service == QueuePairType::Datagram { sends.max(MARKS) } else { MARKS }
 }
@@ -415,8 +419,8 @@ fn check_init(
     Ok(())
 }
 
-/// Returns the actual sizes: the device's maximum where that costs nothing, otherwise what the
-/// program asked for.
+/// Returns the actual sizes. A size is the device's maximum where this costs nothing, otherwise the
+/// size that the program asked for.
 fn limits_of(attributes: &DeviceAttributes, init: &QueuePairInit) -> QueuePairLimits {
     let mut limits = init.limits;
     if init.shared_queue.is_some() {

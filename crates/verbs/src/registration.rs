@@ -6,7 +6,7 @@
 
 use mem::{MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights};
 
-/// Registers memory of the program, without checking what is there.
+/// Registers memory of the program. Does not check whether the range is mapped.
 pub(crate) fn register(
     table: &MemoryTable,
     domain: ProtectionDomain,
@@ -16,13 +16,13 @@ pub(crate) fn register(
     rights: Rights,
 ) -> Result<Region, RegisterError> {
     let start = std::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: a program that registers memory with a device promises that it stays mapped and
-    // accessible until it is deregistered; verbs have no other way to use memory. Rust code
-    // accesses it by raw pointers only.
+    // SAFETY: a program that registers memory with a device promises that the memory stays mapped
+    // and accessible until it deregisters the memory; verbs have no other way to use memory. Rust
+    // code accesses this memory by raw pointers only.
     unsafe { table.register_raw_lazily(domain, start, length, remote_address, rights) }
 }
 
-/// Moves a region to other memory of the program; its names stay.
+/// Moves a region to other memory of the program. The region keeps its identifier and key.
 pub(crate) fn change(
     table: &MemoryTable,
     region: RegionId,
@@ -33,6 +33,6 @@ pub(crate) fn change(
     rights: Rights,
 ) -> Result<Region, RegisterError> {
     let start = std::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: as in `register`.
+    // SAFETY: the program makes the same promise as in `register`.
     unsafe { table.change_raw_lazily(region, domain, start, length, remote_address, rights) }
 }

@@ -1,4 +1,4 @@
-//! Maps completion owners to queue pairs, and wire objects to verbs objects.
+//! Maps completion owners to queue pairs, and objects of the wire to objects of verbs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::device::Context;
 use crate::queue_pair::QueuePair;
 use crate::shared_receive_queue::SharedReceiveQueue;
 
-/// The objects that a wire and the verbs above it share, by the names that each uses.
+/// The objects that a wire and the verbs share. Each of the two uses its own names for them.
 #[derive(Debug, Default)]
 pub struct Registry {
     owners: RwLock<HashMap<u64, Arc<QueuePair>>>,
@@ -31,15 +31,15 @@ impl Registry {
         Arc::default()
     }
 
-    /// Makes `owner` an owner of the queue pair's completions; a queue pair may have several. A
-    /// wire calls this before such completions can arrive.
+    /// Makes `owner` an owner of the queue pair's completions. A queue pair may have several
+    /// owners. A wire calls this before completions of the owner can arrive.
     pub fn own(&self, owner: Owner, queue_pair: &Arc<QueuePair>) {
         queue_pair.add_owner(owner);
         write(&self.owners).insert(owner.bits(), Arc::clone(queue_pair));
     }
 
-    /// Handles queues that were armed and have a matching completion. To be called outside the
-    /// engine, as `runtime::Hooks::on_completions` is.
+    /// Handles queues that were armed and now hold a matching completion. The caller must be
+    /// outside the engine, like a caller of `runtime::Hooks::on_completions`.
     pub fn on_completions(&self, queues: &[Arc<work::CompletionQueue>]) {
         for queue in queues {
             let found = read(&self.queues).get(&name(queue)).and_then(Weak::upgrade);
@@ -49,7 +49,7 @@ impl Registry {
         }
     }
 
-    /// Reports that this queue has fewer receives left than its limit. May be called inside the
+    /// Reports that a shared queue holds fewer receives than its limit. May be called inside the
     /// engine.
     pub fn on_below_limit(&self, receives: &Arc<SharedReceives>) {
         let found = read(&self.receives).get(&name(receives)).and_then(Weak::upgrade);
@@ -89,7 +89,7 @@ impl Registry {
     }
 
     /// Calls `visit` for every queue pair that may have completions, once for each of its owners.
-    /// No owner can be added or removed meanwhile.
+    /// During the call no thread can add or remove an owner.
     pub fn visit_queue_pairs(&self, visit: impl FnMut(&Arc<QueuePair>)) {
         read(&self.owners).values().for_each(visit);
     }
@@ -121,7 +121,8 @@ impl Registry {
         write(&self.receives).remove(&name(queue.receives()));
     }
 
-    /// Returns a number that changes whenever an owner is removed: a cached owner may be gone then.
+    /// Returns a number that changes whenever an owner is removed. If the number has changed, a
+    /// cached owner may be gone.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
@@ -132,7 +133,7 @@ impl Registry {
         read(&self.owners).get(&owner.bits()).cloned()
     }
 
-    /// Unregisters these owners; completions that still arrive for them are dropped.
+    /// Unregisters these owners. Completions that still arrive for them are dropped.
     pub fn disown(&self, owners: &[Owner]) {
         if owners.is_empty() {
             return;
@@ -145,7 +146,7 @@ impl Registry {
     }
 }
 
-/// Returns the name of a shared object: its address.
+/// Returns the name of a shared object, which is its address in memory.
 fn name<T>(object: &Arc<T>) -> usize {
     Arc::as_ptr(object).addr()
 }

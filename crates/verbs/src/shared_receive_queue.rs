@@ -25,11 +25,11 @@ pub struct SharedReceiveQueue {
     uses: Uses,
     receives: Arc<SharedReceives>,
     pieces_max: u32,
-    /// Identifiers of receives by place; the place is the context of the receive.
+    /// Identifiers of receives by place. The place is also the context of the receive.
     ids: Box<[AtomicU64]>,
-    /// Places without a receive.
+    /// Places that hold no receive.
     free: ArrayQueue<u32>,
-    /// Raise an event when fewer receives are left; 0 for no event.
+    /// If the queue holds fewer receives than this, it raises an event; 0 means no event.
     limit: AtomicU32,
     events: Unacknowledged,
     /// Value that the C API stores with this object.
@@ -43,7 +43,7 @@ pub struct SharedReceiveQuery {
     pub receives: u32,
     /// Maximum number of scatter/gather entries of a receive.
     pub pieces: u32,
-    /// An event is raised when fewer receives are left; 0 for no event.
+    /// If the queue holds fewer receives than this, it raises an event; 0 means no event.
     pub limit: u32,
 }
 
@@ -69,7 +69,7 @@ impl SharedReceiveQueue {
         begun.inspect_err(|_| context.end(|counts| &mut counts.shared_queues))?;
         let free = ArrayQueue::new(receives as usize);
         for place in 0..receives {
-            // The queue has room for all places.
+            // This cannot fail, because the free list has room for all places.
             let _ = free.push(place);
         }
         let made = Arc::new_cyclic(|this| Self {
@@ -98,12 +98,13 @@ impl SharedReceiveQueue {
         &self.receives
     }
 
-    /// Posts receives, up to the first that is refused. Memory that is not registered is detected
-    /// only when a message arrives for it.
+    /// Posts receives in order, up to the first that is rejected. Does not check that the memory is
+    /// registered; an error appears only when a message arrives for the receive.
     ///
     /// # Errors
-    /// The index in `requests` of the receive that was refused, and why: [`Error::NoRoom`] if the
-    /// queue is full, [`Error::Invalid`].
+    /// The index in `requests` of the rejected receive, and the cause:
+    /// * [`Error::NoRoom`] if the queue is full.
+    /// * [`Error::Invalid`] if the receive has too many or too long scatter/gather entries.
     pub fn post(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, Error)> {
         let provider = self.domain.context().provider();
         provider.check().map_err(|error| (0, error))?;
@@ -118,7 +119,7 @@ impl SharedReceiveQueue {
         posted
     }
 
-    /// Posts one receive and returns whether connections wait for receives.
+    /// Posts one receive. Returns whether connections wait for receives.
     fn post_one(&self, request: &ReceiveRequest<'_>) -> Result<bool, Error> {
         check_pieces(request.pieces, self.pieces_max)?;
         let mut pieces = [Piece::NOTHING; PIECES_MAX];
@@ -136,7 +137,7 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Resolves scatter/gather entries to regions and offsets; an entry that does not resolve gets
+    /// Resolves scatter/gather entries to regions and offsets. An entry that does not resolve gets
     /// no region.
     fn locate(&self, pieces: &[ScatterGather], located: &mut [Piece]) -> Result<(), Error> {
         let (table, domain) = self.domain.memory()?;
@@ -157,17 +158,18 @@ impl SharedReceiveQueue {
         Ok(())
     }
 
-    /// Retires the receive at this place and returns its identifier.
+    /// Retires the receive at `place` and returns its identifier.
     pub(crate) fn retire(&self, place: u64) -> u64 {
         let id = self.ids.get(place as usize).map_or(0, |id| id.load(Ordering::Acquire));
         let _ = self.free.push(place as u32);
         id
     }
 
-    /// Requests an event for when fewer than `limit` receives are left; 0 cancels the request.
+    /// Requests an event for the time when the queue holds fewer than `limit` receives. A limit of
+    /// 0 cancels the request.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a limit above the capacity.
+    /// [`Error::Invalid`] if the limit exceeds the capacity.
     pub fn set_limit(&self, limit: u32) -> Result<(), Error> {
         let provider = self.domain.context().provider();
         provider.check()?;
@@ -195,7 +197,7 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Raises the event if the program has set a limit.
+    /// Raises the event, if the program has set a limit.
     pub(crate) fn on_below_limit(&self) {
         if self.limit.swap(0, Ordering::SeqCst) != 0
             && let Some(this) = self.this.upgrade()
@@ -205,10 +207,11 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Destroys the queue. Waits until all events of it that the program has read are acknowledged.
+    /// Destroys the queue. Waits until the program has acknowledged all events of the queue that it
+    /// has read.
     ///
     /// # Errors
-    /// [`Error::Busy`] while queue pairs use it.
+    /// [`Error::Busy`] while queue pairs use the queue.
     pub fn destroy(&self) -> Result<(), Error> {
         let context = self.domain.context();
         context.provider().check()?;

@@ -1,41 +1,42 @@
-//! Files in which programs look up devices, as a kernel with such a device would show them.
+//! Files in which programs look up devices. They have the form in which a kernel shows such a
+//! device.
 //!
-//! This module only holds the table. The C library answers file accesses from it. Code that
-//! redirects paths asks the C library what [is](find) at a path.
+//! This module only holds the table; the C library answers file accesses from it. Code that
+//! redirects file paths looks up a path with [`find`].
 
 use std::collections::BTreeMap;
 
 use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, PortCounters, PortState};
 
-/// Folder that lists devices.
+/// Folder that has an entry for each device.
 pub const DEVICES: &str = "/sys/class/infiniband";
 
-/// Folder that lists the devices' `uverbs` descriptors.
+/// Folder that has an entry for each device's `uverbs` descriptor.
 pub const DESCRIPTORS: &str = "/sys/class/infiniband_verbs";
 
 /// Folder of the device nodes.
 pub const NODES: &str = "/dev/infiniband";
 
-/// Folders of the devices, to which [`DEVICES`] has links. The kernel puts all devices without
-/// hardware here.
+/// Folders of the devices themselves; [`DEVICES`] has links to them. The kernel puts all devices
+/// without hardware into this folder.
 pub const DEVICE_FOLDERS: &str = "/sys/devices/virtual/infiniband";
 
-/// Folders of the descriptors, to which [`DESCRIPTORS`] has links.
+/// Folders of the descriptors themselves; [`DESCRIPTORS`] has links to them.
 pub const DESCRIPTOR_FOLDERS: &str = "/sys/devices/virtual/infiniband_verbs";
 
-/// Every path at or below these is answered by this library, even if nothing exists there.
+/// This library answers for every path at or below one of these, even if nothing exists there.
 pub const ROOTS: [&str; 6] =
     [DEVICES, DESCRIPTORS, "/sys/class/infiniband_mad", DEVICE_FOLDERS, DESCRIPTOR_FOLDERS, NODES];
 
-/// What a path names.
+/// The entry that a path names.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SysfsEntry {
-    /// A file with this text, which ends with a line feed.
+    /// A file with this text. The text ends with a line feed.
     File(String),
-    /// A symbolic link to this path, which is relative to the folder of the link.
+    /// A symbolic link to this path. The path is relative to the folder of the link.
     Link(String),
-    /// A character device. Programs check that it exists but need not open it, so `/dev/null`
-    /// serves.
+    /// A character device. Programs check that the device exists but need not open it, so the
+    /// library can open `/dev/null` in its place.
     Node,
 }
 
@@ -79,8 +80,8 @@ pub fn entries(
     table.folder = DESCRIPTORS.into();
     table.link(&descriptor, &format!("../../devices/virtual/infiniband_verbs/{descriptor}"));
     table.add("abi_version", "6");
-    // Programs look for the descriptor, for the device's name, and for the connection manager's
-    // node.
+    // Programs look for the descriptor, for a node with the device's name, and for the node of the
+    // connection manager.
     for node in [&descriptor, name, "rdma_cm"] {
         table.entries.push((format!("{NODES}/{node}"), SysfsEntry::Node));
     }
@@ -112,9 +113,11 @@ pub enum Kind {
 /// Looks up an absolute path in a table of all devices. Returns `None` if nothing is there, or if
 /// the path is not at or below one of [`ROOTS`].
 ///
-/// Double slashes, slashes at the end and `.` are ignored, as the kernel ignores them. Links in the
-/// middle of the path are followed; a link at the end is returned. `..` behind a link leads to the
-/// folder of the link, not of its target: the caller must resolve a path that has both.
+/// Ignores double slashes, slashes at the end and `.`, like the kernel. Follows links in the middle
+/// of the path; returns a link at the end.
+///
+/// `..` behind a link leads to the folder of the link, not to that of its target. If a path has
+/// both, the caller must resolve it first.
 pub fn find(entries: &[(String, SysfsEntry)], path: &str) -> Option<Found> {
     let path = physical(entries, normalized(path)?);
     if let Some((_, entry)) = entries.iter().find(|(other, _)| *other == path) {
@@ -135,14 +138,14 @@ pub fn find(entries: &[(String, SysfsEntry)], path: &str) -> Option<Found> {
     is_there.then_some(Found::Folder(names))
 }
 
-/// Returns the path with all links but one at its end resolved.
+/// Returns the path with all its links resolved, except a link at its end.
 fn physical(entries: &[(String, SysfsEntry)], mut path: String) -> String {
     let passes = |(link, entry): &(String, SysfsEntry), path: &str| {
         let SysfsEntry::Link(target) = entry else { return None };
         let rest = path.strip_prefix(link)?.strip_prefix('/')?;
         normalized(&format!("{link}/../{target}/{rest}"))
     };
-    // No link of the table leads back to itself, and no path has more than this many.
+    // No link of the table leads back to itself, and no path has more than `LINKS_MAX` links.
     for _ in 0..LINKS_MAX {
         match entries.iter().find_map(|entry| passes(entry, &path)) {
             Some(further) => path = further,
@@ -152,8 +155,8 @@ fn physical(entries: &[(String, SysfsEntry)], mut path: String) -> String {
     path
 }
 
-/// Returns the path without empty parts, `.` and `..`; `None` if it is not at or below one of
-/// [`ROOTS`].
+/// Returns the path without empty parts, `.` and `..`. Returns `None` if the path is not at or
+/// below one of [`ROOTS`].
 pub fn normalized(path: &str) -> Option<String> {
     if !path.starts_with('/') {
         return None;
@@ -175,7 +178,7 @@ pub fn normalized(path: &str) -> Option<String> {
     ROOTS.iter().any(is_below).then_some(path)
 }
 
-/// Returns the text of the file at `path`, if there is one.
+/// Returns the text of the file at `path`, if the file exists.
 pub fn file(entries: &[(String, SysfsEntry)], path: &str) -> Option<String> {
     match find(entries, path) {
         Some(Found::Entry(SysfsEntry::File(text))) => Some(text),
@@ -230,7 +233,7 @@ fn port_files(port: &PortAttributes) -> Vec<(&'static str, String)> {
     let is_up = port.state == PortState::Active;
     let (state, physical) =
         if is_up { ("4: ACTIVE", "5: LinkUp") } else { ("1: DOWN", "3: Disabled") };
-    // In tenths of Gbit/s, because 2.5 is a usual rate.
+    // The rate is in tenths of Gbit/s, because 2.5 Gbit/s is a usual rate.
     let tenths = port.rate.unwrap_or(RATE_UNKNOWN) / 100_000_000;
     let rate = format!("{}.{} Gb/sec (1X)", tenths / 10, tenths % 10).replace(".0 ", " ");
     vec![
@@ -248,8 +251,8 @@ fn port_files(port: &PortAttributes) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Returns the counters under the names that InfiniBand drivers use, and the wire's own. Data is
-/// counted in words of four bytes.
+/// Returns the counters under the names that InfiniBand drivers use, and the wire's own counters.
+/// Counters of data are in words of four bytes.
 fn port_counters(counters: &PortCounters) -> Vec<(String, u64)> {
     let usual = [
         ("port_xmit_data", counters.sent_bytes / 4),
@@ -272,14 +275,14 @@ fn groups(bytes: &[u8]) -> String {
     words.join(":")
 }
 
-/// Returns the interface names of this network namespace by index; none if the kernel does not list
-/// them.
+/// Returns the interface names of this network namespace, by index. The map is empty if the kernel
+/// does not list them.
 fn interface_names() -> BTreeMap<u32, String> {
     let interfaces = link::host::interfaces().unwrap_or_default().into_iter();
     interfaces.map(|interface| (interface.index, interface.name)).collect()
 }
 
-/// Most links in one path; the table needs two.
+/// Maximum number of links in one path. Paths of the table have at most two.
 const LINKS_MAX: usize = 8;
 
 /// Model name of the device.
@@ -288,10 +291,10 @@ pub const MODEL: &str = "ethernot";
 /// Version of this library, reported as the firmware version.
 pub const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 
-/// CPU mask with more processors than any host: the device is equally near to all.
+/// CPU mask with more processors than any host has: all processors are equally near to the device.
 const ALL_PROCESSORS: &str = "ffffffff,ffffffff,ffffffff,ffffffff";
 
-/// Rate reported for a link without one: 10 Gbit/s.
+/// Rate in bits per second that is reported for a link of unknown rate: 10 Gbit/s.
 pub const RATE_UNKNOWN: u64 = 10_000_000_000;
 
 #[cfg(test)]
@@ -328,7 +331,7 @@ mod tests {
         assert_eq!(file(&format!("{port}/gids/0")), "0000:0000:0000:0000:0000:ffff:7f00:0001\n");
         assert_eq!(file(&format!("{port}/pkeys/0")), "0xffff\n");
         assert_eq!(file(&format!("{port}/state")), "4: ACTIVE\n");
-        // Counted in words of four bytes.
+        // The counter is in words of four bytes.
         assert_eq!(file(&format!("{port}/counters/port_xmit_data")), "1024\n");
         assert_eq!(file(&format!("{port}/hw_counters/resets_sent")), "5\n");
         assert_eq!(file("/sys/class/infiniband/edge0/node_guid"), "0123:4567:89ab:cdef\n");

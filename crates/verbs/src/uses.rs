@@ -4,21 +4,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::Error;
 
-/// Number of objects that use this one.
+/// Number of objects that use the object to which this value belongs.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
-    /// The top bit is set once the object is destroyed.
+    /// Number of users. The top bit is set when the object is destroyed.
     count: AtomicU32,
 }
 
 impl Uses {
-    /// Adds a user; returns false if the object is destroyed.
+    /// Adds a user. Returns false if the object is destroyed.
     pub(crate) fn begin(&self) -> bool {
         let more = |count: u32| (count & DESTROYED == 0).then(|| count + 1);
         self.count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// Adds a user as [`Uses::begin`] does, with an error that names the object.
+    /// Adds a user like [`Uses::begin`], but returns an error that names the object.
     pub(crate) fn begin_of(&self, what: &str) -> Result<(), Error> {
         if self.begin() { Ok(()) } else { Err(destroyed(what)) }
     }

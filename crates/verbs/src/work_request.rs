@@ -26,8 +26,8 @@ pub enum SendOpcode {
         address: u64,
         /// Remote key.
         key: u32,
-        /// Immediate data, in network byte order as programs pass it. A write with an immediate
-        /// consumes a receive of the peer.
+        /// Immediate data, in network byte order like in the program's request. A write with an
+        /// immediate consumes a receive of the peer.
         immediate: Option<u32>,
     },
     /// Reads memory of the peer.
@@ -67,13 +67,13 @@ pub enum SendOpcode {
         /// New value.
         swap: u64,
     },
-    /// Binds a memory window; made by [`MemoryWindow::bind`](crate::MemoryWindow::bind).
+    /// Binds a memory window. [`MemoryWindow::bind`](crate::MemoryWindow::bind) makes this variant.
     BindWindow {
         /// Type of the window.
         kind: WindowType,
-        /// Present key of the window.
+        /// Key of the window before the bind.
         replaced: u32,
-        /// New key of the window.
+        /// Key of the window after the bind.
         key: u32,
         /// Key of the memory region; unused if `length` is 0.
         region_key: u32,
@@ -84,7 +84,7 @@ pub enum SendOpcode {
         /// Bits of `ibv_access_flags`.
         access: u32,
     },
-    /// Invalidates a key of this side.
+    /// Invalidates a key of this side without sending anything to the peer.
     LocalInvalidate {
         /// The key to invalidate.
         key: u32,
@@ -106,7 +106,7 @@ impl SendOpcode {
 /// Flags of a send.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SendFlags {
-    /// Begin only when all earlier reads and atomics of this side are complete.
+    /// Begin only when all earlier reads and atomics of this queue pair are complete.
     pub fence: bool,
     /// Generate a completion on success.
     pub signalled: bool,
@@ -121,22 +121,23 @@ pub struct AddressVector {
     pub to: AddressVectorAttributes,
     /// Destination queue pair number.
     pub destination: u32,
-    /// Queue key of the destination; if the top bit is set, the sender's own queue key is used.
+    /// Queue key of the destination. If the top bit is set, the queue key of the sending queue pair
+    /// is used instead.
     pub queue_key: u32,
 }
 
 /// A work request for a send queue.
 #[derive(Clone, Copy, Debug)]
 pub struct SendRequest<'a> {
-    /// Returned in the completion.
+    /// Identifier that the completion returns.
     pub id: u64,
     /// Operation, with its parameters.
     pub opcode: SendOpcode,
     /// Flags.
     pub flags: SendFlags,
-    /// Payload, or destination of a read.
+    /// Payload; for a read, the memory where the data goes.
     pub pieces: &'a [ScatterGather],
-    /// Inline payload, used instead of `pieces`.
+    /// Inline payload; if present, `pieces` is ignored.
     pub inline: Option<&'a [u8]>,
     /// Destination, for a datagram.
     pub to: Option<AddressVector>,
@@ -193,17 +194,17 @@ pub struct WorkCompletion {
     pub queue_pair: u32,
     /// Number of the queue pair that sent the datagram.
     pub source: u32,
-    /// The payload of the datagram is preceded by a route header of 40 bytes.
+    /// Whether a route header of 40 bytes precedes the payload of the datagram.
     pub has_route_header: bool,
-    /// The sender requested a solicited event.
+    /// Whether the sender requested a solicited event.
     pub is_solicited: bool,
-    /// Time of completion, by the clock of a queue that has one
+    /// Time of completion in nanoseconds, if the queue has a clock
     /// ([`crate::Context::create_stamped_completion_queue`]); otherwise 0.
     pub at_ns: u64,
 }
 
 impl WorkCompletion {
-    /// Initial value of completions in arrays.
+    /// Completion with all fields 0 or `None`, to initialize arrays.
     pub const NOTHING: Self = Self {
         id: 0,
         status: CompletionStatus::Success,

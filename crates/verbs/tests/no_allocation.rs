@@ -43,7 +43,7 @@ fn send(inline: &[u8]) -> SendRequest<'_> {
     }
 }
 
-/// Acts as the wire: takes a send and a receive, and completes both.
+/// Acts as the wire: takes a send and a receive and completes both.
 fn carry(queue_pair: &QueuePair, queue: &work::CompletionQueue, owner: Owner) {
     let sent = queue_pair.next_send().map(|send| send.sequence()).expect("a send");
     queue_pair.send_taken();
@@ -91,8 +91,8 @@ fn work_that_is_posted_carried_out_and_polled_allocates_nothing() {
         carry(&queue_pair, queue.work(), owner);
         assert_eq!(queue.poll(out), Ok(2));
     };
-    // Warm up: the completion queue allocates when it is first filled, and so does the first inline
-    // send.
+    // Warm up: the completion queue allocates memory when it first fills, and the first inline send
+    // allocates memory too.
     for _ in 0..300 {
         round(&mut out);
     }

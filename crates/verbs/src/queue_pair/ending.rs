@@ -1,4 +1,4 @@
-//! How a queue pair flushes work that was not carried out.
+//! Flushes the work of a queue pair that was not carried out.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -25,26 +25,27 @@ pub(crate) enum Side {
 /// How far a connection has ended, and which of its events were raised.
 #[derive(Debug, Default)]
 pub(super) struct End {
-    /// The wire delivers no more completions.
+    /// The connection has ended, and the wire delivers no more completions.
     has_ended: AtomicBool,
-    /// The connection ended because the peer is gone. That is an error only of sends that the peer
-    /// did not get.
+    /// The connection ended because the peer is gone. Only sends that the peer did not receive then
+    /// fail.
     is_lost: AtomicBool,
     /// Number of the first send that was not carried out, plus one; 0 if unknown.
     first_flushed: AtomicU64,
-    /// The number of a send that fails, and its status.
+    /// The number of the send that has failed, and the status of its completion.
     failure: Mutex<Option<(u64, CompletionStatus)>>,
-    /// The queue pair is in a completion queue's list of work to flush; one flag for each [`Side`].
+    /// The queue pair is in a completion queue's list of work to flush. There is one flag for each
+    /// [`Side`].
     is_listed: [AtomicBool; 2],
-    /// In SQD or SQE: no work is in flight.
+    /// The queue pair is in SQD or SQE, and no work is in flight.
     is_drained: AtomicBool,
-    /// Raise an event when the send queue is drained.
+    /// The program wants an event when the send queue is drained.
     wants_event: AtomicBool,
-    /// The `LastReceiveReached` event, for a shared receive queue, was raised.
+    /// The queue pair has raised `LastReceiveReached` for its shared receive queue.
     has_reported_last: AtomicBool,
-    /// The `CommunicationEstablished` event, for the first message before RTS, was raised.
+    /// The queue pair has raised `CommunicationEstablished` for the first message before RTS.
     has_reported_established: AtomicBool,
-    /// The `QueuePairFatal` event for an overrun completion queue was raised.
+    /// The queue pair has raised `QueuePairFatal` for an overrun completion queue.
     has_reported_overrun: AtomicBool,
 }
 
@@ -87,7 +88,7 @@ impl End {
     }
 
     fn mark(&self, number: u64) {
-        // Completions arrive in order, so the first number is the lowest.
+        // Completions arrive in order, so the first number that is marked is the lowest.
         let unknown = self.first_flushed.load(Ordering::SeqCst) == 0;
         if unknown {
             self.first_flushed.store(number + 1, Ordering::SeqCst);
@@ -96,8 +97,9 @@ impl End {
 }
 
 impl QueuePair {
-    /// Translates a completion of the wire into the one for the program, if there is one; appends
-    /// further ones to `more`. The caller holds the poll lock of the completion queue.
+    /// Translates a completion of the wire into the completion for the program, if the program gets
+    /// one. Appends further completions for the program to `more`. The caller holds the poll lock
+    /// of the completion queue.
     #[inline]
     pub(crate) fn on_completion(
         &self,
@@ -134,7 +136,7 @@ impl QueuePair {
         })
     }
 
-    /// Handles the completion of a datagram. Datagrams to different links complete in any order,
+    /// Handles the completion of a datagram. Datagrams on different links complete in any order,
     /// but programs receive completions in the order of posting.
     fn on_datagram_completion(
         &self,
@@ -201,7 +203,8 @@ impl QueuePair {
         } else {
             self.fail();
             if is_datagram {
-                // A datagram queue pair has no connection whose end would end its work.
+                // The end of a connection would make a connected queue pair flush its sends. A
+                // datagram queue pair has no connection, so it drains instead.
                 self.with_wire(|wire| wire.drain());
             }
         }
@@ -227,7 +230,7 @@ impl QueuePair {
     }
 
     /// Raises an event for the first message from the peer, if the program has not moved the queue
-    /// pair to RTS.
+    /// pair to RTS yet.
     #[inline]
     fn report_established(&self) {
         if self.state() == State::ReadyToReceive
@@ -238,7 +241,7 @@ impl QueuePair {
         }
     }
 
-    /// Handles a failed send, after its completion was reported.
+    /// Handles a failed send, after the queue pair has passed its completion to the program.
     #[cold]
     fn on_send_failed(&self) {
         if has_send_queue_error(self.service) {
@@ -251,7 +254,7 @@ impl QueuePair {
         }
     }
 
-    /// Fails the send of this number, which is the next one to be taken and cannot be carried out.
+    /// Fails the send with this number. The wire would take it next and cannot carry it out.
     pub(super) fn fail_send(&self, number: u64, status: CompletionStatus) {
         if has_send_queue_error(self.service) {
             self.sends.take_to(number + 1);
@@ -266,7 +269,7 @@ impl QueuePair {
         }
     }
 
-    /// Moves the queue pair to ERR, unless it is in RESET or ERR.
+    /// Moves the queue pair to ERR. In RESET and ERR this has no effect.
     fn fail(&self) {
         for from in [
             State::Init,
@@ -284,7 +287,8 @@ impl QueuePair {
         self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Makes a transition that the program asked for, unless the queue pair has failed meanwhile.
+    /// Makes a transition that the program asked for. Has no effect if the queue pair has failed
+    /// since the check of the transition.
     pub(super) fn enter_unless_failed(&self, from: State, to: State) {
         self.enter_if(from, to);
     }
@@ -325,8 +329,8 @@ impl QueuePair {
         }
         self.fail();
         self.report_overrun();
-        // If another thread is modifying the queue pair, it may have caused the overrun; it closes
-        // the connection itself, or finds the state.
+        // If another thread is modifying the queue pair, its call may have caused the overrun. That
+        // thread closes the connection itself, or finds the state ERR.
         let Ok(_one_at_a_time) = self.modifying.try_lock() else { return };
         if self.state() == State::Error && !self.end.has_ended() {
             self.close_in_error();
@@ -340,8 +344,8 @@ impl QueuePair {
         }
     }
 
-    /// Handles the loss of the peer. The loss is an error if a send was not carried out, which is
-    /// known once all completions are dequeued.
+    /// Handles the loss of the peer. The loss is an error if the peer did not carry out a send.
+    /// This is known only when all completions are dequeued.
     fn on_lost(&self) {
         if self.state() == State::Error {
             self.begin_flush();
@@ -351,16 +355,16 @@ impl QueuePair {
         }
     }
 
-    /// Begins to flush all posted work if no more completions come: in ERR after the end, or in
-    /// SQE.
+    /// Begins to flush all posted work if no more completions come. No more come in ERR after the
+    /// connection has ended, and in SQE.
     pub(super) fn flush_if_over(&self) {
         if self.end.has_ended() || self.state() == State::SendQueueError {
             self.begin_flush();
         }
     }
 
-    /// Lists the queue pair at its completion queues, so that they flush all work that is not
-    /// complete.
+    /// Adds the queue pair to the lists of its completion queues. The queues then flush all work
+    /// that is not complete.
     pub(super) fn begin_flush(&self) {
         if self.sends.posted() > self.sends.retired() {
             self.list(Side::Send, true);
@@ -376,7 +380,8 @@ impl QueuePair {
         }
     }
 
-    /// Adds the queue pair to its completion queue's list of work to flush.
+    /// Adds the queue pair to its completion queue's list of work to flush. If `fires` is true,
+    /// also raises the completion event.
     pub(super) fn list(&self, side: Side, fires: bool) {
         let queue = self.queue_of(side);
         if !self.end.is_listed[side as usize].swap(true, Ordering::SeqCst)
@@ -403,7 +408,8 @@ impl QueuePair {
             Side::Send => (self.sends.posted(), self.sends.retired()),
             Side::Receive => (self.receives.posted(), self.receives.retired()),
         };
-        // A thread that posted meanwhile found the queue pair still listed, and did not list it.
+        // If a thread posted before the flag was cleared, it found the queue pair still listed and
+        // did not list it again. List it here, so that the work is flushed.
         let is_due = self.can_flush(side) || side == Side::Send && self.is_unsettled();
         if ring_posted > ring_retired && is_due {
             self.list(side, false);
@@ -413,14 +419,15 @@ impl QueuePair {
     fn can_flush(&self, side: Side) -> bool {
         match self.state() {
             State::Error => self.end.has_ended(),
-            // Work in flight completes first.
+            // Work in flight must complete first.
             State::SendQueueError => side == Side::Send && self.end.is_drained(),
             _ => false,
         }
     }
 
     /// Flushes work into `out`, oldest first, and returns the number of completions written. The
-    /// caller holds the poll lock, and the wire's queue was empty after this queue pair was listed.
+    /// caller holds the poll lock. The wire's queue was empty at a time after this queue pair was
+    /// listed.
     pub(crate) fn flush(&self, side: Side, out: &mut [WorkCompletion]) -> usize {
         if !self.can_flush(side) {
             return 0;
@@ -431,8 +438,8 @@ impl QueuePair {
         }
     }
 
-    /// Returns the number of completions to be flushed. The caller holds the poll lock of the
-    /// completion queue.
+    /// Returns the number of completions that a flush would write. The caller holds the poll lock
+    /// of the completion queue.
     pub(crate) fn flushable(&self, side: Side) -> usize {
         if !self.can_flush(side) {
             return 0;
@@ -456,7 +463,7 @@ impl QueuePair {
         count as usize
     }
 
-    /// Returns whether a completion of the wire is passed on to the program.
+    /// Returns whether the program receives this completion of the wire.
     pub(crate) fn is_for_program(&self, completion: &Completion) -> bool {
         let status = completion.status();
         if completion.kind == CompletionKind::Receive {
@@ -556,8 +563,8 @@ impl QueuePair {
         count
     }
 
-    /// Returns the number of the first send that was not carried out. Unless a completion has
-    /// reported otherwise, all sends that the wire has taken were carried out.
+    /// Returns the number of the first send that was not carried out. If no completion has reported
+    /// one, the wire has carried out all sends that it has taken.
     fn first_flushed(&self) -> u64 {
         match self.end.first_flushed.load(Ordering::SeqCst) {
             0 => self.sends.taken(),
@@ -565,23 +572,22 @@ impl QueuePair {
         }
     }
 
-    /// Returns whether it is still undecided which sends the lost peer has carried out.
+    /// Returns whether the library has yet to decide which sends the lost peer has carried out.
     pub(crate) fn is_unsettled(&self) -> bool {
         let is_open = matches!(self.state(), State::ReadyToSend | State::SendQueueDrained);
         is_open && self.end.is_lost.load(Ordering::SeqCst)
     }
 
-    /// Decides which sends the lost peer has carried out, unless another thread is polling the send
-    /// queue.
+    /// Decides which sends the lost peer has carried out. Leaves the decision to a later call if
+    /// another thread is polling the send queue.
     pub(super) fn settle(&self) {
         if self.is_unsettled() {
             self.send_queue.settle(self);
         }
     }
 
-    /// Fails the oldest send that was not carried out, if there is one, because the peer does not
-    /// answer. The caller holds the poll lock of the send queue and has dequeued all completions of
-    /// sends.
+    /// Fails the oldest send that the lost peer did not carry out, if there is one. The caller
+    /// holds the poll lock of the send queue and has dequeued all completions of sends.
     pub(crate) fn decide(&self) {
         let mut failure = lock(&self.end.failure);
         if !self.is_unsettled() {
@@ -598,7 +604,7 @@ impl QueuePair {
         self.begin_flush();
     }
 
-    /// Handles the end of draining in SQD or SQE: no work is in flight.
+    /// Handles the end of draining in SQD or SQE, when no work is in flight any more.
     pub(super) fn end_draining(&self) {
         self.end.is_drained.store(true, Ordering::SeqCst);
         match self.state() {
@@ -610,7 +616,7 @@ impl QueuePair {
         }
     }
 
-    /// Drops all posted work without completions. The wire is closed, and the caller keeps other
+    /// Drops all posted work without completions. The caller has closed the wire and prevents other
     /// threads from posting.
     pub(super) fn purge(&self) {
         self.send_queue.purge(self);
@@ -627,16 +633,16 @@ impl QueuePair {
 
 /// Outcome of an attempt to retire the oldest send.
 enum Retired {
-    /// Its status is not known yet, or there is no send.
+    /// No send was retired: the oldest send has no status yet, or there is no send.
     Nothing,
-    /// Retired without a completion, as the program asked for none.
+    /// The send was retired without a completion, because the program did not ask for one.
     Quietly,
-    /// Retired with this completion for the program.
+    /// The send was retired with this completion for the program.
     Reported(WorkCompletion),
 }
 
-/// Returns whether a status only says that work was not carried out because the connection had
-/// ended.
+/// Returns whether a status only marks where flushed work begins. With such a status the wire
+/// reports that it did not carry out work, because the connection had ended.
 const fn is_mark(status: CompletionStatus) -> bool {
     matches!(
         status,

@@ -1,4 +1,4 @@
-//! Memory for inline bytes.
+//! Registered memory for the inline bytes of sends.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,15 +7,15 @@ use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, Rights};
 use super::slots::Inline;
 use crate::attributes::QueuePairLimits;
 
-/// Registered memory for the inline bytes of every send. A chunk is allocated when the first of its
-/// sends needs it.
+/// Registered memory with room for the inline bytes of every send, in chunks. The first send that
+/// needs a chunk allocates it.
 pub(super) struct InlineMemory {
     table: Arc<MemoryTable>,
     domain: ProtectionDomain,
     chunks: Box<[OnceLock<Option<Chunk>>]>,
     /// Bytes for each send.
     bytes: u32,
-    /// Sends in the ring: a power of two.
+    /// Number of sends in the ring, a power of two.
     slots: u64,
 }
 
@@ -35,8 +35,8 @@ impl InlineMemory {
         Self { table, domain, chunks, bytes: limits.inline, slots }
     }
 
-    /// Copies the bytes of the send with this number; they stay until the next send in the same
-    /// slot. Returns `None` if no memory can be registered.
+    /// Copies the bytes of the send with this number. The copy stays until another send uses the
+    /// same slot. Returns `None` if no memory can be registered.
     pub(super) fn keep(&self, number: u64, bytes: &[u8]) -> Option<Inline> {
         let place = number & (self.slots - 1);
         let chunk = self.chunks.get((place / CHUNK_SLOTS) as usize)?;
@@ -53,7 +53,7 @@ impl InlineMemory {
         Some(Chunk { buffer, region })
     }
 
-    /// Deregisters all chunks, after the wire was closed.
+    /// Deregisters all chunks. The caller has closed the wire.
     pub(super) fn release(&self) {
         for id in self.regions() {
             // This cannot fail: the region is in this table and has no windows, and this thread is
@@ -67,6 +67,6 @@ impl InlineMemory {
     }
 }
 
-/// Number of sends in a chunk: 128 × 256 B = 32 KiB, less than the size from which buffers are lent
-/// to peers as a whole.
+/// Number of sends in a chunk: 128 × 256 B = 32 KiB. From a larger size on, the library lends whole
+/// buffers to peers on the same host, which inline bytes must avoid.
 const CHUNK_SLOTS: u64 = 128;

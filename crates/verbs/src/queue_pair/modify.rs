@@ -10,7 +10,7 @@ use crate::attributes::{
 use crate::device::check_port;
 use crate::error::Error;
 
-/// Attributes that a call sets: bits of `ibv_qp_attr_mask`.
+/// Set of attributes that a call changes: bits of `ibv_qp_attr_mask`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AttributeMask(pub u32);
 
@@ -45,7 +45,7 @@ impl AttributeMask {
     pub const RECEIVE_PSN: Self = Self(1 << 12);
     /// `IBV_QP_MAX_QP_RD_ATOMIC`.
     pub const READS_MAX: Self = Self(1 << 13);
-    /// `IBV_QP_ALT_PATH`: accepted, without effect.
+    /// `IBV_QP_ALT_PATH`: accepted, but has no effect.
     pub const ALTERNATE_PATH: Self = Self(1 << 14);
     /// `IBV_QP_MIN_RNR_TIMER`.
     pub const NOT_READY_TIMER: Self = Self(1 << 15);
@@ -53,7 +53,7 @@ impl AttributeMask {
     pub const SEND_PSN: Self = Self(1 << 16);
     /// `IBV_QP_MAX_DEST_RD_ATOMIC`.
     pub const PEER_READS_MAX: Self = Self(1 << 17);
-    /// `IBV_QP_PATH_MIG_STATE`: accepted, without effect.
+    /// `IBV_QP_PATH_MIG_STATE`: accepted, but has no effect.
     pub const PATH_MIGRATION: Self = Self(1 << 18);
     /// `IBV_QP_DEST_QPN`.
     pub const DESTINATION: Self = Self(1 << 20);
@@ -79,13 +79,13 @@ impl BitOr for AttributeMask {
 /// A change of a queue pair's attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Modification {
-    /// Which of the attributes below are set.
+    /// Which of the attributes below the call changes.
     pub mask: AttributeMask,
     /// The next state.
     pub state: State,
-    /// The state in which the caller believes the queue pair to be.
+    /// The present state, as the caller believes.
     pub current: State,
-    /// For the transition to SQD: raise an event when the send queue is drained.
+    /// In a transition to SQD: whether to raise an event when the send queue is drained.
     pub drained_event: bool,
     /// The other attributes.
     pub attributes: QueuePairAttributes,
@@ -94,15 +94,15 @@ pub struct Modification {
 /// State and attributes of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QueuePairQuery {
-    /// Its state.
+    /// The state of the queue pair.
     pub state: State,
-    /// In SQD: work is still in flight.
+    /// Whether the state is SQD and work is still in flight.
     pub is_draining: bool,
-    /// The attributes as set last.
+    /// The attributes, as the program set them last.
     pub attributes: QueuePairAttributes,
-    /// The actual sizes.
+    /// The actual sizes of the queues.
     pub limits: QueuePairLimits,
-    /// Every send is signalled.
+    /// Whether every send is signalled.
     pub signals_all: bool,
 }
 
@@ -110,14 +110,15 @@ impl QueuePair {
     /// Changes attributes, and the state if the mask includes it. On an error, nothing changes.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such transition, or if an attribute is missing, invalid or
-    /// not allowed here; and the errors of the wire.
+    /// * [`Error::Invalid`] if there is no such transition.
+    /// * [`Error::Invalid`] if an attribute is missing, invalid, or not allowed in this transition.
+    /// * The errors of the wire.
     pub fn modify(&self, change: &Modification) -> Result<(), Error> {
         self.change(change, false)
     }
 
-    /// Changes attributes as [`QueuePair::modify`] does, but enters RTR and RTS without calling the
-    /// wire: the wire is connected already, or the connection manager is about to connect it.
+    /// Changes attributes like [`QueuePair::modify`], but enters RTR and RTS without calling the
+    /// wire. The wire is already connected, or the connection manager is about to connect it.
     ///
     /// # Errors
     /// The errors of [`QueuePair::modify`].
@@ -159,7 +160,7 @@ impl QueuePair {
     /// Returns the state and the attributes.
     ///
     /// # Errors
-    /// [`Error::NoDevice`].
+    /// [`Error::NoDevice`] in a forked child.
     pub fn query(&self) -> Result<QueuePairQuery, Error> {
         self.provider().check()?;
         self.settle();
@@ -244,7 +245,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Makes a transition, after it was checked.
+    /// Makes a transition. The caller has checked that it is allowed.
     fn pass(&self, from: State, to: State, drained_event: bool) -> Result<(), Error> {
         match (from, to) {
             (_, State::Reset) => self.reset(),
@@ -259,7 +260,8 @@ impl QueuePair {
                 self.enter(to);
             }
             (State::Init, State::ReadyToReceive) => {
-                // Enter first, so that messages that arrive at once find the queue pair ready.
+                // Enter the state before connecting: a message can arrive at once, and the queue
+                // pair must then be ready.
                 self.enter(to);
                 let connected = self.ask_wire(|wire| wire.connect());
                 if connected.is_err() {
@@ -279,7 +281,7 @@ impl QueuePair {
                 return updated;
             }
             (State::SendQueueError, State::ReadyToSend) => {
-                // Everything posted until now is flushed, even if the program has not polled it.
+                // Flush all work posted until now, even if the program has not polled it.
                 self.send_queue.flush_sends_of(self);
                 self.end.forget_failure();
                 self.enter_unless_failed(from, to);
@@ -297,7 +299,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Resets everything but the number and the sizes.
+    /// Resets the queue pair. Only its number and its sizes stay.
     fn reset(&self) {
         self.send_out();
         self.enter(State::Reset);
@@ -318,13 +320,14 @@ impl QueuePair {
         self.begin_flush();
     }
 
-    /// Ends the connection of a queue pair in ERR.
+    /// Closes the connection of a queue pair that is in ERR.
     pub(super) fn close_in_error(&self) {
         self.with_wire(|wire| wire.close());
         self.end.set_over();
     }
 
-    /// Sends posted work before the connection is closed, as an adapter would have done already.
+    /// Sends posted work before the connection is closed. An adapter would have sent this work
+    /// already.
     pub(super) fn send_out(&self) {
         let may_send = self.state() == State::ReadyToSend && !self.end.has_ended();
         if may_send && self.sends.posted() > self.sends.retired() {
@@ -368,7 +371,7 @@ fn set(to: &mut QueuePairAttributes, mask: AttributeMask, from: &QueuePairAttrib
     );
 }
 
-/// Returns whether sends of this service can fail while receives go on.
+/// Returns whether the send queue of this service can fail while the receive queue works.
 pub(super) const fn has_send_queue_error(service: QueuePairType) -> bool {
     matches!(service, QueuePairType::Datagram)
 }

@@ -9,19 +9,20 @@ use crate::error::Error;
 use crate::queue_pair::ending::Side;
 use crate::work_request::{ReceiveRequest, ScatterGather, SendOpcode, SendRequest};
 
-/// Token in the posting locks, which only serialize the posting threads.
+/// Content of the posting locks. It has no fields, because these locks only serialize the posting
+/// threads.
 #[derive(Debug, Default)]
 pub(super) struct Posting;
 
-/// Sends being posted, by one thread at a time. [`SendPosting::post`] posts all of them; dropping
-/// this posts none.
+/// Sends that one thread is posting. [`SendPosting::post`] posts all added sends; if the value is
+/// dropped instead, none of them is posted.
 pub struct SendPosting<'a> {
     queue_pair: &'a QueuePair,
     turn: MutexGuard<'a, Posting>,
     next: u64,
 }
 
-/// Receives being posted; see [`SendPosting`].
+/// Receives that one thread is posting, like [`SendPosting`] for sends.
 pub struct ReceivePosting<'a> {
     queue_pair: &'a QueuePair,
     turn: MutexGuard<'a, Posting>,
@@ -32,7 +33,8 @@ impl QueuePair {
     /// Begins to post sends.
     ///
     /// # Errors
-    /// [`Error::Invalid`] before RTS, [`Error::NoDevice`] in a forked child.
+    /// * [`Error::Invalid`] if the queue pair is in a state before RTS.
+    /// * [`Error::NoDevice`] in a forked child.
     pub fn begin_sends(&self) -> Result<SendPosting<'_>, Error> {
         self.provider().check()?;
         let turn = lock(&self.posting_sends);
@@ -46,11 +48,12 @@ impl QueuePair {
         }
     }
 
-    /// Posts sends, up to the first that is refused.
+    /// Posts sends in order, up to the first that is rejected.
     ///
     /// # Errors
-    /// The index in `requests` of the send that was refused, and why: [`Error::NoRoom`] if the
-    /// queue is full, [`Error::Invalid`].
+    /// The index in `requests` of the rejected send, and the cause:
+    /// * [`Error::NoRoom`] if the queue is full.
+    /// * [`Error::Invalid`] if the queue pair cannot carry out such a send.
     pub fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, Error)> {
         let mut posting = self.begin_sends().map_err(|error| (0, error))?;
         let added = requests
@@ -64,8 +67,8 @@ impl QueuePair {
     /// Begins to post receives.
     ///
     /// # Errors
-    /// [`Error::Invalid`] before INIT, or if the queue pair uses a shared receive queue;
-    /// [`Error::NoDevice`] in a forked child.
+    /// * [`Error::Invalid`] if the queue pair is in RESET or uses a shared receive queue.
+    /// * [`Error::NoDevice`] in a forked child.
     pub fn begin_receives(&self) -> Result<ReceivePosting<'_>, Error> {
         self.provider().check()?;
         if self.shared.is_some() {
@@ -78,10 +81,11 @@ impl QueuePair {
         Ok(ReceivePosting { queue_pair: self, next: self.receives.posted(), turn })
     }
 
-    /// Posts receives, up to the first that is refused.
+    /// Posts receives in order, up to the first that is rejected.
     ///
     /// # Errors
-    /// As for [`QueuePair::post_send`]: the index of the refused receive, and why.
+    /// The index in `requests` of the rejected receive, and the cause, like in
+    /// [`QueuePair::post_send`].
     pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, Error)> {
         let mut posting = self.begin_receives().map_err(|error| (0, error))?;
         let added = requests
@@ -92,7 +96,8 @@ impl QueuePair {
         added
     }
 
-    /// Notifies the wire of posted sends, or the completion queue if they are to be flushed.
+    /// Notifies the wire of posted sends. If the sends are to be flushed, notifies the completion
+    /// queue instead.
     fn on_sends_posted(&self) {
         match self.state() {
             QueuePairState::ReadyToSend if self.end.has_ended() => self.list(Side::Send, true),
@@ -155,8 +160,8 @@ impl SendPosting<'_> {
     /// Adds a send.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if the queue is full, [`Error::Invalid`] if the queue pair cannot carry
-    /// out such a send.
+    /// * [`Error::NoRoom`] if the queue is full.
+    /// * [`Error::Invalid`] if the queue pair cannot carry out such a send.
     pub fn add(&mut self, request: &SendRequest<'_>) -> Result<(), Error> {
         let queue_pair = self.queue_pair;
         queue_pair.check_send(request)?;
@@ -172,7 +177,8 @@ impl SendPosting<'_> {
         slot.opcode = request.opcode;
         slot.flags = request.flags;
         slot.is_reported = request.flags.signalled || queue_pair.signals_all;
-        // Datagrams on different links complete out of order, so each must report its completion.
+        // Datagrams on different links complete out of order, so the wire must report the
+        // completion of each.
         slot.flags.signalled = slot.is_reported || queue_pair.service == QueuePairType::Datagram;
         slot.outcome = None;
         slot.to = request.to;
@@ -199,8 +205,8 @@ impl ReceivePosting<'_> {
     /// Adds a receive.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if the queue is full, [`Error::Invalid`] if the receive has too many
-    /// scatter/gather entries.
+    /// * [`Error::NoRoom`] if the queue is full.
+    /// * [`Error::Invalid`] if the receive has too many scatter/gather entries.
     pub fn add(&mut self, request: &ReceiveRequest<'_>) -> Result<(), Error> {
         let queue_pair = self.queue_pair;
         check_pieces(request.pieces, queue_pair.limits.receive_pieces)?;
@@ -249,8 +255,8 @@ const fn is_carried(service: QueuePairType, opcode: &SendOpcode) -> bool {
     }
 }
 
-/// Checks that there are at most `max` scatter/gather entries, and that they are not longer than a
-/// message.
+/// Checks that there are at most `max` scatter/gather entries, and that their total length does not
+/// exceed that of a message.
 pub(crate) fn check_pieces(pieces: &[ScatterGather], max: u32) -> Result<(), Error> {
     if pieces.len() > max as usize {
         return Err(Error::Invalid(format!("{} pieces: there is room for {max}", pieces.len())));

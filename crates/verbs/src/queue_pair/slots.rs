@@ -13,9 +13,9 @@ pub(crate) struct SendSlot {
     pub(crate) to: Option<AddressVector>,
     pub(crate) inline: Option<Inline>,
     pub(crate) pieces: KeptPieces,
-    /// The program wants a completion if the send succeeds.
+    /// Whether the program wants a completion if the send succeeds.
     pub(crate) is_reported: bool,
-    /// For a datagram: its status, once known.
+    /// Status of a datagram; `None` until it is known.
     pub(crate) outcome: Option<CompletionStatus>,
 }
 
@@ -36,7 +36,7 @@ pub struct Inline {
     pub length: u32,
 }
 
-/// Scatter/gather entries, with room for as many as the queue allows.
+/// Scatter/gather entries of one work request, with room for the maximum number of the queue.
 #[derive(Debug)]
 pub(crate) struct KeptPieces {
     pieces: Box<[ScatterGather]>,
@@ -48,7 +48,7 @@ impl KeptPieces {
         Self { pieces: vec![ScatterGather::default(); max as usize].into(), count: 0 }
     }
 
-    /// Stores the entries; drops those beyond the room.
+    /// Stores the entries. Drops entries for which there is no room.
     #[inline]
     pub(crate) fn keep(&mut self, pieces: &[ScatterGather]) {
         self.count = pieces.len().min(self.pieces.len());

@@ -5,14 +5,14 @@ use super::modify::AttributeMask as Mask;
 use crate::attributes::QueuePairState as State;
 use crate::attributes::QueuePairType as Service;
 
-/// Attributes of a transition.
+/// Attributes that a transition requires and allows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Attributes {
     pub(super) required: Mask,
     pub(super) optional: Mask,
 }
 
-/// Returns the attributes of a transition; `None` if there is no such transition.
+/// Returns the attributes of a transition. Returns `None` if the transition does not exist.
 pub(super) fn attributes(service: Service, from: State, to: State) -> Option<Attributes> {
     let of = |required, optional| Some(Attributes { required, optional });
     match (from, to) {
@@ -71,7 +71,7 @@ fn of_ready_to_send(service: Service) -> Mask {
     }
 }
 
-/// Returns the attributes that may be set on entering RTS, and in RTS.
+/// Returns the attributes that a program may set when it enters RTS and while in RTS.
 fn of_sending(service: Service) -> Mask {
     let connected =
         Mask::CURRENT_STATE | Mask::ALTERNATE_PATH | Mask::ACCESS | Mask::PATH_MIGRATION;

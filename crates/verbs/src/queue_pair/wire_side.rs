@@ -1,4 +1,4 @@
-//! Functions of a queue pair for its wire. Only the thread inside the engine calls them.
+//! Functions that the wire of a queue pair calls, always from the thread inside the engine.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::provider::Ending;
 use crate::work_request::{AddressVector, ScatterGather, SendFlags, SendOpcode};
 
-/// The oldest untaken send.
+/// The oldest send that the wire has not taken.
 #[derive(Debug)]
 pub struct TakenSend<'a> {
     sequence: u64,
@@ -20,7 +20,8 @@ pub struct TakenSend<'a> {
 }
 
 impl TakenSend<'_> {
-    /// Returns the number, which is the context of its completion.
+    /// Returns the number of the send. The wire puts this number into the context of the send's
+    /// completion.
     pub const fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -35,8 +36,8 @@ impl TakenSend<'_> {
         self.slot.flags
     }
 
-    /// Returns the scatter/gather entries: the payload, or the destination of a read. Empty if the
-    /// bytes are [inline](TakenSend::inline).
+    /// Returns the scatter/gather entries: the payload, or the destination of a read. The list is
+    /// empty if the payload is [inline](TakenSend::inline).
     pub fn pieces(&self) -> &[ScatterGather] {
         self.slot.pieces.get()
     }
@@ -52,7 +53,7 @@ impl TakenSend<'_> {
     }
 }
 
-/// The oldest untaken receive.
+/// The oldest receive that the wire has not taken.
 #[derive(Debug)]
 pub struct TakenReceive<'a> {
     sequence: u64,
@@ -60,7 +61,8 @@ pub struct TakenReceive<'a> {
 }
 
 impl TakenReceive<'_> {
-    /// Returns the number, which is the context of its completion.
+    /// Returns the number of the receive. The wire puts this number into the context of the
+    /// receive's completion.
     pub const fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -72,7 +74,7 @@ impl TakenReceive<'_> {
 }
 
 impl QueuePair {
-    /// Returns the attributes as set last.
+    /// Returns the attributes, as the program set them last.
     pub fn attributes(&self) -> QueuePairAttributes {
         *self.lock_attributes()
     }
@@ -80,7 +82,7 @@ impl QueuePair {
     /// Returns the protection domain in which the wire resolves memory keys.
     ///
     /// # Errors
-    /// Only those that creating the queue pair returns.
+    /// The errors that [`crate::ProtectionDomain::create_queue_pair`] can return for the domain.
     pub fn domain(&self) -> Result<mem::ProtectionDomain, Error> {
         self.domain.memory().map(|(_, domain)| domain)
     }
@@ -91,12 +93,12 @@ impl QueuePair {
         Queues::of_queue_pair(work(&self.send_queue), work(&self.receive_queue))
     }
 
-    /// Returns the shared receive queue, if there is one.
+    /// Returns the shared receive queue, if the queue pair uses one.
     pub fn shared_receives(&self) -> Option<&Arc<SharedReceives>> {
         self.shared.as_ref().map(|shared| shared.receives())
     }
 
-    /// Returns the oldest untaken send, if it may begin.
+    /// Returns the oldest untaken send, if the wire may begin it now.
     #[inline]
     pub fn next_send(&self) -> Option<TakenSend<'_>> {
         let sequence = self.sends.taken();
@@ -106,14 +108,14 @@ impl QueuePair {
         Some(TakenSend { sequence, slot: self.sends.slot(sequence)? })
     }
 
-    /// Takes the send that [`QueuePair::next_send`] returned; from now on the wire must complete
-    /// it.
+    /// Takes the send that [`QueuePair::next_send`] returned. After this call the wire must
+    /// complete it.
     #[inline]
     pub fn send_taken(&self) {
         self.sends.take_to(self.sends.taken() + 1);
     }
 
-    /// Returns the oldest untaken receive of this queue pair's own receive queue.
+    /// Returns the oldest untaken receive of the queue pair's own receive queue.
     #[inline]
     pub fn next_receive(&self) -> Option<TakenReceive<'_>> {
         let sequence = self.receives.taken();
@@ -124,29 +126,31 @@ impl QueuePair {
         Some(TakenReceive { sequence, slot: self.receives.slot(sequence)? })
     }
 
-    /// Takes the receive that [`QueuePair::next_receive`] returned; from now on the wire must
+    /// Takes the receive that [`QueuePair::next_receive`] returned. After this call the wire must
     /// complete it.
     #[inline]
     pub fn receive_taken(&self) {
         self.receives.take_to(self.receives.taken() + 1);
     }
 
-    /// Returns whether all taken sends have completed and the program has polled the completions.
+    /// Returns whether all taken sends have completed and the program has polled their completions.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.sends.taken() == self.sends.retired()
     }
 
-    /// Returns whether an untaken send is posted and all earlier ones have completed.
+    /// Returns whether an untaken send is posted while no earlier send is outstanding.
     #[inline]
     pub fn has_first_send(&self) -> bool {
         self.is_idle() && self.sends.posted() > self.sends.taken()
     }
 
     /// Fails the send that [`QueuePair::next_send`] returned, because an error on this side
-    /// prevents it. Takes the send, which completes with `status` after all earlier sends have. A
-    /// datagram queue pair enters SQE, others ERR. In SQE the wire must call
-    /// [`QueuePair::on_drained`] as after [`crate::Wire::drain`].
+    /// prevents it.
+    ///
+    /// Takes the send, which completes with `status` after all earlier sends. A datagram queue pair
+    /// enters SQE, any other queue pair enters ERR. In SQE the wire must later call
+    /// [`QueuePair::on_drained`], like after [`crate::Wire::drain`].
     ///
     /// A wire does not call this if the engine can complete the send in order.
     pub fn send_failed(&self, send: TakenSend<'_>, status: CompletionStatus) {
@@ -156,12 +160,12 @@ impl QueuePair {
         self.fail_send(sequence, status);
     }
 
-    /// Records that no work that was taken is in flight ([`crate::Wire::drain`]).
+    /// Records that no taken work is in flight any more, as [`crate::Wire::drain`] requires.
     pub fn on_drained(&self) {
         self.end_draining();
     }
 
-    /// Records that the connection has ended and that its last completions are in their queues.
+    /// Records that the connection has ended. Its last completions are already in their queues.
     /// Must not be called after [`crate::Wire::close`].
     pub fn on_ended(&self, ending: Ending) {
         self.end_connection(ending);

@@ -1,30 +1,34 @@
-//! A ring of work requests: any thread posts, and the thread inside the engine takes.
+//! A ring of work requests. Any thread posts requests; the thread inside the engine takes them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Work requests by their number, which starts at 0 and never wraps.
+/// Work requests by number. Numbers start at 0 and never wrap.
 ///
-/// One thread at a time posts, protected by a lock of the queue pair. One at a time takes: the
-/// thread inside the engine. One at a time retires: the polling thread, which holds the poll lock
-/// of the completion queue. A slot is owned by the posting thread until `posted` passes it, then by
-/// the taking thread, until it is retired. No thread therefore ever waits for the lock of a slot;
-/// the lock only satisfies the compiler.
+/// Each step has one thread at a time:
+/// * A posting thread holds a posting lock of the queue pair.
+/// * The taking thread is the thread inside the engine.
+/// * The retiring thread is the polling thread, which holds the poll lock of the completion queue.
+///
+/// The posting thread owns a slot until `posted` passes it. Then the taking thread owns the slot
+/// until the work is retired. Therefore no thread ever waits for the lock of a slot; the lock only
+/// satisfies the compiler.
 #[derive(Debug)]
 pub(crate) struct WorkRing<S> {
-    /// A power of two of slots, indexed by the low bits of the number.
+    /// Slots, indexed by the low bits of the number. Their count is a power of two.
     slots: Box<[Mutex<S>]>,
-    /// Identifiers by slot, kept apart because the polling thread needs them most often.
+    /// Identifiers by slot. They are outside the slots, because the polling thread reads them most
+    /// often.
     ids: Box<[AtomicU64]>,
     capacity: u64,
     posted: Position,
     taken: Position,
     retired: Position,
-    /// Places of retired work that stay occupied until [`WorkRing::release_places`].
+    /// Number of places of retired work that stay occupied until [`WorkRing::release_places`].
     held: AtomicU64,
 }
 
-/// A counter on a cache line of its own, because different threads write the counters.
+/// A counter on its own cache line, because different threads write the counters.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Position(AtomicU64);
@@ -44,27 +48,28 @@ impl<S> WorkRing<S> {
         }
     }
 
-    /// Returns the number that the next posted work gets.
+    /// Returns the number that the next posted request will get.
     #[inline]
     pub(crate) fn posted(&self) -> u64 {
-        // `SeqCst`, so that a thread that flushes and a thread that posts cannot miss each other:
-        // see `post_to`.
+        // `SeqCst`: a thread that flushes and a thread that posts must not miss each other; see
+        // `post_to`.
         self.posted.0.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of the oldest untaken work.
+    /// Returns the number of the oldest untaken request.
     #[inline]
     pub(crate) fn taken(&self) -> u64 {
         self.taken.0.load(Ordering::Acquire)
     }
 
-    /// Returns the number of the oldest work that is not retired.
+    /// Returns the number of the oldest request that is not retired.
     #[inline]
     pub(crate) fn retired(&self) -> u64 {
         self.retired.0.load(Ordering::Acquire)
     }
 
-    /// Returns the slot for posting this number, if there is room.
+    /// Returns the slot in which to post the request with this number. Returns `None` if the ring
+    /// is full.
     #[inline]
     pub(crate) fn slot_to_post(&self, number: u64) -> Option<MutexGuard<'_, S>> {
         let held = self.held.load(Ordering::Relaxed);
@@ -78,7 +83,7 @@ impl<S> WorkRing<S> {
         Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Stores the identifier of work that is about to be posted.
+    /// Stores the identifier of a request that is about to be posted.
     #[inline]
     pub(crate) fn set_id(&self, number: u64, id: u64) {
         if let Some(kept) = self.ids.get(self.place(number)) {
@@ -86,50 +91,53 @@ impl<S> WorkRing<S> {
         }
     }
 
-    /// Returns the identifier of work that is posted and not retired.
+    /// Returns the identifier of a request that is posted and not retired.
     #[inline]
     pub(crate) fn id(&self, number: u64) -> u64 {
         self.ids.get(self.place(number)).map_or(0, |id| id.load(Ordering::Relaxed))
     }
 
-    /// Marks all work below `number` as posted. The caller checks afterwards whether work is being
-    /// flushed. The thread that begins to flush checks afterwards which work is posted.
+    /// Marks all requests below `number` as posted.
+    ///
+    /// Afterwards the caller checks whether the queue pair is being flushed. A thread that begins
+    /// to flush checks afterwards what is posted. At least one of the two therefore sees the other.
     #[inline]
     pub(crate) fn post_to(&self, number: u64) {
         self.posted.0.store(number, Ordering::SeqCst);
     }
 
-    /// Marks all work below `number` as taken.
+    /// Marks all requests below `number` as taken.
     #[inline]
     pub(crate) fn take_to(&self, number: u64) {
         self.taken.0.store(number, Ordering::Release);
     }
 
-    /// Marks all work below `number` as retired.
+    /// Marks all requests below `number` as retired.
     #[inline]
     pub(crate) fn retire_to(&self, number: u64) {
         self.retired.0.store(number, Ordering::Release);
     }
 
-    /// Keeps the place of the work that was retired last occupied until
+    /// Keeps one place occupied for the request that was retired last, until
     /// [`WorkRing::release_places`]. Only the retiring thread calls this.
     pub(crate) fn hold_place(&self) {
         self.held.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Frees the places of all retired work.
+    /// Frees the places of all retired requests.
     #[inline]
     pub(crate) fn release_places(&self) {
         self.held.store(0, Ordering::Relaxed);
     }
 
-    /// Returns whether this is the number of work that is posted and not retired.
+    /// Returns whether the request with this number is posted and not retired.
     #[inline]
     pub(crate) fn is_outstanding(&self, number: u64) -> bool {
         (self.retired()..self.posted()).contains(&number)
     }
 
-    /// Drops all work. No thread posts, takes or retires meanwhile.
+    /// Drops all requests. The caller ensures that no thread posts, takes or retires during this
+    /// call.
     pub(crate) fn clear(&self) {
         let posted = self.posted();
         self.take_to(posted);

@@ -90,8 +90,8 @@ fn a_queue_that_is_not_empty_raises_an_event_when_it_is_armed() {
     assert_eq!(poll(&watched.queue).len(), 1);
 }
 
-/// `ib_send_lat -e` reads an event, arms the queue and polls once. An event without a completion
-/// makes it send too early.
+/// `ib_send_lat -e` reads an event, arms the queue and polls once. If an event came without a
+/// completion, the program would send too early.
 #[test]
 fn programs_that_poll_once_for_each_event_find_a_completion_each_time() {
     let watched = Watched::new();
@@ -161,7 +161,8 @@ fn work_that_is_still_to_be_flushed_raises_an_event_when_its_queue_is_armed() {
     }
 }
 
-/// A query of a queue pair dequeues completions that the program has not polled.
+/// When a program queries a queue pair, the library dequeues completions that the program has not
+/// polled.
 #[test]
 fn completions_that_were_looked_at_raise_an_event_when_their_queue_is_armed() {
     for is_solicited in [false, true] {
@@ -276,7 +277,7 @@ fn a_thread_that_blocks_while_completions_are_left_in_an_armed_queue_gets_the_ev
     watched.queue.arm(Arm::Next).expect("it is armed");
     assert!(!watched.is_readable(), "an event has reported what is left");
     watched.channel.get().expect("an event").acknowledge_events(1);
-    // There is one event for each time the queue is armed.
+    // The queue raises one event each time it is armed.
     assert!(!watched.is_readable());
     watched.message(false);
     assert!(!watched.is_readable());
@@ -303,7 +304,7 @@ fn a_thread_that_blocks_raises_no_event_for_a_completion_that_it_is_about_to_get
     watched.host.device.reports_late.store(true, Ordering::SeqCst);
     watched.message(false);
     watched.channel.get().expect("an event").acknowledge_events(1);
-    // As programs do: arm first, then poll.
+    // Like a program does: arm first, then poll.
     watched.queue.arm(Arm::Next).expect("it is armed");
     watched.host.device.report();
     assert_eq!(results(&poll(&watched.queue)), [(1, SUCCESS)]);
@@ -378,8 +379,8 @@ fn a_queue_without_room_is_an_error_of_the_queue_and_of_its_queue_pairs() {
     init.limits.sends = 600;
     init.send_queue = Arc::clone(&queue);
     let (one, other) = host.pair_of(&init);
-    // A wire may have outstanding work that is flushed and reported only once. The places for that
-    // work are extra: the program cannot count on them.
+    // A wire may have some work outstanding that is flushed and reported only once. Extra places
+    // hold these completions; the program cannot count on them.
     let mut posted = 0;
     while one.state() == QueuePairState::ReadyToSend {
         assert!(posted < 600, "it takes more than it has room for");
@@ -398,7 +399,8 @@ fn a_queue_without_room_is_an_error_of_the_queue_and_of_its_queue_pairs() {
     for event in &kinds {
         host.context.acknowledge_event(event);
     }
-    // Completions in the queue can be polled; the one that had no place is lost.
+    // The program can poll the completions that are in the queue. The completion that had no place
+    // is lost.
     assert_eq!(poll(&queue).len() as u64, posted - 1);
     one.post_send(&[send(7, &[])]).expect("a send");
     assert_eq!(results(&poll(&queue)), [(7, CompletionStatus::Flushed)]);

@@ -1,5 +1,5 @@
-//! Random histories: for any order of actions of programs, wires and peers, posted work completes
-//! once, in order, and with the right status.
+//! Random histories. For any order of actions of programs, wires and peers, posted work must
+//! complete exactly once, in order, and with the right status.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::{Host, attributes, connect, go, receive, send, unsignalled};
 /// An action of the program, the wire or the peer.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// The program posts a send, signalled if true.
+    /// The program posts a send. The send is signalled if the value is true.
     Send(bool),
     /// The program posts a receive.
     Receive,
@@ -24,7 +24,7 @@ enum Step {
     Drive,
     /// The wire carries out this many of the sends that it has taken.
     Carry(usize),
-    /// The connection ends after this many of the taken sends were carried out.
+    /// The connection ends after the wire has carried out this many of the taken sends.
     End(usize, Ending),
     /// The program polls for this many completions.
     Poll(usize),
@@ -65,17 +65,17 @@ struct Posted {
     is_carried: bool,
 }
 
-/// Model of the completions that must arrive.
+/// Model that computes which completions must arrive.
 struct Model {
     host: Host,
     one: Arc<QueuePair>,
     other: Arc<QueuePair>,
     next_id: u64,
-    /// Posted sends that have not completed, as far as the program knows.
+    /// Posted sends for which the program has received no completion.
     sends: Vec<Posted>,
     /// Identifiers of posted receives that have not completed.
     receives: Vec<u64>,
-    /// The first send that was not carried out has completed with an error.
+    /// Whether the first send that was not carried out has completed with an error.
     has_failed: bool,
 }
 
@@ -180,7 +180,7 @@ impl Model {
         }
     }
 
-    /// Checks that all remaining work is flushed in the end.
+    /// Checks that a final transition to ERR flushes all remaining work.
     fn end(mut self) {
         self.step(Step::Fail);
         for _ in 0..20 {
@@ -206,7 +206,7 @@ proptest! {
     }
 }
 
-/// Polls until `wanted` completions were counted, by this thread and others together.
+/// Polls until this thread and others together have counted `wanted` completions.
 fn poll_until(host: &Host, count: &AtomicU64, wanted: u64) -> Vec<(u64, CompletionStatus)> {
     let mut all = Vec::new();
     while count.load(Ordering::SeqCst) < wanted {
@@ -253,11 +253,11 @@ fn threads_that_post_and_poll_at_once_get_each_completion_once() {
 /// An action on a datagram queue pair.
 #[derive(Clone, Copy, Debug)]
 enum DatagramStep {
-    /// The program posts a datagram, signalled if true.
+    /// The program posts a datagram. The datagram is signalled if the value is true.
     Send(bool),
     /// The wire takes all posted datagrams.
     Drive,
-    /// The wire sends one of the datagrams that it has taken, in any order.
+    /// The wire sends one of the taken datagrams. The value selects which one.
     Leave(usize),
     /// The program polls for this many completions.
     Poll(usize),
@@ -285,7 +285,7 @@ proptest! {
         }
         host.device.holds.store(true, Ordering::SeqCst);
         let to = AddressVector { to: attributes(0).path, destination: 1, queue_key: 0 };
-        // For each number: whether the datagram is signalled, and whether the wire has sent it.
+        // For each datagram: whether it is signalled, and whether the wire has sent it.
         let mut posted: Vec<(bool, bool)> = Vec::new();
         let (mut taken, mut results) = (0, Vec::new());
         let poll = |count: usize, results: &mut Vec<(u64, CompletionStatus)>| {

@@ -1,5 +1,5 @@
-//! A device in memory. Its wire moves work between queue pairs of the process when a thread drives
-//! it.
+//! A device in memory. When a thread drives the device, its wire moves work between queue pairs of
+//! the process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -21,15 +21,15 @@ pub(crate) struct Loopback {
     registry: Arc<Registry>,
     memory: Arc<MemoryTable>,
     next_number: AtomicU32,
-    /// Behaves as in a forked child.
+    /// If true, the device behaves like in a forked child.
     pub(crate) is_foreign: AtomicBool,
-    /// Takes sends without completing them.
+    /// If true, the wire takes sends without completing them.
     pub(crate) holds: AtomicBool,
-    /// Raises no event for added completions until a thread waits.
+    /// If true, added completions raise no event until a thread waits.
     pub(crate) reports_late: AtomicBool,
-    /// Number of calls of `receives_posted`.
+    /// Number of calls to `receives_posted`.
     pub(crate) receives_posted: AtomicU32,
-    /// Number of wake-ups of waiting threads, and number of calls of `serve_alone`.
+    /// Number of wake-ups of waiting threads, and number of calls to `serve_alone`.
     pub(crate) wakes: AtomicU32,
     pub(crate) left_alone: AtomicU32,
     /// Number of doorbells for sends.
@@ -45,12 +45,12 @@ struct Engine {
     fired: Vec<Arc<work::CompletionQueue>>,
 }
 
-/// One queue pair's end of a connection.
+/// One end of a connection, with its queue pair.
 struct End {
     queue_pair: Arc<QueuePair>,
     owner: Option<Owner>,
     peer: Option<u32>,
-    /// Sends that were taken and not completed: number, kind, whether signalled.
+    /// Sends that the wire has taken and not completed: number, kind, whether signalled.
     held: VecDeque<(u64, CompletionKind, bool)>,
     receives: VecDeque<(u64, Vec<ScatterGather>)>,
     is_connected: bool,
@@ -122,7 +122,7 @@ impl Loopback {
         self.registry.on_completions(&fired);
     }
 
-    /// Raises the events of completions that were added.
+    /// Raises the events for completions that were added while `reports_late` was set.
     pub(crate) fn report(&self) {
         self.reports_late.store(false, Ordering::SeqCst);
         self.inside(|_, _| ());
@@ -141,7 +141,7 @@ impl Loopback {
         self.inside(|_, engine| engine.complete_held(queue_pair.number(), count, None));
     }
 
-    /// Ends the connection of a queue pair after the first `done` held sends were carried out.
+    /// Ends the connection of a queue pair after carrying out the first `done` held sends.
     pub(crate) fn end(
         &self,
         queue_pair: &QueuePair,
@@ -155,14 +155,14 @@ impl Loopback {
         });
     }
 
-    /// Returns the number of sends that were taken and not completed.
+    /// Returns the number of sends that the wire has taken and not completed.
     pub(crate) fn held(&self, queue_pair: &QueuePair) -> usize {
         self.inside(|_, engine| {
             engine.ends.get(&queue_pair.number()).map_or(0, |end| end.held.len())
         })
     }
 
-    /// Completes one send successfully, out of order if the test wants that.
+    /// Completes one send successfully, even out of order.
     pub(crate) fn complete(&self, queue_pair: &QueuePair, sequence: u64) {
         let number = queue_pair.number();
         self.inside(|_, engine| {
@@ -170,7 +170,7 @@ impl Loopback {
         });
     }
 
-    /// Delivers a message to the receive at this place of a shared queue.
+    /// Delivers a message to the receive at `place` of a shared queue.
     pub(crate) fn deliver(&self, queue_pair: &QueuePair, place: u64, bytes: u32) {
         self.inside(|_, engine| {
             let number = queue_pair.number();
@@ -561,7 +561,7 @@ impl Engine {
         }
     }
 
-    /// Flushes what was not carried out and ends the connection.
+    /// Flushes the work that was not carried out, and ends the connection.
     fn end(&mut self, number: u32, ending: Ending, error: OperationError) {
         let Some(end) = self.ends.get_mut(&number) else { return };
         if !std::mem::take(&mut end.is_connected) {
@@ -671,7 +671,7 @@ impl Drop for LoopbackWire {
     }
 }
 
-/// Why a send cannot be carried out.
+/// Cause for which a send cannot be carried out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Refusal {
     Fails(OperationError),

@@ -1,5 +1,5 @@
-//! Tests of the rules of verbs, on a device in memory whose wire moves work between queue pairs of
-//! the process.
+//! Tests of the rules of verbs. They use a device in memory, whose wire moves work between queue
+//! pairs of the process.
 #![forbid(unsafe_code)]
 
 mod completions;
@@ -90,7 +90,7 @@ impl Host {
         ScatterGather { address: self.buffer.address() + offset, length, key: self.region.key() }
     }
 
-    /// Polls all present completions.
+    /// Polls all completions that are in the queue.
     fn poll(&self) -> Vec<WorkCompletion> {
         poll(&self.queue)
     }
@@ -133,7 +133,7 @@ fn receive(id: u64, pieces: &[ScatterGather]) -> ReceiveRequest<'_> {
     ReceiveRequest { id, pieces }
 }
 
-/// Returns all attributes that a program sets up to RTS.
+/// Returns the attributes that a program sets on the way to RTS.
 fn attributes(destination: u32) -> QueuePairAttributes {
     let path = AddressVectorAttributes {
         gid: own_gid(),
@@ -185,7 +185,7 @@ fn modify(
     queue_pair.modify(&Modification { mask, state, current, drained_event: true, attributes })
 }
 
-/// Makes a transition as programs do.
+/// Makes a transition, with the attributes that programs use.
 fn go(queue_pair: &QueuePair, state: QueuePairState, destination: u32) {
     let mask = mask_of(queue_pair.service(), state);
     modify(queue_pair, state, mask, attributes(destination)).expect("a transition");
@@ -200,7 +200,7 @@ fn connect(one: &QueuePair, other: &QueuePair) {
     }
 }
 
-/// Returns identifiers and statuses.
+/// Returns the identifier and the status of each completion.
 fn results(completions: &[WorkCompletion]) -> Vec<(u64, verbs::CompletionStatus)> {
     completions.iter().map(|completion| (completion.id, completion.status)).collect()
 }

@@ -65,7 +65,7 @@ fn what_was_destroyed_is_neither_destroyed_again_nor_used() {
     assert!(is_refused(&queue.destroy()));
     let init = QueuePairInit { send_queue: queue, ..host.init(QueuePairType::Reliable) };
     assert!(is_refused(&host.domain.create_queue_pair(&init)));
-    // The failed attempts have released the objects that they had begun to use.
+    // The failed attempts no longer use the objects that they had begun to use.
     assert_eq!(host.queue.destroy(), Ok(()));
     assert_eq!(host.region.deregister(), Ok(()));
     assert!(is_refused(&host.region.deregister()));

@@ -93,7 +93,7 @@ fn a_full_queue_refuses_the_first_that_does_not_fit_and_takes_those_before() {
     let all: Vec<_> = (10..16).map(|id| receive(id, &[])).collect();
     let Err((4, Error::NoRoom(_))) = other.post_receive(&all) else { panic!("four") };
     assert_eq!(host.poll().len(), 8);
-    // Work whose completions were polled has freed its places.
+    // Work frees its places when its completions are polled.
     assert_eq!(one.post_send(&[send(7, &[])]), Ok(()));
     assert_eq!(other.post_receive(&[receive(17, &[])]), Ok(()));
 }
@@ -189,7 +189,7 @@ fn what_a_service_does_not_carry_is_refused_when_it_is_posted() {
     }
     let all = [read, add, swap, write, invalidate];
     assert!(all.into_iter().all(|opcode| refused(&datagrams, opcode)));
-    // A datagram without an address is refused.
+    // The queue pair rejects a datagram without an address.
     assert!(matches!(datagrams.post_send(&[send(1, &sink)]), Err((0, Error::Invalid(_)))));
 }
 

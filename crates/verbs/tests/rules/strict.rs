@@ -1,4 +1,5 @@
-//! Tests of a strict device, which provides exactly what programs ask for, against a lenient one.
+//! Tests of a strict device, which provides exactly what programs ask for. Compares it with a
+//! lenient device.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -73,10 +74,10 @@ fn the_first_completion_beyond_the_depth_fails_the_queue_and_all_its_queue_pairs
             matches!(&event.element, EventElement::CompletionQueue(of) if Arc::ptr_eq(of, &queue))
         );
         host.context.acknowledge_event(&event);
-        // One event for each queue pair attached to the queue.
+        // The device raises one event for each queue pair that is attached to the queue.
         let fatal = AsyncEventKind::QueuePairFatal;
         assert_eq!(events(&host, 3), [fatal; 3]);
-        // Earlier completions can be polled; no further ones arrive.
+        // The program can poll earlier completions; no further completions arrive.
         assert_eq!(results(&poll(&queue)), [(0, SUCCESS), (1, SUCCESS)]);
         for queue_pair in [&one, &other, &beside, &of_beside] {
             queue_pair.destroy().expect("it is there");
@@ -179,7 +180,8 @@ fn datagrams_without_a_signal_hold_their_places_until_one_with_a_signal_is_polle
             assert_eq!(beyond, Ok(()));
             continue;
         }
-        // A program that posts as many unsignalled sends as the queue holds never gets room again.
+        // If a program posts as many unsignalled sends as the queue holds, the queue never has room
+        // again.
         assert!(matches!(beyond, Err((0, Error::NoRoom(_)))));
         let host = self::host(strictness);
         let one = host.queue_pair(QueuePairType::Datagram);
