@@ -1,4 +1,4 @@
-//! Addresses and port attributes of a device, determined from the host's interfaces alone.
+//! Addresses and port attributes of a device. They depend only on the host's interfaces.
 
 use std::net::IpAddr;
 
@@ -6,11 +6,11 @@ use link::host::Interface;
 use links::{LinkSpec, UdpPlace};
 use verbs::{Error, Gid, GidEntry, PortAttributes, PortState};
 
-/// An address of a device, at which its queue pairs are reached.
+/// An IP address of a device, at which peers reach its queue pairs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Address {
     pub(crate) ip: IpAddr,
-    /// Interface index, 0 if no interface has the address.
+    /// Interface index; 0 if no interface has the address.
     pub(crate) interface: u32,
     is_running: bool,
     mtu_bytes: u32,
@@ -22,15 +22,15 @@ pub(crate) struct Address {
 pub(crate) struct Places {
     /// Addresses in the order of the GID table.
     pub(crate) addresses: Vec<Address>,
-    /// Links other than those of the addresses.
+    /// Links that belong to none of the addresses.
     pub(crate) others: Vec<LinkSpec>,
-    /// Whether the device has shared-memory links to processes of this host.
+    /// Whether the device has a shared-memory link to other processes of this host.
     pub(crate) shares_memory: bool,
 }
 
 impl Places {
-    /// Returns what `specs` ask for. Without specs, uses all interfaces that leave the host, and
-    /// shared memory. Earlier addresses get lower indices.
+    /// Returns the addresses and links for `specs`, in their order. Without specs, uses shared
+    /// memory and all interfaces that lead to other hosts.
     pub(crate) fn of(specs: &[LinkSpec], host: &[Interface]) -> Result<Self, Error> {
         let mut places = Self::default();
         if specs.is_empty() {
@@ -75,8 +75,9 @@ impl Places {
         }
     }
 
-    /// Returns the same addresses with the present state of the interfaces. Does not add addresses.
-    /// An address that its interface has lost keeps the state of that interface.
+    /// Returns the same addresses with the current state of their interfaces. Does not add
+    /// addresses. If an interface has lost an address, the address stays and has the state of that
+    /// interface.
     #[must_use]
     pub(crate) fn now(&self, host: &[Interface]) -> Self {
         let mut places = self.clone();
@@ -124,7 +125,7 @@ impl Address {
         }
     }
 
-    /// Returns the largest payload of a datagram in bytes (protocol.md §10, datagram.2).
+    /// Returns the maximum payload of a datagram in bytes (protocol.md §10, datagram.2).
     fn datagram_bytes(&self) -> u32 {
         let headers = if self.ip.is_ipv4() { IPV4_AND_UDP } else { IPV6_AND_UDP };
         let room = self.mtu_bytes.saturating_sub(headers + DATAGRAM_HEADER);
@@ -132,8 +133,8 @@ impl Address {
     }
 }
 
-/// Returns the addresses of all interfaces that are up and leave the host; without any, one address
-/// of the loopback interface.
+/// Returns the addresses of all interfaces that are up and lead to other hosts. If there is none,
+/// returns one address of the loopback interface.
 fn usable(host: &[Interface]) -> Vec<Address> {
     let addresses: Vec<Address> = leaving(host).into_iter().flat_map(of_interface).collect();
     if !addresses.is_empty() {
@@ -143,7 +144,7 @@ fn usable(host: &[Interface]) -> Vec<Address> {
     host.iter().filter(by_ip).flat_map(of_interface).take(1).collect()
 }
 
-/// Returns the interfaces that are up, leave the host and have a usable address.
+/// Returns the interfaces that are up, lead to other hosts and have a usable address.
 pub(crate) fn leaving(host: &[Interface]) -> Vec<&Interface> {
     let is_one = |interface: &&Interface| {
         interface.is_usable_by_ip() && !interface.is_loopback && !of_interface(interface).is_empty()
@@ -151,7 +152,8 @@ pub(crate) fn leaving(host: &[Interface]) -> Vec<&Interface> {
     host.iter().filter(is_one).collect()
 }
 
-/// Returns the addresses of an interface that are complete without a zone, IPv4 first.
+/// Returns the addresses of an interface, IPv4 first. Omits link-local addresses, because they are
+/// incomplete without a zone.
 fn of_interface(interface: &Interface) -> Vec<Address> {
     let mut ips: Vec<IpAddr> = interface.addresses.iter().map(|address| address.ip).collect();
     ips.retain(|ip| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()));
@@ -165,11 +167,11 @@ fn has(interface: &Interface, ip: IpAddr) -> bool {
         || (interface.is_loopback && ip.is_loopback() && ip.is_ipv4())
 }
 
-/// Maximum number of addresses of a device. Each takes one of an endpoint's 16 links; as for other
-/// endpoints, addresses take at most half of them.
+/// Maximum number of addresses of a device. Each address takes one of the 16 links of an endpoint.
+/// Addresses take at most half of the links, like in other endpoints.
 const ADDRESSES_MAX: usize = 8;
 
-/// MTU in bytes for an address without an interface.
+/// MTU in bytes that is assumed for an address without an interface.
 const MTU_USUAL: u32 = 1500;
 
 const IPV4_AND_UDP: u32 = 28;

@@ -1,5 +1,7 @@
-//! Connects queue pairs with their peers and handles the events of their connections. All functions
-//! run inside the engine.
+//! Connects queue pairs with their peers and handles the events of their connections.
+//!
+//! All functions run inside the engine. An "id" is an identifier of the connection manager
+//! (`rdma_cm_id`).
 
 mod given;
 #[cfg(test)]
@@ -41,9 +43,9 @@ pub(crate) struct ConnectionTable {
 struct Tables {
     /// Queue pairs by number.
     entries: HashMap<u32, QueuePairEntry>,
-    /// Queue pair number of each requested or accepted connection.
+    /// Queue pair number for each connection that a queue pair has requested or accepted.
     connections: HashMap<ConnectionHandle, u32>,
-    /// Requests that may be accepted later, oldest first.
+    /// Requests that a queue pair may accept later, oldest first.
     held: Vec<PendingRequest>,
     /// Queue pairs whose receives wait for room in the engine.
     again: Vec<Arc<QueuePairSource>>,
@@ -53,21 +55,21 @@ struct Tables {
 struct QueuePairEntry {
     source: Arc<QueuePairSource>,
     phase: Phase,
-    /// Number of searches that this queue pair number has begun.
+    /// Number of searches for a peer that have begun under this queue pair number.
     life: u32,
 }
 
 enum Phase {
-    /// The queue pair does not look for a peer.
+    /// The queue pair is not looking for a peer.
     Open,
-    /// The queue pair looks for its peer.
+    /// The queue pair is looking for its peer.
     Seeking(Search),
-    /// The queue pair takes over the connection of an id's request.
+    /// The queue pair takes over the connection that an id has requested.
     Given(Given),
-    /// The queue pair is connected; by an id if `has_id`.
+    /// The queue pair is connected. `has_id` says whether an id made the connection.
     Connected { ends: Ends, greeting: Greeting, wanted: Wanted, has_id: bool },
-    /// The peer has closed the connection. Outstanding work fails only at `until`, when an adapter
-    /// would notice that the peer is gone.
+    /// The peer has closed the connection. Outstanding work fails only at `until`, because an
+    /// adapter would not notice before that time that the peer is gone.
     Parting { until: Instant },
     /// The connection has ended.
     Ended,
@@ -77,7 +79,8 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) expected: Expected,
-    /// The link, and the peer's address for requests; `None` if no route matches the peer's number.
+    /// The link, and the address to which requests go. `None` if no route leads to the peer's
+    /// number.
     pub(crate) path: Option<(LinkId, PeerAddr)>,
 }
 
@@ -87,33 +90,33 @@ struct Search {
     ask_at: Instant,
     /// Number of requests so far.
     tries: u32,
-    /// The last request was refused.
+    /// Whether the peer has rejected the last request.
     is_refused: bool,
-    /// Connection of this end's request.
+    /// Connection for which this end has sent a request.
     asked: Option<Side>,
-    /// Connection of the accepted request of the peer.
+    /// Connection for which the peer has sent a request and this end has accepted it.
     accepted: Option<Side>,
 }
 
-/// A connection that may become that of a queue pair.
+/// A connection that may become the connection of a queue pair.
 struct Side {
     handle: ConnectionHandle,
-    /// The peer's greeting, once received.
+    /// The peer's greeting; `None` until it arrives.
     greeting: Option<Greeting>,
     is_established: bool,
 }
 
-/// A request of a peer that is not answered yet.
+/// A request of a peer that this end has not answered yet.
 struct PendingRequest {
     handle: ConnectionHandle,
     from: PeerAddr,
     greeting: Greeting,
 }
 
-/// Action for [`ConnectionTable::finish`], to be taken without the lock of the tables.
+/// Action that [`ConnectionTable::finish`] must take after the lock of the tables is released.
 pub(crate) enum Then {
     Nothing,
-    /// The queue pair is connected: post its receives and send waiting work.
+    /// The queue pair is connected: post its receives and send its waiting work.
     Pull(Arc<QueuePairSource>),
     /// The connection has ended: notify the queue pair.
     Notify(Arc<QueuePairSource>, Ending),
@@ -131,7 +134,7 @@ impl ConnectionTable {
         self.tables().entries.insert(source.queue_pair().number(), entry);
     }
 
-    /// Removes a queue pair that is being destroyed.
+    /// Removes a queue pair that is about to be destroyed.
     pub(crate) fn leave(&self, engine: &mut Engine, now: Instant, number: u32) {
         let left = {
             let mut tables = self.tables();
@@ -140,11 +143,11 @@ impl ConnectionTable {
             tables.refuse_held(engine, Refusal::UnknownNumber, unwanted);
             tables.entries.remove(&number)
         };
-        // Drop the entry without the lock, because this may drop the queue pair as well.
+        // Drop the entry after the lock is released, because this may also drop the queue pair.
         drop(left);
     }
 
-    /// Begins to look for a queue pair's peer.
+    /// Starts to look for a queue pair's peer.
     pub(crate) fn seek(
         &self,
         engine: &mut Engine,
@@ -176,7 +179,7 @@ impl ConnectionTable {
         self.finish(engine, memory, now, then);
     }
 
-    /// Adopts changed attributes: those announced to the peer, and the timeouts.
+    /// Applies changed attributes: those that are announced to the peer, and the timeouts.
     pub(crate) fn update(&self, engine: &mut Engine, now: Instant, number: u32) {
         let mut tables = self.tables();
         let Tables { entries, connections, .. } = &mut *tables;
@@ -203,7 +206,7 @@ impl ConnectionTable {
             }
             Phase::Open | Phase::Given(_) | Phase::Parting { .. } | Phase::Ended => {}
         }
-        // With the new timeouts, waiting work may be given up at another time.
+        // The new timeouts may change the time at which waiting work fails.
         self.look_soon(now);
     }
 
@@ -212,7 +215,7 @@ impl ConnectionTable {
         self.tables().abandon(engine, now, number);
     }
 
-    /// Calls `visit` for each queue pair, with its peer and its connections, if it has any.
+    /// Calls `visit` for each queue pair with its peer and its connections, if there are any.
     pub(crate) fn visit(
         &self,
         mut visit: impl FnMut(&QueuePair, Option<QueuePairPlace>, Option<Ends>),
@@ -228,7 +231,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns whether work waits for a peer that may be connected in a moment.
+    /// Returns whether work waits for a peer that may be connected soon.
     pub(crate) fn awaits_peers(&self, now: Instant) -> bool {
         self.tables().entries.values().any(|entry| entry.source.awaits_peer(now))
     }
@@ -256,7 +259,7 @@ impl ConnectionTable {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to search again, because an established connection was not to the right peer.
+    /// Starts another search, because the established connection leads to the wrong peer.
     fn seek_again(&self, tables: &mut Tables, now: Instant, number: u32, wanted: Wanted) {
         let Some(entry) = tables.entries.get_mut(&number) else { return };
         let ask_at = now.after_ns(pause_ns(0));
@@ -265,15 +268,15 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.2, verbs.6
-    /// Accepts a held request for a searching queue pair, or sends a request if it is time.
+    /// Accepts a held request for a searching queue pair, or sends a request if its time has come.
     fn go_on(&self, tables: &mut Tables, engine: &mut Engine, now: Instant, number: u32) -> Then {
         let Tables { entries, connections, held, .. } = tables;
         let Some(entry) = entries.get_mut(&number) else { return Then::Nothing };
         let life = entry.life;
         let Phase::Seeking(search) = &mut entry.phase else { return Then::Nothing };
         let source = &entry.source;
-        // Only the latest request of a peer counts, even if an earlier one was accepted and not
-        // confirmed.
+        // Only the latest request of a peer counts. It also replaces an earlier request that this
+        // end has accepted and the peer has not confirmed.
         {
             let asks = search.asked.is_some();
             let mut refused = Vec::new();
@@ -320,8 +323,8 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.4
-    /// Accepts a request. Does not withdraw this end's own request: the peer may have abandoned its
-    /// request, and accept this end's instead.
+    /// Accepts a request. This end's own request stays pending, because the peer may have abandoned
+    /// its request and may accept this end's request instead.
     fn accept(
         &self,
         engine: &mut Engine,
@@ -340,8 +343,8 @@ impl ConnectionTable {
         let (domain, queues) = (source.domain(), queue_pair.queues());
         let accepted = engine.accept_under(now, handle, domain, queues, &terms, &reply.encode());
         if accepted.is_err() {
-            // The request was withdrawn meanwhile; the peer sends another one if it still wants the
-            // connection.
+            // The peer has withdrawn the request. If it still wants the connection, it sends
+            // another request.
             return self.registry.disown(&[handle.owner()]);
         }
         let greeting = Some(request.greeting);
@@ -380,8 +383,8 @@ impl ConnectionTable {
             Ok(handle) => {
                 search.asked = Some(Side { handle, greeting: None, is_established: false });
             }
-            // Try again at `ask_at`. Until then a link may come back, or another connection may end
-            // and make room.
+            // Try again at `ask_at`. Until that time a link may become usable, or another
+            // connection may end and make room.
             Err(_) => self.look_at(search.ask_at),
         }
     }
@@ -411,7 +414,7 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.3, verbs.5, verbs.6
-    /// Handles a request of the peer at `from`. `wants_queue_pair` says whether it is for a
+    /// Handles a request of the peer at `from`. `wants_queue_pair` says whether the peer wants a
     /// connection between queue pairs.
     fn on_requested(
         &self,
@@ -441,14 +444,14 @@ impl ConnectionTable {
         if !tables.entries.contains_key(&number) {
             return refuse(engine, Refusal::UnknownNumber);
         }
-        // This request replaces earlier ones of the same queue pair.
+        // This request replaces earlier requests of the same queue pair.
         tables.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, from));
         tables.held.push(PendingRequest { handle, from, greeting });
         let then = self.go_on(&mut tables, engine, now, number);
         let is_for_it = |held: &&PendingRequest| held.greeting.destination.number == number;
         if tables.held.iter().filter(is_for_it).count() > HELD_MAX {
-            // If the oldest was the right one, its peer asks again, and a request is judged when it
-            // arrives.
+            // Reject the oldest request. If it came from the right peer, that peer repeats it, and
+            // `go_on` then judges it on arrival.
             let oldest = tables.held.iter().find(is_for_it).map(|held| held.handle);
             tables.refuse_held(engine, Refusal::TooMany, |held| Some(held.handle) == oldest);
         }
@@ -488,7 +491,8 @@ impl ConnectionTable {
             return Then::Nothing;
         };
         // A queue pair that is its own peer has two connections. One may be established long before
-        // the other, and has had the short timeouts of an attempt so far.
+        // the other. Until now the first has the short timeouts of an attempt, so set the normal
+        // ones.
         let alone = Ends { sends: handle, receives: handle };
         be_patient(engine, alone, entry.source.queue_pair(), &greeting);
         let Some(ends) = search.ends() else { return Then::Nothing };
@@ -499,8 +503,9 @@ impl ConnectionTable {
         self.log.note(LogLevel::Info, what);
         let source = Arc::clone(&entry.source);
         if search.asked.as_ref().is_some_and(|asked| asked.handle == ends.sends) {
-            // No completion of this connection can arrive earlier. The accepting side registers the
-            // owner on accepting, because messages may arrive for shared receives.
+            // No completion of this connection can arrive before this point. The accepting side
+            // registers the owner earlier, when it accepts, because messages may arrive for shared
+            // receives.
             self.registry.own(ends.sends.owner(), source.queue_pair());
         }
         for other in search.beside(ends) {
@@ -510,14 +515,14 @@ impl ConnectionTable {
         }
         entry.phase = Phase::Connected { ends, greeting, wanted, has_id: false };
         source.set_ends(ends);
-        // The program may have changed its timeouts since.
+        // The program may have changed its timeouts since the search began.
         be_patient(engine, ends, source.queue_pair(), &greeting);
-        // Refuse other requests of the peer for the connection that is now established.
+        // Reject other requests of the peer, because the connection is now established.
         tables.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, peer));
         Then::Pull(source)
     }
 
-    /// Handles a connection that has ended or could not be established.
+    /// Handles the end of a connection, or a connection that could not be established.
     fn on_closed(
         &self,
         engine: &mut Engine,
@@ -551,7 +556,7 @@ impl ConnectionTable {
             }
             Phase::Given(given) => match given.standing() {
                 Standing::Asked => {
-                    // The manager repeats the request, or the id gets an event.
+                    // The manager repeats the request, or it notifies the id of the failure.
                     entry.phase = Phase::Open;
                     Then::Nothing
                 }
@@ -573,8 +578,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Handles the end of one connection of a connected queue pair, and closes the other one, if
-    /// there are two.
+    /// Handles the end of one connection of a connected queue pair. If the queue pair has a second
+    /// connection, closes it.
     fn part(
         &self,
         tables: &mut Tables,
@@ -604,15 +609,15 @@ impl ConnectionTable {
         Then::Notify(source, ending)
     }
 
-    /// Handles new room in a connection for work that waits.
+    /// Pulls waiting work, because a connection has room again.
     pub(crate) fn on_room(&self, handle: ConnectionHandle) -> Then {
         let tables = self.tables();
         let entry = tables.connections.get(&handle).and_then(|number| tables.entries.get(number));
         entry.map_or(Then::Nothing, |entry| Then::Pull(Arc::clone(&entry.source)))
     }
 
-    /// Runs the timers: repeats requests, gives up searches that took too long, and schedules the
-    /// next run.
+    /// Runs the timers: repeats requests, ends searches that took too long, and schedules the next
+    /// run.
     pub(crate) fn look(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
         self.due.clear();
         let again = std::mem::take(&mut self.tables().again);
@@ -637,8 +642,8 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.7
-    /// Gives up the search of a queue pair whose work has waited too long. Reports a peer that has
-    /// closed its connection when the time for that has come.
+    /// Ends the search of a queue pair whose work has waited too long for its peer. If the peer has
+    /// closed its connection, reports this when `until` has passed.
     fn give_up(&self, tables: &mut Tables, engine: &mut Engine, now: Instant, number: u32) -> Then {
         let Some(entry) = tables.entries.get_mut(&number) else { return Then::Nothing };
         let source = Arc::clone(&entry.source);
@@ -682,7 +687,7 @@ impl ConnectionTable {
         Then::Notify(source, Ending::Unreachable)
     }
 
-    /// Takes an action for which the tables must not be locked.
+    /// Takes an action for which the lock of the tables must be released.
     pub(crate) fn finish(
         &self,
         engine: &mut Engine,
@@ -694,7 +699,8 @@ impl ConnectionTable {
             Then::Nothing => {}
             Then::Notify(source, ending) => source.queue_pair().on_ended(ending),
             Then::Pull(source) => {
-                // Waiting sends are pulled in this turn anyway; receives may be many.
+                // Pull until all receives are posted, because there may be many. The engine pulls
+                // waiting sends in this turn anyway.
                 let rest = loop {
                     match source.pull(engine, memory, now, PULLED_AT_ONCE).rest {
                         Rest::More => {}
@@ -711,7 +717,7 @@ impl ConnectionTable {
 }
 
 impl Tables {
-    /// Closes all connections of a queue pair, which then looks for no peer.
+    /// Closes all connections of a queue pair and ends its search for a peer.
     fn abandon(&mut self, engine: &mut Engine, now: Instant, number: u32) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
         entry.source.clear_ends(false);
@@ -727,12 +733,12 @@ impl Tables {
         entry.phase = Phase::Open;
         for handle in handles {
             self.connections.remove(&handle);
-            // This fails if the connection has ended already.
+            // This fails if the connection has already ended.
             let _gone = engine.close(now, handle, &[]);
         }
     }
 
-    /// Refuses held requests.
+    /// Rejects held requests for which the function returns true.
     fn refuse_held(
         &mut self,
         engine: &mut Engine,
@@ -750,7 +756,7 @@ impl Tables {
 }
 
 impl QueuePairEntry {
-    /// Returns whether the entry has a timer.
+    /// Returns whether a timer runs for this entry.
     const fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Seeking(_) | Phase::Parting { .. })
     }
@@ -761,8 +767,8 @@ impl Search {
         Self { wanted, ask_at, tries: 0, is_refused: false, asked: None, accepted: None }
     }
 
-    /// Sends a new request with the first packet number, which is now known. The earlier request
-    /// without it may be held by the peer.
+    /// Prepares a new request that contains the first packet number, which is known only now. The
+    /// peer may be holding an earlier request that lacks the number.
     fn ask_with_psn(
         &mut self,
         connections: &mut HashMap<ConnectionHandle, u32>,
@@ -779,15 +785,17 @@ impl Search {
         }
     }
 
-    /// Returns whether this end keeps sending requests after it has accepted one. The peer may have
-    /// abandoned the accepted request; a peer that decides which of two requests counts then waits
-    /// for another one.
+    /// Returns whether this end keeps sending requests after it has accepted one.
+    ///
+    /// The peer may have abandoned the accepted request. If the peer is the end that decides which
+    /// of two crossing requests counts, it then waits for another request of this end.
     fn asks_beside(&self) -> bool {
         self.wanted.expected.is_own_peer() || !self.wanted.expected.decides()
     }
 
-    /// Returns the pause before the next request after a connection has ended before it was
-    /// established. A peer that rejects a request has accepted or sent another one.
+    /// Returns the pause before the next request, in nanoseconds. A connection has ended before it
+    /// was established. If the peer rejected this end's request, it has accepted or sent another
+    /// one, so the pause is longer.
     fn pause_ns(&self, reason: Closed) -> u64 {
         let has_other = self.accepted.is_some() && !self.wanted.expected.is_own_peer();
         match reason {
@@ -796,13 +804,13 @@ impl Search {
         }
     }
 
-    /// Returns the connections that are not those of `ends`.
+    /// Returns the connections of this search that are not in `ends`.
     fn beside(&self, ends: Ends) -> impl Iterator<Item = ConnectionHandle> + use<> {
         let sides = [&self.asked, &self.accepted].map(|side| side.as_ref().map(|side| side.handle));
         sides.into_iter().flatten().filter(move |&side| side != ends.sends && side != ends.receives)
     }
 
-    /// Returns the connections when all that are needed are established.
+    /// Returns the connections of the queue pair if all that it needs are established.
     fn ends(&self) -> Option<Ends> {
         let there = |side: &Option<Side>| {
             side.as_ref().filter(|side| side.is_established).map(|side| side.handle)
@@ -817,8 +825,8 @@ impl Search {
 }
 
 impl PendingRequest {
-    /// Returns whether a later request of the same queue pair replaces this one. Hosts are
-    /// distinguished by their source addresses.
+    /// Returns whether a later request of the same queue pair replaces this request. Source
+    /// addresses distinguish queue pairs of different hosts.
     fn is_repeated_by(&self, later: &Greeting, from: PeerAddr) -> bool {
         ip_of(self.from) == ip_of(from)
             && self.greeting.destination.number == later.destination.number
@@ -826,12 +834,13 @@ impl PendingRequest {
     }
 }
 
-/// Returns the IP address of a peer that is reached by IP.
+/// Returns the IP address of a peer. Returns `None` if the library does not use IP to reach the
+/// peer.
 pub(super) fn ip_of(peer: PeerAddr) -> Option<IpAddr> {
     peer.to_socket().map(|peer| peer.ip().to_canonical())
 }
 
-/// Returns the greeting that is sent to the peer.
+/// Returns the greeting that this end sends to the peer.
 fn greeting(expected: &Expected, attributes: &QueuePairAttributes, life: u32) -> Greeting {
     Greeting {
         kind: expected.kind,
@@ -844,8 +853,8 @@ fn greeting(expected: &Expected, attributes: &QueuePairAttributes, life: u32) ->
     }
 }
 
-/// Returns the terms of a queue pair's connection. The program's timeouts follow in [`be_patient`],
-/// since they are known only in RTS.
+/// Returns the terms of a queue pair's connection. [`be_patient`] sets the program's timeouts
+/// later, because they are known only in RTS.
 fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes, silence_ns: u64) -> Terms {
     let receives = queue_pair.limits().receives.max(1);
     Terms::default()
@@ -861,12 +870,12 @@ fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes, silence_ns: u
         .not_ready_ns(None)
 }
 
-/// Sets the timeouts of an established connection to those that the program has set.
+/// Gives an established connection the timeouts that the program has set.
 fn be_patient(engine: &mut Engine, ends: Ends, queue_pair: &QueuePair, peer: &Greeting) {
     let (attributes, strictness) = (queue_pair.attributes(), queue_pair.strictness());
     let not_ready_ns = match peer.kind {
-        // Programs get no error for a receiver that is not ready on an unreliable connection, so
-        // its work waits without limit.
+        // On an unreliable connection a program gets no error if the receiver is not ready, so the
+        // work waits without limit.
         QueuePairType::Unreliable => None,
         _ => not_ready_ns(&attributes, peer.not_ready_timer, strictness),
     };
@@ -877,9 +886,11 @@ fn be_patient(engine: &mut Engine, ends: Ends, queue_pair: &QueuePair, peer: &Gr
     }
 }
 
-/// Returns how a closed connection ends for its queue pair. If the queue pair has an id, a peer
-/// that refuses or restarted counts as one that closed: the program gets an event at once and gives
-/// up its work, so outstanding work must not fail earlier than on an adapter.
+/// Returns how a closed connection ends for its queue pair.
+///
+/// If the queue pair has an id, a peer that rejects or restarts counts as a peer that closes. The
+/// program gets an event at once and abandons its work, so outstanding work must not fail earlier
+/// than on an adapter.
 const fn ending_of(reason: Closed, has_id: bool) -> Ending {
     match reason {
         Closed::Refused(_) | Closed::PeerRestarted if has_id => Ending::ByPeer,
@@ -888,7 +899,7 @@ const fn ending_of(reason: Closed, has_id: bool) -> Ending {
             CloseReason::UnknownKey | CloseReason::OutOfRange | CloseReason::RightMissing => {
                 Ending::AccessRefused
             }
-            // The receive for which the message was too long completes with the error.
+            // The message was too long for a receive; that receive completes with the error.
             CloseReason::MessageTooLong | CloseReason::LocalMemoryGone => Ending::OperationFailed,
             _ => Ending::PeerMisbehaved,
         },
@@ -900,37 +911,39 @@ const fn ending_of(reason: Closed, has_id: bool) -> Ending {
     }
 }
 
-/// Returns how long the `tries`-th attempt waits for an answer, in nanoseconds. Later attempts wait
-/// longer, since busy hosts may need more time to answer than the first attempt allows.
+/// Returns the time for which attempt number `tries` waits for an answer, in nanoseconds. Later
+/// attempts wait longer, because a busy host may need more time than the first attempt allows.
 fn attempt_ns(tries: u32) -> u64 {
     SEARCH_NS << tries.saturating_sub(1).min(2)
 }
 
-/// Returns the pause in nanoseconds before the next request to a peer that refused or did not
-/// answer.
+/// Returns the pause before the next request, in nanoseconds. The peer has rejected the last
+/// request or has not answered it.
 fn pause_ns(tries: u32) -> u64 {
     (RETRY_NS << tries.min(5)).min(RETRY_NS_MAX)
 }
 
-/// First pause between requests; it doubles with each request.
+/// First pause between requests, in nanoseconds. The pause doubles with each request.
 const RETRY_NS: u64 = 10_000_000;
-/// Longest pause between requests.
+/// Maximum pause between requests, in nanoseconds.
 const RETRY_NS_MAX: u64 = 200_000_000;
 
-/// Duration of the first attempt without an answer. The pauses between the frames of an attempt
-/// grow, and the next attempt begins with short pauses again.
+/// Time for which the first attempt waits for an answer, in nanoseconds. The pauses between the
+/// frames of an attempt grow; the next attempt starts with short pauses again.
 const SEARCH_NS: u64 = 2_000_000_000;
 
-/// Time for an accepted peer to confirm. If this end gave up a connection that the peer considers
-/// established, the peer's work would fail, so the time is as long as a busy host may need.
-/// Meanwhile a new request of the peer replaces the accepted one.
+/// Time in which an accepted peer must confirm, in nanoseconds.
+///
+/// If this end closed a connection that the peer considers established, the peer's work would fail.
+/// The time is therefore as long as a busy host may need. During this time a new request of the
+/// peer replaces the accepted one.
 const CONFIRM_NS: u64 = 10_000_000_000;
 
-/// Pause before receives that did not fit are posted again.
+/// Pause in nanoseconds before receives that did not fit are posted again.
 const ROOM_NS: u64 = 1_000_000;
 
-/// Maximum number of held requests for one queue pair: that of its peer, and those of peers that
-/// the program may name later or has named before.
+/// Maximum number of held requests for one queue pair. They come from its peer, and from peers that
+/// the program has named earlier or may name later.
 const HELD_MAX: usize = 16;
 
 /// Maximum number of work requests pulled at once when a queue pair is connected.

@@ -1,4 +1,4 @@
-//! Datagram queue pairs; each is a datagram port of the engine.
+//! Datagram queue pairs. Each is a datagram port of the engine.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -51,13 +51,14 @@ struct DatagramSource {
     doorbell: SourceDoorbell,
     registry: Arc<Registry>,
     ways: Ways,
-    /// Maximum payload of a datagram in bytes, as the device's port reports it.
+    /// Maximum payload of a datagram in bytes. The device's port reports the same value.
     payload_max: u32,
-    /// The engine's port, from RTR on. Set and taken inside the engine.
+    /// The engine's port; `None` before RTR and after closing. Only code inside the engine changes
+    /// it.
     port: Mutex<Option<DatagramPort>>,
     /// The queue pair's own queue key.
     key: AtomicU32,
-    /// Whether the queue pair waits for the end of work in flight.
+    /// Whether the queue pair waits until no work is in flight.
     draining: Draining,
 }
 
@@ -67,9 +68,9 @@ enum Outcome {
     Posted,
     /// The engine has no room now.
     NoRoom,
-    /// The request cannot be carried out.
+    /// The request fails with this status.
     Failed(CompletionStatus),
-    /// The port must be closed with this ending, unless it is closed already.
+    /// The caller must close the port with this ending, if the port is still open.
     Over(Ending),
 }
 
@@ -97,7 +98,7 @@ impl DatagramSource {
         let port = opened.map_err(failed)?;
         self.registry.own(port.owner(), queue_pair);
         *self.port() = Some(port);
-        // Post all receives, however many, because the first datagram may arrive at once.
+        // Post all receives, even if there are many, because the first datagram may arrive at once.
         while self.post(engine, memory, now, PULLED_AT_ONCE).rest == Rest::More {}
         Ok(port)
     }
@@ -106,17 +107,18 @@ impl DatagramSource {
         self.port.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the port for closing. Its receives are flushed from the queue pair's ring. The engine
-    /// reports none of them, because the completion queue may not have room for all.
+    /// Takes the port in order to close it. The receives stay in the queue pair's ring, which
+    /// flushes them. The engine reports none of them, because the completion queue may not have
+    /// room for all.
     fn take_port(&self, engine: &mut Engine) -> Option<DatagramPort> {
         let port = self.port().take()?;
-        // This cannot fail: only the function that takes the port closes it.
+        // This cannot fail: only the caller of `take_port` closes the port.
         let _open = engine.forget_datagram_receives(port);
         Some(port)
     }
 
-    /// Closes the port after a failure. Groups without members are left when another port next
-    /// joins or leaves a group.
+    /// Closes the port after a failure. If this leaves a group without members, the runtime leaves
+    /// that group the next time any port joins or leaves a group.
     #[cold]
     fn end(&self, engine: &mut Engine, ending: Ending) {
         if let Some(port) = self.take_port(engine) {
@@ -125,7 +127,7 @@ impl DatagramSource {
         }
     }
 
-    /// Posts receives to the engine; returns false if the port was closed.
+    /// Posts receives to the engine. Returns false if the port was closed.
     fn pull_receives(
         &self,
         engine: &mut Engine,
@@ -171,8 +173,8 @@ impl DatagramSource {
             match outcome {
                 Outcome::Posted => {}
                 Outcome::NoRoom => return posted.rest = Rest::Blocked,
-                // A send that is to fail waits until earlier ones have left, so that they are not
-                // flushed.
+                // A send that is to fail waits until earlier sends have left. Otherwise its failure
+                // would flush them.
                 Outcome::Failed(_) if engine.waiting_datagrams_of(port) > 0 => {
                     return posted.rest = Rest::Blocked;
                 }
@@ -233,7 +235,7 @@ impl DatagramSource {
         }
     }
 
-    /// Returns the destination and parameters of a send; `None` if there is no route.
+    /// Returns the destination and the parameters of a send. Returns `None` if there is no route.
     fn outgoing(&self, send: &TakenSend<'_>) -> Option<OutgoingDatagram> {
         let AddressVector { to, destination, queue_key } = send.to()?;
         let destination = QueuePairNumber::new(destination & NUMBER_MASK)?;
@@ -296,8 +298,8 @@ impl WorkSource for DatagramSource {
     }
 }
 
-/// Posts the oldest receive of a queue pair. Missing memory is reported only when a datagram
-/// arrives for it.
+/// Posts the oldest receive of a queue pair. Does not check that its memory is registered; an error
+/// appears only when a datagram arrives for the receive.
 fn post_receive(
     engine: &mut Engine,
     memory: &MemoryAccess<'_>,
@@ -336,9 +338,10 @@ fn outcome_of(error: DatagramError) -> Outcome {
 struct DatagramWire {
     instance: Arc<Instance>,
     source: Arc<DatagramSource>,
-    /// `source`, as the type that the runtime takes.
+    /// The same object as `source`, with the type that the runtime takes.
     rung: Arc<dyn WorkSource>,
-    /// Groups that the queue pair has joined, even before it can receive. Locked while they change.
+    /// Groups that the queue pair has joined, even before it can receive. The lock is held while
+    /// the queue pair joins or leaves a group.
     groups: Mutex<Vec<Gid>>,
 }
 
@@ -352,13 +355,13 @@ impl DatagramWire {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins a group on each interface.
+    /// Joins a group on every interface.
     fn join(&self, port: DatagramPort, group: Gid) -> Result<(), Error> {
         let runtime = self.instance.runtime();
         let ip = group.address();
         for link in self.links_to(ip)? {
             if let Err(error) = runtime.join_group(port, link, ip) {
-                // Leaving the group on all links restores the state before this call.
+                // Leave the group on all links, to restore the state before this call.
                 let _open = runtime.leave_group(port, ip);
                 return Err(failed(error));
             }
@@ -398,7 +401,7 @@ impl Wire for DatagramWire {
             source.key.store(key, Ordering::Relaxed);
             let port = *source.port();
             if let Some(port) = port {
-                // This cannot fail: only the function that takes the port closes it.
+                // This cannot fail: only the caller of `take_port` closes the port.
                 let _open = engine.set_datagram_key(port, key);
             }
         };
@@ -419,7 +422,7 @@ impl Wire for DatagramWire {
     }
 
     fn send_out(&self) {
-        // In a forked child nothing is sent.
+        // A forked child sends nothing.
         let _forked = self.instance.runtime().send_out(&self.rung);
     }
 
@@ -427,7 +430,7 @@ impl Wire for DatagramWire {
         let source = Arc::clone(&self.source);
         let runtime = self.instance.runtime();
         let taken = runtime.control(move |engine: &mut Engine, _, _| source.take_port(engine));
-        // In a forked child there is nothing to close.
+        // A forked child has nothing to close.
         if let Ok(Some(port)) = taken {
             let _open = runtime.close_datagram_port(port);
         }
@@ -464,11 +467,12 @@ impl Wire for DatagramWire {
     }
 }
 
-/// Maximum number of groups of a queue pair: the number of multicast sockets of an endpoint.
+/// Maximum number of groups of a queue pair. It equals the number of multicast sockets of an
+/// endpoint.
 const GROUPS_MAX: usize = crate::limits::GROUPS_MAX as usize;
 
-/// Programs may set the byte above the queue pair number.
+/// Mask for queue pair numbers. Programs may set the byte above the number.
 const NUMBER_MASK: u32 = 0xff_ffff;
 
-/// Maximum number of work requests pulled at once when a queue pair enters RTR.
+/// Maximum number of work requests that the engine pulls at once when a queue pair enters RTR.
 const PULLED_AT_ONCE: u32 = 1024;

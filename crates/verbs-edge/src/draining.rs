@@ -1,11 +1,11 @@
-//! Queue pairs that wait for the end of work in flight.
+//! Queue pairs that wait until no work is in flight.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use runtime::{Posted, Rest};
 use verbs::QueuePair;
 
-/// Whether a queue pair waits for a notification that no work is in flight.
+/// Whether a queue pair has requested a notification for the time when no work is in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Draining(AtomicBool);
 
@@ -20,8 +20,8 @@ impl Draining {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// Notifies a waiting queue pair if no work is in flight. Otherwise has the source polled
-    /// again.
+    /// Notifies the queue pair if it waits and no work is in flight. If work is in flight, asks the
+    /// engine to poll the source again.
     #[inline]
     pub(crate) fn look(
         &self,

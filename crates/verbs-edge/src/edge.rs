@@ -1,4 +1,4 @@
-//! The verbs device over the edge engine.
+//! The verbs device on top of Ethernot's protocol engine.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,12 +29,12 @@ use crate::settings::{DeviceSettings, Settings};
 use crate::source::QueuePairSource;
 use crate::wire::ConnectedWire;
 
-/// Returns the devices of this process. Starts nothing. A forked child that needs devices creates
-/// its own.
+/// Returns the devices of this process. Does not start them. A forked child that needs devices
+/// calls this itself.
 ///
 /// # Errors
-/// [`Error::Invalid`] for settings that this host cannot satisfy; and errors of listing the host's
-/// interfaces.
+/// * [`Error::Invalid`] if this host cannot satisfy the settings.
+/// * The errors of listing the host's interfaces.
 pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
     let host = interfaces().map_err(failed)?;
     let capture = Arc::new(SharedCapture::default());
@@ -57,12 +57,13 @@ pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
     Ok(devices)
 }
 
-/// Returns the settings of each device, as if it were the only device.
+/// Returns settings for each device; each is the first device of its own settings.
 fn each_device(settings: &Settings, host: &[Interface]) -> Result<Vec<Settings>, Error> {
     let first = DeviceSettings { name: settings.device.clone(), links: settings.links.clone() };
     let mut devices: Vec<_> = std::iter::once(first).chain(settings.others.clone()).collect();
     if devices.len() > 1 && devices.iter().all(|device| device.links.is_empty()) {
-        // Give each interface to one device, as each port of an adapter belongs to one device.
+        // Give each interface to one device, because each port of an adapter also belongs to one
+        // device.
         let interfaces = leaving(host);
         let (found, wanted) = (interfaces.len(), devices.len());
         if found < wanted {
@@ -96,30 +97,30 @@ fn each_device(settings: &Settings, host: &[Interface]) -> Result<Vec<Settings>,
 pub(crate) struct Edge {
     attributes: DeviceAttributes,
     settings: Settings,
-    /// Addresses and links, as the interfaces were when the device was created.
+    /// Addresses and links, from the state of the interfaces when the device was created.
     places: Places,
-    /// Whether this is the process's first device, which also serves what belongs to no device,
-    /// such as loopback addresses.
+    /// Whether this is the first device of the process. The first device also serves loopback
+    /// addresses and everything else that belongs to no particular device.
     is_first: bool,
-    /// Capture file of all devices of the process.
+    /// Capture file that all devices of the process share.
     capture: Arc<SharedCapture>,
     registry: Arc<Registry>,
     instance: OnceLock<Arc<Instance>>,
     starting: Mutex<()>,
-    /// Which process started the device: the number of forks before it, plus one. 0 if the device
-    /// is not started.
+    /// Identifies the process that started the device: the number of forks before the start, plus
+    /// one. 0 if the device is not started.
     started_in: AtomicU32,
 }
 
 impl Edge {
-    /// Returns the instance that drives the device, and starts it if necessary.
+    /// Returns the instance that runs the device. Starts the instance if necessary.
     fn instance(&self) -> Result<&Arc<Instance>, Error> {
         self.check()?;
         if let Some(instance) = self.instance.get() {
             return Ok(instance);
         }
-        // A child that is forked from here on sees that its parent has started the device, and
-        // takes no lock.
+        // Set this before taking the lock. A child that is forked after this line then sees that
+        // its parent has started the device, and takes no lock.
         self.started_in.store(forks() + 1, Ordering::Release);
         let _alone = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(instance) = self.instance.get() {
@@ -134,7 +135,7 @@ impl Edge {
         Ok(self.instance.get_or_init(|| started))
     }
 
-    /// Returns the instance that drives the device, if it is started.
+    /// Returns the instance that runs the device, if it is started.
     fn running(&self) -> Option<&Arc<Instance>> {
         self.instance.get()
     }
@@ -216,14 +217,14 @@ impl Provider for Edge {
         if let Some(instance) = self.running()
             && instance.check().is_ok()
         {
-            // In a forked child there is nothing to drive.
+            // A forked child has nothing to drive.
             let _forked = instance.runtime().poll();
         }
     }
 
     fn send_deferred(&self) {
         if let Some(instance) = self.running() {
-            // In a forked child there is nothing to send.
+            // A forked child has nothing to send.
             let _forked = instance.runtime().ring_deferred();
         }
     }
@@ -306,9 +307,11 @@ fn attributes(
     }
 }
 
-/// Returns the node GUID: the MAC address of one of the device's interfaces, or else of another
-/// interface of the host, extended to 64 bits as in RFC 4291. Without one, uses a locally
-/// administered address. The devices of a host differ in the inserted bytes.
+/// Returns the node GUID: a MAC address, extended to 64 bits like in RFC 4291.
+///
+/// The MAC address belongs to an interface of the device. If none has one, it belongs to another
+/// interface of the host. If the host has none, the address is locally administered. The devices of
+/// a host differ in the inserted bytes.
 fn node_guid(places: &Places, host: &[Interface], index: u8) -> [u8; 8] {
     let is_own = |interface: &&Interface| {
         places.addresses.iter().any(|address| address.interface == interface.index)
@@ -354,7 +357,8 @@ mod tests {
         })
     }
 
-    /// Moves a queue pair to RTS; its peer has a number of this device that no queue pair has.
+    /// Moves a queue pair to RTS. No queue pair has the peer's number, which belongs to this
+    /// device.
     fn be_ready(queue_pair: &QueuePair) {
         let gid = queue_pair.context().query_gid(1, 0).expect("the first GID").gid;
         let path = AddressVectorAttributes { gid, is_global: true, port: 1, ..Default::default() };

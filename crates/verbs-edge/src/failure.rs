@@ -1,11 +1,11 @@
-//! Translates errors of the system and the runtime into those that programs get.
+//! Translates errors of the system and of the runtime into errors of verbs.
 
 use nix::errno::Errno;
 use runtime::Forked;
 use verbs::Error;
 
-/// Returns the error for a device that does not start. Passes on the `errno` only if the program
-/// can do something about it: no file descriptor is left.
+/// Returns the error for a device that does not start. Passes on the `errno` only if no file
+/// descriptor is left, because that is the only error that the program can handle.
 pub(crate) fn failed(error: impl std::error::Error + 'static) -> Error {
     let mut what = error.to_string();
     let mut number = None;

@@ -1,31 +1,32 @@
-//! Greetings, which the two ends of a queue pair exchange to connect: the private data of Hello,
-//! Accept and Reject of the service VERBS (protocol.md §10.2).
+//! Greetings, which two queue pairs exchange when they connect. A greeting is the private data of
+//! Hello and Accept of the service VERBS; Reject has a [`Refusal`] instead (protocol.md §10.2).
 
 use verbs::{Gid, QueuePairType};
 
-/// The service of queue pairs whose programs exchange queue pair numbers themselves.
+/// The service for queue pairs whose programs exchange queue pair numbers themselves.
 pub(crate) const SERVICE: u32 = 0x5645_5242;
 
-/// A greeting: what one end of a queue pair announces to the other in Hello or Accept.
+/// A greeting: the properties of a queue pair that it announces in Hello or Accept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Greeting {
-    /// Reliable or unreliable connection.
+    /// Type of the connection: reliable or unreliable.
     pub(crate) kind: QueuePairType,
-    /// Code of the time after which the peer may retry when no receive is posted.
+    /// RNR timer code: the time after which the peer may retry if no receive is posted.
     pub(crate) not_ready_timer: u8,
-    /// Distinguishes consecutive attempts under one queue pair number.
+    /// Number that distinguishes consecutive attempts under one queue pair number.
     pub(crate) life: u32,
     /// The queue pair that the greeting is for.
     pub(crate) destination: QueuePairPlace,
     /// The queue pair that sends the greeting.
     pub(crate) source: QueuePairPlace,
-    /// Packet number that the sender expects first; its program has it from the peer's program.
+    /// First packet number that the sending end expects. Its program received the number from the
+    /// peer's program.
     pub(crate) receive_psn: u32,
-    /// Packet number that the sender uses first, if it is known.
+    /// First packet number that the sending end uses, if it is known.
     pub(crate) send_psn: Option<u32>,
 }
 
-/// Identity of a queue pair. The order decides which end sends the first request.
+/// Identity of a queue pair. The order of identities decides which end sends the first request.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct QueuePairPlace {
     /// Queue pair number.
@@ -34,8 +35,8 @@ pub(crate) struct QueuePairPlace {
     pub(crate) gid: Gid,
 }
 
-/// Reason for refusing a request: the private data of Reject. The requester repeats its request,
-/// since the reason may cease to apply.
+/// Cause for which an end rejects a request: the private data of Reject. The requester repeats its
+/// request, because the cause may disappear.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub(crate) enum Refusal {
@@ -45,7 +46,7 @@ pub(crate) enum Refusal {
     Another = 2,
     /// The private data are not a greeting.
     NotUnderstood = 3,
-    /// Too many requests wait for this queue pair.
+    /// Too many requests are held for this queue pair.
     TooMany = 4,
 }
 
@@ -81,7 +82,7 @@ impl Greeting {
     }
 
     //= protocol.md: verbs.1
-    /// Decodes private data; `None` if they are not a greeting.
+    /// Decodes private data. Returns `None` if the data is not a greeting.
     pub(crate) fn decode(private_data: &[u8]) -> Option<Self> {
         let bytes: &[u8; GREETING_BYTES] = private_data.try_into().ok()?;
         let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
@@ -109,8 +110,8 @@ impl Greeting {
     }
 }
 
-/// Decodes arbitrary bytes as a greeting. Never panics, and what is accepted survives encoding. For
-/// the fuzzer.
+/// Fuzz target: decodes arbitrary bytes as a greeting. Panics only if an accepted greeting changes
+/// when it is encoded and decoded again.
 #[doc(hidden)]
 pub fn fuzz_greeting(bytes: &[u8]) {
     if let Some(greeting) = Greeting::decode(bytes) {
@@ -126,7 +127,7 @@ const MAGIC: [u8; 4] = *b"EVQP";
 const VERSION: u8 = 1;
 /// Flag: the packet number that the sender uses first is known.
 const HAS_SEND_PSN: u8 = 1;
-/// Queue pair numbers and packet numbers have 24 bits.
+/// Maximum of queue pair numbers and packet numbers, which have 24 bits.
 const NUMBER_MAX: u32 = (1 << 24) - 1;
 
 #[cfg(test)]

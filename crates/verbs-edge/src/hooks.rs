@@ -1,4 +1,4 @@
-//! Callbacks of the runtime, called inside the engine.
+//! Callbacks of the runtime, which the runtime calls inside the engine.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use super::connection_table::ConnectionTable;
 use super::manager::Manager;
 use super::statistics_socket::{self, Statistics};
 
-/// Passes callbacks of the runtime to the connection table, the connection manager and the
+/// Passes callbacks of the runtime on to the connection table, the connection manager and the
 /// statistics.
 pub(crate) struct TableHooks {
     pub(crate) table: Arc<ConnectionTable>,
     pub(crate) manager: Arc<Manager>,
-    /// `None` if no name was free for the socket.
+    /// The statistics socket; `None` if the socket could not get a name.
     pub(crate) statistics: Option<Arc<Statistics>>,
 }
 
 impl Hooks for TableHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
         self.table.on_event(engine, memory, now, &event);
-        // Update the table first: a thread that is notified by the manager must find the queue
-        // pair's new state.
+        // The table handles the event first. A thread that the manager notifies then finds the new
+        // state of the queue pair.
         self.manager.on_event(engine, memory, now, &event);
     }
 

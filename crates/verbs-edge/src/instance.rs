@@ -1,4 +1,4 @@
-//! Everything that drives a started device: links, the engine and its threads.
+//! The parts of a started device: links, the engine and its threads.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -38,21 +38,22 @@ use crate::settings::{LogLevel, Settings};
 /// A started device.
 pub(crate) struct Instance {
     runtime: Runtime,
-    /// Addresses of the device; the link of each has the address's index as its number.
+    /// Addresses of the device. The index of an address is also the number of its link.
     places: Places,
     ways: Ways,
     numbers: Mutex<Numbers>,
     table: Arc<ConnectionTable>,
     manager: Arc<Manager>,
     registry: Arc<Registry>,
-    /// Whether the failure of the device was reported.
+    /// Whether the failure of the device has been reported.
     has_failed: AtomicBool,
-    /// Watches the interfaces for as long as the instance exists.
+    /// Watches the interfaces as long as the instance exists.
     _port: Option<PortWatch>,
 }
 
 impl Instance {
-    /// Claims a slot, opens the links and starts the threads.
+    /// Claims a slot (a UDP port that this process alone uses), opens the links and starts the
+    /// threads.
     pub(crate) fn start(
         settings: &Settings,
         places: Places,
@@ -78,15 +79,16 @@ impl Instance {
         for spec in &places.others {
             all.push(wrapping.wrap(opener.open_named(&spec.to_string()).map_err(failed)?)?);
         }
-        // Faults are not injected into shared memory. By default, faults therefore disable shared
-        // memory, because frames would bypass the faulty links.
+        // The library injects no faults into shared memory, so frames over shared memory would
+        // bypass the faults. Configured faults therefore disable shared memory, unless `settings`
+        // name the links.
         let is_plain = !settings.faults.is_any();
         let shares_memory = places.shares_memory && (!settings.links.is_empty() || is_plain);
         if shares_memory {
             match ShmLink::open() {
                 Ok(link) => all.push(wrapping.capture(Box::new(link))),
                 Err(error) if !settings.links.is_empty() => return Err(failed(error)),
-                // A host without shared memory uses the other links.
+                // On a host without shared memory, use the other links.
                 Err(_) => {}
             }
         }
@@ -158,13 +160,13 @@ impl Instance {
         &self.manager
     }
 
-    /// Returns the queue pair numbers of the slot.
+    /// Returns the queue pair numbers of this process's slot.
     pub(crate) fn numbers(&self) -> MutexGuard<'_, Numbers> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks that the device works and that this process has created it. Reports a panic inside
-    /// the engine once.
+    /// Checks that the device works and that this process created it. If the engine has panicked,
+    /// reports this once.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.runtime.check_process().map_err(forked)?;
@@ -199,7 +201,7 @@ impl Instance {
     /// Returns the counters of the links and the engine.
     pub(crate) fn counters(&self) -> PortCounters {
         let mut counters = PortCounters::default();
-        // In a forked child there is nothing to count.
+        // A forked child has nothing to count.
         let links = self.runtime.link_addresses().unwrap_or_default();
         for (link, _) in links {
             let Ok(Some(link)) = self.runtime.link_statistics(link) else { continue };
@@ -223,7 +225,7 @@ impl Instance {
         counters
     }
 
-    /// Returns the peer that a queue pair's attributes name.
+    /// Returns the peer in a queue pair's attributes, and the route to the peer.
     pub(crate) fn wanted(&self, source: &QueuePairSource) -> Result<Wanted, Error> {
         let queue_pair = source.queue_pair();
         let attributes = queue_pair.attributes();
@@ -249,24 +251,24 @@ impl Instance {
         Ok(Wanted { expected, path: self.path_to(index.into(), expected.peer) })
     }
 
-    /// Returns the link and the address for requests to a queue pair.
+    /// Returns the link and the address for requests to queue pair `peer`.
     fn path_to(&self, index: usize, peer: QueuePairPlace) -> Option<(LinkId, PeerAddr)> {
         let number = QueuePairNumber::new(peer.number)?;
         let number = QueuePairNumber::at(number.slot(), number.index())?;
         self.ways.to(index, peer.gid, number)
     }
 
-    /// Resumes connections that waited for receives of a shared queue.
+    /// Resumes connections that wait for receives of a shared queue.
     pub(crate) fn receives_posted(&self, receives: &Arc<SharedReceives>) {
         let receives = Arc::clone(receives);
         let go_on = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
             engine.on_receives_posted(now, memory, &receives);
         };
-        // In a forked child no thread waits.
+        // In a forked child no connection waits.
         let _forked = self.check().is_ok() && self.runtime.control(go_on).is_err();
     }
 
-    /// Arms the limit of a shared queue; see [`SharedReceives::arm_limit`].
+    /// Arms the limit of a shared queue, like [`SharedReceives::arm_limit`].
     pub(crate) fn arm_limit(
         &self,
         receives: &Arc<SharedReceives>,
@@ -277,10 +279,11 @@ impl Instance {
         self.runtime.control(move |_, _, _| receives.arm_limit(limit)).map_err(forked)
     }
 
-    /// Waits until `ready` returns true, for at most [`MOMENT`]. If it does not, leaves the links
-    /// to the progress thread, which serves the caller while it waits in another way.
+    /// Waits at most [`MOMENT`] until `ready` returns true. If it still returns false, leaves the
+    /// links to the progress thread. That thread drives the engine while the caller waits in
+    /// another way.
     pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
-        // Nothing arrives in a forked child, or when the device has failed.
+        // In a forked child and after a failure of the device, nothing arrives.
         if self.check().is_err() {
             return;
         }
@@ -291,11 +294,12 @@ impl Instance {
     }
 }
 
-/// Longest time for which a waiting thread serves the links itself. If it slept there longer, it
-/// would not notice that another thread must be woken first. Signals are held back for this time.
+/// Maximum time for which a waiting thread serves the links itself. If the thread slept longer
+/// there, it would not notice that it must first wake another thread. The caller blocks signals for
+/// this time.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Layers around links: injected faults and capture.
+/// Layers around a link: injected faults and the capture file.
 struct Wrapping {
     faults: FaultShares,
     capture: Option<CaptureOutput>,
@@ -307,7 +311,7 @@ impl Wrapping {
         Ok(Self { faults: settings.faults, capture })
     }
 
-    /// Adds the configured faults to a link, and captures its frames as they are with the faults.
+    /// Adds the configured faults to a link. The capture file shows the frames with the faults.
     fn wrap(&self, link: Box<dyn Link>) -> Result<Box<dyn Link>, Error> {
         if !self.faults.is_any() {
             return Ok(self.capture(link));
@@ -324,7 +328,7 @@ impl Wrapping {
     }
 }
 
-/// Capture file of all devices of a process; the first device that is started creates it.
+/// Capture file of all devices of a process. The first device that starts creates it.
 #[derive(Debug, Default)]
 pub(crate) struct SharedCapture(Mutex<Option<CaptureOutput>>);
 
@@ -341,7 +345,7 @@ impl SharedCapture {
     }
 }
 
-/// Returns the configured path with the process number in place of `%p`.
+/// Returns the configured path, with the process number in place of `%p`.
 fn capture_path(path: &Path) -> PathBuf {
     path.to_string_lossy().replace("%p", &std::process::id().to_string()).into()
 }
@@ -363,17 +367,17 @@ fn config() -> Result<RuntimeConfig, Error> {
     })
 }
 
-/// Returns a number that other processes rarely choose.
+/// Returns a random number that rarely equals that of another process.
 fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Maximum number of waiting requests. One host may hold a quarter of them, so that it can send a
-/// request to every queue pair of the device. Requests take memory only while they wait.
+/// Maximum number of waiting requests. One host may have at most a quarter of them, which is one
+/// request for every queue pair of the device. Requests take memory only while they wait.
 const REQUESTS_MAX: u32 = 4 * crate::limits::QUEUE_PAIRS_MAX;
 
-/// Time for peers to confirm connections. Requests commonly wait until programs name their peers,
-/// and 64 processes on two processors take seconds for that.
+/// Time in which peers must confirm connections, in nanoseconds. Requests commonly wait until
+/// programs name their peers. This takes seconds with 64 processes on two processors.
 const CONFIRM_NS: u64 = 10_000_000_000;
 
 #[cfg(test)]

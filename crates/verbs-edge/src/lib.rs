@@ -1,5 +1,5 @@
-//! Verbs devices over the edge engine: a [`verbs::Provider`] and an [`rdma_cm::ConnectionManager`]
-//! for each.
+//! Verbs devices on top of Ethernot's protocol engine. Each has a [`verbs::Provider`] and an
+//! [`rdma_cm::ConnectionManager`].
 #![forbid(unsafe_code)]
 
 mod addresses;

@@ -1,4 +1,4 @@
-//! Log of a device, on standard error and in a trace file.
+//! Log of a device. It goes to standard error and to a trace file.
 
 use std::fmt;
 use std::fs::File;
@@ -13,11 +13,11 @@ use verbs::Error;
 use super::failure::failed;
 use crate::settings::{LogLevel, Settings};
 
-/// The log. It records events of connections and devices, not work requests.
+/// The log. It records events of connections and devices, but not work requests.
 #[derive(Debug)]
 pub(crate) struct Log {
     level: LogLevel,
-    /// File that records all levels; several processes may append to it.
+    /// File that records events of all levels. Several processes may append to the same file.
     trace: Option<Mutex<File>>,
 }
 
@@ -44,19 +44,19 @@ impl Log {
     fn write(&self, level: LogLevel, what: fmt::Arguments<'_>) {
         let process = process::id();
         if level <= self.level {
-            // An error means that the program has closed standard error.
+            // An error means that the program has closed standard error, so ignore the error.
             let _closed = writeln!(std::io::stderr(), "ethernot[{process}]: {what}");
         }
         if let Some(trace) = &self.trace {
             let line = format!("{} {process} {what}\n", now());
-            // Ignore errors: a full disk must not stop the program.
+            // Ignore errors, because a full disk must not stop the program.
             let mut file = trace.lock().unwrap_or_else(PoisonError::into_inner);
             let _full = file.write_all(line.as_bytes());
         }
     }
 }
 
-/// Returns the seconds since 1970.
+/// Returns the time in seconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "people compare the times of several hosts")]
 fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

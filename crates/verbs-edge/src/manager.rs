@@ -1,8 +1,8 @@
-//! The connection manager over the edge engine. A request is the Hello of a connection that remains
-//! while its ids are connected, so that each end notices when the other is gone. If both ids have
-//! their queue pairs at that time, it becomes the connection of the queue pairs; otherwise it
-//! carries only the messages of the exchange. Each listening port is a redirect port, which
-//! redirects requesters to the slot of the process (protocol.md §10.3).
+//! The connection manager. A request is the Hello of a connection that stays open while its ids
+//! (`rdma_cm_id`) are connected, so that each end notices when the other is gone. If both ids have
+//! their queue pairs when they connect, these take over the connection. Otherwise it only carries
+//! the messages of the exchange. Each listening port is a redirect port: it redirects requesters to
+//! the slot (UDP port) of the process (protocol.md §10.3).
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -36,8 +36,8 @@ pub(crate) struct Manager {
     table: Arc<ConnectionTable>,
     home: OnceLock<Weak<Instance>>,
     tables: Mutex<Tables>,
-    /// Connections of exchanges that were dropped inside the engine, where they could not be
-    /// closed.
+    /// Connections whose exchange was dropped inside the engine. A timer closes them, because code
+    /// inside the engine cannot call the engine.
     dropped: Mutex<Vec<ConnectionHandle>>,
     /// Number of listeners of each redirect port.
     redirect_ports: Mutex<HashMap<SocketAddr, usize>>,
@@ -58,10 +58,10 @@ struct Tables {
     /// Number of listeners so far.
     count: u64,
     entries: HashMap<ConnectionHandle, ManagedEntry>,
-    /// Requests to repeat, with the time for each.
+    /// Requests to repeat, each with its time.
     again: Vec<(Instant, ManagedEntry)>,
-    /// Ids to notify that no frame of their connection is in flight any more, with the time for
-    /// each.
+    /// Ids to notify when no frame of their connection can be in flight any more, each with the
+    /// time of the notification.
     quiet: VecDeque<(Instant, Arc<dyn Caller>)>,
 }
 
@@ -77,41 +77,42 @@ struct ManagedEntry {
     caller: Arc<dyn Caller>,
     phase: Phase,
     is_datagram: bool,
-    /// This end's request, until it is answered.
+    /// This end's request; `None` after the peer has answered.
     question: Option<Box<Question>>,
     /// Parameters of the peer's queue pair, if the peer sent the request.
     peer: Option<End>,
-    /// A queue pair takes over the connection, or has done so.
+    /// Whether a queue pair takes over the connection, or has taken it over.
     is_given: bool,
-    /// The id waits for the end of the connection, which its queue pair has closed.
+    /// Whether the id waits for the end of the connection. Its queue pair has closed the
+    /// connection.
     wants_end: bool,
 }
 
-/// A request of this end, which may be repeated.
+/// A request of this end that it may have to repeat.
 struct Question {
     path: (LinkId, PeerAddr),
     request: Request,
     /// The queue pair that takes over the connection if the peer agrees.
     queue_pair: Option<Arc<QueuePair>>,
     tries: u32,
-    /// The id's reference to the connection.
+    /// The reference that the id has to the connection.
     name: Name,
 }
 
-/// The connection of an exchange; `None` while the request waits to be repeated.
+/// The connection of an exchange. `None` while the request waits to be repeated.
 type Name = Arc<Mutex<Option<ConnectionHandle>>>;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
-    /// This end has sent a request and gives up at this time.
+    /// This end has sent a request and waits for the answer until this time.
     Asked(Instant),
     /// The peer has sent a request.
     Requested,
-    /// This end has accepted.
+    /// This end has accepted the peer's request.
     Accepted,
-    /// Both ends know that the connection is established.
+    /// The connection is established, and both ends have confirmed this.
     Connected,
-    /// The queue pair has closed the connection, and the id has not.
+    /// The queue pair has closed the connection, and the id has not closed its side yet.
     Severed,
 }
 
@@ -128,7 +129,7 @@ impl Manager {
         })
     }
 
-    /// Sets the instance by which the engine is reached.
+    /// Sets the instance through which the manager reaches the engine.
     pub(super) fn settle(&self, home: &Arc<Instance>) {
         self.home.get_or_init(|| Arc::downgrade(home));
     }
@@ -160,7 +161,7 @@ impl Manager {
         Instant(self.due_ns.load(Ordering::Relaxed))
     }
 
-    /// Runs the timers: gives up requests without an answer, and closes dropped exchanges.
+    /// Runs the timers: ends requests that got no answer, and closes dropped exchanges.
     pub(super) fn on_due(&self, engine: &mut Engine, now: Instant) {
         if self.due() > now {
             return;
@@ -180,8 +181,8 @@ impl Manager {
         }
     }
 
-    /// Removes and returns what is due: ids whose requests are given up, and ids to notify of the
-    /// quiet time. Schedules the next run.
+    /// Removes and returns the ids that are due: those whose requests got no answer, and those to
+    /// notify that their connection is quiet. Schedules the next run.
     fn take_due(&self, engine: &mut Engine, now: Instant) -> (Callers, Callers) {
         let mut tables = self.tables();
         let is_late =
@@ -311,12 +312,12 @@ impl Manager {
                 self.table.take_back(handle);
                 self.change(handle, |entry| entry.is_given = false);
             } else if is_given && !self.table.meet(engine, memory, now, handle, end) {
-                // The queue pair is gone.
+                // The queue pair no longer exists.
                 reply = None;
             }
         }
         if is_datagram || reply.is_none() {
-            // An exchange of datagrams ends with the answer.
+            // An exchange for datagrams ends with the answer.
             self.end(engine, now, handle, &[]);
         }
         match reply {
@@ -376,14 +377,14 @@ impl Manager {
         match severed {
             Some(entry) => self.report_end(now, &entry, Over::Disconnected),
             None => {
-                // This fails if the connection has ended already.
+                // This fails if the connection has already ended.
                 let _gone = engine.close(now, handle, &[]);
             }
         }
     }
 
     /// Records that the id wants the connection to end. Returns whether the caller must still close
-    /// it.
+    /// the connection.
     fn wants_end(&self, handle: ConnectionHandle) -> bool {
         let known = self.change(handle, |entry| {
             entry.wants_end = true;
@@ -391,7 +392,7 @@ impl Manager {
         });
         match known {
             None => false,
-            // If the queue pair no longer has the connection, it has closed the connection already.
+            // If the queue pair no longer has the connection, it has already closed the connection.
             Some((is_given, is_severed)) => is_severed || !is_given || self.table.has(handle),
         }
     }
@@ -414,12 +415,12 @@ impl Manager {
     ) {
         let forgotten = self.tables().entries.remove(&handle);
         drop(forgotten);
-        // This fails if the connection has ended already.
+        // This fails if the connection has already ended.
         let _gone = engine.close(now, handle, private_data);
     }
 
     //= protocol.md: cm.4
-    /// Repeats requests to ports at which no id listened.
+    /// Repeats requests to ports at which no id was listening.
     fn ask_again(&self, engine: &mut Engine, now: Instant) {
         let due: Vec<ManagedEntry> = {
             let mut tables = self.tables();
@@ -470,7 +471,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Drops a request that waits to be repeated.
+    /// Removes a request that waits to be repeated.
     fn forget(&self, name: &Name) {
         let is_it = |entry: &ManagedEntry| {
             entry.question.as_ref().is_some_and(|question| Arc::ptr_eq(&question.name, name))
@@ -523,8 +524,8 @@ impl Manager {
         home.ok_or_else(|| Error::NoDevice("the device is closed".into()))
     }
 
-    /// Opens the redirect ports of a listening port. Only the first device of a process opens those
-    /// of the loopback addresses.
+    /// Opens the redirect ports of a listening port. Only the first device of a process opens
+    /// redirect ports at loopback addresses.
     fn open_redirect_ports(
         &self,
         home: &Instance,
@@ -579,7 +580,7 @@ impl Manager {
             *count -= 1;
             if *count == 0 {
                 redirect_ports.remove(redirect_port);
-                // In a forked child no redirect port is open.
+                // A forked child has no open redirect port.
                 let _forked = home.runtime().close_redirect_port(*redirect_port);
             }
         }
@@ -592,17 +593,16 @@ impl ManagedEntry {
         Self { caller, phase, is_datagram, question, peer, is_given, wants_end }
     }
 
-    /// Returns whether the entry must remain after its queue pair has closed the connection.
-    /// Programs flush the work of the queue pair before they disconnect the id, and wait for the
-    /// event of the disconnection.
+    /// Returns whether the entry must stay after its queue pair has closed the connection. Programs
+    /// flush the queue pair's work, then disconnect the id and wait for the disconnect event.
     fn is_kept(&self) -> bool {
         self.is_given && !self.wants_end && self.phase == Phase::Connected
     }
 }
 
 impl Manager {
-    /// Listens at `at` for the device of `home`, which is the first device of the process if
-    /// `is_first`.
+    /// Listens at `at` for the device of `home`. `is_first` says whether this is the first device
+    /// of the process.
     pub(super) fn listen_at(
         self: &Arc<Self>,
         (home, is_first): (&Instance, bool),
@@ -682,11 +682,11 @@ impl Drop for Port {
     }
 }
 
-/// An exchange, as seen by its id.
+/// An exchange, from the view of its id.
 struct Call {
     manager: Weak<Manager>,
     name: Name,
-    /// The exchange was refused when the request arrived.
+    /// Whether the request was rejected when it arrived.
     has_ended: AtomicBool,
 }
 
@@ -695,8 +695,8 @@ impl Call {
         Self { manager: Arc::downgrade(manager), name, has_ended: AtomicBool::new(false) }
     }
 
-    /// Returns the connection manager and its instance. Fails in a forked child, where the lock of
-    /// the tables may remain locked.
+    /// Returns the connection manager and its instance. Fails in a forked child, because another
+    /// thread of the parent may have held the lock of the tables.
     fn manager(&self) -> Result<(Arc<Manager>, Arc<Instance>), Error> {
         let gone = || Error::NoDevice("the device is closed".into());
         let manager = self.manager.upgrade().ok_or_else(gone)?;
@@ -705,8 +705,8 @@ impl Call {
         Ok((manager, home))
     }
 
-    /// Returns the work source of a queue pair that takes over the connection, and its expected
-    /// peer.
+    /// Returns the work source of a queue pair that takes over the connection, and the peer that it
+    /// expects.
     fn taken(&self, queue_pair: &Arc<QueuePair>) -> Result<Taken, Error> {
         let (manager, home) = self.manager()?;
         let not_free = || {
@@ -719,7 +719,7 @@ impl Call {
         Ok((source, wanted))
     }
 
-    /// Calls `work` inside the engine if there is a connection.
+    /// Calls `work` inside the engine if the exchange has a connection.
     fn inside<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Manager, &mut Engine, &MemoryAccess<'_>, Instant, ConnectionHandle) -> R
@@ -774,11 +774,11 @@ impl Exchange for Call {
     }
 
     fn close(&self) {
-        // In a forked child there is nothing to close.
+        // A forked child has nothing to close.
         let Ok((manager, _)) = self.manager() else { return };
         let handle = *lock(&self.name);
         if handle.is_none_or(|handle| manager.wants_end(handle)) {
-            // The id is notified when the connection has ended.
+            // The manager notifies the id when the connection has ended.
             let _gone =
                 self.inside(|manager, engine, _, now, handle| manager.close(engine, now, handle));
         }
@@ -791,7 +791,8 @@ impl Drop for Call {
             return;
         }
         if Inside::is_here() {
-            // The engine cannot be called from within, so the next timer closes the connection.
+            // Code inside the engine cannot call the engine, so the next timer closes the
+            // connection.
             let handle = *lock(&self.name);
             if let (Some(manager), Some(handle)) = (self.manager.upgrade(), handle) {
                 lock(&manager.dropped).push(handle);
@@ -814,7 +815,7 @@ impl Drop for Call {
     }
 }
 
-/// Marks the current thread as inside the engine while it exists.
+/// Marks the current thread as inside the engine as long as the value exists.
 struct Inside(bool);
 
 impl Inside {
@@ -837,7 +838,7 @@ thread_local! {
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns the outcome that an id is notified of when a connection ends.
+/// Returns the outcome of which the manager notifies an id when its connection ends.
 fn over_of(phase: Phase, reason: Closed, private_data: &[u8]) -> Over {
     let said = Refusal::decode(private_data);
     match (phase, reason) {
@@ -861,15 +862,15 @@ fn over_of(phase: Phase, reason: Closed, private_data: &[u8]) -> Over {
     }
 }
 
-/// Returns the terms of an exchange's connection. It carries no operations, and has a short
-/// timeout, so that it notices soon when the peer is gone.
+/// Returns the terms of an exchange's connection. The connection carries no operations. Its timeout
+/// is short, so that an end notices soon when the peer is gone.
 fn terms() -> Terms {
     let grants = Grants::default().silence_ns(Some(SILENCE_NS)).receives(Some(1));
     Terms::default().queue_pair(true).grants(grants)
 }
 
-/// Returns the addresses for the redirect ports of a listening address. For an unspecified one:
-/// those of all links, and the loopback addresses if this is the first device.
+/// Returns the addresses at which to open redirect ports for a listening address. An unspecified
+/// address stands for all links and, on the first device, the loopback addresses.
 fn redirect_ips(at: IpAddr, links: &[SocketAddr], is_first: bool) -> Vec<IpAddr> {
     if !at.is_unspecified() {
         return vec![at];
@@ -885,8 +886,8 @@ fn redirect_ips(at: IpAddr, links: &[SocketAddr], is_first: bool) -> Vec<IpAddr>
     ips
 }
 
-/// Returns where a redirect port redirects requesters: to the slot's port at the same address or,
-/// if no link has that address, to the address of a link.
+/// Returns the address to which a redirect port redirects: the slot's port at the same address. If
+/// no link has that address, returns the address of a link.
 fn moved_to(redirect_port: IpAddr, links: &[SocketAddr]) -> Option<SocketAddr> {
     let alike = || links.iter().filter(|link| link.is_ipv4() == redirect_port.is_ipv4());
     if let Some(same) = alike().find(|link| link.ip() == redirect_port) {
@@ -915,24 +916,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reason: no id listens (IBA volume 1, table 108).
+/// Reason code: no id listens at the port (IBA volume 1, table 108).
 const NO_SUCH_SERVICE: u16 = 8;
 
-/// Reason: there is no room for another connection (IBA volume 1, table 108).
+/// Reason code: there is no room for another connection (IBA volume 1, table 108).
 const NO_RESOURCES: u16 = 3;
 
-/// Reason: the private data could not be decoded (IBA volume 1, table 108).
+/// Reason code: the private data could not be decoded (IBA volume 1, table 108).
 const NOT_UNDERSTOOD: u16 = 5;
 
-/// How long a peer may be silent, in nanoseconds, after a request or while connected.
+/// Time for which a peer may be silent after a request or while connected, in nanoseconds.
 const SILENCE_NS: u64 = 10_000_000_000;
 
-/// How long a program may take to answer a request that its host has received, in nanoseconds.
+/// Time in which a program must answer a request that its host has received, in nanoseconds.
 const ANSWER_NS: u64 = 60_000_000_000;
 
 /// Number of requests to a port at which no id listens, and the pause between them in nanoseconds.
-/// Programs that connect twice by one port open their listener again in between, and rely on the
-/// time that other stacks take to resolve an address.
+/// Programs that connect twice to one port reopen their listener between the two connections. They
+/// rely on the time that other stacks need to resolve an address.
 const TRIES_MAX: u32 = 5;
 const AGAIN_NS: u64 = 30_000_000;
 
@@ -959,7 +960,8 @@ mod tests {
         assert_eq!(ips("0.0.0.0"), ["10.0.0.1", "127.0.0.1"]);
         assert_eq!(ips("::"), ["10.0.0.1", "fd00::1", "127.0.0.1", "::1"]);
         assert_eq!(ips("10.0.0.1"), ["10.0.0.1"]);
-        // The second device of a process leaves the loopback addresses to the first.
+        // The second device of a process opens no loopback addresses, because the first device has
+        // them.
         assert_eq!(redirect_ips("0.0.0.0".parse().unwrap(), &links, false).len(), 1);
     }
 

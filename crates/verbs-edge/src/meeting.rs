@@ -1,4 +1,4 @@
-//! Decides which requests the two ends of a queue pair send and accept, once they know each other's
+//! Decides which requests two queue pairs send and accept after their programs have exchanged their
 //! numbers (protocol.md §10.2).
 
 use std::net::IpAddr;
@@ -7,25 +7,25 @@ use verbs::QueuePairType;
 
 use super::greeting::{Greeting, QueuePairPlace, Refusal};
 
-/// What a searching end knows about itself and its peer.
+/// The identity of a searching queue pair, and the properties that it expects of its peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     pub(crate) kind: QueuePairType,
     pub(crate) own: QueuePairPlace,
     pub(crate) peer: QueuePairPlace,
     pub(crate) receive_psn: u32,
-    /// Known once the queue pair is ready to send.
+    /// First packet number that this end uses; known when the queue pair is ready to send.
     pub(crate) send_psn: Option<u32>,
 }
 
 /// Comparison of the first packet numbers of two ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Psns {
-    /// All announced packet numbers are those that the other end expects.
+    /// Each announced packet number equals the number that the other end expects.
     Fit,
-    /// At least one announced packet number is not the one expected.
+    /// At least one announced packet number differs from the expected number.
     Differ,
-    /// Neither end is ready to send, so no packet number was announced.
+    /// Neither end is ready to send, so neither has announced a packet number.
     Unknown,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Psns {
 pub(crate) enum Judgement {
     /// The request is from the expected peer.
     Accept,
-    /// The request may turn out to be from the expected peer.
+    /// This end cannot decide yet whether the request comes from the expected peer.
     Hold,
     /// The request is not from the expected peer.
     Refuse(Refusal),
@@ -42,26 +42,30 @@ pub(crate) enum Judgement {
 
 impl Expected {
     //= protocol.md: verbs.2
-    /// Returns whether this end sends a request at once. The other end first waits for [`WAIT_NS`].
+    /// Returns whether this end sends a request at once. The end for which this is false first
+    /// waits for [`WAIT_NS`].
     pub(crate) fn asks_first(&self) -> bool {
         self.own <= self.peer
     }
 
     //= protocol.md: verbs.4
-    /// Returns whether this end decides which of two crossing requests becomes the connection. The
-    /// deciding end accepts no request while its own is pending.
+    /// Returns whether this end decides which of two crossing requests becomes the connection. That
+    /// end accepts no request while its own request is pending.
     pub(crate) fn decides(&self) -> bool {
         self.own < self.peer
     }
 
-    /// Returns whether the queue pair is to be connected to itself.
+    /// Returns whether the queue pair is its own peer.
     pub(crate) fn is_own_peer(&self) -> bool {
         self.own == self.peer
     }
 
     //= protocol.md: verbs.3, verbs.4
-    /// Decides about a request from `from`; `asks` says whether this end's own request is pending.
-    /// `from` must be verified; the GID that the greeting claims is ignored.
+    /// Decides about a request from the address `from`. `asks` says whether this end's own request
+    /// is pending.
+    ///
+    /// The caller has verified `from`. The GID in the greeting is ignored, because the peer could
+    /// claim any GID.
     pub(crate) fn judge(&self, greeting: &Greeting, from: Option<IpAddr>, asks: bool) -> Judgement {
         if !self.is_of_peer(greeting, from) {
             return Judgement::Hold;
@@ -81,8 +85,8 @@ impl Expected {
     }
 
     //= protocol.md: verbs.3
-    /// Returns whether a greeting that was received on a connection to `from` confirms that the
-    /// connection leads to the peer.
+    /// Returns whether a greeting confirms that a connection leads to the expected peer. The
+    /// greeting arrived on that connection from the address `from`.
     pub(crate) fn confirms(&self, greeting: &Greeting, from: Option<IpAddr>) -> bool {
         self.is_of_peer(greeting, from)
             && greeting.destination.number == self.own.number
@@ -95,7 +99,8 @@ impl Expected {
     }
 
     //= protocol.md: verbs.3, verbs.5
-    /// Compares the packet numbers: each end must use first the number that the other expects.
+    /// Compares the packet numbers. The first number that each end uses must equal the first number
+    /// that the other end expects.
     pub(crate) fn psns(&self, greeting: &Greeting) -> Psns {
         let compared =
             [(greeting.send_psn, self.receive_psn), (self.send_psn, greeting.receive_psn)];
@@ -108,12 +113,13 @@ impl Expected {
     }
 }
 
-/// How long an end that is only ready to receive waits before it sends a request, in nanoseconds.
-/// Most become ready to send within microseconds, and can then announce their first packet number.
+/// Time for which an end that cannot send yet waits before it sends a request, in nanoseconds. Most
+/// ends become ready to send within microseconds and can then announce their first packet number.
 pub(crate) const RECEIVER_WAIT_NS: u64 = 5_000_000;
 
-/// How long the end that does not ask first waits before it sends a request, in nanoseconds. Its
-/// peer may know itself by another GID, or may be unable to reach this end.
+/// Time for which the end that does not ask first waits before it sends a request, in nanoseconds.
+/// A request of this end is necessary if the peer has another GID for itself, or cannot reach this
+/// end.
 pub(crate) const WAIT_NS: u64 = 200_000_000;
 
 #[cfg(test)]
@@ -130,7 +136,7 @@ mod tests {
         Expected { kind, own, peer, receive_psn: 7, send_psn: Some(9) }
     }
 
-    /// Returns the peer's greeting.
+    /// Returns the greeting that the peer of `of` sends.
     fn greeting(of: Expected) -> Greeting {
         let Expected { kind, own, peer, receive_psn, send_psn } = of;
         let (destination, source) = (own, peer);

@@ -1,25 +1,26 @@
-//! Queue pair numbers of this process: indices in its slot.
+//! Queue pair numbers of this process. A number consists of a slot, which the process has claimed,
+//! and an index in the slot.
 
 use wire_edge::QueuePairNumber;
 
-/// The queue pair numbers of a claimed slot.
+/// The queue pair numbers of one slot.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     slot: u16,
     /// One bit for each index in use.
     used: [u64; (INDICES / 64) as usize],
-    /// Index to try next. A number is not reused before all others were used, so that late frames
-    /// for one queue pair do not reach the next one.
+    /// Index to try next. A number is used again only after all other numbers. Otherwise late
+    /// frames for one queue pair could reach the next queue pair with its number.
     next: u16,
 }
 
 impl Numbers {
-    /// Creates the numbers of a slot, beginning at an index that `random` chooses.
+    /// Creates the numbers of a slot. `random` chooses the first index.
     pub(crate) const fn new(slot: u16, random: u16) -> Self {
         Self { slot, used: [0; (INDICES / 64) as usize], next: random % INDICES }
     }
 
-    /// Reserves a free number; `None` if all are in use.
+    /// Reserves a free number. Returns `None` if all numbers are in use.
     pub(crate) fn reserve(&mut self) -> Option<u32> {
         for _ in 0..INDICES {
             let index = self.next;
@@ -50,7 +51,7 @@ impl Numbers {
     }
 }
 
-/// Indices in a slot.
+/// Number of indices in a slot.
 pub(crate) const INDICES: u16 = 1 << 12;
 
 #[cfg(test)]

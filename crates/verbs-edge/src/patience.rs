@@ -1,11 +1,13 @@
-//! Timeouts that programs of verbs set by codes.
+//! Timeouts that programs of verbs set by codes. All results are in nanoseconds.
 
 use verbs::{QueuePairAttributes, QueuePairType, Strictness};
 
-/// Returns how long the peer may be silent while this side waits for it, in nanoseconds: the
-/// timeout times the number of attempts. An adapter counts the attempts of a packet. Here loss is
-/// detected by other means, so only the total time matters. It has a lower bound, because processes
-/// wait for processors and peers start late.
+/// Returns how long the peer may be silent while this side waits for it, in nanoseconds. The value
+/// is the timeout times the number of attempts.
+///
+/// An adapter counts the attempts of each packet. Ethernot detects loss in other ways, so only the
+/// total time matters. The time has a lower bound, because processes wait for processors and peers
+/// start late.
 pub(crate) fn silence_ns(
     kind: QueuePairType,
     attributes: &QueuePairAttributes,
@@ -19,9 +21,10 @@ pub(crate) fn silence_ns(
     }
 }
 
-/// Returns how long work waits for a peer that is not found, in nanoseconds. The time is shorter
-/// after a refusal than without an answer, because a host on which many processes start at once is
-/// slow to answer.
+/// Returns how long work waits for a peer that was not found, in nanoseconds.
+///
+/// The time is shorter if the peer has rejected a request. Without an answer it is longer, because
+/// a host on which many processes start at once answers slowly.
 pub(crate) fn search_ns(
     kind: QueuePairType,
     attributes: &QueuePairAttributes,
@@ -31,15 +34,18 @@ pub(crate) fn search_ns(
 }
 
 /// Returns how long work may remain outstanding after the peer has closed the connection, in
-/// nanoseconds. An adapter would retransmit it for that time, and most programs end within it. When
-/// the first of two peers has received all that it waits for, the last messages of many queue pairs
-/// are still in flight.
+/// nanoseconds.
+///
+/// An adapter would retransmit the work for that time, and most programs end within it. When one of
+/// two peers has received everything that it waits for and closes, the last messages of many queue
+/// pairs may still be in flight.
 pub(crate) fn parting_ns(attributes: &QueuePairAttributes) -> u64 {
     attempts_ns(QueuePairType::Reliable, attributes).clamp(PARTING_NS_MIN, PARTING_NS_MAX)
 }
 
-/// Returns the time of all attempts together, at most [`SILENCE_NS_MAX`] unless the program sets no
-/// timeout. 0 for unreliable connections, which have no such attribute.
+/// Returns the total time of all attempts, in nanoseconds. If the program sets a timeout, this is
+/// at most [`SILENCE_NS_MAX`]. Returns 0 for unreliable connections, which have no timeout
+/// attribute.
 fn attempts_ns(kind: QueuePairType, attributes: &QueuePairAttributes) -> u64 {
     if kind == QueuePairType::Unreliable {
         return 0;
@@ -50,7 +56,7 @@ fn attempts_ns(kind: QueuePairType, attributes: &QueuePairAttributes) -> u64 {
     }
 }
 
-/// Returns the time of all attempts together, as the program has set it.
+/// Returns the total time of all attempts that the program has set, in nanoseconds.
 fn asked_ns(attributes: &QueuePairAttributes) -> u64 {
     if attributes.timeout == 0 {
         return FOR_EVER_NS;
@@ -60,8 +66,9 @@ fn asked_ns(attributes: &QueuePairAttributes) -> u64 {
     attempt_ns * attempts
 }
 
-/// Returns how long work waits for a receive of the peer, whose timer has this code, in
-/// nanoseconds; `None` for no limit. An adapter pauses once before each attempt but the first.
+/// Returns how long work waits for a receive of the peer, in nanoseconds; `None` means no limit.
+/// `peer_timer` is the peer's RNR timer code. An adapter pauses before each attempt except the
+/// first.
 pub(crate) fn not_ready_ns(
     attributes: &QueuePairAttributes,
     peer_timer: u8,
@@ -93,35 +100,38 @@ fn timer_ns(code: u8) -> u64 {
 /// Unit of timeout codes: 4.096 µs.
 const TIMEOUT_UNIT_NS: u64 = 4096;
 
-/// Shortest silence after which a peer counts as unreachable. It allows for some lost frames, and
-/// for a process that waits for a busy processor.
+/// Minimum silence after which a peer counts as unreachable. It allows for some lost frames and for
+/// a process that waits for a busy processor.
 const SILENCE_NS_MIN: u64 = 5_000_000_000;
 
-/// Shortest silence on a strict device. It only allows for a process that waits for a processor.
+/// Minimum silence on a strict device. It allows only for a process that waits for a processor.
 const STRICT_SILENCE_NS_MIN: u64 = 200_000_000;
 
-/// Shortest search for a peer that does not answer: 64 processes with 64 queue pairs each take some
-/// seconds on two processors.
+/// Minimum time of a search for a peer that does not answer. If 64 processes with 64 queue pairs
+/// each start on two processors, they take some seconds.
 const SEARCH_NS_MIN: u64 = 15_000_000_000;
 
-/// Shortest search after a refusal, which a program may send before it has created its queue pair.
+/// Minimum time of a search after a rejected request. A peer may reject requests until its program
+/// has created its queue pair.
 const REFUSED_NS_MIN: u64 = 1_000_000_000;
 
-/// Shortest time for which work may remain outstanding after the peer has closed. It allows for a
+/// Minimum time for which work may remain outstanding after the peer has closed. It allows for a
 /// process that waits for a processor.
 const PARTING_NS_MIN: u64 = 200_000_000;
 
-/// Longest such time: with it a program learns within two seconds that its peer is gone.
+/// Maximum time for which work may remain outstanding after the peer has closed. With this bound a
+/// program learns within two seconds that its peer is gone.
 const PARTING_NS_MAX: u64 = 1_000_000_000;
 
-/// Longest silence of a lenient device. Programs that set more, up to 19 hours, only test whether
-/// that is accepted.
+/// Maximum silence on a lenient device. Programs that set longer times, up to 19 hours, only test
+/// whether the device accepts them.
 const SILENCE_NS_MAX: u64 = 60_000_000_000;
 
-/// Time for attempts without a timeout: a year.
+/// Time of all attempts if the program sets no timeout: a year.
 const FOR_EVER_NS: u64 = 365 * 86_400 * 1_000_000_000;
 
-/// Shortest wait for a receive: the peer's process may be waiting for a processor.
+/// Minimum wait for a receive of the peer, because the peer's process may be waiting for a
+/// processor.
 const NOT_READY_NS_MIN: u64 = 10_000_000;
 
 #[cfg(test)]
@@ -157,7 +167,7 @@ mod tests {
 
     #[test]
     fn timer_codes_stand_for_the_times_of_the_standard() {
-        // In hundredths of a millisecond, beginning with code 1.
+        // Times in hundredths of a millisecond, for the codes from 1 on.
         let table = [
             1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
             2048, 3072, 4096, 6144, 8192, 12_288, 16_384, 24_576, 32_768, 49_152,

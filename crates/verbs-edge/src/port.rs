@@ -8,13 +8,13 @@ use verbs::Registry;
 
 use super::addresses::Places;
 
-/// The thread that watches the interfaces of a device; it ends when this is dropped.
+/// The thread that watches the interfaces of a device. The thread ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct PortWatch(WatchStopper);
 
 impl PortWatch {
-    /// Starts the thread. Returns `None`, and there are no events, if the kernel does not report
-    /// interface changes.
+    /// Starts the thread. If the kernel does not report interface changes, returns `None`; the
+    /// device then raises no port events.
     pub(crate) fn start(places: &Places, registry: &Arc<Registry>) -> Option<Self> {
         let watch = InterfaceWatch::open().ok()?;
         let stopper = watch.stopper();

@@ -1,4 +1,4 @@
-//! Settings of the library, read from the environment of the program.
+//! Settings of the library. The library reads them from the environment of the program.
 
 use std::env;
 use std::fmt::Display;
@@ -8,10 +8,11 @@ use link::FaultShares;
 use links::LinkSpec;
 use verbs::{Error, Strictness};
 
-/// Settings of the devices of a process. [`Settings::default`] is that of an empty environment.
+/// Settings of the devices of a process. [`Settings::default`] equals the settings of an empty
+/// environment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Links of the first device; empty for all that are found.
+    /// Links of the first device. If the list is empty, the device uses all links that it finds.
     pub links: Vec<LinkSpec>,
     /// Name of the first device.
     pub device: String,
@@ -25,9 +26,9 @@ pub struct Settings {
     pub faults: FaultShares,
     /// Level of the log on standard error.
     pub log: LogLevel,
-    /// UDP port of the first slot; `None` for the default.
+    /// UDP port of the first slot; `None` for the default port. Each process claims one slot.
     pub slot_base: Option<u16>,
-    /// Whether programs may get more than they ask for.
+    /// Whether programs may get more than they ask for, such as deeper queues.
     pub strictness: Strictness,
 }
 
@@ -36,7 +37,8 @@ pub struct Settings {
 pub struct DeviceSettings {
     /// Name of the device.
     pub name: String,
-    /// Links of the device. If no device has any, the interfaces are distributed among the devices.
+    /// Links of the device. If the list is empty for every device, each interface goes to one of
+    /// the devices.
     pub links: Vec<LinkSpec>,
 }
 
@@ -50,9 +52,9 @@ pub enum LogLevel {
     /// Also log warnings.
     #[default]
     Warn,
-    /// Also log what begins and ends.
+    /// Also log the begin and the end of devices and connections.
     Info,
-    /// Also log why calls are refused.
+    /// Also log why calls are rejected.
     Debug,
 }
 
@@ -76,16 +78,16 @@ impl Settings {
     /// Reads the settings from the environment of this process.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the name of a variable whose value is invalid.
+    /// [`Error::Invalid`] with the name of the variable, if its value is invalid.
     pub fn from_environment() -> Result<Self, Error> {
         Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
-    /// Reads the settings from variables, whose values `value_of` returns. An empty value counts as
-    /// unset.
+    /// Reads the settings from variables. `value_of` returns the value of a variable by its name.
+    /// An empty value counts as unset.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the name of a variable whose value is invalid.
+    /// [`Error::Invalid`] with the name of the variable, if its value is invalid.
     pub fn read(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let value_of = |name: &str| value_of(name).filter(|value| !value.is_empty());
         let mut settings = Self::default();
@@ -123,10 +125,10 @@ impl Settings {
 }
 
 impl LogLevel {
-    /// Reads the name of a level.
+    /// Parses the name of a level.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the valid names.
+    /// [`Error::Invalid`] with the valid names, if `text` is not among them.
     pub fn parse(text: &str) -> Result<Self, Error> {
         match text.trim().to_ascii_lowercase().as_str() {
             "off" => Ok(Self::Off),
@@ -139,7 +141,7 @@ impl LogLevel {
     }
 }
 
-/// Reads names that are separated by commas.
+/// Reads names that commas separate.
 fn read_names(text: &str) -> Result<Vec<String>, Error> {
     let mut names: Vec<String> = Vec::new();
     for name in text.split(',') {
@@ -156,13 +158,13 @@ fn read_names(text: &str) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Reads lists of links that are separated by two slashes.
+/// Reads lists of links. Two slashes separate the lists.
 fn read_links(text: &str) -> Result<Vec<Vec<LinkSpec>>, Error> {
     let list = |text: &str| LinkSpec::parse_list(text).map_err(|error| wrong(LINKS, error));
     text.split("//").map(list).collect()
 }
 
-/// Assigns a list of links to each device; a single list is used by every device.
+/// Assigns a list of links to each device. If there is a single list, every device uses it.
 fn assign(names: Vec<String>, lists: Vec<Vec<LinkSpec>>) -> Result<Vec<DeviceSettings>, Error> {
     if lists.len() > 1 && lists.len() != names.len() {
         let (lists, names) = (lists.len(), names.len());
@@ -183,7 +185,7 @@ fn assign(names: Vec<String>, lists: Vec<Vec<LinkSpec>>) -> Result<Vec<DeviceSet
     })
 }
 
-/// Checks a device name: programs store it in 64 bytes and make paths of it.
+/// Checks a device name. Programs store the name in 64 bytes and use it in file paths.
 fn check_device(name: String) -> Result<String, Error> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     if name.is_empty()
@@ -202,11 +204,11 @@ fn wrong(variable: &str, what: impl Display) -> Error {
     Error::Invalid(format!("{variable}: {what}"))
 }
 
-/// `IBV_SYSFS_NAME_MAX` without the terminating zero.
+/// Maximum length of a device name: `IBV_SYSFS_NAME_MAX` without the terminating zero.
 const DEVICE_NAME_BYTES_MAX: usize = 63;
 
-/// Maximum number of devices of a process. Each has a UDP port, up to 16 links and threads of its
-/// own; hosts have at most 8 adapters.
+/// Maximum number of devices of a process. Each device has its own UDP port, threads and up to 16
+/// links. Hosts have at most 8 adapters.
 const DEVICES_MAX: usize = 8;
 
 const LINKS: &str = "ETHERNOT_LINKS";

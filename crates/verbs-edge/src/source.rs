@@ -1,4 +1,4 @@
-//! Work sources of connected queue pairs.
+//! Work sources of connected queue pairs. The engine pulls work requests from them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,18 +21,19 @@ pub(crate) struct QueuePairSource {
     doorbell: SourceDoorbell,
     /// Time of the next run of the connection table.
     due: Arc<Due>,
-    /// Owners of the connections for sends and receives; [`NOBODY`] without a connection.
+    /// Owners of the connections for sends and receives; [`NO_OWNER`] without a connection.
     sends: AtomicU64,
     receives: AtomicU64,
-    /// Since when work waits for a peer; [`NEVER`] if none waits.
+    /// Time since which work waits for a peer; [`NEVER`] if no work waits.
     waits_since_ns: AtomicU64,
-    /// When sends were last handed to the engine.
+    /// Time of the last transfer of sends to the engine.
     handed_at_ns: AtomicU64,
-    /// The peer has refused the last request.
+    /// Whether the peer has rejected the last request.
     is_refused: AtomicBool,
-    /// The connection has ended; the queue pair gets no other before it is reset.
+    /// Whether the connection has ended. If so, the queue pair gets no connection until it is
+    /// reset.
     has_ended: AtomicBool,
-    /// Whether the queue pair waits for the end of work in flight.
+    /// Whether the queue pair waits until no work is in flight.
     draining: Draining,
 }
 
@@ -62,7 +63,7 @@ impl QueuePairSource {
         &self.queue_pair
     }
 
-    /// Returns the protection domain that its connections may access.
+    /// Returns the protection domain that the connections of the queue pair may access.
     pub(crate) const fn domain(&self) -> ProtectionDomain {
         self.domain
     }
@@ -75,14 +76,14 @@ impl QueuePairSource {
         self.sends.store(ends.sends.owner().bits(), Ordering::Relaxed);
     }
 
-    /// Sets the connection for receives, which is not established yet.
+    /// Sets the connection for receives before this connection is established.
     pub(crate) fn set_receives(&self, connection: ConnectionHandle) {
         self.has_ended.store(false, Ordering::Relaxed);
         self.receives.store(connection.owner().bits(), Ordering::Relaxed);
     }
 
-    /// Clears the connections. `has_ended` says that the queue pair gets no other before it is
-    /// reset.
+    /// Removes the connections. If `has_ended` is true, the queue pair gets no connection until it
+    /// is reset.
     pub(crate) fn clear_ends(&self, has_ended: bool) {
         self.sends.store(NO_OWNER, Ordering::Relaxed);
         self.receives.store(NO_OWNER, Ordering::Relaxed);
@@ -90,33 +91,36 @@ impl QueuePairSource {
         self.has_ended.store(has_ended, Ordering::Relaxed);
     }
 
-    /// Returns since when work waits for a peer.
+    /// Returns the time since which work waits for a peer; `None` if no work waits.
     pub(crate) fn waits_since(&self) -> Option<Instant> {
         let since_ns = self.waits_since_ns.load(Ordering::Relaxed);
         (since_ns != NEVER).then_some(Instant(since_ns))
     }
 
-    /// Records whether the peer has refused the last request.
+    /// Records whether the peer has rejected the last request.
     pub(crate) fn set_refused(&self, is_refused: bool) {
         self.is_refused.store(is_refused, Ordering::Relaxed);
     }
 
-    /// Returns whether work waits for a peer that may be found in a moment.
+    /// Returns whether work waits for a peer that may be found soon.
     pub(crate) fn awaits_peer(&self, now: Instant) -> bool {
         let waits = || self.waits_since().is_some_and(|since| now.since_ns(since) < MEETING_NS);
         handle(&self.sends).is_none() && !self.is_refused.load(Ordering::Relaxed) && waits()
     }
 
-    /// Records the start of a wait for the peer, if work waits and no start is recorded.
+    /// Records that work waits for the peer from `now` on. Has no effect if no work waits or a time
+    /// is already recorded.
     pub(crate) fn note_waiting(&self, now: Instant) {
         if self.waits_since().is_none() && self.queue_pair.next_send().is_some() {
             self.waits_since_ns.store(now.0, Ordering::Relaxed);
         }
     }
 
-    /// Returns whether a closing queue pair need not wait any longer: the peer has acknowledged all
-    /// sends, or has not done so within [`LINGER_NS`] after the last one. Returns false while the
-    /// peer may be found in a moment.
+    /// Returns whether a closing queue pair may close now. This is true if one of these holds:
+    /// * The peer has acknowledged all sends.
+    /// * More than [`LINGER_NS`] have passed since the last send.
+    ///
+    /// Returns false while work waits for a peer that may be found soon.
     pub(crate) fn is_acknowledged(&self, engine: &Engine, now: Instant) -> bool {
         if self.awaits_peer(now) {
             return false;
@@ -126,12 +130,12 @@ impl QueuePairSource {
         !is_outstanding || now.since_ns(handed_at) >= LINGER_NS
     }
 
-    /// Requests a notification when no work is in flight.
+    /// Requests a notification for the time when no work is in flight.
     pub(crate) fn drain(&self) {
         self.draining.begin();
     }
 
-    /// Posts receives, then sends.
+    /// Hands receives to the engine, and then sends.
     pub(crate) fn pull(
         &self,
         engine: &mut Engine,
@@ -171,7 +175,7 @@ impl QueuePairSource {
             let Some(receive) = self.queue_pair.next_receive() else { return };
             match post_receive(engine, memory, handle, self.domain, &receive) {
                 Outcome::Posted => {}
-                // A posted receive makes room when it completes.
+                // Each receive that completes makes room, so ask for a wake-up when there is room.
                 Outcome::NoRoom => return engine.await_room(handle),
                 Outcome::Over => return,
             }
@@ -193,7 +197,7 @@ impl QueuePairSource {
         let PostingRoom { mut outstanding, mut credit, window } = engine.posting_room(ends.sends);
         for _ in 0..limit {
             let Some(send) = self.queue_pair.next_send() else { return };
-            // Sends that cannot begin wait in the queue pair's ring, where they do not delay other
+            // Sends that cannot begin stay in the queue pair's ring. There they do not delay other
             // queue pairs.
             let window = if credit < 0 { OPERATION_SHARE } else { window.min(WINDOW) };
             if outstanding >= window {
@@ -217,8 +221,8 @@ impl QueuePairSource {
         }
     }
 
-    /// Handles work for which there is no peer yet, or no peer any more. When the peer is found,
-    /// the connection table pulls the work.
+    /// Handles work that waits because the queue pair has no peer yet, or has lost its peer. When
+    /// the peer is found, the connection table pulls the work.
     #[cold]
     fn wait_for_peer(&self, now: Instant) {
         if self.queue_pair.next_send().is_none() {
@@ -263,12 +267,12 @@ impl WorkSource for QueuePairSource {
 pub(crate) struct Due(AtomicU64);
 
 impl Due {
-    /// Creates a time of never.
+    /// Creates the value for "no run is requested".
     pub(crate) const fn new() -> Self {
         Self(AtomicU64::new(NEVER))
     }
 
-    /// Requests a run at `at` or earlier.
+    /// Requests a run at time `at` or earlier.
     pub(crate) fn ask(&self, at: Instant) {
         self.0.fetch_min(at.0, Ordering::Relaxed);
     }
@@ -278,13 +282,13 @@ impl Due {
         Instant(self.0.load(Ordering::Relaxed))
     }
 
-    /// Clears the time, because the table runs now.
+    /// Clears the time. The caller is about to run the table.
     pub(crate) fn clear(&self) {
         self.0.store(NEVER, Ordering::Relaxed);
     }
 }
 
-/// Returns the connection of an owner; `None` for [`NOBODY`].
+/// Returns the connection of an owner. Returns `None` for [`NO_OWNER`].
 fn handle(owner: &AtomicU64) -> Option<ConnectionHandle> {
     let bits = owner.load(Ordering::Relaxed);
     (bits != NO_OWNER).then(|| ConnectionHandle::of(Owner::new(bits as u32, (bits >> 32) as u32)))
@@ -292,21 +296,21 @@ fn handle(owner: &AtomicU64) -> Option<ConnectionHandle> {
 
 const _: () = assert!(WINDOW > OPERATION_SHARE);
 
-// Limits the memory of operations in the engine if all queue pairs of a device wait for their
+// This bounds the engine's memory for operations if all queue pairs of a device wait for their
 // peers.
 const _: () = assert!(QUEUE_PAIRS_MAX as usize * semantics::SHARE_BYTES <= 64 << 20);
 
-/// How long a closing queue pair waits for acknowledgements after its last send. This is many round
-/// trips, and as long as the peer's process may wait for its processor. If many queue pairs close
-/// one after another, only the first waits this long.
+/// Time for which a closing queue pair waits for acknowledgements after its last send, in
+/// nanoseconds. This is many round trips, and as long as the peer's process may wait for its
+/// processor. If many queue pairs close one after another, only the first waits this long.
 const LINGER_NS: u64 = 20_000_000;
 
-/// How long a closing queue pair waits, after its first send, until its peer is found. An adapter
-/// would have sent at once to a peer that is ready; here the two ends first exchange greetings,
-/// which takes some round trips.
+/// Time for which a closing queue pair, after its first send, waits until its peer is found, in
+/// nanoseconds. An adapter would have sent the work at once if the peer is ready. Here the two ends
+/// first exchange greetings, which takes some round trips.
 const MEETING_NS: u64 = 50_000_000;
 
-/// Owner value for no connection.
+/// Value of an owner field that means no connection.
 const NO_OWNER: u64 = u64::MAX;
 
 const NEVER: u64 = u64::MAX;

@@ -1,24 +1,24 @@
-//! Statistics of a device for other processes, such as `ethernot stat`.
+//! Statistics of a device. Other processes, such as `ethernot stat`, can read them.
 //!
-//! A started device listens on an abstract Unix socket whose name begins with [`SOCKET`] and ends
-//! with the process number. A process of the same user, or of root, that connects gets one
-//! [`DeviceReport`] in JSON.
+//! A started device listens on an abstract Unix socket. The name of the socket is [`SOCKET`]
+//! followed by the process number. The connecting process must belong to the same user or to root;
+//! it receives one [`DeviceReport`] in JSON.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Beginning of the socket names.
+/// First part of the socket names.
 pub const SOCKET: &str = "ethernot-stat-";
 
-/// Name of the format of the report.
+/// Name of the report's format.
 pub const FORMAT: &str = "ethernot-stat-1";
 
 /// Statistics of a device.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct DeviceReport {
-    /// The format: [`FORMAT`].
+    /// The format of this report: [`FORMAT`].
     pub format: String,
     /// Process number.
     pub process: u32,
@@ -34,7 +34,8 @@ pub struct DeviceReport {
     pub queue_pairs: Vec<QueuePairReport>,
     /// Completion queues.
     pub completion_queues: Vec<CompletionQueueReport>,
-    /// Counters that belong to no queue pair: connections requested or refused, frames dropped.
+    /// Counters of the device as a whole, such as requested connections, rejected connections and
+    /// dropped frames.
     pub counters: BTreeMap<String, u64>,
 }
 
@@ -47,34 +48,34 @@ pub struct QueuePairReport {
     pub service: String,
     /// `RESET`, `INIT`, `RTR`, `RTS`, `SQD`, `SQE` or `ERR`.
     pub state: String,
-    /// The peer, once it is known.
+    /// The peer; `None` until it is known.
     pub peer: Option<PeerReport>,
     /// Whether the queue pair is connected.
     pub is_connected: bool,
     /// Number of operations in flight.
     pub outstanding: u32,
-    /// Number of messages that may be sent before the peer posts more receives.
+    /// Number of messages that the queue pair may send before the peer must post more receives.
     pub credits: u32,
-    /// Bytes of operations sent, including retransmissions. Bytes of datagrams are counted for the
-    /// whole device only.
+    /// Bytes of operations sent, including retransmissions. Bytes of datagrams are not included;
+    /// only the counters of the device count them.
     pub bytes_sent: u64,
     /// Bytes of operations received.
     pub bytes_received: u64,
-    /// Frames of every kind sent.
+    /// Frames sent, of every kind.
     pub frames_sent: u64,
     /// Frames received.
     pub frames_received: u64,
     /// Frames retransmitted.
     pub retransmissions: u64,
-    /// Smoothed round-trip time in nanoseconds, of the link where it is shortest; `None` before it
-    /// was measured.
+    /// Smoothed round-trip time in nanoseconds, on the link with the shortest one. `None` before
+    /// the first measurement.
     pub round_trip_ns: Option<u64>,
 }
 
 /// The peer of a queue pair.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct PeerReport {
-    /// The address in the peer's GID.
+    /// The IP address in the peer's GID.
     pub address: IpAddr,
     /// Queue pair number.
     pub number: u32,
@@ -83,10 +84,10 @@ pub struct PeerReport {
 /// Statistics of a completion queue.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct CompletionQueueReport {
-    /// Minimum number of completions that the queue can hold.
+    /// Number of completions that the queue can hold at least.
     pub entries: u32,
-    /// Number of completions that wait to be polled.
+    /// Number of completions that the program has not polled.
     pub waiting: u32,
-    /// Whether a completion was lost because the queue was full.
+    /// Whether the queue has lost a completion because it was full.
     pub is_overrun: bool,
 }

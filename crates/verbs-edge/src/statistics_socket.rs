@@ -1,5 +1,5 @@
-//! Serves the statistics of the device to other processes: the server side of
-//! [`crate::statistics`].
+//! Serves the statistics of the device to other processes. The crate's `statistics` module holds
+//! the format.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ use crate::statistics::{
     CompletionQueueReport, DeviceReport, FORMAT, PeerReport, QueuePairReport, SOCKET,
 };
 
-/// The statistics socket of a device. As an abstract socket it leaves no file when the process
+/// The statistics socket of a device. The socket is abstract, so it leaves no file when the process
 /// ends.
 #[derive(Debug)]
 pub(crate) struct Statistics {
@@ -34,12 +34,12 @@ pub(crate) struct Statistics {
     registry: Arc<Registry>,
     device: String,
     addresses: Vec<IpAddr>,
-    /// Number of threads that write a report.
+    /// Number of threads that are writing a report.
     writing: Arc<AtomicU32>,
 }
 
 impl Statistics {
-    /// Listens, if possible: a device also works without statistics.
+    /// Opens the socket. Returns `None` on failure, because a device also works without statistics.
     pub(crate) fn listen(
         settings: &Settings,
         places: &Places,
@@ -55,15 +55,16 @@ impl Statistics {
         }))
     }
 
-    /// Has the runtime call the hooks on each request.
+    /// Makes the runtime call the hooks when a process connects to the socket.
     pub(crate) fn watch(&self, runtime: &Runtime) {
-        // An error only means that requests are not answered.
+        // An error only means that this device answers no requests.
         let _unwatched = runtime.watch_listener(self.listener.as_fd(), KEY);
     }
 
-    /// Answers requests of processes that may read the statistics. This is called inside the
-    /// engine, where `report` creates the report. A thread writes it, because it may be larger than
-    /// what the socket takes at once.
+    /// Answers requests of processes that may read the statistics.
+    ///
+    /// The runtime calls this inside the engine. `report` creates the report there. A separate
+    /// thread writes it, because the report may be larger than the socket's buffer.
     pub(crate) fn answer(&self, report: impl Fn() -> (DeviceReport, Kept)) {
         while let Ok((stream, _)) = self.listener.accept() {
             if may_know(&stream) && self.writing.load(Ordering::Relaxed) < WRITING_MAX {
@@ -78,7 +79,7 @@ impl Statistics {
         let is_started = link::start_thread("ethernot-stat", {
             let writing = Arc::clone(&writing);
             move || {
-                // An error means that the requester is gone.
+                // An error means that the requesting process is gone.
                 let _gone = write(stream, &report);
                 drop(kept);
                 writing.fetch_sub(1, Ordering::Relaxed);
@@ -89,7 +90,7 @@ impl Statistics {
         }
     }
 
-    /// Returns the present statistics.
+    /// Returns the current statistics.
     pub(crate) fn report(&self, table: &ConnectionTable, engine: &Engine) -> (DeviceReport, Kept) {
         let mut queue_pairs = Vec::new();
         table.visit(|queue_pair, peer, ends| {
@@ -119,8 +120,9 @@ impl Statistics {
     }
 }
 
-/// The completion queues in a report. If the program destroys one meanwhile, its memory is freed
-/// with this list, which must not be inside the engine.
+/// The completion queues in a report. If the program destroys a queue while a thread writes the
+/// report, dropping this list frees the queue's memory. The list must not be dropped inside the
+/// engine.
 type Kept = Vec<Arc<CompletionQueue>>;
 
 fn completion_queue_report(queue: &CompletionQueue) -> CompletionQueueReport {
@@ -171,7 +173,8 @@ fn queue_pair_report(
             report.retransmissions += counters.retransmissions;
         }
     }
-    // A queue pair that is its own peer has two connections.
+    // A queue pair that is its own peer has two connections, so count received frames on the
+    // second.
     for counters in engine.info(ends.receives).iter().flat_map(|info| &info.paths) {
         report.bytes_received += counters.counters.payload_bytes_received;
         report.frames_received += counters.counters.frames_received;
@@ -179,11 +182,11 @@ fn queue_pair_report(
     report
 }
 
-/// Listens under the number of this process.
+/// Listens at a name that contains the number of this process.
 ///
-/// Another device of the process, or a process with the same number in another container of this
-/// network namespace, may have the name already. In that case a further number goes before the
-/// process number.
+/// The name may be in use: by another device of the process, or by a process with the same number
+/// in another container of this network namespace. A further number then precedes the process
+/// number.
 fn listen() -> io::Result<UnixListener> {
     let process = std::process::id();
     let names = (1..=NAMES_MAX).map(|place| match place {
@@ -205,13 +208,13 @@ fn listen() -> io::Result<UnixListener> {
     Err(refused)
 }
 
-/// Returns the name of this process's program, or the name that the process has set for itself.
+/// Returns the name of this process's program, or the name that the process has given itself.
 fn program() -> String {
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     name.trim_end().into()
 }
 
-/// Returns whether the requester runs as the same user or as root.
+/// Returns whether the connecting process belongs to the same user or to root.
 fn may_know(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials)
         .is_ok_and(|asks| asks.uid() == 0 || asks.uid() == geteuid().as_raw())
@@ -223,16 +226,17 @@ fn write(mut stream: UnixStream, report: &DeviceReport) -> io::Result<()> {
     stream.write_all(&serde_json::to_vec(report)?)
 }
 
-/// Key by which the hooks recognize a request.
+/// Key by which the hooks recognize a request for statistics.
 pub(crate) const KEY: u64 = 0x7374_6174;
 
-/// Maximum number of names with one process number: devices of the process, and containers.
+/// Maximum number of names with the same process number, for several devices and containers.
 const NAMES_MAX: u32 = 64;
 
-/// Maximum number of threads that write; requests are few, and each needs one thread.
+/// Maximum number of threads that write reports at the same time. Requests are rare, and each needs
+/// one thread.
 const WRITING_MAX: u32 = 4;
 
-/// How long the requester may take to read the report.
+/// Maximum time for which the thread waits until the requesting process reads the report.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -10,10 +10,11 @@ use wire_edge::{PeerAddr, QueuePairNumber};
 
 use super::addresses::Address;
 
-/// The addresses of a device, each of which is a link, and the ports of queue pairs on other hosts.
+/// The addresses of a device, each of which is a link, and the slot ports at which hosts have queue
+/// pairs.
 #[derive(Clone, Debug)]
 pub(crate) struct Ways {
-    /// Each address with its interface index.
+    /// Each address, with the index of its interface.
     own: Arc<[(IpAddr, u32)]>,
     slots: Slots,
 }
@@ -24,8 +25,8 @@ impl Ways {
         Self { own, slots }
     }
 
-    /// Returns the link and the address by which a queue pair is reached. Uses the link of the
-    /// local address with this index if its address family fits.
+    /// Returns the link and the destination address for frames to a queue pair. Uses the link of
+    /// the local address `index` if the address family fits.
     pub(crate) fn to(
         &self,
         index: usize,
@@ -43,8 +44,8 @@ impl Ways {
         Some((link, PeerAddr::from(address)))
     }
 
-    /// Returns the link by which a host is reached: that of this local address if its address
-    /// family fits.
+    /// Returns the link for frames to a host. Uses the link of the local address `own` if the
+    /// address family fits.
     pub(crate) fn link_from(&self, own: IpAddr, to: IpAddr) -> Option<LinkId> {
         let index = self.own.iter().position(|(known, _)| *known == own).unwrap_or(usize::MAX);
         self.link_for(index, to)
@@ -57,7 +58,7 @@ impl Ways {
         Some(LinkId(link as u8))
     }
 
-    /// Returns the links for joining a group: one for each interface, because each interface's link
+    /// Returns the links on which to join a group, one for each interface. The link of an interface
     /// receives all datagrams to the group there.
     pub(crate) fn links_to_group(&self, group: IpAddr) -> Vec<LinkId> {
         let mut links: Vec<(u32, LinkId)> = Vec::new();

@@ -15,7 +15,7 @@ use super::source::QueuePairSource;
 pub(crate) struct ConnectedWire {
     instance: Arc<Instance>,
     source: Arc<QueuePairSource>,
-    /// `source`, as the type that the runtime takes.
+    /// The same object as `source`, with the type that the runtime takes.
     rung: Arc<dyn WorkSource>,
 }
 
@@ -51,7 +51,7 @@ impl Wire for ConnectedWire {
     }
 
     fn ring(&self) {
-        // A forked child has no runtime.
+        // A forked child has no runtime, so ignore the error.
         let _forked = self.instance.runtime().ring(&self.rung);
     }
 
@@ -65,12 +65,12 @@ impl Wire for ConnectedWire {
     }
 
     fn send_out(&self) {
-        // In a forked child nothing is sent.
+        // A forked child sends nothing.
         if self.instance.runtime().send_out(&self.rung).is_err() {
             return;
         }
-        // Wait for acknowledgements: the Close on one link may overtake frames on another, and
-        // frames may be lost.
+        // Wait for acknowledgements, because frames may be lost, and because the Close on one link
+        // may overtake frames on another link.
         let source = Arc::clone(&self.source);
         let is_acknowledged =
             move |_: &ConnectionTable, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
@@ -82,7 +82,7 @@ impl Wire for ConnectedWire {
                 is_done = self.instance.with_table(is_acknowledged.clone()) != Ok(false);
                 is_done
             });
-            // Work that was deferred since then is sent only by this call.
+            // Send the work that was deferred since the last call. Nothing else would send it.
             is_done |= self.instance.runtime().send_out(&self.rung).is_err();
         }
     }
@@ -93,7 +93,7 @@ impl Wire for ConnectedWire {
             move |table: &ConnectionTable, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
                 table.close(engine, now, number);
             };
-        // In a forked child there is nothing to close.
+        // A forked child has nothing to close.
         let _forked = self.instance.with_table(close);
     }
 
@@ -109,7 +109,7 @@ impl Drop for ConnectedWire {
             move |table: &ConnectionTable, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
                 table.leave(engine, now, number);
             };
-        // In a forked child there is nothing to remove.
+        // A forked child has nothing to remove.
         let _forked = self.instance.with_table(leave);
     }
 }

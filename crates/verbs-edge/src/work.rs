@@ -9,8 +9,8 @@ use semantics::{
 use verbs::{AccessFlags, ScatterGather, SendOpcode, TakenReceive, TakenSend, WindowType};
 use wire_edge::RemoteKey;
 
-/// The connections of a queue pair. They are the same connection unless the queue pair is connected
-/// to itself.
+/// The connections of a queue pair. Both fields name the same connection, unless the queue pair is
+/// its own peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     /// The connection for this queue pair's operations.
@@ -36,7 +36,7 @@ enum Bytes<'a> {
     Several(PieceList<'a>),
 }
 
-/// Posts the oldest send of a queue pair. An error of the send is reported by its completion, in
+/// Posts the oldest send of a queue pair. If the send fails, its completion reports the error in
 /// order.
 pub(crate) fn post_send(
     engine: &mut Engine,
@@ -65,8 +65,7 @@ pub(crate) fn post_send(
     })
 }
 
-/// Posts a send as [`post_send`] does; `find` locates the local memory, with the rights that it is
-/// given.
+/// Posts a send like [`post_send`]. `find` locates the local memory, with the rights that it needs.
 #[inline]
 fn post_with<'a>(
     engine: &mut Engine,
@@ -108,7 +107,7 @@ fn post_with<'a>(
     }
 }
 
-/// Puts the local memory into an operation. If the memory has several scatter/gather entries,
+/// Fills in the local memory of an operation. If the memory has several scatter/gather entries,
 /// returns the list.
 #[inline]
 fn fill<'a>(
@@ -136,7 +135,7 @@ fn fill<'a>(
         Bytes::Several(list) => {
             operation.length = list.length();
             return match operation.request {
-                // The result of an atomic goes to a single entry.
+                // The result of an atomic must go to a single entry.
                 Request::FetchAdd { .. } | Request::CompareSwap { .. } => {
                     Err(OperationError::NotPosted)
                 }
@@ -165,7 +164,7 @@ fn fill<'a>(
     Ok(None)
 }
 
-/// Returns the engine's request for a send, without local memory.
+/// Returns the engine's request for a send. The caller fills in the local memory.
 #[inline]
 const fn bare_request(opcode: SendOpcode, domain: ProtectionDomain) -> Request {
     let source = Source::Region { region: RegionId::NONE, offset: 0 };
@@ -236,8 +235,8 @@ fn bind(
     Ok(Request::BindWindow { replaced, key: RemoteKey(key), window })
 }
 
-/// Posts the oldest receive of a queue pair. Missing memory is reported only when a message arrives
-/// for it.
+/// Posts the oldest receive of a queue pair. Does not check that its memory is registered; an error
+/// appears only when a message arrives for the receive.
 pub(crate) fn post_receive(
     engine: &mut Engine,
     memory: &MemoryAccess<'_>,
@@ -287,7 +286,7 @@ fn post_receive_list(
     }
 }
 
-/// Returns the length of all entries together in bytes; saturates.
+/// Returns the total length of all entries in bytes. Saturates at `u32::MAX`.
 pub(super) fn total(pieces: &[ScatterGather]) -> u32 {
     pieces.iter().fold(0, |sum: u32, piece| sum.saturating_add(piece.length))
 }
@@ -306,7 +305,7 @@ pub(super) fn locate_all<'a>(
     room.get(..pieces.len()).ok_or(OperationError::NotPosted)
 }
 
-/// Locates a scatter/gather entry; an empty entry may have any key.
+/// Locates a scatter/gather entry. An entry of length 0 may have any key.
 #[inline]
 pub(super) fn locate(
     memory: &MemoryAccess<'_>,
@@ -323,8 +322,8 @@ pub(super) fn locate(
     Ok(Piece { region, offset, length })
 }
 
-/// Returns the error with which a refused work request completes; `None` if the refusal is not due
-/// to the request itself.
+/// Returns the error with which the rejected work request completes. Returns `None` if the cause is
+/// not the request itself.
 const fn fault_of(error: PostError) -> Option<OperationError> {
     match error {
         PostError::LocalAccess(_) => Some(OperationError::LocalAccess),

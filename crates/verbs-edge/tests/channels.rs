@@ -1,4 +1,4 @@
-//! Tests of programs that sleep until there is a completion.
+//! Tests of programs that sleep until a completion arrives.
 
 mod ends;
 
@@ -57,12 +57,12 @@ impl Sleeper {
         self.end.queue.arm(Arm::Next).expect("it is armed");
     }
 
-    /// Sleeps in the call that returns the event.
+    /// Sleeps in the library call that returns the event.
     fn sleep_in_call(&self) {
         self.channel.get().expect("an event").acknowledge_events(1);
     }
 
-    /// Sleeps on the descriptor, as an event loop does.
+    /// Sleeps on the descriptor, like an event loop.
     fn sleep_on_descriptor(&self) {
         loop {
             match self.channel.get() {
@@ -74,7 +74,7 @@ impl Sleeper {
         }
     }
 
-    /// Returns the next completion, after sleeping until it arrives.
+    /// Sleeps until a completion arrives, and returns the completion.
     fn next(&self, sleep: fn(&Self)) -> WorkCompletion {
         loop {
             let mut next = [WorkCompletion::NOTHING];
@@ -89,7 +89,7 @@ impl Sleeper {
         }
     }
 
-    /// Exchanges [`ROUNDS`] messages; `begins` says which end sends first.
+    /// Exchanges [`ROUNDS`] messages in each direction. If `begins` is true, this end sends first.
     fn exchange(&self, begins: bool, sleep: fn(&Self)) {
         for round in 0..ROUNDS {
             self.end.receive(1, &[self.program.piece(0, 8)]);
@@ -163,7 +163,8 @@ fn a_thread_that_sleeps_is_woken_by_what_no_peer_has_to_do_with() {
             {
                 thread::yield_now();
             }
-            // Yield, so that the peer has usually gone to sleep.
+            // Yield the processor, so that the peer has usually gone to sleep before the next
+            // message.
             for _ in 0..100 {
                 thread::yield_now();
             }

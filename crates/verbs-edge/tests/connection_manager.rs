@@ -1,4 +1,5 @@
-//! Tests of ids over the edge engine, on loopback. Two devices stand for two processes.
+//! Tests of connection-manager ids on the edge engine, on loopback. Two devices act as two
+//! processes.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 mod copy;
@@ -33,15 +34,15 @@ fn talk(client: &Process, server: &Process, here: &End, there: &End) {
     assert_eq!(client.program.bytes(128, 11), b"hello there");
 }
 
-/// Returns a process whose frames are captured, and the path of the capture file.
+/// Returns a process that captures its frames, and the path of the capture file.
 fn captured(name: &str) -> (Process, PathBuf) {
     let name = format!("connection-manager-{name}-{}.pcapng", std::process::id());
     let path = std::env::temp_dir().join(name);
     (Process::with(&Settings { pcap: Some(path.clone()), ..loopback() }), path)
 }
 
-/// Returns whether the captured frames contain a greeting between queue pairs; drops the process
-/// first.
+/// Returns whether the capture file contains a greeting, which queue pairs send when they connect
+/// without ids. Drops the process first.
 fn have_met_by_themselves(process: Process, path: &Path) -> bool {
     drop(process);
     let bytes = std::fs::read(path).expect("it was written");
@@ -51,7 +52,7 @@ fn have_met_by_themselves(process: Process, path: &Path) -> bool {
     contains(b"EVQP")
 }
 
-/// Returns both ends of a connection, the requester first.
+/// Connects two ids. Returns both ends of the connection, that of the requester first.
 fn connect(client: &Process, server: &Process, to: SocketAddr) -> [(Arc<Id>, End); 2] {
     let (asks, here) = client.resolved(to);
     asks.connect(&saying(b"from here")).expect("it asks");
@@ -87,7 +88,7 @@ fn ids_connect_their_queue_pairs() {
     let [client, server] = [(); 2].map(|()| Process::new());
     let (listener, to) = server.listener();
     let ends = connect(&client, &server, to);
-    // The connection does not need the listening port any more.
+    // The connection no longer needs the listening port.
     listener.destroy().expect("once");
     talk(&client, &server, &ends[0].1, &ends[1].1);
     assert_eq!(ends[1].0.remote(), ends[0].0.local());
@@ -120,7 +121,7 @@ fn asking_where_there_is_no_listener_fails() {
     asks.connect(&saying(b"")).expect("it asks");
     assert_eq!(client.got(EventKind::Rejected).status, 8);
     assert_eq!(end.queue_pair.state(), QueuePairState::Error);
-    // An id in another port space listens at the port.
+    // An id listens at the port, but in another port space.
     let listener = Id::new(&server.host, &server.channel, PortSpace::Ib, None).expect("an id");
     listener.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
     listener.listen(0).expect("it listens");
@@ -149,7 +150,8 @@ fn a_request_has_ended_when_the_requester_gives_it_up() {
     asks.connect(&saying(b"")).expect("it asks");
     let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
     asks.destroy().expect("once");
-    // The id of the request is gone: accepting fails, or an event follows within a bounded time.
+    // The requester's id is gone. Therefore either accepting fails, or an event follows within a
+    // bounded time.
     if asked.accept(&AcceptOptions::default()).is_ok() {
         let event = server.channel.get().expect("there will be an event");
         let ended = [EventKind::Rejected, EventKind::Unreachable, EventKind::Disconnected];
@@ -181,7 +183,7 @@ fn connections_that_came_and_went_leave_nothing_behind() {
         let ends = connect(&client, &server, to);
         disconnect(&client, &server, ends);
     }
-    // The limit allows for descriptors of other tests in this process.
+    // The bound allows for descriptors that other tests of this process open.
     assert!(descriptors() < before + 50, "{before} and {}", descriptors());
 }
 
@@ -197,10 +199,10 @@ fn a_request_a_moment_before_the_listener_is_heard() {
     listener.bind(at).expect("it is free");
     listener.listen(0).expect("it listens");
     let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
-    // The request waits as long as the program does not answer.
+    // The request waits until the program answers.
     asked.reject(b"").expect("it waits");
     assert_eq!(client.got(EventKind::Rejected).status, 28);
-    // An id that is destroyed while its request waits to be repeated does not repeat it.
+    // If an id is destroyed while its request waits to be repeated, it does not repeat the request.
     listener.destroy().expect("once");
     let (asks, _end) = client.resolved(at);
     asks.connect(&saying(b"")).expect("it asks");
@@ -287,7 +289,8 @@ fn a_program_with_flushed_work_gets_the_end_when_it_disconnects() {
     here.go(QueuePairState::Error);
     assert_eq!(here.next(1)[0].status, CompletionStatus::Flushed);
     server.got(EventKind::Disconnected);
-    // The client's next events are those of another id, so it has got no event of the end yet.
+    // The client's next events belong to another id. This shows that the client has received no
+    // event of the end yet.
     client.bare(to);
     asks.disconnect().expect("there was a connection");
     client.got(EventKind::Disconnected);
@@ -344,7 +347,7 @@ fn work_for_a_peer_that_is_killed_is_not_missed_before_the_end_is_reported() {
     here.send(2, client.program.piece(0, 11));
     copy::end(child, Signal::SIGKILL);
     client.got(EventKind::Disconnected);
-    // The event arrives first, so that the program gives up its work before the work fails.
+    // The event arrives before the work fails, so that the program can abandon its work in time.
     assert_eq!(here.poll(), []);
     asks.disconnect().expect("there was a connection");
     assert_eq!(here.next(1)[0].status, CompletionStatus::Flushed);

@@ -1,4 +1,4 @@
-//! Tests of datagram queue pairs over the edge engine (protocol.md §10).
+//! Tests of datagram queue pairs on the edge engine (protocol.md §10).
 
 mod ends;
 
@@ -13,7 +13,7 @@ use verbs::{
 };
 
 const KEY: u32 = 0x1234;
-/// Bytes of the route header before the payload.
+/// Bytes of the route header, which precedes the payload.
 const ROUTE: u32 = 40;
 /// Destination queue pair number of multicast datagrams.
 const GROUP: u32 = 0xff_ffff;
@@ -74,7 +74,7 @@ fn send(end: &End, id: u64, pieces: &[ScatterGather], to: AddressVector) {
     end.queue_pair.post_send(&[request(id, pieces, to)]).expect("it is posted");
 }
 
-/// Returns identifiers and statuses.
+/// Returns the identifier and the status of each completion.
 fn results(done: &[WorkCompletion]) -> Vec<(u64, CompletionStatus)> {
     done.iter().map(|done| (done.id, done.status)).collect()
 }
@@ -108,7 +108,7 @@ fn a_datagram_comes_with_its_sender_its_immediate_and_a_route_header() {
     assert_eq!((header[0] >> 4, &header[4..8]), (6, &[0, 22, 0x1b, 0xff][..]));
     assert_eq!((&header[8..24], &header[24..40]), (&one.gid.0[..], &other.gid.0[..]));
 
-    // The route header contains the address for an answer.
+    // The route header contains the address to which an answer goes.
     let header: [u8; 40] = header.try_into().expect("40 bytes");
     let back = verbs::answer_to(&there.context, 1, &got, &header).expect("it is one");
     let back = AddressVector { to: back, destination: got.source, queue_key: KEY };
@@ -155,18 +155,18 @@ fn what_no_queue_pair_wants_is_lost_and_its_sender_completes() {
     let [here, there] = &programs;
     let [one, other] = programs.each_ref().map(end);
     let piece = [here.piece(0, 16)];
-    // Send to an unknown number in a used slot and in another slot, to the multicast number, and to
-    // a queue pair without a receive.
+    // Send four datagrams that no receive takes: to an unknown number in a used slot, to another
+    // slot, to the multicast number, and to a queue pair without a receive.
     let number = other.queue_pair.number();
     send(&one, 1, &piece, address(other.gid, number ^ 1));
     send(&one, 2, &piece, address(other.gid, number ^ 0x80_0000));
     send(&one, 3, &piece, address(other.gid, GROUP));
     send(&one, 4, &piece, to(&other));
     assert_eq!(results(&one.next(4)), [1, 2, 3, 4].map(|id| (id, GOOD)));
-    // Datagrams stay in the socket until the receiver polls.
+    // Datagrams stay in the socket until the receiving program polls.
     other.poll();
     other.receive(9, &[there.piece(0, ROUTE + 8)]);
-    // Send with a wrong queue key, and a datagram longer than the receive.
+    // Send one datagram with a wrong queue key, and one that is longer than the receive.
     send(&one, 5, &piece, AddressVector { queue_key: KEY + 1, ..to(&other) });
     send(&one, 6, &piece, to(&other));
     send(&one, 7, &[here.piece(0, 8)], to(&other));
@@ -204,7 +204,7 @@ fn receives_count_from_when_the_queue_pair_is_ready_and_its_key_may_change() {
         one.succeed(4);
     }
     other.succeed(3);
-    // The top bit of the queue key selects the sender's own queue key.
+    // With the top bit of the queue key set, the library uses the sender's own queue key.
     set_key(&one, 3);
     other.receive(5, &[there.piece(0, 100)]);
     send(&one, 6, &piece, AddressVector { queue_key: 1 << 31, ..to(&other) });
@@ -273,7 +273,8 @@ fn a_send_that_cannot_be_fails_and_stops_those_behind_it_until_it_returns_to_rts
         let mut done = results(&other.next(2));
         done.sort_by_key(|done| done.0);
         assert_eq!(done, [(0, GOOD), (6, GOOD)]);
-        // Completions that the program has not polled survive the return to RTS.
+        // When the queue pair returns to RTS, it keeps the completions that the program has not
+        // polled.
         send(&one, 7, &[good], to(&other));
         one.modify(
             QueuePairState::ReadyToSend,
@@ -321,7 +322,7 @@ fn a_receive_without_memory_fails_in_its_turn_and_the_rest_is_flushed() {
     let mut done = results(&other.next(2));
     done.sort_by_key(|done| done.0);
     assert_eq!(done, [(4, FLUSHED), (5, FLUSHED)]);
-    // After a reset the queue pair starts from the beginning.
+    // After a reset the queue pair works like a new one.
     other.go(QueuePairState::Reset);
     make_ready(&other, KEY);
     other.receive(6, &[there.piece(0, 100)]);
@@ -412,14 +413,14 @@ fn queue_pairs_share_receives_and_what_is_left_is_reported() {
     let event = there.context.get_event().expect("not forked");
     assert_eq!(event.kind, AsyncEventKind::ReceiveLimitReached);
     there.context.acknowledge_event(&event);
-    // When a queue pair fails, receives in the shared queue remain.
+    // When one queue pair fails, receives stay in the shared queue.
     others[0].go(QueuePairState::Error);
     send(&one, 5, &[here.piece(0, 8)], to(&others[1]));
     one.succeed(5);
     others[1].succeed(5);
     others[0].go(QueuePairState::Reset);
     make_ready(&others[0], KEY);
-    // A receive that was consumed without a completion for the program frees its place.
+    // A receive also frees its place if it was consumed without a completion for the program.
     for _ in 0..100 {
         post(9);
         send(&one, 6, &[here.piece(0, 8)], to(&others[0]));

@@ -1,5 +1,5 @@
-//! Test of a process without free file descriptors. It is alone in its file because the limit
-//! applies to the process.
+//! Test of a process that has no free file descriptors. The test is the only one in its file,
+//! because the limit applies to the whole process.
 
 mod ends;
 
@@ -27,8 +27,8 @@ fn start() -> Result<(), Error> {
     Ok(())
 }
 
-/// Wherever a device fails for lack of a descriptor, the program gets `EMFILE`, as from an
-/// adapter's driver, and nothing remains allocated.
+/// If a device fails for lack of a descriptor, the program gets `EMFILE`, like from an adapter's
+/// driver. Nothing stays allocated, regardless of the call that fails.
 #[test]
 fn a_program_without_a_descriptor_gets_an_error() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");

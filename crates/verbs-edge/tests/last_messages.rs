@@ -1,5 +1,5 @@
-//! Tests that the last message before an end arrives: a client of the connection manager sends 64
-//! bytes and right after that ends its queue pair or its process.
+//! Tests that the last message before an end arrives. A client of the connection manager sends 64
+//! bytes and immediately ends its queue pair or its process.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 #[expect(dead_code, reason = "not every test uses everything")]
@@ -19,7 +19,7 @@ use verbs::CompletionStatus;
 
 const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
 
-/// Number of messages for each kind of end and each of [`LINKS`], in the usual tests.
+/// Number of messages for each kind of end and each of [`LINKS`], when the test runs by default.
 const MESSAGES: usize = 50;
 
 /// Number of messages for `xtask acceptance faults`.
@@ -35,7 +35,7 @@ fn last_messages_before_a_queue_pair_is_destroyed_arrive() {
     assert_eq!(lost_before_queue_pairs_are_destroyed(MESSAGES), 0);
 }
 
-/// The processes that end are copies of this test.
+/// Each process that ends is a copy of this test.
 #[test]
 fn last_messages_before_a_process_exits_arrive() {
     if let Some(argument) = copy::argument() {
@@ -52,7 +52,7 @@ fn last_messages_before_a_process_is_killed_arrive() {
         kill(Pid::this(), Signal::SIGKILL).expect("it is this process");
     }
     let name = "last_messages_before_a_process_is_killed_arrive";
-    // Use the links with shared memory, since over UDP the server would notice the end only after a
+    // Use the links with shared memory. Over UDP the server would notice the end only after a
     // second.
     assert_eq!(of_processes(name, LINKS[1], MESSAGES), MESSAGES);
 }
@@ -89,22 +89,22 @@ fn lost_before_processes_exit(messages: usize) -> usize {
     lost("exit", messages, |links, messages| of_processes(name, links, messages))
 }
 
-/// Calls `arrived` for each of [`LINKS`], which sends this many messages and returns how many
-/// arrived. Returns how many were lost.
+/// Runs `arrived` for each of [`LINKS`]. `arrived` sends `messages` messages and returns how many
+/// arrived. Returns the number of lost messages.
 fn lost(end: &str, messages: usize, arrived: impl Fn(&str, usize) -> usize) -> usize {
     let lost = LINKS.map(|links| {
         let arrived = arrived(links, messages);
         let lost = messages - arrived;
         println!("{end}, {links}: {arrived} of {messages} last messages arrived");
-        // Read by `xtask acceptance faults`.
+        // `xtask acceptance faults` reads this line.
         println!("figure: last messages lost before an end: {lost}");
         lost
     });
     lost.iter().sum()
 }
 
-/// Connects once for each message; the client sends the message and ends the queue pair by `end`.
-/// Returns how many messages arrived.
+/// Connects once for each message. The client sends the message and ends the queue pair with `end`.
+/// Returns the number of messages that arrived.
 fn of_queue_pairs(links: &str, messages: usize, end: fn(&Process, &Id, &End)) -> usize {
     let [client, server] = [(); 2].map(|()| Process::with(&ends::with_links(links)));
     let (_listener, to) = server.listener();
@@ -120,8 +120,8 @@ fn of_queue_pairs(links: &str, messages: usize, end: fn(&Process, &Id, &End)) ->
     arrived.count()
 }
 
-/// Starts a copy of the test `name` for each message; the copy sends the message and ends. Returns
-/// how many messages arrived.
+/// Starts a copy of the test `name` for each message. The copy sends the message and exits. Returns
+/// the number of messages that arrived.
 fn of_processes(name: &str, links: &str, messages: usize) -> usize {
     let server = Process::with(&ends::with_links(links));
     let (_listener, to) = server.listener();
@@ -135,7 +135,7 @@ fn of_processes(name: &str, links: &str, messages: usize) -> usize {
     arrived.count()
 }
 
-/// In a copy of the test: connects to the server and sends it a message.
+/// Runs in a copy of the test: connects to the server and sends it one message.
 fn send_last(argument: &str) {
     let (links, to) = argument.split_once(' ').expect("links and an address");
     let client = Process::with(&ends::with_links(links));
@@ -144,11 +144,11 @@ fn send_last(argument: &str) {
     asks.connect(&saying(b"")).expect("it asks");
     client.got(EventKind::Established);
     here.send(2, client.program.piece(0, 64));
-    // Leak the objects, so that the end of the process ends them.
+    // Leak the objects, so that only the exit of the process ends them.
     std::mem::forget((client, asks, here));
 }
 
-/// Accepts the next request, after posting a receive for the message.
+/// Posts a receive for the message and accepts the next request.
 fn accept(server: &Process) -> (Arc<Id>, End) {
     let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
     let there = server.pair_of(&asked);
@@ -157,7 +157,7 @@ fn accept(server: &Process) -> (Arc<Id>, End) {
     (asked, there)
 }
 
-/// Returns whether the message has arrived after the peer has ended.
+/// Waits until the peer has ended. Returns whether its message has arrived.
 fn arrives(server: &Process, asked: &Id, there: &End) -> bool {
     server.got(EventKind::Established);
     server.got(EventKind::Disconnected);

@@ -1,5 +1,5 @@
-//! Tests that the last messages arrive, however a queue pair ends right after sending them. The
-//! tests exchange the queue pair numbers themselves.
+//! Tests that the last messages arrive when a queue pair ends right after sending them, for every
+//! kind of end. The tests exchange the queue pair numbers themselves.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 #[expect(dead_code, reason = "not every test uses everything")]
@@ -12,14 +12,14 @@ use std::net::{TcpListener, TcpStream};
 use ends::{End, Name, Program};
 use verbs::{CompletionStatus, Gid, QueuePairState};
 
-/// Number of messages right before the end: the first is sent at once, the following ones may be
-/// deferred.
+/// Number of messages right before the end. The library sends the first at once and may defer the
+/// following ones.
 const MESSAGES: u64 = 8;
 
 const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
 
-/// Checks that messages that are sent right before `end` arrive. As with adapters, the receiving
-/// queue pair is ready before the sending one begins.
+/// Checks that messages arrive that a queue pair sends right before `end`. Like with adapters, the
+/// receiving queue pair must be ready before the other one sends.
 fn last_messages_arrive(end: fn(&End)) {
     const ROUNDS: usize = 20;
     for links in LINKS {
@@ -37,7 +37,7 @@ fn last_messages_arrive(end: fn(&End)) {
     }
 }
 
-/// Makes the receiving end ready, with a receive for each message.
+/// Makes the receiving end ready and posts a receive for each message.
 fn connect_receiver(program: &Program, end: &End, peer: Name) {
     end.init();
     for id in 0..MESSAGES {
@@ -47,7 +47,7 @@ fn connect_receiver(program: &Program, end: &End, peer: Name) {
     end.be_ready_to_send();
 }
 
-/// Checks that all messages are received.
+/// Checks that all messages arrive.
 fn arrive(other: &End) {
     for (id, done) in (0..MESSAGES).zip(other.next(MESSAGES as usize)) {
         assert_eq!((done.id, done.status), (id, CompletionStatus::Success));
@@ -69,7 +69,8 @@ fn what_was_sent_before_the_peer_was_found_arrives_if_the_queue_pair_fails() {
     last_messages_arrive(|one| one.go(QueuePairState::Error));
 }
 
-/// Announces `own` to the peer at the other end of `stream`, and returns the peer's announcement.
+/// Sends `own` to the process at the other end of `stream`. Returns the peer's identity, which that
+/// process sends.
 fn exchange(mut stream: &TcpStream, own: Name) -> Name {
     let mut bytes = [0; 24];
     bytes[..16].copy_from_slice(&own.gid.0);
@@ -83,8 +84,8 @@ fn exchange(mut stream: &TcpStream, own: Name) -> Name {
     Name { gid: Gid(gid), number: number(16), psn: number(20) }
 }
 
-/// Checks that the last messages of 10 copies of the test `name` arrive. Each copy calls `end`
-/// right after sending.
+/// Starts 10 copies of the test `name` and checks that their last messages arrive. Each copy calls
+/// `end` right after sending.
 fn last_messages_of_a_process_arrive(name: &str, end: fn()) {
     const PROCESSES: u32 = 10;
     if let Some(argument) = copy::argument() {

@@ -1,4 +1,4 @@
-//! Measures the latency of a message beside queue pairs that wait.
+//! Measures the latency of a message while other queue pairs wait.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 mod copy;
@@ -11,20 +11,20 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use verbs::Gid;
 
-/// Number of queue pairs that wait for receives of their peers.
+/// Number of queue pairs that wait until their peers post receives.
 const WAITING: u32 = 4000;
 
-/// Number of queue pairs whose peers do not respond, and the test whose copy runs these peers.
+/// Number of queue pairs whose peers do not respond, and the test that runs these peers in a copy.
 const SILENT: usize = 500;
 const SILENT_TEST: &str = "peers_of_another_process";
 
-/// Number of messages in a round, and number of rounds. The best round counts, because threads of
-/// other programs disturb some.
+/// Number of messages in a round, and number of rounds. The test uses the best round, because
+/// threads of other programs disturb some rounds.
 const MESSAGES: usize = 800;
 const ROUNDS: usize = 7;
 
-/// Returns the median time of a message over a pair, until it has completed at both ends, in
-/// nanoseconds.
+/// Returns the median time of a message between two ends, in nanoseconds. The time ends when the
+/// message has completed at both ends.
 #[expect(clippy::disallowed_methods, reason = "it is what is measured")]
 fn latency_ns([here, there]: [&Program; 2], (one, other): &(End, End)) -> f64 {
     let round = || {
@@ -53,7 +53,7 @@ fn pair([here, there]: [&Program; 2], psn: u32) -> (End, End) {
 
 fn report(what: &str, alone_ns: f64, beside_ns: f64) {
     println!("{what}: {beside_ns} ns, and {alone_ns} ns before");
-    // Read by `xtask acceptance faults`.
+    // `xtask acceptance faults` reads this line.
     println!("figure: {what}: {:.3}", beside_ns / alone_ns);
 }
 
@@ -64,7 +64,7 @@ fn latency_beside_queue_pairs_that_wait_for_receives() {
     let [here, there] = [&programs[0], &programs[1]];
     let pairs: Vec<(End, End)> = (0..WAITING).map(|psn| pair([here, there], psn)).collect();
     let working = pair([here, there], WAITING);
-    // A message over each pair ensures that all are connected.
+    // Send a message over each pair, to ensure that all pairs are connected.
     for (one, other) in &pairs {
         other.receive(1, &[there.piece(0, 64)]);
         one.send(1, here.piece(0, 8));
@@ -100,7 +100,8 @@ fn names_of_text(text: &str) -> Vec<Name> {
     text.split(',').map(name).collect()
 }
 
-/// Runs the peers in another process: each receives one message, then the process is stopped.
+/// Runs the peers in another process. Each peer receives one message; then the test stops the
+/// process.
 #[test]
 fn peers_of_another_process() {
     let Some(argument) = copy::argument() else { return };

@@ -1,4 +1,4 @@
-//! Tests that many processes of one host can connect to each other at once.
+//! Tests that many processes of one host can connect to each other at the same time.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 #[expect(dead_code, reason = "copies are told more here than one line")]
@@ -12,8 +12,8 @@ use std::process::{Child, Command, Stdio};
 use ends::{End, Name, Program, with_links};
 use verbs::{CompletionStatus, Gid};
 
-/// Number of processes, and of queue pairs in each, unless `ETHERNOT_TEST_PROCESSES` sets another
-/// number.
+/// Number of processes, and number of queue pairs in each process. `ETHERNOT_TEST_PROCESSES` can
+/// set another number.
 const PROCESSES: usize = 8;
 
 #[test]
@@ -53,7 +53,7 @@ fn start(index: usize, count: usize) -> Child {
         .expect("a copy of this test")
 }
 
-/// Runs one process; its i-th queue pair connects to process i, which may be itself.
+/// Runs one process. Its queue pair i connects to process i, which may be the same process.
 fn be_one(argument: &str) {
     let (index, count) = argument.split_once(' ').expect("two numbers");
     let (index, count): (usize, usize) =
@@ -82,11 +82,11 @@ fn be_one(argument: &str) {
         assert!(done.iter().all(|done| done.status == CompletionStatus::Success), "{done:?}");
     }
     copy::say("done");
-    // Peers may still wait for the last messages.
+    // The peers may still be waiting for the last messages.
     for end in &ends {
         end.queue_pair.destroy().expect("it is there");
     }
 }
 
-/// Prefix of the lines that a copy writes.
+/// Prefix of the lines that a copy of the test writes.
 const SAYS: &str = "the copy says: ";

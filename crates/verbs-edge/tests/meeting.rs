@@ -1,4 +1,4 @@
-//! Tests of how the two ends of a queue pair find each other (protocol.md §10.2).
+//! Tests of how two queue pairs find each other (protocol.md §10.2).
 
 mod ends;
 
@@ -10,7 +10,7 @@ use verbs::{
 };
 use verbs_edge::Settings;
 
-/// Sends a message from one end to the other and checks it.
+/// Sends a message from one end to the other and checks its content.
 fn say(from: (&Program, &End), to: (&Program, &End), id: u64) {
     let ((here, one), (there, other)) = (from, to);
     let said = format!("message {id:8}");
@@ -23,8 +23,8 @@ fn say(from: (&Program, &End), to: (&Program, &End), id: u64) {
     assert_eq!(there.bytes(4096, 16), said.as_bytes());
 }
 
-/// Creates an end in each program; returns the one with the smaller number first if
-/// `smaller_first`, otherwise last.
+/// Creates an end in each program. If `smaller_first` is true, returns the end with the smaller
+/// number first, otherwise last.
 fn two(programs: &[Program; 2], smaller_first: bool) -> [(&Program, End); 2] {
     let [one, other] = programs.each_ref().map(|program| (program, program.end(7)));
     let is_so = one.1.queue_pair.number() < other.1.queue_pair.number();
@@ -45,7 +45,7 @@ fn work_that_is_posted_before_the_peer_is_ready_waits_for_it() {
                 other.init();
                 other.receive(2, &[there.piece(0, 64)]);
             }
-            // The request has arrived and waits.
+            // Here the request has arrived and waits.
             for _ in 0..100 {
                 assert!(one.poll().is_empty() && other.poll().is_empty());
             }
@@ -112,7 +112,7 @@ fn meet_again(settings: &Settings) {
         };
         reset(first);
         if round & 2 != 0 {
-            // One end sends requests before the other end is reset.
+            // This end sends requests before the other end is reset.
             connect(first);
             reset(1 - first);
         } else {

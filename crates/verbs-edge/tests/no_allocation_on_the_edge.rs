@@ -1,4 +1,4 @@
-//! Checks that posting, transmitting and polling between two programs over the edge engine do not
+//! Checks that posting, transmitting and polling between two programs on the edge engine do not
 //! allocate memory.
 
 #[path = "../../runtime/tests/counting/mod.rs"]
@@ -9,7 +9,7 @@ use counting::allocations;
 use ends::{End, Program, pair};
 use verbs::{CompletionStatus, ReceiveRequest, SendFlags, SendOpcode, SendRequest, WorkCompletion};
 
-/// Sends a message, and writes from and to several scatter/gather entries.
+/// Sends a message and posts a write, both with several scatter/gather entries.
 fn exchange(here: (&Program, &End), there: (&Program, &End)) {
     let ((one_program, one), (other_program, other)) = (here, there);
     let pieces = [other_program.piece(0, 100), other_program.piece(4096, 100)];
@@ -33,7 +33,7 @@ fn exchange(here: (&Program, &End), there: (&Program, &End)) {
     }
 }
 
-/// This must be the only test in this file, because allocations of other tests would be counted.
+/// This must be the only test in this file, because the test also counts allocations of others.
 #[test]
 fn work_between_two_programs_allocates_nothing() {
     let [(here, one), (there, other)] = pair();
@@ -44,8 +44,8 @@ fn work_between_two_programs_allocates_nothing() {
         }
     };
     rounds();
-    // If this test gets no processor for a while, idle connections are compressed, which allocates
-    // memory. Some rounds must remain without that.
+    // If this test gets no processor for some time, the engine compresses idle connections, which
+    // allocates memory. In some rounds this must not happen.
     let undisturbed = (0..20).any(|_| {
         let before = allocations();
         assert!(before > 0, "nothing is counted");

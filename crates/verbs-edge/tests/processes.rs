@@ -1,4 +1,4 @@
-//! Tests of queue pairs in several processes: one is killed, one exits, one forks.
+//! Tests of queue pairs in several processes: one process is killed, one exits, one forks.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 mod copy;
@@ -14,7 +14,7 @@ use verbs::{CompletionStatus, Error, Gid, SendOpcode};
 
 const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
 
-/// Formats the announcement of an end for another process.
+/// Formats the identity of an end for another process.
 fn name_as_text(name: Name) -> String {
     format!("{} {} {}", name.gid.address(), name.number, name.psn)
 }
@@ -33,7 +33,7 @@ fn be_other(argument: &str, then: impl FnOnce(&Program, &End)) -> ! {
     let program = Program::new(&with_links(links));
     let end = program.end(77);
     end.connect(name_of(peer));
-    // Memory that the peer may write to.
+    // Announce memory to which the peer may write.
     let (address, key) = (program.address(0), program.region.key());
     copy::say(&format!("{}|{address}|{key}", name_as_text(end.name())));
     end.send(1, program.piece(0, 8));
@@ -44,7 +44,7 @@ fn be_other(argument: &str, then: impl FnOnce(&Program, &End)) -> ! {
     }
 }
 
-/// Starts another process and connects to it; returns also a write to its memory.
+/// Starts another process and connects to it. Also returns a write to memory of that process.
 fn with_other(name: &str, links: &str) -> (process::Child, Program, End, SendOpcode) {
     let program = Program::new(&with_links(links));
     let end = program.end(33);
@@ -63,7 +63,8 @@ fn with_other(name: &str, links: &str) -> (process::Child, Program, End, SendOpc
     (child, program, end, SendOpcode::Write { address, key, immediate: None })
 }
 
-/// Checks that the oldest send failed because the peer is gone, and that all others were flushed.
+/// Checks that the oldest outstanding send fails because the peer is gone, and that all later sends
+/// are flushed.
 fn assert_lost(end: &End, posted: usize) {
     let done = end.next(posted);
     let failed = done.iter().position(|done| done.status != CompletionStatus::Success);
@@ -136,7 +137,8 @@ fn a_forked_child_opens_a_device_of_its_own() {
         end.succeed(id);
     };
     works(&program, &end, 1);
-    // SAFETY: the allocator works in a child, and the child ends without the exit handlers of the parent.
+    // SAFETY: the allocator works in a child, and the child exits without running the parent's exit
+    // handlers.
     match unsafe { fork() }.expect("a child") {
         ForkResult::Child => {
             let gone = |result: Result<(), Error>| matches!(result, Err(Error::NoDevice(_)));
@@ -147,7 +149,7 @@ fn a_forked_child_opens_a_device_of_its_own() {
             let own_end = own.end(6);
             own_end.connect(own_end.name());
             works(&own, &own_end, 2);
-            // SAFETY: ends the child at once.
+            // SAFETY: this ends the child at once and runs no other code.
             unsafe { nix::libc::_exit(i32::from(!refused)) }
         }
         ForkResult::Parent { child } => {

@@ -1,5 +1,5 @@
-//! Tests with strangers that send well-formed greetings with false contents (protocol.md §10.2):
-//! none is accepted as the peer.
+//! Tests with strangers that send well-formed greetings with false contents (protocol.md §10.2). No
+//! stranger may be accepted as the peer.
 
 mod ends;
 
@@ -18,16 +18,16 @@ use wire_edge::{PeerAddr, QueuePairNumber};
 use work::{CompletionQueue, Queues, Receive};
 
 const SERVICE: u32 = 0x5645_5242;
-/// First packet numbers of the program's queue pair, and of its peer.
+/// First packet numbers that the program's queue pair and its peer use.
 const OWN_PSN: u32 = 0x11;
 const PEER_PSN: u32 = 0x22;
 
-/// Addresses of the program's queue pair, of its peer, and of neither.
+/// Addresses of the program's queue pair, of its peer, and of another host.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 5));
 
-/// Contents of a greeting, and whether the connection has the feature of queue pairs.
+/// Contents of a greeting. Also says whether the connection has the feature of queue pairs.
 #[derive(Clone, Copy, Debug)]
 struct Said {
     kind: u8,
@@ -39,7 +39,7 @@ struct Said {
 }
 
 impl Said {
-    /// Returns the greeting of the peer that the program expects.
+    /// Returns the greeting that a program expects from its peer.
     fn truth(peer: Name, program: Name) -> Self {
         Self {
             kind: 0,
@@ -68,19 +68,20 @@ impl Said {
     }
 }
 
-/// Slot for the next stranger.
+/// Slot (UDP port) for the next stranger.
 static SLOT: AtomicU16 = AtomicU16::new(0x500);
 
-/// Answers of a stranger to consecutive requests; the last one answers all further requests.
+/// Answers of a stranger to consecutive requests. The last answer also serves for all further
+/// requests.
 type Answers = Vec<Said>;
 
 #[derive(Default)]
 struct Seen {
     /// Number of answered requests.
     answered: usize,
-    /// The connection established last, and the number of answers given before.
+    /// The connection that was established last, and the number of answers before it.
     established: Option<(ConnectionHandle, usize)>,
-    /// Number of connections that were refused or have ended.
+    /// Number of connections that were rejected or have ended.
     closed: usize,
 }
 
@@ -128,13 +129,13 @@ impl Hooks for Listening {
     }
 }
 
-/// Posts a receive for any message.
+/// Posts a receive that any empty message can use.
 fn receive(engine: &mut Engine, memory: &MemoryAccess<'_>, connection: ConnectionHandle) {
     let nothing = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 1 };
     engine.post_receive(memory, connection, nothing).expect("there is room");
 }
 
-/// A host that speaks the engine's protocol.
+/// A host that uses the engine's protocol.
 struct Stranger {
     /// The true identity of the host.
     name: Name,
@@ -144,8 +145,8 @@ struct Stranger {
 
 impl Stranger {
     fn new(ip: IpAddr, answers: impl FnOnce(Name) -> Answers) -> Self {
-        // Give consecutive strangers different slots, because a queue pair of the previous test may
-        // still send requests to the old slot.
+        // Give each stranger a different slot, because a queue pair of the previous test may still
+        // send requests to the old slot.
         let wanted = SLOT.fetch_add(1, Ordering::Relaxed);
         let claimed = Slots::default().claim(&[ip], wanted, &UdpConfig::default());
         let claimed = claimed.expect("a slot of loopback");
@@ -182,7 +183,7 @@ impl Stranger {
         self.runtime.control(ask).expect("not forked");
     }
 
-    /// Returns whether a message has arrived.
+    /// Returns whether a message has arrived successfully.
     fn has_message(&self) -> bool {
         while let Some(completion) = self.shared.queue.poll() {
             if completion.result.is_ok() {
@@ -193,8 +194,8 @@ impl Stranger {
     }
 }
 
-/// Drives the program until `is_so` returns true, or for a limited number of polls. A lie that
-/// arrives after that goes unchecked.
+/// Drives the program until `is_so` returns true or a maximum number of polls is reached. A false
+/// greeting that arrives later goes unchecked.
 fn drive(end: &End, is_so: impl Fn() -> bool) {
     for _ in 0..20_000 {
         if is_so() {
@@ -206,8 +207,8 @@ fn drive(end: &End, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Goes from RESET to RTS, with timeouts that give the peer half a minute, since a busy host takes
-/// long to send its request.
+/// Moves the queue pair from RESET to RTS. The timeouts give the peer half a minute, because a busy
+/// host may send its request late.
 fn connect(end: &End, peer: Name) {
     end.init();
     end.be_ready_to_receive(peer);
@@ -221,7 +222,7 @@ fn send(end: &End) {
     end.post_with(7, SendOpcode::Send { immediate: None }, &[], flags);
 }
 
-/// Sends a false request from a stranger at `ip`, then a true one from the peer, and checks that
+/// Sends a false request from a stranger at `ip`, then a true request from the peer. Checks that
 /// the message goes to the peer.
 fn ask_with_a_lie(ip: IpAddr, lie: impl FnOnce(Said) -> Said) {
     let here = Program::new(&loopback());
@@ -239,8 +240,8 @@ fn ask_with_a_lie(ip: IpAddr, lie: impl FnOnce(Said) -> Said) {
     assert!(peer.has_message() && !stranger.has_message(), "{lie:?}");
 }
 
-/// Answers the program's request with a false greeting first, then with the true one, and checks
-/// that only the latter is accepted.
+/// Answers the program's request first with a false greeting, then with the true one. Checks that
+/// the program accepts only the true greeting.
 fn answer_with_a_lie(lie: impl FnOnce(Said) -> Said) {
     let here = Program::new(&loopback());
     let end = here.end(OWN_PSN);
@@ -317,7 +318,7 @@ fn an_answer_to_another_queue_pair_is_not_the_peer() {
 }
 
 /// The program's queue pair is only ready to receive, and the stranger's greeting omits its first
-/// packet number. Neither number can therefore be compared.
+/// packet number. The program therefore has no packet number to compare.
 //= protocol.md: verbs.3
 #[test]
 fn a_greeting_without_a_packet_number_waits_until_one_can_be_compared() {
@@ -344,8 +345,8 @@ fn a_greeting_without_a_packet_number_waits_until_one_can_be_compared() {
     }
 }
 
-/// The queue pair is not ready when the peer sends its request. Then a stranger claims to be that
-/// peer.
+/// The queue pair is not ready when the peer sends its request. Then a stranger sends a request in
+/// which it claims to be that peer.
 //= protocol.md: verbs.6
 #[test]
 fn a_stranger_does_not_replace_the_request_of_the_peer() {

@@ -1,5 +1,4 @@
-//! Tests of queue pairs that wait for receives of their peers, beside one that does not have to
-//! wait.
+//! Tests of queue pairs that wait until their peers post receives, while another pair works.
 
 mod ends;
 
@@ -8,11 +7,11 @@ use std::sync::Arc;
 use ends::{End, Program, loopback};
 use verbs::{QueuePairType, ReceiveRequest, SendOpcode, SharedReceiveQueue};
 
-/// Maximum number of receives of a queue pair in `ends`.
+/// Maximum number of receives of a queue pair that the module `ends` creates.
 const RECEIVES: u64 = 512;
 
-/// Returns connected pairs of queue pairs of two programs. Those of the second program take their
-/// receives from `shared`, if it is given.
+/// Returns connected pairs of queue pairs between two programs. If `shared` is given, the queue
+/// pairs of the second program take their receives from it.
 fn pairs(
     [here, there]: [&Program; 2],
     count: usize,
@@ -29,7 +28,7 @@ fn pairs(
         .collect()
 }
 
-/// Drives both sides, so that everything that can be sent is sent.
+/// Drives both sides until everything is sent that can be sent.
 fn turn_over(pairs: &[(End, End)]) {
     for _ in 0..20 {
         for (one, other) in pairs {
@@ -38,7 +37,7 @@ fn turn_over(pairs: &[(End, End)]) {
     }
 }
 
-/// Checks that messages go over one pair of queue pairs while others wait.
+/// Checks that messages arrive over one pair of queue pairs while other pairs wait.
 fn works(here: &Program, there: &Program, (one, other): &(End, End)) {
     for id in 0..100 {
         other.receive(id, &[there.piece(0, 64)]);
@@ -48,8 +47,8 @@ fn works(here: &Program, there: &Program, (one, other): &(End, End)) {
     }
 }
 
-/// Each of `waiting` queue pairs posts `sends` messages for which its peer has no receive, while
-/// one more pair works. Then the peers post receives, and all messages arrive.
+/// Each of `waiting` queue pairs posts `sends` messages for which its peer has no receive. During
+/// this time one more pair works. Then the peers post receives, and all messages must arrive.
 fn beside_those_that_wait(waiting: usize, sends: u64) {
     let [here, there] = [0, 1].map(|_| Program::new(&loopback()));
     let mut pairs = pairs([&here, &there], waiting + 1, None);
@@ -96,7 +95,7 @@ fn queue_pairs_that_wait_for_shared_receives_keep_none_from_sending() {
     }
     turn_over(&waiting);
     works(&here, &there, &working);
-    // All are served, in any order.
+    // All queue pairs make progress, in any order.
     let pieces = [there.piece(0, 64)];
     let (mut sent, mut received, mut posted) = (0, 0, 0);
     let all = waiting.len() as u64 * RECEIVES;
@@ -129,7 +128,7 @@ fn receives_of_several_pieces_keep_no_message_of_pieces_from_being_sent() {
         other.succeed(RECEIVES);
         one.succeed(1);
     }
-    // Receives that had to wait for room are used by messages that arrive later.
+    // Messages that arrive later use the receives that had to wait for room.
     let (one, other) = pairs.last().expect("there are some");
     for id in 0..RECEIVES {
         one.send(id, here.piece(0, 100));

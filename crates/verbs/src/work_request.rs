@@ -146,9 +146,9 @@ pub struct SendRequest<'a> {
 /// A work request for a receive queue.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveRequest<'a> {
-    /// Returned in the completion.
+    /// Identifier that the completion returns.
     pub id: u64,
-    /// Destination of the message.
+    /// Memory where the message goes.
     pub pieces: &'a [ScatterGather],
 }
 

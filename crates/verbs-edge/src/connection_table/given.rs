@@ -1,6 +1,8 @@
-//! Queue pairs that take over the connection of the connection manager's exchange (protocol.md
-//! §10.3). All functions but [`ConnectionTable::lend`], [`ConnectionTable::source`] and
-//! [`ConnectionTable::has`] run inside the engine.
+//! Queue pairs that take over a connection. An identifier of the connection manager ("id") has
+//! requested the connection (protocol.md §10.3).
+//!
+//! [`ConnectionTable::lend`], [`ConnectionTable::source`] and [`ConnectionTable::has`] may be
+//! called anywhere; all other functions run inside the engine.
 
 use std::sync::Arc;
 
@@ -20,26 +22,26 @@ use crate::work::Ends;
 /// A connection that a queue pair takes over.
 pub(super) struct Given {
     handle: ConnectionHandle,
-    /// Parameters of the peer's queue pair. The requester learns them with the peer's answer.
+    /// Parameters of the peer's queue pair. The requester receives them with the peer's answer.
     peer: Option<End>,
-    /// Set when the queue pair is ready to send.
+    /// The peer that the queue pair expects; `None` until the queue pair is ready to send.
     wanted: Option<Wanted>,
     is_established: bool,
 }
 
 /// State of a connection that a queue pair takes over.
 pub(super) enum Standing {
-    /// Requested.
+    /// This end has requested the connection.
     Asked,
-    /// Accepted, and not confirmed by the peer.
+    /// This end has accepted the connection, and the peer has not confirmed it.
     Accepted,
-    /// Established.
+    /// The connection is established.
     Established(Ends),
 }
 
 impl ConnectionTable {
-    /// Returns the work source of a queue pair that may take over a connection: it belongs to this
-    /// device, has no connection and looks for no peer.
+    /// Returns the work source of a queue pair that may take over a connection. Such a queue pair
+    /// belongs to this device, has no connection and is not looking for a peer.
     pub(crate) fn lend(&self, queue_pair: &Arc<QueuePair>) -> Option<Arc<QueuePairSource>> {
         self.find(queue_pair, |entry| matches!(entry.phase, Phase::Open))
     }
@@ -65,13 +67,13 @@ impl ConnectionTable {
         self.tables().connections.contains_key(&handle)
     }
 
-    /// Makes a queue pair take over a requested connection.
+    /// Lets a queue pair take over a requested connection.
     pub(crate) fn give(&self, handle: ConnectionHandle, source: &QueuePairSource) {
         self.keep(source, Given { handle, peer: None, wanted: None, is_established: false });
     }
 
-    /// Reverts [`ConnectionTable::give`], because the peer does not offer the takeover. The queue
-    /// pair then looks for its peer as others do.
+    /// Reverts [`ConnectionTable::give`], because the peer does not agree to the takeover. The
+    /// queue pair then looks for its peer like a queue pair without an id.
     pub(crate) fn take_back(&self, handle: ConnectionHandle) {
         let mut tables = self.tables();
         let Some(number) = tables.connections.remove(&handle) else { return };
@@ -80,8 +82,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Handles the acceptance of this side's request: completions of the connection now belong to
-    /// the queue pair. Returns false if the queue pair is gone.
+    /// Handles the peer's acceptance of this end's request. Completions of the connection now
+    /// belong to the queue pair. Returns false if the queue pair no longer exists.
     pub(crate) fn meet(
         &self,
         engine: &mut Engine,
@@ -103,7 +105,7 @@ impl ConnectionTable {
         true
     }
 
-    /// Handles that the requester's queue pair is ready to send.
+    /// Records that the requester's queue pair is ready to send.
     pub(crate) fn take_over(
         &self,
         engine: &mut Engine,
@@ -124,10 +126,10 @@ impl ConnectionTable {
         self.finish(engine, memory, now, then);
     }
 
-    /// Accepts a request on behalf of a queue pair that is ready to send.
+    /// Accepts a request for a queue pair that is ready to send.
     ///
     /// # Errors
-    /// Fails if the request was withdrawn.
+    /// Fails if the peer has withdrawn the request.
     pub(crate) fn accept_given(
         &self,
         engine: &mut Engine,
@@ -148,8 +150,8 @@ impl ConnectionTable {
         }
         let (peer, wanted) = (Some(*peer), Some(wanted));
         self.keep(source, Given { handle, peer, wanted, is_established: false });
-        // The frame that establishes the connection may carry a message, and the next one may close
-        // the connection.
+        // Post receives now: the frame that establishes the connection may carry a message, and the
+        // next frame may close the connection.
         source.set_receives(handle);
         self.finish(engine, memory, now, Then::Pull(Arc::clone(source)));
         Ok(())
@@ -167,7 +169,7 @@ impl ConnectionTable {
 }
 
 impl QueuePairEntry {
-    /// Handles that the connection is established.
+    /// Records that the connection is established.
     pub(super) fn on_given_established(&mut self, engine: &mut Engine) -> Then {
         if let Phase::Given(given) = &mut self.phase {
             given.is_established = true;
@@ -175,7 +177,7 @@ impl QueuePairEntry {
         self.go_on(engine)
     }
 
-    /// Once the connection is established and the peer known, lets the queue pair receive; once the
+    /// Lets the queue pair receive, if the connection is established and the peer is known. If the
     /// queue pair is also ready to send, marks it as connected.
     fn go_on(&mut self, engine: &mut Engine) -> Then {
         let Phase::Given(Given { handle, peer: Some(peer), wanted, is_established: true }) =
@@ -215,8 +217,8 @@ impl Given {
     }
 }
 
-/// Returns the parameters for requesting a connection that the queue pair takes over. `reads` is
-/// the number of reads that the peer may have outstanding.
+/// Returns the parameters with which to request a connection that the queue pair takes over.
+/// `reads` is the maximum number of reads that the peer may have in flight.
 pub(crate) fn parts_of(
     source: &QueuePairSource,
     reads: u8,
@@ -228,7 +230,7 @@ pub(crate) fn parts_of(
     (source.domain(), queue_pair.queues(), terms(queue_pair, &attributes, silence_ns))
 }
 
-/// Returns the greeting that the peer would have sent if the queue pairs had connected without ids.
+/// Returns the greeting that the peer would have sent if neither queue pair had an id.
 fn greeting_of(peer: &End, wanted: &Wanted) -> Greeting {
     Greeting {
         kind: peer.service,
@@ -237,7 +239,7 @@ fn greeting_of(peer: &End, wanted: &Wanted) -> Greeting {
         destination: wanted.expected.own,
         source: QueuePairPlace { number: peer.number, gid: peer.gid },
         receive_psn: peer.psn,
-        // The peer has learned this number from the exchange.
+        // The peer learned this number in the exchange of the connection manager.
         send_psn: Some(wanted.expected.receive_psn),
     }
 }

@@ -9,7 +9,7 @@ use work::CompletionStatus;
 use self::world::{LARGER, SMALLER, World};
 use crate::meeting::WAIT_NS;
 
-/// Checks that each end has sent a message and received that of its peer.
+/// Checks that each end has sent a message and has received the message of its peer.
 fn assert_met(world: &World) {
     assert!(world.are_connected(), "{:?}", world.completions());
     for completions in world.completions() {
@@ -37,8 +37,8 @@ fn two_ends_that_run_meet_at_once() {
 }
 
 //= protocol.md: verbs.6
-/// Establishing a connection takes four frames each way. With these delays that is longer than the
-/// first attempt.
+/// Establishing a connection takes four frames in each direction. With these delays, this is longer
+/// than the first attempt.
 #[test]
 fn an_attempt_lasts_longer_than_the_one_before_it() {
     for delay_ns in [600_000_000, 900_000_000, 1_200_000_000] {
@@ -73,8 +73,8 @@ fn a_queue_pair_that_is_its_own_peer_is_connected_however_slow_its_host_is() {
 }
 
 //= protocol.md: verbs.4
-/// The end with the smaller number abandons its own request and accepts the peer's request. The peer
-/// has not received the abandoned request yet.
+/// The end with the smaller number abandons its own request and accepts the peer's request, before
+/// the peer has received the abandoned request.
 #[test]
 fn a_request_that_was_given_up_does_not_take_the_place_of_the_one_that_was_accepted() {
     for is_accept_late in [false, true] {
@@ -89,8 +89,8 @@ fn a_request_that_was_given_up_does_not_take_the_place_of_the_one_that_was_accep
         world.seek(SMALLER);
         world.be_ready_to_send(SMALLER);
         world.turn(LARGER, 1);
-        // SMALLER receives the request of LARGER. SMALLER also returns LARGER's cookie in a request of
-        // its own, but LARGER has not received this request.
+        // SMALLER receives the request of LARGER. SMALLER also sends a request with LARGER's
+        // cookie, which LARGER has not received yet.
         world.pass(GIVEN_UP_NS, &[SMALLER]);
         assert!(!world.are_connected());
         if is_accept_late {
@@ -115,7 +115,7 @@ fn an_end_that_has_accepted_a_request_gives_its_peer_time_though_its_own_is_reje
     world.seek(SMALLER);
     world.be_ready_to_send(SMALLER);
     world.turn(LARGER, 1);
-    // Both have sent requests. LARGER accepts that of SMALLER, and SMALLER rejects that of LARGER.
+    // Both ends have sent requests. LARGER accepts that of SMALLER; SMALLER rejects that of LARGER.
     for at in [SMALLER, LARGER, SMALLER] {
         world.turn(at, usize::MAX);
     }
@@ -151,17 +151,17 @@ fn an_end_that_was_refused_and_then_asked_gives_its_peer_time() {
 /// A random step of a run.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A host begins to look for its peer, if it has not yet.
+    /// A host starts to look for its peer. Has no effect the second time.
     Seek(usize),
     /// A host that looks for its peer becomes ready to send.
     Send(usize),
-    /// The oldest frame that waits for a host is lost.
+    /// The oldest frame in a host's inbox is lost.
     Lose(usize),
-    /// The oldest frame that waits for a host is duplicated behind all others.
+    /// The oldest frame in a host's inbox is duplicated; the copy comes last.
     Repeat(usize),
     /// A host handles this many frames.
     Turn(usize, usize),
-    /// Time passes while only one host runs, or none.
+    /// Time passes while only one host runs, or no host.
     Alone(Option<usize>, u64),
     /// Time passes while both hosts run.
     Both(u64),
@@ -223,8 +223,8 @@ proptest! {
     }
 }
 
-/// Time in which two ends connect if both hosts run, in nanoseconds; one attempt without an answer
-/// may end first.
+/// Time in which two ends connect if both hosts run, in nanoseconds. It allows for one attempt that
+/// gets no answer.
 const MEETING_NS: u64 = 3_000_000_000;
 
 /// Returns the handshake step of a frame; 0 for other frames.
@@ -236,8 +236,9 @@ fn step_of(frame: &[u8]) -> u8 {
 const ACCEPT: u8 = 3;
 const REJECT: u8 = 4;
 
-/// Longer than work waits for a peer after a refused request, in nanoseconds.
+/// A time longer than that for which work waits for a peer after a rejected request, in
+/// nanoseconds.
 const SLOW_NS: u64 = 2_500_000_000;
 
-/// Longer than one attempt of an end, in nanoseconds.
+/// A time longer than one attempt of an end, in nanoseconds.
 const GIVEN_UP_NS: u64 = 2_100_000_000;

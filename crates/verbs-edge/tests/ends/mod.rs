@@ -1,5 +1,5 @@
-//! Queue pairs on loopback. The tests exchange queue pair numbers themselves, as programs of verbs
-//! do.
+//! Queue pairs on loopback. Like programs of verbs, the tests exchange the queue pair numbers
+//! themselves.
 #![allow(dead_code, reason = "not every test uses everything")]
 
 use std::sync::Arc;
@@ -25,17 +25,17 @@ pub(crate) struct Program {
     pub(crate) region: Arc<MemoryRegion>,
 }
 
-/// A queue pair with a completion queue of its own.
+/// A queue pair with its own completion queue.
 pub(crate) struct End {
     pub(crate) queue_pair: Arc<QueuePair>,
     pub(crate) queue: Arc<CompletionQueue>,
     pub(crate) gid: Gid,
-    /// Index of the GID.
+    /// Index of the GID in the GID table.
     pub(crate) index: u8,
     pub(crate) psn: u32,
 }
 
-/// Identity of an end, as announced to its peer.
+/// Identity of an end. An end announces it to its peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name {
     pub(crate) gid: Gid,
@@ -99,7 +99,7 @@ impl Program {
         End { queue_pair, queue, gid, index: 0, psn }
     }
 
-    /// Returns a scatter/gather entry in the program's memory.
+    /// Returns a scatter/gather entry for part of the program's memory.
     pub(crate) fn piece(&self, offset: u64, length: u32) -> ScatterGather {
         ScatterGather { address: self.address(offset), length, key: self.region.key() }
     }
@@ -181,12 +181,12 @@ impl End {
         });
     }
 
-    /// Enters RTS with these timeouts.
+    /// Enters RTS with the timeouts in `timers`.
     pub(crate) fn be_ready_to_send_with(&self, timers: QueuePairAttributes) {
         self.be_ready_to_send_as(QueuePairAttributes { send_psn: self.psn, ..timers });
     }
 
-    /// Enters RTS with this first packet number.
+    /// Enters RTS with `send_psn` as the first packet number.
     pub(crate) fn be_ready_to_send_with_psn(&self, send_psn: u32) {
         let usual = QueuePairAttributes { timeout: 14, retries: 7, ..Default::default() };
         self.be_ready_to_send_as(QueuePairAttributes { send_psn, not_ready_retries: 7, ..usual });
@@ -205,7 +205,7 @@ impl End {
         self.modify(QueuePairState::ReadyToSend, mask, attributes);
     }
 
-    /// Goes from RESET to RTS.
+    /// Moves the queue pair from RESET to RTS.
     pub(crate) fn connect(&self, peer: Name) {
         self.init();
         self.be_ready_to_receive(peer);
@@ -240,7 +240,7 @@ impl End {
         self.queue_pair.post_receive(&[ReceiveRequest { id, pieces }]).expect("it is posted");
     }
 
-    /// Polls the present completions, at most 16.
+    /// Polls the completions that are in the queue, at most 16.
     pub(crate) fn poll(&self) -> Vec<WorkCompletion> {
         self.poll_at_most(16)
     }
@@ -252,7 +252,7 @@ impl End {
         done
     }
 
-    /// Polls until there are `count` completions.
+    /// Polls until `count` completions have arrived.
     pub(crate) fn next(&self, count: usize) -> Vec<WorkCompletion> {
         let mut done = Vec::new();
         while done.len() < count {
@@ -261,7 +261,7 @@ impl End {
         done
     }
 
-    /// Polls the next completion, which must be the success of `id`.
+    /// Polls the next completion, which must be that of `id` and a success.
     pub(crate) fn succeed(&self, id: u64) -> WorkCompletion {
         let done = self.next(1)[0];
         assert_eq!((done.id, done.status), (id, CompletionStatus::Success));

@@ -1,4 +1,4 @@
-//! Processes with ids of the connection manager, on loopback. Each process is a device of its own.
+//! Processes with ids of the connection manager, on loopback. Each process has its own device.
 #![allow(dead_code, reason = "not every test uses everything")]
 
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use verbs_edge::{Settings, devices};
 
 use crate::ends::{End, Program, loopback};
 
-/// A process: its device with verbs objects, and an event channel for its ids.
+/// A process: its device, its verbs objects, and an event channel for its ids.
 pub(crate) struct Process {
     pub(crate) program: Program,
     pub(crate) host: Arc<ManagedHost>,
@@ -41,7 +41,7 @@ impl Process {
         (id, at)
     }
 
-    /// Returns the next event, which must be of this kind, and acknowledges it.
+    /// Returns the next event, which must have this kind, and acknowledges it.
     pub(crate) fn got(&self, kind: EventKind) -> Event {
         let event = self.channel.get().expect("there will be an event");
         assert_eq!(event.kind, kind, "{event:?}");
@@ -49,14 +49,14 @@ impl Process {
         event
     }
 
-    /// Returns an id with a resolved route and a queue pair.
+    /// Returns an id that has a resolved route and a queue pair.
     pub(crate) fn resolved(&self, to: SocketAddr) -> (Arc<Id>, End) {
         let id = self.bare(to);
         let end = self.pair_of(&id);
         (id, end)
     }
 
-    /// Returns an id with a resolved route, without a queue pair.
+    /// Returns an id that has a resolved route and no queue pair.
     pub(crate) fn bare(&self, to: SocketAddr) -> Arc<Id> {
         let id = self.id();
         id.resolve_address(None, to).expect("it is looked for");
@@ -74,7 +74,7 @@ impl Process {
     }
 }
 
-/// Returns the options of a request with this private data.
+/// Returns the options of a request that carries `private_data`.
 pub(crate) fn saying(private_data: &[u8]) -> ConnectOptions {
     let private_data = private_data.to_vec();
     ConnectOptions { private_data, retries: 7, not_ready_retries: 7, ..Default::default() }

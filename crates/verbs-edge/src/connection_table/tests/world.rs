@@ -1,6 +1,7 @@
-//! Two hosts in virtual time, each with an engine, a connection table and one queue pair. A host
-//! runs only when the test gives it a turn, so the test decides which host is slow. Frames wait for
-//! a host in the order in which they were sent.
+//! Two hosts in virtual time, each with an engine, a connection table and one queue pair.
+//!
+//! A host runs only when the test gives it a turn, so the test decides which host is slow. The
+//! inbox of a host keeps frames in the order in which they were sent.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -35,7 +36,7 @@ pub(super) const LARGER: usize = 1;
 pub(super) struct World {
     pub(super) now: Instant,
     pub(super) hosts: [Host; 2],
-    /// Time that frames take to the inbox of a host.
+    /// Time that a frame needs to reach the inbox of a host, in nanoseconds.
     pub(super) delay_ns: u64,
     /// Frames in flight: time of arrival, destination host, bytes.
     transit: VecDeque<(Instant, usize, Vec<u8>)>,
@@ -50,21 +51,21 @@ pub(super) struct Host {
     queue_pair: Arc<QueuePair>,
     queue: Arc<CompletionQueue>,
     wanted: Wanted,
-    /// Index of the host of the queue pair's peer.
+    /// Index of the host that has the queue pair's peer.
     peer: usize,
     timeout: u8,
-    /// Frames that have arrived and were not handled.
+    /// Frames that have arrived and that the host has not handled.
     pub(super) inbox: VecDeque<Vec<u8>>,
     has_more: bool,
 }
 
 impl World {
-    /// Creates two hosts whose queue pairs are each other's peers, with this timeout code.
+    /// Creates two hosts with the timeout code `timeout`. Their queue pairs are each other's peers.
     pub(super) fn new(timeout: u8) -> Self {
         Self::with([LARGER, SMALLER], timeout)
     }
 
-    /// Creates two hosts whose queue pairs are their own peers.
+    /// Creates two hosts with the timeout code `timeout`. Each queue pair is its own peer.
     pub(super) fn apart(timeout: u8) -> Self {
         Self::with([SMALLER, LARGER], timeout)
     }
@@ -87,7 +88,7 @@ impl World {
         table.enter(source);
     }
 
-    /// Begins to look for the peer of a host's queue pair.
+    /// Starts the search for the peer of a host's queue pair.
     pub(super) fn seek(&mut self, at: usize) {
         let now = self.now;
         let Host { engine, memory, table, queue_pair, wanted, .. } = &mut self.hosts[at];
@@ -95,7 +96,7 @@ impl World {
         self.transmit(at);
     }
 
-    /// Makes the queue pair of a host ready to send, unless it is, and posts a message.
+    /// Makes the queue pair of a host ready to send, if necessary, and posts a message.
     pub(super) fn be_ready_to_send(&mut self, at: usize) {
         let now = self.now;
         let Host { engine, table, queue_pair, timeout, peer, .. } = &mut self.hosts[at];
@@ -116,8 +117,8 @@ impl World {
         self.turn(at, 0);
     }
 
-    /// Lets a host handle at most this many frames, and then its timers, in the order in which the
-    /// runtime does that.
+    /// Lets a host handle at most `frames` frames and then its timers. The order is that of the
+    /// runtime.
     pub(super) fn turn(&mut self, at: usize, frames: usize) {
         let now = self.now;
         while self.transit.front().is_some_and(|(due, ..)| *due <= now)
@@ -169,7 +170,7 @@ impl World {
         }
     }
 
-    /// Lets time pass while only these hosts run.
+    /// Lets time pass while only the hosts in `running` run.
     pub(super) fn pass(&mut self, ns: u64, running: &[usize]) {
         let until = self.now.after_ns(ns);
         loop {
@@ -187,7 +188,7 @@ impl World {
         self.now = until;
     }
 
-    /// Polls and returns the new completions of both queue pairs, sends first.
+    /// Polls both queue pairs and returns their new completions, those of sends first.
     pub(super) fn completions(&self) -> [Vec<WorkCompletion>; 2] {
         self.hosts.each_ref().map(|host| {
             let mut completions = [WorkCompletion::NOTHING; 8];
@@ -266,7 +267,7 @@ impl Host {
         }
     }
 
-    /// Returns when the host has something to do.
+    /// Returns the next time at which the host has work to do.
     fn due(&self, now: Instant) -> Instant {
         if self.has_more || !self.inbox.is_empty() {
             return now;
@@ -275,7 +276,7 @@ impl Host {
     }
 }
 
-/// Moves a queue pair, whose peer is at host `peer`, to another state.
+/// Moves a queue pair to another state. Its peer is at host `peer`.
 fn modify(queue_pair: &QueuePair, (peer, timeout): (usize, u8), state: QueuePairState, mask: u32) {
     let gid = place(peer).gid;
     let attributes = QueuePairAttributes {
@@ -447,5 +448,5 @@ fn caps(at: usize) -> LinkCaps {
     }
 }
 
-/// Least time between two turns of a host, in nanoseconds.
+/// Shortest time between two turns of a host, in nanoseconds.
 const STEP_NS: u64 = 20_000;
