@@ -1,4 +1,4 @@
-//! Events of ids, and event channels.
+//! Events of ids (`rdma_cm_id`), and event channels.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::ports::ManagedHost;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub enum EventKind {
-    /// The address was resolved; the id has a device.
+    /// The id's address is resolved, and the id has a device.
     AddressResolved,
     /// The address could not be resolved.
     AddressError,
-    /// The route was resolved.
+    /// The route is resolved.
     RouteResolved,
     /// There is no route.
     RouteError,
@@ -34,7 +34,7 @@ pub enum EventKind {
     Established,
     /// The connection has ended.
     Disconnected,
-    /// The device is gone.
+    /// The device has been removed.
     DeviceRemoval,
     /// The id has joined a multicast group.
     MulticastJoin,
@@ -42,21 +42,22 @@ pub enum EventKind {
     MulticastError,
     /// The address of the device has changed.
     AddressChange,
-    /// No packet of the ended connection is in flight.
+    /// The connection has ended, and no packet of it can be in flight any more.
     TimewaitExit,
 }
 
-/// An event. Destroying its id waits until the event is acknowledged: [`Event::acknowledge`].
+/// An event. The program must [acknowledge](Event::acknowledge) it; a call that destroys its id
+/// waits for this.
 #[derive(Debug)]
 pub struct Event {
-    /// The id that the event is about; for [`EventKind::ConnectRequest`], the id of the new
-    /// connection.
+    /// The id to which the event belongs. For [`EventKind::ConnectRequest`] this is the id of the
+    /// new connection.
     pub id: Arc<Id>,
-    /// The listening id, for a connection request.
+    /// The listening id, if the event is a connection request.
     pub listener: Option<Arc<Id>>,
     /// Kind of the event.
     pub kind: EventKind,
-    /// 0, a negative `errno`, or the peer's reason for rejecting.
+    /// 0, a negative `errno`, or the reason for which the peer rejected the request.
     pub status: i32,
     /// Parameters of the event.
     pub details: Details,
@@ -75,20 +76,20 @@ pub enum Details {
     Datagrams(DatagramDetails),
 }
 
-/// The peer's parameters for a connection, from the point of view of this end.
+/// The peer's parameters for a connection, as this end must use them.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ConnectionDetails {
-    /// Maximum number of the peer's reads and atomics that this end must serve at a time.
+    /// Maximum number of reads and atomics of the peer that this end must serve at the same time.
     pub responder_resources: u8,
-    /// Maximum number of reads and atomics that this end may have outstanding.
+    /// Maximum number of reads and atomics that this end may have in flight.
     pub initiator_depth: u8,
-    /// The peer offers end-to-end flow control.
+    /// Whether the peer offers end-to-end flow control.
     pub flow_control: bool,
-    /// How often this end retries a request without an answer.
+    /// Number of times that this end retries a request that gets no answer.
     pub retries: u8,
-    /// How often this end retries a request while the peer has no receive posted.
+    /// Number of times that this end retries a request while the peer has no receive posted.
     pub not_ready_retries: u8,
-    /// The peer uses a shared receive queue.
+    /// Whether the peer uses a shared receive queue.
     pub is_shared: bool,
     /// The peer's queue pair number.
     pub number: u32,
@@ -97,7 +98,7 @@ pub struct ConnectionDetails {
 /// Destination of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DatagramDetails {
-    /// Path for an address handle.
+    /// Path from which the program can create an address handle.
     pub path: AddressVectorAttributes,
     /// Queue pair number of the destination.
     pub number: u32,
@@ -114,7 +115,7 @@ impl Event {
         Self { id, listener, kind, status, details, private_data }
     }
 
-    /// Returns the id that waits for the event to be acknowledged.
+    /// Returns the id whose destruction waits until the event is acknowledged.
     pub(crate) fn owner(&self) -> &Arc<Id> {
         self.listener.as_ref().unwrap_or(&self.id)
     }
@@ -125,7 +126,7 @@ impl Event {
     }
 }
 
-/// Channel by which programs receive the events of ids.
+/// Channel through which programs receive the events of ids.
 #[derive(Debug)]
 pub struct EventChannel {
     host: Arc<ManagedHost>,
@@ -136,24 +137,24 @@ impl EventChannel {
     /// Creates a channel.
     ///
     /// # Errors
-    /// [`Error::System`] if no file descriptor is left.
+    /// [`Error::System`] if the process can open no more file descriptors.
     pub fn new(host: &Arc<ManagedHost>) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self { host: Arc::clone(host), events: EventQueue::new()? }))
     }
 
-    /// Returns the descriptor, which is readable while there is an event.
+    /// Returns the descriptor, which is readable while an event is queued.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.events.descriptor()
     }
 
-    /// Dequeues the next event. Waits for one unless the descriptor is non-blocking.
+    /// Dequeues the next event. Waits for an event unless the descriptor is non-blocking.
     ///
     /// # Errors
-    /// [`Error::Again`] if there is no event and the descriptor is non-blocking, [`Error::System`]
-    /// if a signal arrived.
+    /// * [`Error::Again`] if no event is queued and the descriptor is non-blocking.
+    /// * [`Error::System`] if a signal interrupts the wait.
     pub fn get(&self) -> Result<Event, Error> {
         let taken = |event: &Event| event.owner().unacknowledged().on_taken();
-        // A thread may block here as long as the program runs, so other threads must drive the
+        // A thread may block here as long as the program runs, so another thread must drive the
         // devices.
         let event = self.events.get(taken, |_| self.host.serve_alone())?;
         Ok(Id::on_taken(event))

@@ -1,4 +1,4 @@
-//! Ids: the life of a connection from address resolution to its last event.
+//! Ids (`rdma_cm_id`). An id represents a connection from address resolution to its last event.
 
 mod attributes;
 pub(crate) mod connect;
@@ -22,8 +22,8 @@ use super::ports::{Claim, Heard, ManagedHost};
 
 /// A communication identifier (`rdma_cm_id`).
 ///
-/// A program may use it from several threads. No function of the wire is called while the id's lock
-/// is held, because the wire calls the id from inside the engine.
+/// Several threads may use the same id. While a thread holds the id's lock, it calls no function of
+/// the wire, because the wire calls the id from inside the engine.
 pub struct Id {
     this: Weak<Self>,
     host: Arc<ManagedHost>,
@@ -32,8 +32,9 @@ pub struct Id {
     channel: Mutex<Arc<EventChannel>>,
     unacknowledged: Unacknowledged,
     inner: Mutex<Inner>,
-    /// The exchange of the request that was sent or received. Locked while a request is sent, so
-    /// that the thread that gets the answer finds the exchange. The wire never takes this lock.
+    /// The exchange of the request that this id has sent or received. A thread that sends a request
+    /// holds the lock, so that the thread that gets the answer finds the exchange. The wire never
+    /// takes this lock.
     exchange: Mutex<Option<Arc<dyn Exchange>>>,
     /// Value that the C API stores with this object.
     pub user: AtomicUsize,
@@ -60,25 +61,25 @@ struct Inner {
 /// State of an id.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum State {
-    /// Without an address.
+    /// The id has no address.
     #[default]
     Idle,
-    /// Bound to an address.
+    /// The id is bound to an address.
     Bound,
-    /// Bound to a device, with the address of the peer.
+    /// The id is bound to a device and has the peer's address.
     AddressResolved,
     /// The route is known.
     RouteResolved,
-    /// Waiting for requests.
+    /// The id waits for requests.
     Listening,
     /// A request has arrived, and the program has not answered it.
     Requested,
-    /// A request was sent.
+    /// This side has sent a request.
     Connecting,
-    /// The peer has accepted; the program has not read the event, or has not connected its queue
+    /// The peer has accepted. The program has not read the event, or it has not connected its queue
     /// pair.
     Answered,
-    /// This side has accepted, and the peer has not confirmed that.
+    /// This side has accepted, and the peer has not confirmed the connection.
     Accepted,
     /// The connection is established.
     Connected,
@@ -102,9 +103,9 @@ struct Options {
 /// Options of an id (`rdma_set_option`).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum IdOption {
-    /// Traffic class of packets.
+    /// Traffic class of sent packets.
     TypeOfService(u8),
-    /// Other ids may use the same port.
+    /// Whether other ids may use the same port.
     ReuseAddress(bool),
     /// Whether an id for IPv6 rejects IPv4. This option has no effect.
     OneFamily(bool),
@@ -116,7 +117,7 @@ pub enum IdOption {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Group {
     ip: IpAddr,
-    /// The id receives what is sent to the group; otherwise it only sends.
+    /// Whether the id receives datagrams to the group. Otherwise it only sends to the group.
     is_member: bool,
     is_attached: bool,
 }
@@ -135,7 +136,8 @@ struct Own {
 }
 
 impl Id {
-    /// Creates an id. Its queue pairs have the given `service`, by default that of the port space.
+    /// Creates an id. `service` is the transport service of its queue pairs; the default is that of
+    /// the port space.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the port space does not allow this service.
@@ -198,7 +200,7 @@ impl Id {
         PrivateLimits::of(self.space, self.service)
     }
 
-    /// Returns the device, once it is known.
+    /// Returns the device; `None` until it is known.
     pub fn device(&self) -> Option<Arc<Device>> {
         self.lock().device.as_ref().map(|managed| Arc::clone(&managed.device))
     }
@@ -226,7 +228,8 @@ impl Id {
     /// Sets an option.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the value is out of range, or if the option can no longer be set.
+    /// [`Error::Invalid`] if the value is out of range, or if the state of the id no longer allows
+    /// the option.
     pub fn set_option(&self, option: IdOption) -> Result<(), Error> {
         let mut inner = self.lock();
         match option {
@@ -246,15 +249,16 @@ impl Id {
         Ok(())
     }
 
-    /// Moves the id and its unread events to another channel. Waits until the events that the
-    /// program has read are acknowledged.
+    /// Moves the id and its unread events to another channel. Waits until the program has
+    /// acknowledged all events of the id that it has read.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the id was destroyed.
+    /// [`Error::Invalid`] if the id is destroyed.
     pub fn migrate(&self, channel: &Arc<EventChannel>) -> Result<(), Error> {
         self.lock().check("moving an id", |_| true)?;
         {
-            // Events are queued under this lock, so the old channel gets no more of them.
+            // Events are queued under this lock, so the old channel gets no further events of this
+            // id.
             let mut current = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
             if !Arc::ptr_eq(&current, channel) {
                 for event in current.take_those(|event| self.waits_for(event)) {
@@ -267,11 +271,11 @@ impl Id {
         Ok(())
     }
 
-    /// Destroys the id in any state. Waits until the events that the program has read are
-    /// acknowledged.
+    /// Destroys the id. This is allowed in any state. Waits until the program has acknowledged all
+    /// events of the id that it has read.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the id was destroyed before.
+    /// [`Error::Invalid`] if the id is already destroyed.
     pub fn destroy(&self) -> Result<(), Error> {
         let (heard, claim, device, queue_pair, groups) = {
             let mut inner = self.lock();
@@ -296,7 +300,7 @@ impl Id {
         &self.unacknowledged
     }
 
-    /// Returns whether this id waits for the event to be acknowledged.
+    /// Returns whether the destruction of this id waits until `event` is acknowledged.
     fn waits_for(&self, event: &Event) -> bool {
         std::ptr::eq(Arc::as_ptr(event.owner()), self)
     }
@@ -306,7 +310,7 @@ impl Id {
         channel.push(event);
     }
 
-    /// Queues an event about this id without parameters.
+    /// Queues an event of this id that has no parameters.
     fn report_kind(&self, kind: EventKind, status: i32) {
         if let Some(this) = self.this.upgrade() {
             self.report(Event::of(this, kind, status));
@@ -327,7 +331,7 @@ impl Id {
 }
 
 impl Inner {
-    /// Returns an error unless the state allows the action `what`.
+    /// Returns an error if the state does not allow the action `what`.
     fn check(&self, what: &str, is_allowed: impl Fn(State) -> bool) -> Result<(), Error> {
         let state = self.state;
         if state == State::Destroyed {
@@ -353,13 +357,13 @@ impl fmt::Debug for Id {
     }
 }
 
-/// Returns the sequence number of a first packet. Peers cannot guess it: it comes from the random
-/// seed of the standard library's hash tables.
+/// Returns a sequence number for a first packet. Peers cannot guess it, because it comes from the
+/// random seed of the standard library's hash tables.
 fn fresh_psn() -> u32 {
     let random = std::hash::RandomState::new().hash_one(0_u8);
     random as u32 & 0xff_ffff
 }
 
-/// Queue key of datagram queue pairs and multicast groups if the program sets none
+/// Queue key of datagram queue pairs and multicast groups, if the program sets none
 /// (`RDMA_UDP_QKEY`).
 pub const QUEUE_KEY: u32 = 0x0123_4567;

@@ -1,8 +1,10 @@
-//! The connection manager: ids, which represent connections as sockets do, and event channels. Its
-//! functions are those of `librdmacm`, over any wire that has a [`ConnectionManager`].
+//! The connection manager. It has ids, which represent connections like sockets do, and event
+//! channels. The functions are those of `librdmacm`. They work on any wire that implements
+//! [`ConnectionManager`].
 //!
-//! To connect, two ids exchange a request and an answer (`message.rs`). With their contents each id
-//! connects its queue pair, as programs do that exchange queue pair numbers themselves.
+//! To connect, two ids exchange a request and an answer (`message.rs`). The request and the answer
+//! contain all that each id needs to connect its queue pair. Programs without ids exchange these
+//! data themselves.
 #![forbid(unsafe_code)]
 
 mod event;

@@ -14,7 +14,7 @@ use super::port_space::PortSpace;
 pub struct ManagedDevice {
     /// The device.
     pub device: Arc<Device>,
-    /// Connects the device's ids.
+    /// Connects the ids of the device.
     pub manager: Arc<dyn ConnectionManager>,
 }
 
@@ -24,22 +24,26 @@ impl fmt::Debug for ManagedDevice {
     }
 }
 
-/// Carries requests and answers between ids of this device and those of others. If both ids have
-/// their queue pairs at that time, the connection that carries the exchange becomes that of the
-/// queue pairs. All other queue pairs are connected separately with the parameters exchanged, as
-/// those of programs that exchange queue pair numbers themselves.
+/// Carries requests and answers between ids of this device and ids of other devices.
 ///
-/// No function here waits for a peer. A [`Listener`] or [`Caller`] may be notified before the call
-/// returns, by any thread, inside the wire. It must therefore not call the wire.
+/// If both ids have their queue pairs when they exchange them, the queue pairs take over the
+/// connection that carried the exchange. All other queue pairs are connected separately, with the
+/// parameters from the exchange.
+///
+/// No function of this trait waits for a peer. Before a call returns, any thread may notify a
+/// [`Listener`] or [`Caller`] from inside the wire. The notified object must therefore not call the
+/// wire.
 pub trait ConnectionManager: Send + Sync {
     /// Passes requests for a port to `listener` until the returned object is dropped. An
-    /// unspecified address stands for all addresses of the device. The wire drops `claimed`, the
-    /// socket that has reserved the port so far, when it claims the port for listening, and not
-    /// earlier: otherwise a peer that asks meanwhile would be informed that no program listens.
+    /// unspecified address stands for all addresses of the device.
+    ///
+    /// `claimed` is the socket that has reserved the port. The wire drops it only when it claims
+    /// the port for listening. If the wire dropped it earlier, a peer that connects in between
+    /// would be informed that no program listens.
     ///
     /// # Errors
-    /// [`Error::System`] with `EADDRINUSE` if another id listens there, `EADDRNOTAVAIL` if the
-    /// device does not have the address.
+    /// * [`Error::System`] with `EADDRINUSE` if another id listens at the address.
+    /// * [`Error::System`] with `EADDRNOTAVAIL` if the device does not have the address.
     fn listen(
         &self,
         at: SocketAddr,
@@ -48,9 +52,9 @@ pub trait ConnectionManager: Send + Sync {
         listener: Arc<dyn Listener>,
     ) -> Result<Box<dyn Listening>, Error>;
 
-    /// Sends a connection request. If the request offers it, the connection becomes that of
-    /// `queue_pair`, which is in INIT. A wire that cannot do that removes the offer from the
-    /// request.
+    /// Sends a connection request. `queue_pair` is in INIT. If the request offers a takeover,
+    /// `queue_pair` takes over the connection. A wire that does not support this removes the offer
+    /// from the request.
     ///
     /// # Errors
     /// Fails if there is no route, or if too many requests are pending.
@@ -63,49 +67,49 @@ pub trait ConnectionManager: Send + Sync {
         caller: Arc<dyn Caller>,
     ) -> Result<Arc<dyn Exchange>, Error>;
 
-    /// Returns whether ids of this device may have this address.
+    /// Returns whether ids of this device may have the address.
     fn has_address(&self, address: IpAddr) -> bool;
 }
 
-/// A port at which requests are accepted until this is dropped. Connections that were established
-/// there remain.
+/// A listening port. Accepts requests until this object is dropped. Connections that were
+/// established at the port remain after that.
 pub trait Listening: Send + Sync {}
 
-/// A request and its outcome, at either end. Dropping it aborts the exchange.
+/// A request and its outcome, at either end. Dropping this object aborts the exchange.
 pub trait Exchange: Send + Sync {
-    /// Accepts a request from the peer. If both the request and the reply offer it, `queue_pair`,
-    /// which is in RTS, takes over the connection.
+    /// Accepts a request from the peer. `queue_pair` is in RTS. It takes over the connection if
+    /// both the request and the reply offer this.
     ///
     /// # Errors
-    /// Fails if the request was withdrawn.
+    /// Fails if the peer has withdrawn the request.
     fn accept(&self, reply: &Reply, queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error>;
 
-    /// Hands the connection to the requester's queue pair, which is in RTS. If the connection has
-    /// ended meanwhile, the queue pair fails accordingly.
+    /// Gives the connection to the requester's queue pair, which is in RTS. If the connection has
+    /// already ended, the queue pair fails accordingly.
     ///
     /// # Errors
     /// Fails if the device is closed.
     fn take_over(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error>;
 
-    /// Rejects a request from the peer, or an established connection that the program does not want
-    /// after all.
+    /// Rejects a request from the peer. Also rejects an established connection that the program
+    /// does not want.
     ///
     /// # Errors
-    /// Fails if the request was withdrawn.
+    /// Fails if the peer has withdrawn the request.
     fn reject(&self, refusal: &Refusal) -> Result<(), Error>;
 
-    /// Ends the exchange in any state, and notifies the peer that the connection has ended. If the
-    /// queue pair that has taken over the connection has ended it before, the id is notified now.
+    /// Ends the exchange in any state and notifies the peer that the connection has ended. If a
+    /// queue pair that took over the connection has already ended it, notifies the id now.
     fn close(&self);
 }
 
 /// Receives connection requests.
 pub trait Listener: Send + Sync {
-    /// Handles a request from a peer, whose GID is the source address of the request. Returns the
-    /// object to notify of the outcome, or the reason for an immediate refusal.
+    /// Handles a request from a peer. The GID of the peer in `request` is the source address of the
+    /// request. Returns the object to notify of the outcome.
     ///
     /// # Errors
-    /// The refusal to send to the peer.
+    /// The rejection to send to the peer.
     fn on_request(
         &self,
         request: Request,
@@ -116,26 +120,26 @@ pub trait Listener: Send + Sync {
 /// Receives the outcome of a request.
 pub trait Caller: Send + Sync {
     /// Handles the acceptance of this side's request. The reply says that the queue pair takes over
-    /// only if both ends offered it.
+    /// the connection only if both ends offered this.
     fn on_accepted(&self, reply: Reply);
 
-    /// Handles the confirmation that the peer knows of this side's acceptance.
+    /// Handles the peer's confirmation that it has received this side's acceptance.
     fn on_established(&self);
 
-    /// Handles the end of the connection, or of the attempt to establish it.
+    /// Handles the end of the connection, or of the attempt to establish a connection.
     fn on_over(&self, over: Over);
 
     /// Records that no packet of the connection is in flight any more.
     fn on_quiet(&self);
 }
 
-/// Why an exchange has ended.
+/// Cause for which an exchange has ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Over {
-    /// The peer rejected the request, or no program listens.
+    /// The peer rejected the request, or no program listens at the port.
     Refused(Refusal),
-    /// The peer did not answer, or went away while the connection was being established.
+    /// The peer did not answer, or it disappeared before the connection was established.
     Unreachable,
-    /// The connection was established, and the peer has ended it or is gone.
+    /// The connection was established. Then the peer ended it or disappeared.
     Disconnected,
 }

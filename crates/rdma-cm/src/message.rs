@@ -1,5 +1,5 @@
-//! Messages between two ids: the private data of Hello, Accept, Reject and Close of the connection
-//! manager's service (protocol.md §10.3).
+//! Messages between two ids. A message is the private data of Hello, Accept, Reject or Close of the
+//! connection manager's service (protocol.md §10.3).
 
 use verbs::{Gid, QueuePairType};
 
@@ -14,7 +14,7 @@ pub struct Request {
     pub port: u16,
     /// Source port.
     pub source_port: u16,
-    /// GID of the destination address, which is one of the responder's.
+    /// GID of the destination address, which belongs to the responder.
     pub to: Gid,
     /// Parameters of the requester's queue pair.
     pub end: End,
@@ -47,28 +47,30 @@ pub struct End {
     pub service: QueuePairType,
     /// Queue pair number.
     pub number: u32,
-    /// Sequence number of the first packet that this end expects; its peer begins with it.
+    /// Sequence number of the first packet that this end expects. The peer must start with this
+    /// number.
     pub psn: u32,
     /// Queue key, for datagrams.
     pub queue_key: u32,
     /// GID of the port.
     pub gid: Gid,
-    /// Maximum number of the peer's reads and atomics that this end serves at a time.
+    /// Maximum number of reads and atomics of the peer that this end serves at the same time.
     pub responder_resources: u8,
-    /// Maximum number of reads and atomics that this end has outstanding.
+    /// Maximum number of reads and atomics that this end has in flight.
     pub initiator_depth: u8,
-    /// How often the peer retries a request without an answer.
+    /// Number of times that the peer retries a request that gets no answer.
     pub retries: u8,
-    /// How often the peer retries a request while this end has no receive posted.
+    /// Number of times that the peer retries a request while this end has no receive posted.
     pub not_ready_retries: u8,
-    /// Whether end-to-end flow control is offered.
+    /// Whether this end offers end-to-end flow control.
     pub flow_control: bool,
     /// Whether this end uses a shared receive queue.
     pub is_shared: bool,
-    /// Whether the connection of the exchange becomes that of this end's queue pair, if the other
-    /// end offers that too.
+    /// Whether this end offers that its queue pair takes over the connection of the exchange. This
+    /// happens only if the other end offers it too.
     pub takes_over: bool,
-    /// Code of the time after which the peer may retry when no receive is posted, if `takes_over`.
+    /// RNR timer code: the time after which the peer may retry if no receive is posted. Used only
+    /// if `takes_over` is true.
     pub not_ready_timer: u8,
 }
 
@@ -88,7 +90,7 @@ impl Request {
     }
 
     //= protocol.md: cm.1
-    /// Decodes the private data of a Hello; `None` if they are not a request.
+    /// Decodes the private data of a Hello. Returns `None` if the data is not a request.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = Rest::of(bytes, REQUEST)?;
         let space = PortSpace::of_number(rest.half()?)?;
@@ -112,7 +114,7 @@ impl Reply {
     }
 
     //= protocol.md: cm.1
-    /// Decodes the private data of an Accept; `None` if they are not an acceptance.
+    /// Decodes the private data of an Accept. Returns `None` if the data is not an acceptance.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = Rest::of(bytes, REPLY)?;
         let end = End::decode(&mut rest)?;
@@ -122,14 +124,14 @@ impl Reply {
 }
 
 impl Refusal {
-    /// Creates a refusal without private data of the program.
+    /// Creates a rejection without private data of the program.
     pub const fn of(reason: u16) -> Self {
         Self { reason, private_data: Vec::new() }
     }
 
     //= protocol.md: cm.1
-    /// Encodes the private data of a Reject, or of the Close of a connection that the program
-    /// rejects after it was established.
+    /// Encodes the private data of a Reject, or of a Close with which the program rejects an
+    /// established connection.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = header(REFUSAL);
         bytes.extend(self.reason.to_le_bytes());
@@ -139,7 +141,8 @@ impl Refusal {
     }
 
     //= protocol.md: cm.1
-    /// Decodes the private data of a Reject or Close; `None` if they are not a refusal.
+    /// Decodes the private data of a Reject or Close. Returns `None` if the data is not a
+    /// rejection.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = Rest::of(bytes, REFUSAL)?;
         let reason = rest.half()?;
@@ -216,7 +219,7 @@ fn put_private(bytes: &mut Vec<u8>, private_data: &[u8]) {
     bytes.extend(said);
 }
 
-/// Bytes that are not decoded yet.
+/// The bytes of a message that are not decoded yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -250,15 +253,15 @@ impl<'a> Rest<'a> {
         self.take().map(|bytes| Gid(*bytes))
     }
 
-    /// Decodes the private data of the program, which come last.
+    /// Decodes the private data of the program, which is the last part of a message.
     fn private(&mut self) -> Option<Vec<u8>> {
         let bytes = usize::from(self.half()?);
         (bytes <= PRIVATE_MAX && bytes == self.0.len()).then(|| self.0.to_vec())
     }
 }
 
-/// Decodes arbitrary bytes as a message. Never panics, and what is accepted survives encoding. For
-/// the fuzzer.
+/// Fuzz target: decodes arbitrary bytes as a message. Panics only if an accepted message changes
+/// when it is encoded and decoded again.
 #[doc(hidden)]
 pub fn fuzz_message(bytes: &[u8]) {
     if let Some(request) = Request::decode(bytes) {
@@ -279,14 +282,14 @@ const REQUEST: u8 = 1;
 const REPLY: u8 = 2;
 const REFUSAL: u8 = 3;
 
-/// Numbers of queue pairs and packets have 24 bits.
+/// Maximum of queue pair numbers and packet numbers, which have 24 bits.
 const NUMBER_MAX: u32 = (1 << 24) - 1;
 
-/// Length in bytes of the longest message: header, addresses, parameters, private data with its
-/// length. A handshake has room for 512.
+/// Maximum length of a message in bytes: header, addresses, parameters, length of the private data,
+/// private data. A handshake has room for 512 bytes.
 const BYTES_MAX: usize = 8 + 24 + 36 + 2 + PRIVATE_MAX;
 
-/// The program rejects the connection (IBA volume 1, table 108).
+/// Reason code: the program rejects the connection (IBA volume 1, table 108).
 pub const REJECTED_BY_PROGRAM: u16 = 28;
 
 #[cfg(test)]

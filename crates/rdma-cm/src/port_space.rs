@@ -1,4 +1,5 @@
-//! Port spaces: the transport service of ids, and their maximum sizes of private data.
+//! Port spaces. The port space of an id decides its transport service and its maximum sizes of
+//! private data.
 
 use verbs::QueuePairType;
 
@@ -12,12 +13,12 @@ pub enum PortSpace {
     Tcp = 0x0106,
     /// `RDMA_PS_UDP`: datagrams.
     Udp = 0x0111,
-    /// `RDMA_PS_IB`: reliable connections or datagrams, by the type of the queue pair.
+    /// `RDMA_PS_IB`: reliable connections or datagrams, depending on the type of the queue pair.
     Ib = 0x013f,
 }
 
 impl PortSpace {
-    /// Returns the port space with this number.
+    /// Returns the port space with this number, if there is one.
     pub const fn of_number(number: u16) -> Option<Self> {
         match number {
             0x0002 => Some(Self::IpOverIb),
@@ -37,21 +38,23 @@ impl PortSpace {
     }
 }
 
-/// Maximum sizes of private data in bytes. Received private data are padded with zeros to this
-/// size. It is the room in a message of InfiniBand's connection manager (IBA volume 1, 12.6), less
-/// the header that the IP port spaces have there.
+/// Maximum sizes of private data in bytes. Received private data is padded with zeros to these
+/// sizes.
+///
+/// A size is the room in a message of InfiniBand's connection manager (IBA volume 1, 12.6), minus
+/// the header that the IP port spaces put there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PrivateLimits {
     /// In a request, in bytes.
     pub request: usize,
     /// In an acceptance, in bytes.
     pub reply: usize,
-    /// In a refusal, in bytes.
+    /// In a rejection, in bytes.
     pub refusal: usize,
 }
 
 impl PrivateLimits {
-    /// Returns the limits of ids of this port space and service.
+    /// Returns the limits for ids with this port space and service.
     pub const fn of(space: PortSpace, service: QueuePairType) -> Self {
         let header = if matches!(space, PortSpace::Ib) { 0 } else { IP_HEADER_BYTES };
         match service {
@@ -61,10 +64,11 @@ impl PrivateLimits {
     }
 }
 
-/// The largest of these sizes.
+/// The largest of all sizes in [`PrivateLimits`], in bytes.
 pub(crate) const PRIVATE_MAX: usize = 216;
 
-/// Header with the IP addresses and ports, in requests of the IP port spaces.
+/// Size in bytes of the header that requests of the IP port spaces have. It holds IP addresses and
+/// ports.
 const IP_HEADER_BYTES: usize = 36;
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use super::port_space::PortSpace;
 
 /// State that all ids of a process share: the devices, and the users of each port.
 ///
-/// A port is claimed from the system as the UDP port with the same number. Two processes of a host
-/// therefore never have the same port, and a port is free again however its process ends.
+/// To claim a port, the process binds the UDP port with the same number. Therefore two processes of
+/// a host never have the same port, and the system frees the port when the process ends.
 #[derive(Debug)]
 pub struct ManagedHost {
     devices: Vec<ManagedDevice>,
@@ -22,7 +22,7 @@ pub struct ManagedHost {
 
 #[derive(Debug, Default)]
 struct Claimed {
-    /// Socket that reserves the port while no id listens there.
+    /// Socket that reserves the port; `None` while an id listens there.
     socket: Option<UdpSocket>,
     /// Port spaces of the ids that use the port.
     users: Vec<PortSpace>,
@@ -36,15 +36,15 @@ impl ManagedHost {
         Arc::new(Self { devices, claimed: Mutex::default() })
     }
 
-    /// Notifies the devices that a program waits for events in a way that they do not see.
+    /// Notifies the devices that a program waits for events in a way that the devices do not see.
     pub(crate) fn serve_alone(&self) {
         for managed in &self.devices {
             managed.device.provider().serve_alone();
         }
     }
 
-    /// Returns the device with an address. For a loopback address that no device has, returns the
-    /// first device.
+    /// Returns the device that has an address. If no device has it and it is a loopback address,
+    /// returns the first device.
     pub(crate) fn device_of(&self, ip: IpAddr) -> Option<&ManagedDevice> {
         let known = self.device_with(ip);
         if known.is_none() && ip.is_loopback() {
@@ -58,7 +58,7 @@ impl ManagedHost {
         self.devices.iter().find(|device| device.manager.has_address(ip))
     }
 
-    /// Claims a port; 0 stands for any free port.
+    /// Claims a port. Port 0 stands for any free port.
     pub(crate) fn claim(
         self: &Arc<Self>,
         at: SocketAddr,
@@ -79,8 +79,8 @@ impl ManagedHost {
         let overlaps = at.ip().is_unspecified()
             || claimed.keys().filter(has_port).any(|known| known.ip().is_unspecified());
         let socket = bind(at).map_err(|error| match error {
-            // The kernel's connection manager distinguishes an equal address from an overlapping
-            // one (`cma_check_port`).
+            // The kernel's connection manager returns different errors for an equal address and for
+            // an overlapping address (`cma_check_port`).
             Error::System { what, number } if overlaps && number == Errno::EADDRINUSE as i32 => {
                 Error::System { what, number: Errno::EADDRNOTAVAIL as i32 }
             }
@@ -98,7 +98,7 @@ impl ManagedHost {
     }
 }
 
-/// A port that an id has claimed until this is dropped.
+/// A port that an id has claimed. Dropping this value releases the port.
 #[derive(Debug)]
 pub(crate) struct Claim {
     host: Arc<ManagedHost>,
@@ -111,7 +111,7 @@ impl Claim {
         self.at.port()
     }
 
-    /// Listens for requests to the port on all devices that have its address.
+    /// Starts to listen for requests to the port, on all devices that have its address.
     pub(crate) fn listen(&self, listener: &Arc<dyn Listener>) -> Result<Heard, Error> {
         let ip = self.at.ip();
         let devices: Vec<&ManagedDevice> = if ip.is_unspecified() {
@@ -160,7 +160,7 @@ impl Drop for Claim {
     }
 }
 
-/// A port at which an id listens until this is dropped.
+/// A port at which an id listens. Dropping this value ends the listening.
 pub(crate) struct Heard {
     host: Arc<ManagedHost>,
     at: SocketAddr,
@@ -169,7 +169,7 @@ pub(crate) struct Heard {
 
 impl Drop for Heard {
     fn drop(&mut self) {
-        // Hold the lock, so that no other thread claims the port between the two steps.
+        // Hold the lock during both steps, so that no other thread claims the port between them.
         let mut claimed = self.host.claimed();
         self.parts.clear();
         if let Some(known) = claimed.get_mut(&self.at) {
@@ -181,7 +181,7 @@ impl Drop for Heard {
     }
 }
 
-/// Returns the source address for another host, with a local port that was free a moment ago.
+/// Returns the source address for frames to another host. Its port was free a moment ago.
 pub(crate) fn source_of(to: IpAddr) -> Result<SocketAddr, Error> {
     let any = unspecified(to);
     let at = SocketAddr::new(to, DISCARD_PORT);
@@ -192,7 +192,7 @@ pub(crate) fn source_of(to: IpAddr) -> Result<SocketAddr, Error> {
     local.map_err(|error| system("finding the route to", at, &error))
 }
 
-/// Returns the unspecified address of the family.
+/// Returns the unspecified address of the same family as `like`.
 pub(crate) const fn unspecified(like: IpAddr) -> IpAddr {
     match like {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -213,5 +213,6 @@ fn refused(what: &str, at: SocketAddr, errno: Errno) -> Error {
     Error::System { what: format!("{what} {at}"), number: errno as i32 }
 }
 
-/// No packet is sent to this port; connecting a UDP socket only selects the route.
+/// Destination port for connecting a UDP socket. Connecting only selects the route and sends no
+/// packet.
 const DISCARD_PORT: u16 = 9;

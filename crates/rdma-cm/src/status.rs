@@ -1,4 +1,4 @@
-//! Event status of errors.
+//! Translates errors to the status of events.
 
 use nix::errno::Errno;
 use verbs::Error;
@@ -14,7 +14,7 @@ pub(crate) fn status_of(error: &Error) -> i32 {
         Error::NoDevice(_) => Errno::ENODEV,
         Error::Again => Errno::EAGAIN,
         Error::TimedOut(_) => Errno::ETIMEDOUT,
-        // Errors that were added later and have no `errno` here.
+        // Variants that were added to the error type later and have no `errno` here.
         _ => Errno::EIO,
     };
     -(errno as i32)

@@ -1,4 +1,4 @@
-//! Tests of ids over a wire in memory: which events they get, in which order, and what they refuse.
+//! Tests of ids on a wire in memory: which events they get, in which order, and which calls fail.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use verbs::{
 
 use super::*;
 
-/// A device without queue pairs that passes requests through memory.
+/// A device that has no queue pairs and passes requests through memory.
 struct Memory {
     attributes: DeviceAttributes,
     registry: Arc<Registry>,
@@ -77,7 +77,7 @@ impl Side {
         lock(&self.other).upgrade()
     }
 
-    /// Ends the exchange; returns true for the first call.
+    /// Ends the exchange. Returns true only for the first call.
     fn end(&self) -> bool {
         let was = self.has_ended.swap(true, Ordering::SeqCst);
         if let Some(other) = self.other() {
@@ -296,7 +296,7 @@ impl World {
         id
     }
 
-    /// Creates an id that has resolved the route to an address.
+    /// Creates an id and resolves its route to an address.
     fn resolved(&self, space: PortSpace, to: SocketAddr) -> Arc<Id> {
         let id = self.id(&self.client, space);
         id.resolve_address(None, to).expect("it is looked for");
@@ -306,7 +306,7 @@ impl World {
         id
     }
 
-    /// Sends a request that the server takes; returns the ids of the client and of the new
+    /// Sends a request and lets the server take it. Returns the client's id and the id of the new
     /// connection.
     fn request(&self, listener: &Id) -> (Arc<Id>, Arc<Id>) {
         let client = self.resolved(listener.space(), listener.local().expect("an address"));
@@ -315,7 +315,7 @@ impl World {
         (client, Arc::clone(&event.id))
     }
 
-    /// Establishes a connection.
+    /// Establishes a connection. Returns the ids of the client and the server.
     fn connection(&self, listener: &Id) -> (Arc<Id>, Arc<Id>) {
         let (client, server) = self.request(listener);
         server.accept(&AcceptOptions::default()).expect("it accepts");
@@ -342,14 +342,14 @@ fn saying(private_data: &[u8]) -> ConnectOptions {
     }
 }
 
-/// Returns the next event, which must be of this kind, and acknowledges it.
+/// Returns the next event, which must have this kind, and acknowledges it.
 fn got(channel: &EventChannel, kind: EventKind) -> Event {
     let event = taken(channel, kind);
     event.acknowledge();
     event
 }
 
-/// Returns the next event, which must be of this kind, without acknowledging it.
+/// Returns the next event, which must have this kind. Does not acknowledge it.
 fn taken(channel: &EventChannel, kind: EventKind) -> Event {
     let event = channel.get().expect("there is an event");
     assert_eq!(event.kind, kind, "{event:?}");
@@ -433,7 +433,7 @@ fn each_end_sees_what_the_other_has_from_its_own_side() {
     assert_eq!(here.attributes.peer_reads_max, 2);
     let sending = server.modification(QueuePairState::ReadyToSend).expect("it knows its peer");
     assert_eq!(here.attributes.receive_psn, sending.attributes.send_psn);
-    // As in InfiniBand, each end begins with the number that its peer has named.
+    // Like in InfiniBand, each end starts with the packet number that its peer has announced.
     assert_eq!(sending.attributes.send_psn, world.asked_psn.load(Ordering::SeqCst));
     assert_eq!(sending.attributes.not_ready_retries, 6);
 }
@@ -454,7 +454,7 @@ fn a_refusal_says_why_and_so_does_a_port_without_a_listener() {
     let client = world.resolved(PortSpace::Tcp, to);
     client.connect(&saying(b"")).expect("it asks");
     assert_eq!(got(&world.client, EventKind::Rejected).status, 8);
-    // An id that listens at this port in another port space gets no request.
+    // An id that listens at the same port in another port space gets no request.
     let listener = world.listener(PortSpace::Ib);
     let client = world.resolved(PortSpace::Tcp, listener.local().expect("an address"));
     client.connect(&saying(b"")).expect("it asks");
@@ -486,7 +486,7 @@ fn a_port_is_one_ids_alone_unless_both_say_otherwise() {
     other.set_option(IdOption::ReuseAddress(true)).expect("it is early");
     other.bind(at).expect("it is shared");
     world.id(&world.server, PortSpace::Udp).bind(at).expect("another port space");
-    // A port that another process has claimed is unavailable until that process ends.
+    // If another process has claimed a port, the port is unavailable until that process ends.
     let elsewhere = std::net::UdpSocket::bind(loopback(0)).expect("a socket");
     let taken = elsewhere.local_addr().expect("an address");
     let id = world.id(&world.server, PortSpace::Tcp);
@@ -531,20 +531,20 @@ fn an_id_that_is_destroyed_ends_what_it_was_at() {
     let world = World::new();
     let listener = world.listener(PortSpace::Tcp);
     let to = listener.local().expect("an address");
-    // Destroy the client while its request waits.
+    // Destroy the client while its request is pending.
     let client = world.resolved(PortSpace::Tcp, to);
     client.connect(&saying(b"")).expect("it asks");
     client.destroy().expect("once");
     let asked = Arc::clone(&got(&world.server, EventKind::ConnectRequest).id);
     got(&world.server, EventKind::Rejected);
     assert_eq!(errno(asked.accept(&AcceptOptions::default())), Errno::EINVAL as i32);
-    // Destroy an end of a connection.
+    // Destroy one end of a connection.
     let (client, server) = world.connection(&listener);
     server.destroy().expect("once");
     got(&world.client, EventKind::Disconnected);
     got(&world.client, EventKind::TimewaitExit);
     client.destroy().expect("once");
-    // Destroy a listening id with a request that no program has taken.
+    // Destroy a listening id while it has a request that no program has taken.
     let client = world.resolved(PortSpace::Tcp, to);
     client.connect(&saying(b"")).expect("it asks");
     listener.destroy().expect("once");
@@ -638,10 +638,10 @@ fn a_query_about_datagrams_returns_where_they_go() {
     assert_eq!((there.number, there.queue_key), (1234, QUEUE_KEY));
     assert_eq!(there.path.gid, Gid::of([127, 0, 0, 1].into()));
     assert_eq!(event.private_data.len(), 136);
-    // There is no connection that could end.
+    // No connection exists that could end.
     nothing(&world.server);
     assert_eq!(errno(client.disconnect()), Errno::EINVAL as i32);
-    // A rejection, and a port at which no program listens.
+    // Test a rejection, and then a port at which no program listens.
     let client = world.resolved(PortSpace::Udp, listener.local().expect("an address"));
     client.connect(&saying(b"")).expect("it asks");
     Arc::clone(&got(&world.server, EventKind::ConnectRequest).id).reject(b"").expect("no");
@@ -707,7 +707,7 @@ fn an_id_bound_to_an_address_of_the_host_itself_is_at_no_device() {
     let of_host = world.id(&world.server, PortSpace::Tcp);
     of_host.bind(([127, 0, 0, 2], 0).into()).expect("a free port");
     assert!(of_host.device().is_none());
-    // Requests from the host itself reach it nevertheless.
+    // Requests from the same host nevertheless reach the id.
     of_host.listen(0).expect("it listens");
     let client = world.resolved(PortSpace::Tcp, of_host.local().expect("an address"));
     client.connect(&saying(b"")).expect("it asks");

@@ -12,7 +12,7 @@ use crate::manager::ManagedDevice;
 use crate::message::End;
 
 impl Id {
-    /// Returns the attributes for moving a queue pair of this id to INIT, RTR or RTS.
+    /// Returns the attributes with which to move a queue pair of this id to INIT, RTR or RTS.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the device or the peer is not known yet.
@@ -36,12 +36,12 @@ impl Id {
         }
     }
 
-    /// Attaches a queue pair, which is in RESET, and moves it to INIT; a datagram queue pair goes
-    /// on to RTS.
+    /// Attaches a queue pair that is in RESET. Moves a datagram queue pair to RTS, any other to
+    /// INIT.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the id has a queue pair or no device; and the errors of the queue
-    /// pair.
+    /// * [`Error::Invalid`] if the id already has a queue pair, or has no device.
+    /// * The errors of the queue pair.
     pub fn take_queue_pair(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error> {
         if self.queue_pair().is_some() {
             return Err(Error::Invalid("the id has a queue pair".into()));
@@ -57,13 +57,13 @@ impl Id {
         Ok(())
     }
 
-    /// Detaches the queue pair, which the program then destroys.
+    /// Detaches the queue pair. The program then destroys it.
     pub fn release_queue_pair(&self) {
         let released = self.lock().queue_pair.take();
         drop(released);
     }
 
-    /// Moves the queue pair to RTS, if there is one.
+    /// Moves the id's queue pair to RTS, if the id has one.
     pub(super) fn connect_queue_pair(&self) -> Result<(), Error> {
         match self.connected_queue_pair() {
             Some(queue_pair) => self.pass_to_sending(&queue_pair, false),
@@ -71,21 +71,21 @@ impl Id {
         }
     }
 
-    /// Returns the queue pair if it is of a connected service.
+    /// Returns the id's queue pair if its service is connected.
     pub(super) fn connected_queue_pair(&self) -> Option<Arc<QueuePair>> {
         self.queue_pair().filter(|_| self.service != QueuePairType::Datagram)
     }
 
-    /// Moves the queue pair to ERR, if there is one, so that its work is flushed.
+    /// Moves the id's queue pair to ERR, if the id has one, to flush its work.
     pub(super) fn fail_queue_pair(&self) {
         if let Some(queue_pair) = self.queue_pair() {
-            // This fails if the queue pair was destroyed, or belongs to a parent process.
+            // This fails if the queue pair is destroyed, or belongs to a parent process.
             let _gone = queue_pair.modify(&change(QueuePairState::Error, Mask::NONE));
         }
     }
 
-    /// Moves a queue pair to RTR and RTS. With `is_met`, the wire is connected already or will take
-    /// over a connection.
+    /// Moves a queue pair to RTR and then to RTS. If `is_met` is true, the wire is already
+    /// connected or will take over a connection.
     pub(super) fn pass_to_sending(
         &self,
         queue_pair: &QueuePair,
@@ -113,7 +113,8 @@ impl Inner {
         let (device, local) = (&self.device.as_ref()?.device, self.local?);
         let wanted = Gid::of(local.ip().to_canonical());
         let gids = device.provider().gids();
-        // Loopback addresses are not in the table; use an entry of the same family.
+        // Loopback addresses are not in the table. For them, use an entry of the same address
+        // family.
         let alike = |gid: Gid| gid.address().is_ipv4() == local.is_ipv4();
         let entry = gids
             .iter()
@@ -123,12 +124,12 @@ impl Inner {
         Some((entry.gid, entry.index as u8))
     }
 
-    /// Returns the code of the time after which the peer may retry when no receive is posted.
+    /// Returns the RNR timer code: the time after which the peer may retry if no receive is posted.
     pub(super) fn not_ready_timer(&self) -> u8 {
         self.options.not_ready_timer.unwrap_or(NOT_READY_TIMER)
     }
 
-    /// Returns the path to a GID.
+    /// Returns the path from this id to the address `gid`.
     pub(super) fn path_to(&self, gid: Gid) -> AddressVectorAttributes {
         AddressVectorAttributes {
             gid,
@@ -207,14 +208,14 @@ fn change(to: QueuePairState, mask: Mask) -> Modification {
     }
 }
 
-/// Access of peers whose keys are valid: local write, remote write, remote read and atomics.
+/// Access that peers with valid keys have: local write, remote write, remote read and atomics.
 const ACCESS: u32 = 0xf;
 
-/// Timeout code of a queue pair if the program sets none: about a second for each attempt.
+/// Timeout code of a queue pair if the program sets none. One attempt then lasts about a second.
 const TIMEOUT: u8 = 18;
 
-/// Code of the time after which the peer may retry when no receive is posted: 0.64 ms.
+/// RNR timer code if the program sets none: 0.64 ms.
 const NOT_READY_TIMER: u8 = 12;
 
-/// Hop limit of packets.
+/// Hop limit of sent packets.
 const HOP_LIMIT: u8 = 64;

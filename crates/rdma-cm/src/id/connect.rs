@@ -15,33 +15,35 @@ use crate::message::{End, REJECTED_BY_PROGRAM, Refusal, Reply, Request};
 pub struct ConnectOptions {
     /// Private data for the peer's program.
     pub private_data: Vec<u8>,
-    /// Maximum number of the peer's reads and atomics that this side serves at a time; `None` for
-    /// the device's maximum.
+    /// Maximum number of reads and atomics of the peer that this side serves at the same time.
+    /// `None` stands for the device's maximum.
     pub responder_resources: Option<u8>,
-    /// Maximum number of reads and atomics that this side has outstanding; `None` for the device's
-    /// maximum.
+    /// Maximum number of reads and atomics that this side has in flight. `None` stands for the
+    /// device's maximum.
     pub initiator_depth: Option<u8>,
-    /// Whether end-to-end flow control is offered.
+    /// Whether this side offers end-to-end flow control.
     pub flow_control: bool,
-    /// How often a request without an answer is retried.
+    /// Number of times that this side retries a request that gets no answer.
     pub retries: u8,
-    /// How often the peer retries while this side has no receive posted.
+    /// Number of times that the peer retries a request while this side has no receive posted.
     pub not_ready_retries: u8,
-    /// For an id without a queue pair: whether receives are shared, and the queue pair number.
+    /// For an id without a queue pair: whether receives are shared, and the number of the queue
+    /// pair that the program connects itself.
     pub external: (bool, u32),
 }
 
 /// Parameters of an acceptance.
 #[derive(Clone, Debug, Default)]
 pub struct AcceptOptions {
-    /// Parameters as in a request; `None` for those that the peer asked for.
+    /// The same parameters as in a request. `None` stands for the parameters that the peer asked
+    /// for.
     pub options: Option<ConnectOptions>,
-    /// Queue key for datagrams; `None` for [`QUEUE_KEY`].
+    /// Queue key for datagrams. `None` stands for [`QUEUE_KEY`].
     pub queue_key: Option<u32>,
 }
 
 impl Id {
-    /// Sends a connection request; events report the outcome.
+    /// Sends a connection request. Later events report the outcome.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the route is not resolved, or if the private data is too long.
@@ -92,11 +94,11 @@ impl Id {
         }
     }
 
-    /// Accepts a request. A requester confirms by [`Id::establish`] instead that its queue pair is
-    /// connected.
+    /// Accepts a request. Not for requesters: a requester calls [`Id::establish`] to confirm that
+    /// its queue pair is connected.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no request any more, or if the private data is too long.
+    /// [`Error::Invalid`] if the request no longer exists, or if the private data is too long.
     pub fn accept(&self, accept: &AcceptOptions) -> Result<(), Error> {
         let said = accept.options.clone().unwrap_or_default();
         check_private(&said.private_data, self.private_limits().reply)?;
@@ -107,7 +109,8 @@ impl Id {
             inner.take_numbers(&said, accept.queue_key.unwrap_or(QUEUE_KEY));
             inner.peer.is_some_and(|peer| peer.takes_over)
         };
-        // Connect the queue pair first, so that it is ready for the peer's first message.
+        // Connect the queue pair before accepting, so that it is ready for the peer's first
+        // message.
         let taken = self.connected_queue_pair().filter(|_| takes_over);
         match &taken {
             Some(queue_pair) => self.pass_to_sending(queue_pair, true)?,
@@ -137,7 +140,7 @@ impl Id {
         accepted
     }
 
-    /// Rejects a request, or an answer to this side's request.
+    /// Rejects a request of the peer, or the peer's answer to this side's request.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no request, or if the private data is too long.
@@ -158,11 +161,12 @@ impl Id {
         exchange.map_or(Ok(()), |exchange| exchange.reject(&refusal))
     }
 
-    /// Establishes the connection after the program, as requester, has connected its queue pair.
+    /// Establishes the connection. For a requester whose program has connected the queue pair
+    /// itself.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the peer has not accepted, or if the id connects its queue pair
-    /// itself.
+    /// [`Error::Invalid`] if the peer has not accepted, or if the id has a queue pair, which the id
+    /// connects itself.
     pub fn establish(&self) -> Result<(), Error> {
         let mut inner = self.lock();
         inner.check("establishing", |state| state == State::Answered)?;
@@ -173,7 +177,7 @@ impl Id {
         Ok(())
     }
 
-    /// Ends the connection and flushes the work of the queue pair. An event reports the end.
+    /// Ends the connection and flushes the work of the queue pair. A later event reports the end.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the id was never connected.
@@ -203,7 +207,7 @@ impl Id {
 }
 
 impl Inner {
-    /// Stores the parameters of the queue pair that is to be connected.
+    /// Stores the parameters of the queue pair that will be connected.
     fn take_numbers(&mut self, options: &ConnectOptions, queue_key: u32) {
         (self.own.is_shared, self.own.number) = match &self.queue_pair {
             Some(queue_pair) => (queue_pair.shared_queue().is_some(), queue_pair.number()),
@@ -212,8 +216,8 @@ impl Inner {
         self.own.queue_key = Some(self.own.queue_key.unwrap_or(queue_key));
     }
 
-    /// Determines the parameters of an accepted connection: those of the program, or else those of
-    /// the peer.
+    /// Decides the parameters of an accepted connection. They come from the program if it sets
+    /// them, otherwise from the peer.
     fn agree(&mut self, options: Option<&ConnectOptions>) {
         let max =
             self.device.as_ref().map_or(0, |managed| managed.device.attributes().read_depth_max);
@@ -230,7 +234,7 @@ impl Inner {
         }
     }
 
-    /// Returns this side's parameters for the peer.
+    /// Returns the parameters of this side that the peer needs.
     fn end(&self, gid: verbs::Gid, service: QueuePairType, options: &ConnectOptions) -> End {
         let Own { number, psn, responder_resources, initiator_depth, is_shared, .. } = self.own;
         End {
@@ -265,5 +269,5 @@ fn check_private(private_data: &[u8], max: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The program rejects a request for datagrams (IBA volume 1, table 127).
+/// Reason code: the program rejects a request for datagrams (IBA volume 1, table 127).
 const DATAGRAMS_REJECTED: u16 = 2;

@@ -10,9 +10,10 @@ use crate::event::{DatagramDetails, Details, Event, EventKind};
 use crate::status::status_of;
 
 impl Id {
-    /// Joins a multicast group; [`EventKind::MulticastJoin`] reports the destination for sends. If
-    /// the id has a queue pair when the program reads this event, the queue pair receives what is
-    /// sent to the group, unless `only_sends` is set.
+    /// Joins a multicast group. [`EventKind::MulticastJoin`] reports the destination for sends.
+    ///
+    /// If the id has a queue pair when the program reads this event, the queue pair joins the group
+    /// and receives its datagrams. With `only_sends`, the queue pair does not join.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the address is not multicast, or if the id has no device.
@@ -54,7 +55,7 @@ impl Id {
     /// Leaves a multicast group.
     ///
     /// # Errors
-    /// [`Error::System`] with `EADDRNOTAVAIL` if the id is not in the group.
+    /// [`Error::System`] with `EADDRNOTAVAIL` if the id has not joined the group.
     pub fn leave(&self, group: SocketAddr) -> Result<(), Error> {
         let ip = group.ip().to_canonical();
         let (left, queue_pair) = {
@@ -73,7 +74,7 @@ impl Id {
         Ok(())
     }
 
-    /// Adds the queue pair to the group when the program reads the event of the join.
+    /// Adds the queue pair to the group. Called when the program reads the event of the join.
     pub(super) fn attach(&self, event: &mut Event) {
         let Details::Datagrams(details) = event.details else { return };
         let gid = details.path.gid;
@@ -103,7 +104,7 @@ impl Id {
 impl Group {
     pub(super) fn leave(self, queue_pair: Option<&Arc<QueuePair>>) {
         if let Some(queue_pair) = queue_pair.filter(|_| self.is_attached) {
-            // This fails if the queue pair was destroyed.
+            // This fails if the queue pair is destroyed.
             let _gone = queue_pair.set_membership(Gid::of(self.ip), false);
         }
     }

@@ -1,4 +1,4 @@
-//! Handles reports of the wire, and the actions that follow when the program reads an event.
+//! Handles reports of the wire, and the steps that follow when the program reads an event.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use crate::manager::{Caller, Exchange, Listener, Over};
 use crate::message::{End, REJECTED_BY_PROGRAM, Refusal, Reply, Request};
 use crate::status::status_of;
 
-/// Receives the wire's reports for an id, which may have been dropped.
+/// Receives the reports of the wire for an id. The id may already be dropped.
 pub(super) struct Ear(pub(super) Weak<Id>);
 
 impl Listener for Ear {
@@ -117,7 +117,8 @@ impl Id {
                 return;
             }
             inner.peer = Some(end);
-            // This side may have as many operations outstanding as the peer serves at a time.
+            // This side may have only as many operations in flight as the peer serves at the same
+            // time.
             inner.own.initiator_depth = inner.own.initiator_depth.min(end.responder_resources);
             inner.own.responder_resources = inner.own.responder_resources.min(end.initiator_depth);
             inner.own.not_ready_retries = end.not_ready_retries;
@@ -143,7 +144,7 @@ impl Id {
                 _ => return,
             };
             if is_datagram && was_there {
-                // An exchange of datagrams ends with the answer.
+                // An exchange for datagrams ends with the answer.
                 return;
             }
             inner.state = if was_there { State::Disconnected } else { State::Failed };
@@ -164,8 +165,8 @@ impl Id {
         self.report(Event { private_data, ..event });
     }
 
-    /// Does what an event requires when the program reads it, in the program's thread, because this
-    /// is not allowed inside the wire. Returns the event for the program.
+    /// Takes the steps that an event requires when the program reads it. They run in the program's
+    /// thread, because code inside the wire may not take them. Returns the event for the program.
     pub(crate) fn on_taken(event: Event) -> Event {
         let mut event = event;
         let id = Arc::clone(&event.id);
@@ -187,7 +188,7 @@ impl Id {
         event
     }
 
-    /// Connects the queue pair to the peer, or hands it the connection of the exchange.
+    /// Connects the queue pair to the peer, or gives it the connection of the exchange.
     fn go_on_with_queue_pair(&self) -> Result<(), Error> {
         let asked_for = {
             let Inner { peer, own, .. } = &*self.lock();
@@ -201,7 +202,7 @@ impl Id {
         self.exchange().map_or(Ok(()), |exchange| exchange.take_over(&queue_pair))
     }
 
-    /// Connects the queue pair after the peer accepted.
+    /// Connects the queue pair. The peer has accepted.
     fn go_on(&self, event: &mut Event) {
         match self.go_on_with_queue_pair() {
             Ok(()) => {
@@ -223,7 +224,7 @@ impl Id {
 }
 
 impl Inner {
-    /// Changes the state from `from` to `to`; returns false if the state is another one.
+    /// Changes the state from `from` to `to`. Returns false if the state is not `from`.
     fn pass(&mut self, from: State, to: State) -> bool {
         let is_in = self.state == from;
         if is_in {
@@ -238,7 +239,7 @@ impl Inner {
     }
 }
 
-/// Translates the peer's parameters to the point of view of this end.
+/// Translates the peer's parameters to those that this end must use.
 const fn details_of(end: &End) -> ConnectionDetails {
     ConnectionDetails {
         responder_resources: end.initiator_depth,
@@ -258,7 +259,7 @@ fn padded(private_data: Vec<u8>, bytes: usize) -> Vec<u8> {
     padded
 }
 
-/// Returns the status of a refused request for datagrams (IBA volume 1, table 127).
+/// Returns the event status for a rejected request for datagrams (IBA volume 1, table 127).
 const fn datagram_status(reason: u16) -> i32 {
     match reason {
         NO_SUCH_SERVICE => 1,
@@ -267,11 +268,11 @@ const fn datagram_status(reason: u16) -> i32 {
     }
 }
 
-/// No program listens (IBA volume 1, table 108).
+/// Reason code: no program listens (IBA volume 1, table 108).
 const NO_SUCH_SERVICE: u16 = 8;
 
-/// There is no room for another request (IBA volume 1, table 108).
+/// Reason code: there is no room for another request (IBA volume 1, table 108).
 const NO_RESOURCES: u16 = 3;
 
-/// The listening id has another service (IBA volume 1, table 108).
+/// Reason code: the listening id has another service (IBA volume 1, table 108).
 const WRONG_SERVICE: u16 = 9;

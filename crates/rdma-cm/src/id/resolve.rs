@@ -14,16 +14,18 @@ use crate::ports::{source_of, unspecified};
 use crate::status::status_of;
 
 impl Id {
-    /// Binds the id to an address. Port 0 stands for any free port, an unspecified address for all
-    /// addresses of the host.
+    /// Binds the id to an address. Port 0 stands for any free port. An unspecified address stands
+    /// for all addresses of the host.
     ///
     /// # Errors
-    /// [`Error::System`] with `EADDRINUSE` if the address is in use, `EADDRNOTAVAIL` if it overlaps
-    /// one in use because either is unspecified, `ENODEV` if no device has the address.
+    /// [`Error::System`] with one of these values:
+    /// * `EADDRINUSE` if another id uses the address.
+    /// * `EADDRNOTAVAIL` if the address overlaps a used one, because one of the two is unspecified.
+    /// * `ENODEV` if no device has the address.
     pub fn bind(&self, to: SocketAddr) -> Result<(), Error> {
         self.lock().check("binding", |state| state == State::Idle)?;
-        // A loopback address belongs to no device, as in Linux. libfabric checks this, and then
-        // reports that it listens at the loopback address rather than at those of the device.
+        // Like in Linux, a loopback address belongs to no device. libfabric checks this. It then
+        // reports that it listens at the loopback address and not at the addresses of the device.
         let ip = to.ip().to_canonical();
         let is_of_host = ip.is_loopback() && self.host.device_with(ip).is_none();
         let device = self.device_at(ip)?.filter(|_| !is_of_host);
@@ -38,12 +40,12 @@ impl Id {
         Ok(())
     }
 
-    /// Determines the device by which a host is reached. [`EventKind::AddressResolved`] or
+    /// Determines the device through which to reach a host. [`EventKind::AddressResolved`] or
     /// [`EventKind::AddressError`] reports the outcome.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the id is in another state, `ENODEV` if no device has the source
-    /// address.
+    /// * [`Error::Invalid`] if the state of the id does not allow this.
+    /// * [`Error::System`] with `ENODEV` if no device has the source address.
     pub fn resolve_address(&self, source: Option<SocketAddr>, to: SocketAddr) -> Result<(), Error> {
         let is_allowed = |state| matches!(state, State::Idle | State::Bound);
         self.lock().check("resolving an address", is_allowed)?;
@@ -69,7 +71,7 @@ impl Id {
         Ok(())
     }
 
-    /// Resolves the route; [`EventKind::RouteResolved`] reports that.
+    /// Resolves the route. [`EventKind::RouteResolved`] reports the result.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the address is not resolved.
@@ -82,8 +84,8 @@ impl Id {
         Ok(())
     }
 
-    /// Listens for requests. At most `backlog` requests wait for the program to take them; 0 stands
-    /// for the maximum.
+    /// Listens for requests. At most `backlog` requests wait until the program takes them. A
+    /// backlog of 0 stands for the maximum.
     ///
     /// # Errors
     /// [`Error::System`] with `EADDRINUSE` if another id listens at the address.
@@ -93,8 +95,8 @@ impl Id {
             self.bind(SocketAddr::new(unspecified(IpAddr::from([0; 4])), 0))?;
         }
         let listener: Arc<dyn Listener> = Arc::new(Ear(self.this.clone()));
-        // Take the claim out of the id: the wire may call the id before this returns, so the lock
-        // must not be held.
+        // Take the claim out of the id and release the lock. The wire may call the id before its
+        // `listen` returns, and such a call takes the lock.
         let claim = {
             let mut inner = self.lock();
             let backlog = usize::try_from(backlog).unwrap_or(BACKLOG_MAX);
@@ -126,7 +128,7 @@ impl Id {
         }
     }
 
-    /// Returns the device of an address; `None` for an unspecified address.
+    /// Returns the device of an address. Returns `None` for an unspecified address.
     fn device_at(&self, ip: IpAddr) -> Result<Option<ManagedDevice>, Error> {
         if ip.is_unspecified() {
             return Ok(None);
@@ -140,7 +142,7 @@ impl Id {
         }
     }
 
-    /// Returns the local address and the device by which another host is reached.
+    /// Returns the local address and the device through which to reach another host.
     fn find_way(&self, to: SocketAddr) -> Result<(SocketAddr, ManagedDevice), Error> {
         let bound = {
             let Inner { local, device, .. } = &*self.lock();
@@ -161,7 +163,7 @@ impl Id {
     }
 }
 
-/// Returns whether neither an address nor a port is given.
+/// Returns whether both the address and the port are missing.
 fn is_nothing(source: &SocketAddr) -> bool {
     source.ip().is_unspecified() && source.port() == 0
 }
@@ -172,6 +174,6 @@ fn with_port(address: SocketAddr, port: u16) -> SocketAddr {
     address
 }
 
-/// Maximum number of requests that wait for a program; the kernel has
-/// `/proc/sys/net/rdma_ucm/max_backlog` for this.
+/// Maximum number of requests that wait for a program. In the kernel,
+/// `/proc/sys/net/rdma_ucm/max_backlog` has this role.
 const BACKLOG_MAX: usize = 1024;
