@@ -48,7 +48,7 @@ struct Inner {
     remote: Option<SocketAddr>,
     claim: Option<Claim>,
     heard: Option<Heard>,
-    /// Maximum number, and present number, of requests that the program has not taken.
+    /// Maximum number and current number of requests that the program has not taken.
     backlog: usize,
     waiting: usize,
     queue_pair: Option<Arc<QueuePair>>,

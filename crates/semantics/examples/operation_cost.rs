@@ -1,5 +1,5 @@
-//! The cost of operations without links, in nanoseconds: both halves of a connection run on one
-//! thread.
+//! Measures the cost of operations without links, in nanoseconds. Both halves of a connection run
+//! on one thread.
 //!
 //! `cargo run --release -p ethernot-semantics --example operation_cost`
 #![expect(clippy::disallowed_methods, reason = "measures time")]
@@ -34,8 +34,8 @@ fn main() {
     println!("1 MiB read, in order:                    {cost:6.1} ns per 1440 B fragment");
 }
 
-/// Returns the smallest of several measurements, because other work of the machine makes some
-/// longer.
+/// Returns the smallest of several measurements, because other work of the machine makes some of
+/// them longer.
 fn best(mut measure: impl FnMut() -> f64) -> f64 {
     (0..15).map(|_| measure()).fold(f64::INFINITY, f64::min)
 }
@@ -54,7 +54,7 @@ struct Rig {
 
 const LARGE_BYTES: u32 = 1 << 20;
 const FRAGMENT_BYTES: usize = 1440;
-/// A fragment of `FRAGMENT_BYTES` payload bytes has 20 bytes of header.
+/// Bytes of a fragment with `FRAGMENT_BYTES` payload bytes and 20 bytes of header.
 const ROOM_BYTES: u32 = FRAGMENT_BYTES as u32 + 20;
 
 impl Rig {

@@ -1,12 +1,13 @@
-//! How a failed access and the end of a connection are reported between peers.
+//! Translates failed accesses to reasons in a Close, and reasons in a Close to errors of
+//! operations.
 
 use mem::AccessError;
 use wire_edge::CloseReason;
 
 use crate::{AccessFault, OperationError};
 
-/// Returns the error of the operation at fault when the peer closes for `reason`. On a queue pair,
-/// the sender gets a different error for a faulty receive than the owner of the receive.
+/// Returns the error of the failed operation when the peer closes the connection with `reason`. On
+/// a queue pair, the sender of a message and the owner of its receive get different errors.
 pub(crate) const fn error_of_close(reason: CloseReason, queue_pair: bool) -> OperationError {
     match reason {
         CloseReason::MessageTooLong if queue_pair => OperationError::RemoteInvalidRequest,
@@ -23,7 +24,7 @@ pub(crate) const fn error_of_close(reason: CloseReason, queue_pair: bool) -> Ope
 }
 
 //= protocol.md: violation.3
-/// Returns the reason for the requester when this side refuses one of its accesses.
+/// Returns the reason that the Close gives to the requester when this side rejects its access.
 pub(crate) const fn close_reason_of(error: AccessError) -> CloseReason {
     match error {
         AccessError::Bounds { .. } | AccessError::Unmapped { .. } => CloseReason::OutOfRange,

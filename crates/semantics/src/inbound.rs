@@ -1,5 +1,5 @@
-//! The receiving half of a connection's operations: which bytes are placed and when, in what order
-//! operations are delivered, and that each happens exactly once (protocol.md §5).
+//! The receiving half of a connection's operations (protocol.md §5). Decides which bytes are placed
+//! in memory and when, delivers operations in order, and ensures that each happens exactly once.
 
 mod deliver;
 mod operation;
@@ -37,29 +37,29 @@ pub(crate) use yielding::STEPS;
 /// Limits that this side grants its peer.
 #[derive(Clone, Copy, Debug)]
 pub struct InboundLimits {
-    /// Operations tracked beyond the last delivered one.
+    /// Number of operations that this side tracks beyond the last delivered one.
     pub operation_window: u32,
-    /// Reads and atomics answered at a time.
+    /// Number of reads and atomics that this side answers at the same time.
     pub read_depth: u16,
-    /// Payload bytes held for operations that must wait.
+    /// Payload bytes that this side holds for operations that must wait.
     pub order_pool_bytes: u32,
-    /// Receives that can be posted at a time.
+    /// Number of receives that can be posted at the same time.
     pub receives: u32,
-    /// Rights of the peer, in addition to the limits of each region.
+    /// Rights of the peer. The limits of each region apply in addition.
     pub rights: Rights,
 }
 
-/// How a fragment was handled.
+/// Result of handling a fragment, and the action for the caller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
-    /// The fragment was placed, executed or held. Acknowledge its packet.
+    /// The fragment was placed, executed or held: acknowledge its packet.
     Accepted,
-    /// The fragment had arrived before. Acknowledge its packet again, and change no memory.
+    /// The fragment has arrived before and changes no memory: acknowledge its packet again.
     Duplicate,
-    /// There is no room for the fragment now. Do not acknowledge its packet, so that the peer
+    /// There is no room for the fragment now: do not acknowledge its packet, so that the peer
     /// retransmits it.
     Refused(Refusal),
-    /// The peer broke a rule, or asked for memory that it has no right to. Close the connection.
+    /// The peer broke a rule, or accessed memory without the right to do so: close the connection.
     Violation {
         /// Reason to report to the peer.
         reason: CloseReason,
@@ -68,30 +68,31 @@ pub enum Verdict {
     },
 }
 
-/// Why a fragment was refused.
+/// Cause for which a fragment is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refusal {
-    /// The operation of the fragment is beyond the window.
+    /// The operation of the fragment lies beyond the window of operations.
     Window,
-    /// The order pool or the records are used up.
+    /// The order pool is full, or all records are in use.
     Pool,
-    /// The fragment would create one gap too many.
+    /// The fragment would create more gaps than a record can hold.
     Ranges,
-    /// The connection shares receives, and none is left for this message: notify the peer.
+    /// The connection shares receives, and the shared queue has none for this message. Notify the
+    /// peer.
     NotReady(MessageNumber),
-    /// The fragment may not be placed at its destination on a queue pair, but earlier operations
-    /// are not delivered yet. The peer learns of the error after they are.
+    /// On a queue pair, the access of this fragment fails, but earlier operations are not delivered
+    /// yet. The peer must see the error only after these, so it must retransmit the fragment.
     Early,
 }
 
-/// State that a fragment may need, apart from the state of its own connection.
+/// State outside the connection that handling a fragment may need.
 #[derive(Debug)]
 pub struct Surroundings<'a, 'm> {
-    /// Application memory, during this turn.
+    /// Memory of the application, accessible during this turn.
     pub memory: &'a MemoryAccess<'m>,
-    /// The records of the endpoint.
+    /// The records that all connections of the endpoint share.
     pub pools: &'a mut Pools,
-    /// The sending half, which sends answers to reads and atomics.
+    /// The sending half of the connection, which sends answers to reads and atomics.
     pub outbound: &'a mut Outbound,
 }
 
@@ -100,41 +101,40 @@ pub struct Surroundings<'a, 'm> {
 pub struct Inbound {
     owner: Owner,
     domain: ProtectionDomain,
-    /// Every operation before this one is delivered.
+    /// Number of the first operation that is not delivered.
     expected: OperationNumber,
-    /// First of the open operations, in ascending order; [`NIL`] while each frame completes its
-    /// operation.
+    /// Slot of the first open operation; open operations form a list in ascending order. [`NIL`] if
+    /// none is open, as when each frame completes its operation.
     head: u32,
-    /// Record of the operation of the last fragment that did not complete its operation at once.
+    /// Record that was used last, by a fragment that did not complete its operation at once.
     current: u32,
-    /// Number of open operations: those with a record.
+    /// Number of open operations. An open operation has a record.
     open: u32,
-    /// Ranges of bytes received of open operations, not counting the first range of each.
+    /// Number of received byte ranges of open operations, without the first range of each.
     extra_ranges: u32,
     held_bytes: u32,
-    /// Blocks of the order pool used by these bytes.
+    /// Number of blocks of the order pool that hold these bytes.
     held_blocks: u32,
-    /// Open operations that are not in turn and of which bytes were placed already.
+    /// Number of open operations that are not in turn and have placed bytes.
     placed_early: u32,
     limits: InboundLimits,
     next_message: MessageNumber,
-    /// Whether delivery waits for room in the completion queue or for an answer to be finished.
+    /// Whether delivery waits for room in the completion queue, or for an answer to finish.
     stalled: bool,
-    /// Whether both ends agreed on the rules of queue pairs.
+    /// Whether the rules of queue pairs apply. Both ends agreed on this.
     queue_pair: bool,
-    /// The region last written to.
+    /// The region that the peer wrote to last, with its key.
     known: Option<(RemoteKey, Target)>,
     outlet: Outlet,
     pub(crate) receives: Option<Box<ReceiveQueue>>,
-    /// Shared source of receives; `None` if receives are posted for this connection alone.
+    /// Shared source of receives; `None` if the connection has its own receives.
     share: Option<Box<Share>>,
-    /// The message whose receive ended the connection, and the error with which that receive
-    /// completes.
+    /// The message whose receive ended the connection, and the error of that receive's completion.
     failed: Option<(MessageNumber, OperationError)>,
 }
 
 impl Inbound {
-    /// Creates the receiving half of the connection `owner`, whose peer may access regions of
+    /// Creates the receiving half of the connection `owner`. Its peer may access regions of
     /// `domain`.
     pub fn new(
         owner: Owner,
@@ -165,24 +165,24 @@ impl Inbound {
         }
     }
 
-    /// Starts with other numbers than 0, for tests in which numbers wrap around. The peer must
-    /// start with the same numbers. Call before the first receive.
+    /// Sets first numbers other than 0, for tests in which numbers wrap around. The peer must start
+    /// with the same numbers. To be called before the first receive.
     pub const fn begin_at(&mut self, operation: OperationNumber, message: MessageNumber) {
         self.expected = operation;
         self.next_message = message;
     }
 
-    /// Applies the rules of queue pairs from now on, as both ends agreed. Call before the first
-    /// operation.
+    /// Applies the rules of queue pairs to all operations, because both ends agreed on this. To be
+    /// called before the first operation.
     pub const fn be_queue_pair(&mut self) {
         self.queue_pair = true;
     }
 
     //= protocol.md: operation.4, operation.5, invalidate.3
-    /// Handles a fragment of an operation of the peer. If fragments arrive in order, the cost is a
-    /// key lookup and a copy; it never allocates.
+    /// Handles a fragment of an operation of the peer. Never allocates memory. If fragments arrive
+    /// in order, each costs one key lookup and one copy.
     ///
-    /// `header` must be that of a request. Answers go to [`Outbound::handle_answer`].
+    /// `header` must be that of a request. [`Outbound::handle_answer`] handles answers.
     pub fn handle<'p>(
         &mut self,
         around: &mut Surroundings<'_, '_>,
@@ -234,8 +234,10 @@ impl Inbound {
         self.handle_part(around, &part)
     }
 
-    /// Resumes deliveries that had to wait. Call if [`Inbound::is_stalled`], once a completion may
-    /// have been polled or an answer of any connection has finished (connections share records).
+    /// Resumes deliveries that had to wait. To be called if [`Inbound::is_stalled`] and one of
+    /// these has happened:
+    /// * A completion may have been polled.
+    /// * An answer of any connection has finished, because connections share records.
     pub fn resume(&mut self, around: &mut Surroundings<'_, '_>) -> Verdict {
         self.stalled = false;
         self.advance(around)
@@ -244,9 +246,10 @@ impl Inbound {
     /// Posts a buffer for the next message that has none.
     ///
     /// # Errors
-    /// [`PostError::LocalAccess`] if the memory may not be written,
-    /// [`PostError::ReceiveQueueFull`], [`PostError::CompletionQueueFull`] if there is no room for
-    /// the completion, and [`PostError::ReceivesShared`].
+    /// * [`PostError::LocalAccess`] if the memory is not writable.
+    /// * [`PostError::ReceiveQueueFull`] if the queue is full.
+    /// * [`PostError::CompletionQueueFull`] if there is no room for the completion.
+    /// * [`PostError::ReceivesShared`] if the connection takes its receives from a shared queue.
     pub fn post_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -264,10 +267,10 @@ impl Inbound {
     }
 
     /// Posts a buffer for the next message that has none. A slot of the status table reports the
-    /// message instead of a completion, so no room in the queue is needed.
+    /// message. There is no completion, so the completion queue needs no room.
     ///
     /// # Errors
-    /// As for [`Inbound::post_receive`], without [`PostError::CompletionQueueFull`].
+    /// The errors of [`Inbound::post_receive`], without [`PostError::CompletionQueueFull`].
     pub fn post_followed_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -282,7 +285,7 @@ impl Inbound {
     /// Checks whether [`Inbound::post_followed_receive`] would succeed.
     ///
     /// # Errors
-    /// As for [`Inbound::post_followed_receive`].
+    /// The errors of [`Inbound::post_followed_receive`].
     pub fn check_followed_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -297,10 +300,12 @@ impl Inbound {
         Ok(())
     }
 
-    /// Posts pieces of memory, one after the other, for the next message without a receive.
+    /// Posts a list of pieces (scatter/gather entries) for the next message that has no receive.
+    /// The message fills the pieces one after the other.
     ///
     /// # Errors
-    /// As for [`Inbound::post_receive`], and [`PostError::NoListLeft`].
+    /// The errors of [`Inbound::post_receive`], and [`PostError::NoListLeft`] if no record for a
+    /// list is free.
     pub fn post_receive_list(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -329,11 +334,11 @@ impl Inbound {
         Ok(())
     }
 
-    /// Posts a receive whose memory is known not to exist. It fails when a message arrives for it,
-    /// as a receive does whose memory was deregistered after posting.
+    /// Posts a receive whose memory does not exist, which the caller knows. Like a receive whose
+    /// memory was deregistered after posting, it fails when a message arrives for it.
     ///
     /// # Errors
-    /// As for [`Inbound::post_receive`].
+    /// The errors of [`Inbound::post_receive`].
     pub fn post_failed_receive(&mut self, length: u32, context: u64) -> Result<(), PostError> {
         self.check_own_receives()?;
         self.outlet.promise()?;
@@ -350,8 +355,8 @@ impl Inbound {
         self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity, first)))
     }
 
-    /// Frees all records and completes all posted receives: the receive that ended the connection
-    /// with its own error, the others with `others`.
+    /// Frees all records and completes all posted receives. The receive that ended the connection
+    /// completes with its own error, all others with `others`.
     pub fn flush(&mut self, pools: &mut Pools, others: OperationError) {
         while self.head != NIL {
             self.close_head(pools);
@@ -390,12 +395,12 @@ impl Inbound {
         self.outlet.complete(&mut pools.notices, &completion);
     }
 
-    /// Returns the number before which every operation of the peer is delivered.
+    /// Returns the number of the first operation of the peer that is not delivered.
     pub const fn delivered(&self) -> OperationNumber {
         self.expected
     }
 
-    /// Returns the number of the first message not delivered.
+    /// Returns the number of the first message that is not delivered.
     pub const fn next_message(&self) -> MessageNumber {
         self.next_message
     }
@@ -409,23 +414,24 @@ impl Inbound {
         self.receives.as_ref().map_or(self.next_message, |receives| receives.credit())
     }
 
-    /// Returns whether a completion was lost because its queue was full; the connection must end.
+    /// Returns whether a completion was lost because its queue was full. The connection must then
+    /// end.
     pub const fn is_overrun(&self) -> bool {
         self.outlet.is_overrun()
     }
 
-    /// Returns whether deliveries wait for [`Inbound::resume`].
+    /// Returns whether deliveries wait for a call of [`Inbound::resume`].
     pub const fn is_stalled(&self) -> bool {
         self.stalled
     }
 
-    /// Returns whether the operation in turn has a record.
+    /// Returns whether the operation in turn (the first one not delivered) has a record.
     fn is_turn_open(&self, pools: &Pools) -> bool {
         pools.incoming.get(self.head).is_some_and(|head| head.number == self.expected)
     }
 
-    /// Handles the operation in turn if one fragment contains all of it, as with most small
-    /// operations. It needs a record only if it cannot be delivered at once.
+    /// Handles the operation in turn if one fragment contains all of it. Most small operations are
+    /// like this. The operation needs a record only if it cannot be delivered at once.
     #[inline]
     fn handle_whole(&mut self, around: &mut Surroundings<'_, '_>, part: &Part<'_>) -> Verdict {
         let Part { number, flags, ref kind, immediate, payload, .. } = *part;
@@ -449,7 +455,7 @@ impl Inbound {
         }
     }
 
-    /// Opens a record for an operation that is placed but cannot be delivered yet.
+    /// Opens a record for an operation whose bytes are placed but that cannot be delivered yet.
     #[cold]
     fn open_stalled(&mut self, pools: &mut Pools, part: &Part<'_>) -> Verdict {
         let slot = match self.find_or_open(pools, part.number, part.flags, &part.kind) {
@@ -474,8 +480,8 @@ impl Inbound {
             Err(verdict) => return verdict,
         };
         let verdict = self.accept_part(around, slot, part);
-        // An operation cannot be complete before its end has arrived, and held bytes were placed
-        // when its turn came.
+        // Before its end has arrived, an operation cannot be complete. Bytes that arrived early
+        // were placed when the operation came in turn. So there is nothing else to do here.
         let may_advance = number == self.expected && around.pools.incoming[slot].total.is_some();
         if may_advance && verdict == Verdict::Accepted {
             return self.advance(around);
@@ -535,7 +541,7 @@ impl Inbound {
     }
 
     //= protocol.md: operation.7, relaxed.1
-    /// Places those bytes of a fragment that have not arrived before.
+    /// Places the bytes of a fragment that have not arrived before.
     #[inline]
     fn place_new(
         &mut self,
@@ -576,8 +582,8 @@ impl Inbound {
     }
 
     //= protocol.md: answer.2, fault.1, fault.2
-    /// Returns the verdict on a failed access. If the access was for a message, its receive is at
-    /// fault.
+    /// Returns the verdict on a failed access. If the access belongs to a message, its receive is
+    /// at fault.
     #[cold]
     fn fault(&mut self, kind: InKind, error: AccessError, operation: OperationNumber) -> Verdict {
         if self.queue_pair && operation != self.expected {
@@ -598,9 +604,9 @@ impl Inbound {
     }
 }
 
-/// Most ranges of operations that wait for their turn, not counting the first of each: twelve
-/// operations with the most ranges that one may have. Each frame that has to yield is compared with
-/// all of them.
+/// Maximum number of ranges of operations that wait for their turn, without the first range of
+/// each. This is enough for twelve operations that have the maximum number each. A frame of a
+/// strict write is compared with all of these ranges.
 const EXTRA_RANGES_MAX: u32 = 2048;
 
 /// Checks that a receive may write to `piece`.

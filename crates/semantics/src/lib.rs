@@ -1,12 +1,15 @@
-//! The meaning of operations, independent of how their bytes travel: writes, reads, sends,
-//! immediates and atomics; fences, order, exactly-once delivery and credits. The crate does no I/O,
-//! reads no clock and holds no socket.
+//! The semantics of operations, independent of how their bytes travel. Operations are writes,
+//! reads, sends and atomics, also with immediates. The crate implements fences, order, exactly-once
+//! delivery and credits. It does no I/O, reads no clock and holds no socket.
 //!
 //! [`Outbound`] handles the operations that one side of a connection posts, and its answers to the
-//! peer's reads and atomics. It cuts operations into fragments, takes back lost fragments, and
-//! completes operations in the order of posting. [`Inbound`] handles the operations of the peer. It
-//! decides for each fragment whether, when and where its bytes are placed, and delivers operations
-//! in order. Neither knows links or packet numbers.
+//! peer's reads and atomics. It cuts operations into fragments, accepts lost fragments for
+//! retransmission, and completes operations in the order of posting.
+//!
+//! [`Inbound`] handles the operations of the peer. For each fragment it decides whether, when and
+//! where to place the bytes; it delivers operations in order.
+//!
+//! Links and packet numbers are unknown to both.
 #![forbid(unsafe_code)]
 
 mod close;
@@ -34,7 +37,7 @@ pub use outbound::{
 pub use pools::{PoolUse, Pools, SHARE_BYTES};
 pub use range_set::{Full, RangeSet};
 pub use shared_receives::{SharedReceives, Unfit};
-// The types in which users talk to this crate, so that they need not name the crate `work`.
+// Types in the interface of this crate. Users then need not name the crate `work`.
 pub use work::{
     AccessFault, Arm, Arrival, Completion, CompletionKind, CompletionQueue, Cut, INLINE_BYTES_MAX,
     OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Order, Owner,

@@ -1,64 +1,71 @@
-//! The limits of this crate, with their arithmetic.
+//! The limits of this crate, with the calculations behind them.
 
 /// Default number of operations that a target tracks beyond the last delivered one. 1024 writes of
-/// 8 bytes in flight are 20 µs at 50 M operations/s, longer than a round trip between two hosts.
+/// 8 bytes in flight are 20 µs at 50 M operations/s. This is longer than a round trip between two
+/// hosts.
 pub const OPERATION_WINDOW_DEFAULT: u32 = 1024;
 
-/// Bytes of a block of the order pool: the payload of an Ethernet frame. Longer frames use several.
+/// Size of a block of the order pool in bytes: the payload of an Ethernet frame. Longer frames use
+/// several blocks.
 pub(crate) const ORDER_BLOCK_BYTES: usize = 1536;
 
-/// Lists of pieces in use by operations and receives of an endpoint: those of 64 connections with
-/// 1024 receives each. 65 536 × 0.8 KB = 50 MiB, allocated when first used.
+/// Maximum number of lists of pieces (scatter/gather entries) that operations and receives of an
+/// endpoint use. It is enough for 64 connections with 1024 receives each. 65 536 × 0.8 KB = 50 MiB,
+/// allocated on first use.
 pub(crate) const LISTS_MAX: u32 = 1 << 16;
 
-/// Operations that a connection may have posted in any case, whatever others use: 16 × 4 KiB in
-/// flight are 10 Gb/s × 50 µs. They do not reduce the room of others. Beyond this share a
-/// connection may use no more records than are left for others.
+/// Number of operations that a connection may have posted in any case, even if other connections
+/// use all records. 16 × 4 KiB in flight are 10 Gb/s × 50 µs. These operations do not reduce the
+/// room of other connections. Beyond this share, a connection may use only as many records as
+/// remain free for others.
 pub const OPERATION_SHARE: u32 = 16;
 
-/// Most operations beyond the shares of their connections that wait for receives of peers without
-/// reducing the room of others: 256 connections with a window of 256 each. 65 536 × 256 B = 16 MiB,
-/// as much as the shares of 4096 connections.
+/// Maximum number of operations, beyond the shares of their connections, that wait for receives of
+/// peers without reducing the room of others. It is enough for 256 connections with a window of 256
+/// each. 65 536 × 256 B = 16 MiB, which equals the shares of 4096 connections.
 pub(crate) const WAITING_MAX: u32 = 1 << 16;
 
-/// Lists of pieces that each half of a connection may use in any case: one for a receive that is
-/// being filled, one for the next message, and two in reserve.
+/// Number of lists of pieces that each half of a connection may use in any case: one for a receive
+/// that is being filled, one for the next message, and two in reserve.
 pub(crate) const LIST_SHARE: u32 = 4;
 
-/// Messages beyond the last delivered one that a peer may send while receives are shared, whatever
-/// number is posted: 256 × 4 KiB in flight are 10 Gb/s × 800 µs.
+/// Number of messages beyond the last delivered one that a peer may send while receives are shared.
+/// It does not depend on the number of posted receives. 256 × 4 KiB in flight are 10 Gb/s × 800 µs.
 pub(crate) const SHARED_WINDOW: u32 = 256;
 
-/// Most receives of a shared queue: 16 times the 65 536 that large programs ask for. 1 048 576 × 56
-/// B = 56 MiB, allocated when the queue is created.
+/// Maximum number of receives of a shared queue: 16 times the 65 536 that large programs ask for. 1
+/// 048 576 × 56 B = 56 MiB, allocated when the queue is created.
 pub const SHARED_RECEIVES_MAX: usize = 1 << 20;
 
-/// Number of records of each kind for all connections of an endpoint, allocated when the endpoint
-/// is created. Of records whose use depends on the peer, a connection may use no more than are left
-/// for others. A single connection may use half, which covers its window of operations.
+/// Numbers of records for all connections of an endpoint, by kind. The endpoint allocates them when
+/// it is created.
+///
+/// Some records are used at the will of peers. Of these a connection may use only as many as remain
+/// free for others. A single connection may use half of them, which covers its window of
+/// operations.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PoolLimits {
-    /// Operations posted and not complete, beyond the shares of their connections. 16 384 × 256 B =
-    /// 4 MiB, touched when first used. A single connection may use half of them. If all are in use,
-    /// memory is allocated for the [`OPERATION_SHARE`] of each connection.
+    /// Operations that are posted and not complete, beyond the shares of their connections. 16 384
+    /// × 256 B = 4 MiB, touched on first use. A single connection may use half of them. If all are
+    /// in use, the [`OPERATION_SHARE`] of each connection still gets memory.
     pub operations: u32,
-    /// Operations of peers that have partly arrived or wait for earlier ones. 2048 × 1.6 KB = 3.2
-    /// MiB. If all are in use, one more is allocated for each connection whose operation in turn
-    /// needs it.
+    /// Operations of peers of which some bytes have arrived, or that wait for earlier ones. 2048 ×
+    /// 1.6 KB = 3.2 MiB. If all are in use, the operation in turn of each connection still gets
+    /// one.
     pub incoming: u32,
-    /// Reads and atomics of peers being answered. 2048 × 96 B = 192 KiB. If all are in use, one
-    /// more is allocated for each connection that has none.
+    /// Reads and atomics of peers that this side is answering. 2048 × 96 B = 192 KiB. If all are in
+    /// use, a connection that has none still gets one.
     pub responses: u32,
     /// Reads of this side whose answers have arrived out of order. 1024 × 1.4 KB = 1.4 MiB.
     pub reads: u32,
     /// Fragments that wait to be retransmitted. 65 536 × 24 B = 1.5 MiB: every packet in flight on
-    /// 16 full links of 4096 packets. If more fragments are lost at a time, memory is allocated for
-    /// them.
+    /// 16 full links of 4096 packets. If more fragments are lost at the same time, memory is
+    /// allocated for them.
     pub retransmissions: u32,
-    /// Blocks of the order pool. 2048 × 1.5 KiB = 3 MiB: one block for each small operation in the
-    /// window of one connection, and as many for others, enough for six connections that use their
-    /// full 256 KiB.
+    /// Blocks of the order pool. 2048 × 1.5 KiB = 3 MiB. One connection needs a block for each
+    /// small operation in its window; the other half serves six connections that use their full 256
+    /// KiB.
     pub order_blocks: u32,
 }
 

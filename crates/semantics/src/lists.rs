@@ -1,4 +1,4 @@
-//! Lists of memory pieces that pending operations and receives use.
+//! Lists of pieces (scatter/gather entries) of pending operations and receives.
 
 use work::{PieceList, PostError, StoredPieces};
 
@@ -6,12 +6,12 @@ use crate::limits::{LIST_SHARE, LISTS_MAX};
 use crate::pools::Pools;
 use crate::slab::Slab;
 
-/// Lists of pieces, each in a slot. Memory is allocated when lists are stored and kept for later
-/// ones, so an endpoint without lists uses none.
+/// Lists of pieces, each in a slot. Storing a list allocates memory, which stays for later lists.
+/// An endpoint without lists therefore uses none.
 #[derive(Debug)]
 pub(crate) struct Lists {
     stored: Slab<Box<StoredPieces>>,
-    /// Memory of removed lists, for reuse.
+    /// Memory of removed lists, which later lists reuse.
     #[expect(clippy::vec_box, reason = "the memory goes to and fro, and nothing is copied")]
     spare: Vec<Box<StoredPieces>>,
 }
@@ -24,11 +24,10 @@ impl Default for Lists {
 
 impl Lists {
     //= protocol.md: pool.6
-    /// Stores a copy of `list` for the half of a connection that already has `own` lists. Returns
-    /// its slot.
+    /// Stores a copy of `list` for the half of a connection that has `own` lists. Returns the slot.
     ///
     /// # Errors
-    /// [`PostError::NoListLeft`] if the half may not have another.
+    /// [`PostError::NoListLeft`] if the half may not have another list.
     pub(crate) fn store(&mut self, list: PieceList<'_>, own: u32) -> Result<u32, PostError> {
         if !self.grants_another(own) {
             return Err(PostError::NoListLeft(own));
@@ -36,15 +35,15 @@ impl Lists {
         Ok(self.keep(list))
     }
 
-    /// Stores a copy of `list` for a half that may [have another](Lists::grants_another). Returns
-    /// its slot.
+    /// Stores a copy of `list`. The caller has checked with [`Lists::grants_another`] that the half
+    /// may have another list. Returns the slot.
     pub(crate) fn keep(&mut self, list: PieceList<'_>) -> u32 {
         let mut kept = self.spare.pop().unwrap_or_else(|| Box::new(StoredPieces::EMPTY));
         kept.store(list);
         self.stored.insert_growing(kept)
     }
 
-    /// Returns whether the half of a connection that has `own` lists may have another.
+    /// Returns whether the half of a connection that has `own` lists may have another list.
     pub(crate) const fn grants_another(&self, own: u32) -> bool {
         own < LIST_SHARE || Pools::grants_another(own, self.stored.room())
     }
@@ -52,13 +51,13 @@ impl Lists {
     /// Returns the list in `slot`.
     ///
     /// # Panics
-    /// If the slot is free. That breaks an invariant of this crate.
+    /// If the slot is free. This means that an invariant of this crate is broken.
     #[inline]
     pub(crate) fn get(&self, slot: u32) -> PieceList<'_> {
         self.stored[slot].list()
     }
 
-    /// Removes the list in `slot`, which must be in use.
+    /// Removes the list in `slot`. The slot must be in use.
     pub(crate) fn remove(&mut self, slot: u32) {
         self.spare.push(self.stored.remove(slot));
     }

@@ -1,19 +1,19 @@
-//! The order pool: memory, in blocks, for payload that has arrived but must not be placed yet.
+//! The order pool: memory, in blocks, for payload that has arrived and must not be placed yet.
 
 use mem::Payload;
 
 use crate::limits::ORDER_BLOCK_BYTES;
 use crate::slab::NIL;
 
-/// Blocks of payload that wait for earlier operations. Only [`OrderPool::new`] allocates, except in
-/// a [growing](OrderPool::growing) pool.
+/// Blocks of payload that wait for earlier operations. [`OrderPool::new`] allocates all memory.
+/// Only a [growing](OrderPool::growing) pool allocates more later.
 #[derive(Debug)]
 pub(crate) struct OrderPool {
     bytes: Vec<u8>,
     blocks: Vec<Block>,
     free: u32,
     used: u32,
-    /// Most blocks at a time.
+    /// Maximum number of blocks in use.
     limit: u32,
 }
 
@@ -25,12 +25,12 @@ struct Block {
     len: u32,
 }
 
-/// The held payload of one operation; its tail is last.
+/// The held payload of one operation. If its tail is held, it is the last block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldList {
     head: u32,
     tail: u32,
-    /// Payload bytes held.
+    /// Number of held payload bytes.
     pub(crate) bytes: u32,
 }
 
@@ -59,12 +59,12 @@ impl OrderPool {
         }
     }
 
-    /// Creates a pool of at most `blocks` blocks that are allocated when needed.
+    /// Creates a pool of at most `blocks` blocks. It allocates each block when it is needed.
     pub(crate) const fn growing(blocks: u32) -> Self {
         Self { bytes: Vec::new(), blocks: Vec::new(), free: NIL, used: 0, limit: blocks }
     }
 
-    /// Returns the number of blocks for a piece of `len` bytes.
+    /// Returns the number of blocks that `len` bytes need.
     pub(crate) const fn blocks_for(len: u32) -> u32 {
         len.div_ceil(ORDER_BLOCK_BYTES as u32)
     }
@@ -79,9 +79,10 @@ impl OrderPool {
         self.used
     }
 
-    /// Adds `payload` to `list`; there must be room for it ([`OrderPool::room`]). If the payload
-    /// ends its operation (`is_tail`), its last block goes behind all others, so that the tail is
-    /// placed last. All other blocks go in front.
+    /// Adds `payload` to `list`. There must be room for it ([`OrderPool::room`]).
+    ///
+    /// If the payload ends its operation (`is_tail`), its last block goes behind all other blocks,
+    /// so that the tail is placed last. All other blocks go to the front.
     pub(crate) fn hold(
         &mut self,
         list: &mut HeldList,

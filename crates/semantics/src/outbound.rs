@@ -1,5 +1,5 @@
-//! The sending half of a connection's operations, from posting to completion, and answers to the
-//! peer's reads and atomics.
+//! The sending half of a connection's operations: handles them from posting to completion. Also
+//! sends the answers to the peer's reads and atomics.
 
 mod answers;
 mod asking;
@@ -36,53 +36,54 @@ pub use rest::OutboundAtRest;
 /// Limits that the peer granted when the connection was set up.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerLimits {
-    /// Operations that the peer tracks beyond the last delivered one.
+    /// Number of operations that the peer tracks beyond the last delivered one.
     pub operation_window: u32,
-    /// Reads and atomics that the peer answers at a time.
+    /// Number of reads and atomics that the peer answers at the same time.
     pub read_depth: u16,
-    /// Bytes that the peer holds for operations that must wait.
+    /// Bytes that the peer can hold for operations that must wait.
     pub order_pool_bytes: u32,
-    /// Receives posted at the peer when it accepted or requested the connection.
+    /// Message number up to which the peer had posted receives when it requested or accepted the
+    /// connection.
     pub credit: MessageNumber,
 }
 
-/// How many operations are posted on a connection, and how many more may be.
+/// Number of operations posted on a connection, and number of operations that may still be posted.
 ///
 /// Records are meant for operations in flight. If the peer lacks receives, posted operations use
-/// records without progress. Beyond [`OPERATION_SHARE`](crate::OPERATION_SHARE) operations, work
-/// should then stay with the application.
+/// records without making progress. Beyond [`OPERATION_SHARE`](crate::OPERATION_SHARE) operations,
+/// the application should then keep its work.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct PostingRoom {
-    /// Operations posted and not complete.
+    /// Number of operations that are posted and not complete.
     pub outstanding: u32,
-    /// Receives of the peer left for messages not yet posted; negative if posted messages lack
-    /// receives.
+    /// Number of receives of the peer that remain for messages not yet posted. Negative if posted
+    /// messages lack receives.
     pub credit: i32,
-    /// Most operations that should be posted at a time. It grows with each operation that the peer
-    /// delivers, so that a peer that delivers none uses few records.
+    /// Maximum number of operations that should be posted at the same time. It grows with each
+    /// operation that the peer delivers. A peer that delivers none therefore uses few records.
     pub window: u32,
 }
 
-/// An operation posted and not complete.
+/// An operation that is posted and not complete.
 #[derive(Debug)]
 pub(crate) struct OutOperation {
     connection: u32,
     number: OperationNumber,
-    /// Slot of the operation posted next on this connection.
+    /// Slot of the next operation that was posted on this connection.
     next: u32,
     kind: OutKind,
-    /// Order and notification flags, repeated in every fragment.
+    /// Flags for order and notification. Every fragment repeats them.
     flags: Flags,
     length: u32,
-    /// Bytes cut into fragments for the first time.
+    /// Number of bytes that were cut into fragments, not counting retransmissions.
     sent: u32,
-    /// Whether the last fragment, or the request of a read, was handed out.
+    /// Whether the last fragment was handed out; for a read, whether its request was.
     all_sent: bool,
     signalled: bool,
     waits_for_answers: bool,
-    /// Bytes acknowledged; for a read, bytes received.
+    /// Number of acknowledged bytes; for a read, number of received bytes.
     progressed: u32,
-    /// Bytes in flight that the peer may have to hold.
+    /// Number of bytes in flight that the peer may have to hold.
     at_risk: u32,
     immediate: Option<u32>,
     key: RemoteKey,
@@ -95,24 +96,24 @@ pub(crate) struct OutOperation {
 enum OutKind {
     Write {
         source: Bytes,
-        /// Number of the receive that it consumes on a queue pair, if `takes_receive`.
+        /// Number of the receive that the operation consumes on a queue pair, if `takes_receive`.
         message: MessageNumber,
         takes_receive: bool,
     },
     Send {
         source: Bytes,
         message: MessageNumber,
-        /// Whether the peer invalidates the key of the operation.
+        /// Whether the peer must invalidate the key in the operation.
         invalidates: bool,
     },
     Read {
         sink: RegionId,
         sink_offset: u64,
-        /// List of pieces that receives the bytes instead, or [`NIL`].
+        /// List of pieces (scatter/gather entries) that receives the bytes instead, or [`NIL`].
         list: u32,
-        /// Bytes received without a gap from the first one on.
+        /// Number of bytes received without a gap, from the first byte on.
         prefix: u32,
-        /// Record of all bytes received; [`NIL`] while they are just the prefix.
+        /// Record of all received ranges; [`NIL`] while only the prefix has arrived.
         ranges: u32,
         arrived: bool,
     },
@@ -123,7 +124,8 @@ enum OutKind {
         sink: Option<Sink>,
         value: Option<u64>,
     },
-    /// Local work. It has the number of the next operation that is sent to the peer.
+    /// Local work, which sends nothing. It has the number of the next operation that is sent to the
+    /// peer.
     Local { work: LocalWork, completes_as: CompletionKind },
 }
 
@@ -135,11 +137,11 @@ enum Bytes {
         offset: u64,
     },
     Inline([u8; INLINE_BYTES_MAX]),
-    /// The pieces of the list in this slot.
+    /// The pieces (scatter/gather entries) of the list in this slot.
     Pieces(u32),
 }
 
-/// A fragment that was lost, or that a driver returned, and waits to be retransmitted.
+/// A fragment that waits to be retransmitted. It was lost, or a driver did not accept it.
 #[derive(Debug)]
 pub(crate) struct Retransmission {
     carried: Carried,
@@ -155,10 +157,12 @@ struct Chain {
 
 /// The sending half of the operations of one connection.
 ///
-/// Operations form a list in the order of posting; a cursor walks it as operations are cut into
-/// fragments. An operation is complete when the peer has delivered it and, for reads and atomics,
-/// the answer has arrived. Acknowledgements carry the number of the first operation not delivered.
-/// So the acknowledgement of single fragments serves only progress reports and retransmission.
+/// Operations form a list in the order of posting. A cursor moves along the list when operations
+/// are cut into fragments. An operation is complete when the peer has delivered it. For reads and
+/// atomics, the answer must also have arrived.
+///
+/// Acknowledgements contain the number of the first operation that is not delivered. Therefore
+/// acknowledgements of single fragments only serve progress reports and retransmission.
 #[derive(Debug)]
 pub struct Outbound {
     owner: Owner,
@@ -167,49 +171,50 @@ pub struct Outbound {
     tail: u32,
     again: Chain,
     answer_head: u32,
-    /// Next answer with bytes not yet sent.
+    /// Slot of the next answer that has bytes to send.
     answer_cursor: u32,
     answer_tail: u32,
     answering: u32,
     next_number: OperationNumber,
     next_message: MessageNumber,
-    /// First operation that the peer has not delivered.
+    /// Number of the first operation that the peer has not delivered.
     delivered: OperationNumber,
-    /// The latest operation with a forward fence that was at least partly sent and is not complete.
-    /// Delivery is not enough, because the bytes of a read leave the peer's memory after it.
+    /// The latest operation with `FENCE_AFTER` that was sent at least in part and is not complete.
+    /// Delivery does not complete it if it is a read, because the bytes leave the peer's memory
+    /// later.
     last_fence: Option<OperationNumber>,
     peer: PeerLimits,
     at_risk_bytes: u32,
-    /// Reads and atomics sent and not yet answered.
+    /// Number of reads and atomics that were sent and not answered.
     asked: u32,
-    /// Operations posted and not complete.
+    /// Number of operations that are posted and not complete.
     outstanding: u32,
     /// See [`PostingRoom::window`].
     window: u32,
     /// Whether the operation at the cursor must wait for an acknowledgement, an answer or a credit.
     blocked: bool,
     answer_turn: bool,
-    /// Whether both ends agreed on the rules of queue pairs.
+    /// Whether the rules of queue pairs apply. Both ends agreed on this.
     queue_pair: bool,
-    /// The first operation that failed on this side. No more fragments of it or of later operations
-    /// are sent.
+    /// The first operation that failed on this side. No more fragments of this operation and of
+    /// later ones are sent.
     fault: Option<(OperationNumber, OperationError)>,
-    /// Whether an operation that failed on this side is complete, as are all before it.
+    /// Whether an operation that failed on this side and all earlier operations are complete.
     is_faulty: bool,
     /// The first operation for which the peer has no receive now.
     not_ready: Option<OperationNumber>,
-    /// Whether its operations beyond its share are not counted against other connections, because
-    /// they wait for the peer.
+    /// Whether operations beyond the connection's share do not reduce the room of other
+    /// connections, because they wait for the peer.
     is_spared: bool,
-    /// Fragments of the operation `not_ready` and of later ones, to retransmit once the peer is
-    /// ready.
+    /// Fragments of the operation `not_ready` and of later operations. They are retransmitted when
+    /// the peer is ready.
     held: Chain,
     backlog_bytes: u64,
     outlet: Outlet,
 }
 
 impl Outbound {
-    /// Creates the sending half of the connection `owner`; completions go to `queues.send`.
+    /// Creates the sending half of the connection `owner`. Its completions go to `queues.send`.
     pub fn new(owner: Owner, peer: PeerLimits, queues: &Queues) -> Self {
         Self {
             owner,
@@ -249,29 +254,30 @@ impl Outbound {
         self.unblock();
     }
 
-    /// Starts with other numbers than 0, for tests in which numbers wrap around. The peer must
-    /// start with the same numbers.
+    /// Sets first numbers other than 0, for tests in which numbers wrap around. The peer must start
+    /// with the same numbers.
     pub const fn begin_at(&mut self, operation: OperationNumber, message: MessageNumber) {
         self.next_number = operation;
         self.delivered = operation;
         self.next_message = message;
     }
 
-    /// Applies the rules of queue pairs from now on, as both ends agreed. Call before the first
-    /// operation.
+    /// Applies the rules of queue pairs to all operations, because both ends agreed on this. To be
+    /// called before the first operation.
     pub const fn be_queue_pair(&mut self) {
         self.queue_pair = true;
     }
 
     //= protocol.md: operation.1, queue-pair.7
-    /// Posts an operation, without allocating memory. [`Outbound::next_fragment`] returns its
+    /// Posts an operation without allocating memory. [`Outbound::next_fragment`] returns its
     /// fragments.
     ///
     /// # Errors
-    /// The errors of [`Operation::check`]; [`PostError::ReadsRefused`] if the peer answers no
-    /// reads; [`PostError::QueuePairOnly`] if the peer does not know such a request;
-    /// [`PostError::NoOperationLeft`] or [`PostError::CompletionQueueFull`] if there is no record
-    /// or no room for the completion.
+    /// * The errors of [`Operation::check`].
+    /// * [`PostError::ReadsRefused`] if the peer answers no reads.
+    /// * [`PostError::QueuePairOnly`] if the peer does not support such a request.
+    /// * [`PostError::NoOperationLeft`] if no record is free.
+    /// * [`PostError::CompletionQueueFull`] if there is no room for the completion.
     pub fn post(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -291,12 +297,15 @@ impl Outbound {
         Ok(number)
     }
 
-    /// Posts an operation as [`Outbound::post`] does, with the bytes in the pieces of `list`: the
-    /// source of a write or send, the destination of a read. The operation is as long as the list;
-    /// its own length and location are ignored. Other requests ignore the list.
+    /// Posts an operation like [`Outbound::post`]. Its bytes are in the pieces (scatter/gather
+    /// entries) of `list`: the source of a write or send, or the destination of a read.
+    ///
+    /// The length of the operation is that of the list. The length and the location in `operation`
+    /// are ignored. Requests without bytes ignore the list.
     ///
     /// # Errors
-    /// As for [`Outbound::post`], and [`PostError::NoListLeft`].
+    /// The errors of [`Outbound::post`], and [`PostError::NoListLeft`] if no record for a list is
+    /// free.
     pub fn post_list(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -321,7 +330,8 @@ impl Outbound {
         self.accept(pools, &operation, slot).inspect_err(|_| pools.lists.remove(slot))
     }
 
-    /// Appends a checked operation. Its bytes are in the pieces of `list`, unless that is [`NIL`].
+    /// Appends a checked operation. If `list` is not [`NIL`], the bytes are in the pieces of that
+    /// list.
     #[inline]
     fn accept(
         &mut self,
@@ -338,7 +348,7 @@ impl Outbound {
     #[inline]
     fn admit(&self, pools: &Pools, operation: &Operation) -> Result<(), PostError> {
         pools.check_room(self.outstanding)?;
-        // Must agree with `OutOperation::has_place`.
+        // This condition must be the same as in `OutOperation::has_place`.
         let has_place = operation.flags.signalled || operation.status.is_none();
         if has_place {
             self.outlet.promise()?;
@@ -346,7 +356,7 @@ impl Outbound {
         Ok(())
     }
 
-    /// Appends an admitted operation to the list.
+    /// Appends an operation to the list. The caller has called [`Outbound::admit`].
     #[inline]
     fn append(&mut self, pools: &mut Pools, record: OutOperation) -> OperationNumber {
         let number = record.number;
@@ -374,11 +384,12 @@ impl Outbound {
     }
 
     //= protocol.md: credit.1, complete.2
-    /// Handles the part of an acknowledgement that concerns operations: every operation before
-    /// `delivered` is delivered, and receives are posted for all messages before `credit`.
-    /// Completes operations.
+    /// Handles the part of an acknowledgement that concerns operations, and completes operations.
+    /// The peer has delivered every operation before `delivered`. It has posted receives for all
+    /// messages before `credit`.
     ///
-    /// Returns false if the peer claims to have delivered an operation that was not wholly sent.
+    /// Returns false if the peer claims to have delivered an operation of which some part was not
+    /// sent.
     #[must_use]
     pub fn on_delivered(
         &mut self,
@@ -408,7 +419,7 @@ impl Outbound {
         true
     }
 
-    /// Records that a fragment has arrived at the peer.
+    /// Records that the peer has acknowledged a fragment.
     pub fn on_acknowledged(&mut self, pools: &mut Pools, carried: Carried) {
         match carried.kind {
             CarriedKind::Request => {
@@ -433,9 +444,10 @@ impl Outbound {
     }
 
     //= protocol.md: again.1
-    /// Queues a lost fragment for retransmission. On a queue pair, fragments of the first operation
-    /// not delivered go first: the peer may have room for that operation only, and later ones may
-    /// have many fragments queued.
+    /// Queues a lost fragment for retransmission.
+    ///
+    /// On a queue pair, fragments of the first undelivered operation go to the front. The peer may
+    /// have room only for that operation, while later ones may have many fragments queued.
     pub fn on_lost(&mut self, pools: &mut Pools, carried: Carried) {
         if self.is_wanted(pools, &carried) {
             let is_first = self.queue_pair
@@ -449,19 +461,19 @@ impl Outbound {
         }
     }
 
-    /// Takes back a fragment that a driver did not accept; it becomes the next to send. Call newest
-    /// first.
+    /// Takes back a fragment that a driver did not accept. The fragment becomes the next one to
+    /// send. If several come back, call this for the newest first.
     pub fn on_returned(&mut self, pools: &mut Pools, carried: Carried) {
         if self.is_wanted(pools, &carried) {
             self.queue_retransmission(pools, carried, End::Front);
         }
     }
 
-    /// Handles an answer of the peer to a read or atomic: [`Answer::Violation`] if it breaks the
-    /// protocol.
+    /// Handles an answer of the peer to a read or atomic. Returns [`Answer::Violation`] if the
+    /// answer breaks the protocol.
     ///
     /// # Errors
-    /// If the local memory of the read is gone; the connection must end.
+    /// If the local memory of the read is gone. The connection must then end.
     pub fn handle_answer<'p>(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -483,22 +495,22 @@ impl Outbound {
     }
 
     //= protocol.md: answer.8
-    /// Returns whether a part of the peer's answer to operation `number` has not arrived.
+    /// Returns whether the peer's answer to operation `number` is incomplete.
     pub fn lacks_answer(&self, pools: &Pools, number: OperationNumber) -> bool {
         let slot = pools.reads_index.get(self.owner.index(), number);
         slot.is_some_and(|slot| !pools.operations[slot].is_answered())
     }
 
     //= protocol.md: close.4, queue-pair.6
-    /// Returns the error of the operation at fault when the peer closes the connection for
-    /// `reason`. First call [`Outbound::on_delivered`] with what the Close reports, then
-    /// [`Outbound::flush`] with this error.
+    /// Returns the error of the failed operation when the peer closes the connection with `reason`.
+    /// The caller first passes the report in the Close to [`Outbound::on_delivered`], and then this
+    /// error to [`Outbound::flush`].
     pub const fn error_of_close(&self, reason: CloseReason) -> OperationError {
         error_of_close(reason, self.queue_pair)
     }
 
-    /// Completes every operation, the one numbered `at_fault` with its error, all others with
-    /// `others`. Frees all records.
+    /// Completes all operations and frees all records. The operation in `at_fault` completes with
+    /// the error there, all other operations with `others`.
     pub fn flush(
         &mut self,
         pools: &mut Pools,
@@ -533,33 +545,34 @@ impl Outbound {
         !self.again.is_empty() || self.answer_cursor != NIL || (self.cursor != NIL && !self.blocked)
     }
 
-    /// Returns the approximate number of payload bytes not yet handed out.
+    /// Returns approximately how many payload bytes were not handed out yet.
     pub const fn backlog_bytes(&self) -> u64 {
         self.backlog_bytes
     }
 
-    /// Returns whether a completion was lost because its queue was full; the connection must end.
+    /// Returns whether a completion was lost because its queue was full. The connection must then
+    /// end.
     pub const fn is_overrun(&self) -> bool {
         self.outlet.is_overrun()
     }
 
-    /// Returns the first operation that is not known to be delivered.
+    /// Returns the number of the first operation that the peer has not reported as delivered.
     pub const fn delivered(&self) -> OperationNumber {
         self.delivered
     }
 
-    /// Returns the number of operations posted and not complete.
+    /// Returns the number of operations that are posted and not complete.
     pub const fn outstanding(&self) -> u32 {
         self.outstanding
     }
 
-    /// Returns the number of messages that may be posted until the peer grants more.
+    /// Returns the number of messages that may be posted before the peer grants more.
     pub const fn credits(&self) -> u32 {
         let left = self.peer.credit.since(self.next_message);
         if left > 0 { left.cast_unsigned() } else { 0 }
     }
 
-    /// Returns how much work of the application should be posted now: see [`PostingRoom`].
+    /// Returns how much work the application should post now; see [`PostingRoom`].
     pub const fn posting_room(&self) -> PostingRoom {
         let credit = self.peer.credit.since(self.next_message);
         PostingRoom {
@@ -574,24 +587,25 @@ impl Outbound {
         self.answering
     }
 
-    /// Returns whether progress depends on a frame from the peer.
+    /// Returns whether this half waits for a frame of the peer.
     pub const fn waits_for_peer(&self) -> bool {
         self.outstanding > 0 || self.answering > 0
     }
 
-    /// Lets the operation at the cursor be tried again, unless the connection is halted.
+    /// Lets the next call try the operation at the cursor again. Has no effect while the connection
+    /// is halted.
     #[inline]
     const fn unblock(&mut self) {
         self.blocked = self.is_halted();
     }
 
-    /// Returns whether no fragment of the operation at the cursor may be sent, whatever the peer
-    /// reports.
+    /// Returns whether the operation at the cursor must not be sent, even if the peer reports
+    /// progress.
     const fn is_halted(&self) -> bool {
         self.fault.is_some() || self.is_faulty || self.not_ready.is_some()
     }
 
-    /// Returns the number of the first operation not wholly handed out.
+    /// Returns the number of the first operation that was not handed out completely.
     fn first_unsent(&self, pools: &Pools) -> OperationNumber {
         pools.operations.get(self.cursor).map_or(self.next_number, |operation| operation.number)
     }
@@ -625,7 +639,7 @@ impl Chain {
         self.head == NIL
     }
 
-    /// Adds a fragment that is on no list.
+    /// Adds a fragment. The fragment must not be on another list.
     fn add(&mut self, pools: &mut Pools, slot: u32, end: End) {
         if self.head == NIL {
             *self = Self { head: slot, tail: slot };
@@ -643,7 +657,7 @@ impl Chain {
         }
     }
 
-    /// Appends the fragments of another list.
+    /// Appends all fragments of the list `other`.
     fn append(&mut self, pools: &mut Pools, other: Self) {
         if self.is_empty() {
             *self = other;
@@ -673,7 +687,8 @@ enum End {
     Back,
 }
 
-/// Returns the operation of a fragment, unless it is complete and its record was reused.
+/// Returns the operation of a fragment. Returns `None` if the operation is complete and its record
+/// was reused.
 fn own_operation<'a>(
     operations: &'a mut Slab<OutOperation>,
     connection: u32,

@@ -1,11 +1,11 @@
-//! The path of completions of one half of a connection to their queue.
+//! Passes completions of one half of a connection to their queue.
 
 use std::sync::Arc;
 
 use crate::pools::Notices;
 use crate::{Completion, CompletionQueue, PostError, Push};
 
-/// A completion queue, and whether room in it is reserved when work is posted.
+/// A completion queue. Depending on `promises`, posting work reserves room in the queue.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     queue: Arc<CompletionQueue>,
@@ -27,7 +27,7 @@ impl Outlet {
         self.is_overrun
     }
 
-    /// Reserves room for a completion, if this outlet reserves room.
+    /// Reserves room for a completion. Has no effect if this outlet reserves no room.
     #[inline]
     pub(crate) fn promise(&self) -> Result<(), PostError> {
         if !self.promises || self.queue.promise() {
@@ -36,7 +36,7 @@ impl Outlet {
         Err(PostError::CompletionQueueFull(self.queue.capacity()))
     }
 
-    /// Releases room that [`Outlet::promise`] reserved.
+    /// Releases the room that [`Outlet::promise`] reserved.
     #[inline]
     pub(crate) fn withdraw(&self) {
         if self.promises {
@@ -44,7 +44,7 @@ impl Outlet {
         }
     }
 
-    /// Pushes a completion for which [`Outlet::promise`] was called.
+    /// Pushes a completion. The caller has reserved room with [`Outlet::promise`].
     #[inline]
     pub(crate) fn complete(&mut self, to: &mut Notices, found: &Completion) {
         let pushed =
@@ -52,7 +52,8 @@ impl Outlet {
         self.note(to, pushed);
     }
 
-    /// Pushes a completion without reserved room; returns false if it must wait for room.
+    /// Pushes a completion without reserved room. Returns false if it must wait until there is
+    /// room.
     #[inline]
     pub(crate) fn offer(&mut self, to: &mut Notices, found: &Completion) -> bool {
         if self.promises {
@@ -76,7 +77,7 @@ impl Outlet {
         }
     }
 
-    /// Handles the loss of a completion without reserved room. The queue is reported as fired,
+    /// Handles a completion that is lost because no room was reserved. Reports the queue as fired,
     /// because its other users fail as well.
     #[cold]
     fn on_no_room(&mut self, to: &mut Notices) {

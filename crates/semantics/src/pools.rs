@@ -20,35 +20,36 @@ use crate::receive_queue::Destination;
 use crate::slab::Slab;
 use crate::{SharedReceives, Unfit};
 
-/// Records of operations, shared by the connections of an endpoint. An idle connection uses none.
+/// Records of operations, which all connections of an endpoint share. An idle connection uses none.
 #[derive(Debug)]
 pub struct Pools {
     pub(crate) operations: Slab<OutOperation>,
     pub(crate) incoming: Slab<InOperation>,
-    /// Bytes received, placed or held, of the operation in the `incoming` slot with this index.
+    /// Ranges of received bytes. The index is the operation's slot in `incoming`. They include held
+    /// bytes.
     pub(crate) received: Vec<RangeSet>,
     pub(crate) responses: Slab<Response>,
-    /// Answers to peers begun so far.
+    /// Number of answers to peers that have begun so far.
     pub(crate) answers_begun: u64,
     pub(crate) reads: Slab<RangeSet>,
     pub(crate) retransmissions: Slab<Retransmission>,
     pub(crate) order: OrderPool,
-    /// Lists of pieces of operations and receives.
+    /// Lists of pieces (scatter/gather entries) of operations and receives.
     pub(crate) lists: Lists,
     pub(crate) incoming_index: OperationIndex,
     pub(crate) reads_index: OperationIndex,
     pub(crate) status: Arc<StatusTable>,
     pub(crate) notices: Notices,
-    /// Shared queues with fewer receives left than the limit that the application armed.
+    /// Shared queues that hold fewer receives than the limit that the application armed.
     pub(crate) below_limit: Vec<Arc<SharedReceives>>,
-    /// Shared queues that got receives back while connections wait for some.
+    /// Shared queues to which receives were returned while connections wait for receives.
     pub(crate) refilled: Vec<Arc<SharedReceives>>,
     pub(crate) room: RoomAwaited,
     pub(crate) beyond: Beyond,
 }
 
-/// Bytes of the records that a connection gets in any case: those of its share of operations, of
-/// lists of pieces for both of its halves, of the operation of its peer that is in turn, and of one
+/// Size in bytes of the records that each connection may use in any case. These are its share of
+/// operations, the lists of pieces of both halves, the operation in turn of the peer, and one
 /// answer.
 pub const SHARE_BYTES: usize = OPERATION_SHARE as usize * size_of::<OutOperation>()
     + 2 * LIST_SHARE as usize * size_of::<StoredPieces>()
@@ -56,10 +57,10 @@ pub const SHARE_BYTES: usize = OPERATION_SHARE as usize * size_of::<OutOperation
     + size_of::<RangeSet>()
     + size_of::<Response>();
 
-/// Connections with work that the application will post when they have room.
+/// Connections whose application has work to post when they have room.
 #[derive(Debug, Default)]
 pub(crate) struct RoomAwaited {
-    /// The connections that wait for room, as the bits of their owners.
+    /// The connections that wait for room. Each is stored as the bits of its owner.
     awaited_by: HashSet<u64, BuildHasherDefault<KeyMixer>>,
     there_for: Vec<Owner>,
 }
@@ -73,18 +74,20 @@ impl RoomAwaited {
     }
 }
 
-/// Operations of connections beyond their shares. Operations within shares do not reduce the room
-/// of others.
+/// Number of operations that exceed the shares of their connections. Operations within the shares
+/// do not reduce the room of other connections.
 #[derive(Debug, Default)]
 pub(crate) struct Beyond {
-    /// Operations that reduce the room of other connections.
+    /// Number of operations that reduce the room of other connections.
     common: u32,
-    /// Operations that wait for a receive of the peer and do not reduce the room of others.
+    /// Number of operations that wait for a receive of the peer and do not reduce the room of
+    /// others.
     waiting: u32,
 }
 
 impl Beyond {
-    /// Adds an operation. Its connection is spared while it waits for a receive.
+    /// Adds an operation. `is_spared` says whether its connection waits for a receive and is
+    /// spared.
     #[inline]
     pub(crate) const fn add(&mut self, is_spared: bool) {
         if is_spared {
@@ -104,9 +107,9 @@ impl Beyond {
         }
     }
 
-    /// Spares a connection that begins to wait for a receive and has `count` operations beyond its
-    /// share. Returns false if too many operations wait already; then these operations still reduce
-    /// the room of others.
+    /// Spares a connection that begins to wait for a receive: its `count` operations beyond its
+    /// share no longer reduce the room of others. If too many operations are waiting already,
+    /// changes nothing and returns false.
     pub(crate) const fn spare(&mut self, count: u32) -> bool {
         if self.waiting + count > WAITING_MAX {
             return false;
@@ -116,19 +119,19 @@ impl Beyond {
         true
     }
 
-    /// Ends the sparing of a connection with `count` operations beyond its share.
+    /// Ends the sparing of a connection that has `count` operations beyond its share.
     pub(crate) const fn take_back(&mut self, count: u32) {
         self.waiting -= count;
         self.common += count;
     }
 }
 
-/// Reports made to the application.
+/// Reports to the application.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
-    /// Queues that got a completion for which the application waits.
+    /// Queues that received a completion for which the application waits.
     pub(crate) fired: Vec<Arc<CompletionQueue>>,
-    /// Number of reports made.
+    /// Number of reports so far.
     pub(crate) count: u64,
 }
 
@@ -157,8 +160,8 @@ impl Pools {
         }
     }
 
-    /// Creates pools as [`Pools::new`] does, but allocates memory when records are first used. For
-    /// simulations of thousands of endpoints, most of which use few records.
+    /// Creates pools like [`Pools::new`], but allocates memory when records are first used. For
+    /// simulations of thousands of endpoints, because most of them use few records.
     pub fn growing(limits: &PoolLimits, status: Arc<StatusTable>) -> Self {
         Self {
             operations: Slab::growing(limits.operations),
@@ -182,31 +185,32 @@ impl Pools {
     }
 
     //= protocol.md: pool.5
-    /// Returns whether a connection with `own` records of a kind may have another while `room` are
-    /// free: it may while it has fewer than are free. So a single connection gets half of all
-    /// records, two get a third each, and some remain for connections that come later. A record
-    /// without which a connection could not make progress is granted in any case.
+    /// Returns whether a connection with `own` records of a kind may have another while `room`
+    /// records are free. It may have another if `own` is less than `room`.
+    ///
+    /// Therefore a single connection gets half of all records, two connections get a third each,
+    /// and some remain for later connections. A record that a connection needs to make any progress
+    /// is granted in any case.
     pub(crate) const fn grants_another(own: u32, room: u32) -> bool {
         own < room
     }
 
     //= protocol.md: pool.6
-    /// Returns whether a connection with `own` operations posted and not complete may have another
-    /// record.
+    /// Returns whether a connection with `own` incomplete operations may have another record.
     pub(crate) const fn grants_operation(&self, own: u32) -> bool {
         let room = self.operations.limit().saturating_sub(self.beyond.common);
         own < OPERATION_SHARE || Self::grants_another(own - OPERATION_SHARE, room)
     }
 
-    /// Makes [`Pools::take_room`] return this connection once one of its operations completes, the
-    /// peer grants it more messages, or one of its receives is consumed. Work of the application
-    /// waits for that.
+    /// Registers a connection for [`Pools::take_room`], because work of the application waits.
+    /// `take_room` returns the connection when one of its operations completes, the peer grants it
+    /// more messages, or one of its receives is consumed.
     pub fn await_room(&mut self, owner: Owner) {
         self.room.awaited_by.insert(owner.bits());
     }
 
     /// Removes and returns a connection that has room again and for which work
-    /// [waits](Pools::await_room). Call until it returns `None`.
+    /// [waits](Pools::await_room). The caller repeats this until it returns `None`.
     pub fn take_room(&mut self) -> Option<Owner> {
         self.room.there_for.pop()
     }
@@ -225,17 +229,17 @@ impl Pools {
         }
     }
 
-    /// Resets the bytes received for the new record in `slot`.
+    /// Clears the received ranges for the new record in `slot`.
     #[inline]
     pub(crate) fn clear_received(&mut self, slot: u32) {
         match self.received.get_mut(slot as usize) {
             Some(received) => received.clear(),
-            // Records allocated later are appended one by one.
+            // Records beyond the initial number are appended one by one.
             None => self.received.push(RangeSet::default()),
         }
     }
 
-    /// Frees the records that an ended receive used.
+    /// Frees the list of a receive that has ended, if the receive had one.
     #[inline]
     pub(crate) fn forget(&mut self, destination: Destination) {
         if let Destination::List(slot) = destination {
@@ -243,36 +247,36 @@ impl Pools {
         }
     }
 
-    /// Removes and returns a completion queue that is overrun, or that was armed and got a
-    /// completion that it was armed for. Wake the threads that wait for it. Call until it returns
-    /// `None`.
+    /// Removes and returns a completion queue that is overrun, or that was armed and received a
+    /// matching completion. The caller wakes the threads that wait for the queue, and repeats this
+    /// until it returns `None`.
     pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
         self.notices.fired.pop()
     }
 
-    /// Returns how often an event was reported to the application, by a completion or by a slot of
-    /// the status table.
+    /// Returns the number of events that were reported to the application, by a completion or by a
+    /// slot of the status table.
     #[inline]
     pub const fn report_count(&self) -> u64 {
         self.notices.count
     }
 
-    /// Finishes the operation or receive that a slot of the status table follows.
+    /// Reports the result of an operation or receive in its slot of the status table.
     #[inline]
     pub(crate) fn finish(&mut self, status: u32, result: Result<u64, OperationError>) {
         self.notices.count += 1;
         self.status.finish(status, result);
     }
 
-    /// Reports the arrival of a message for a receive that a slot of the status table follows.
+    /// Reports the arrival of a message in the receive's slot of the status table.
     #[inline]
     pub(crate) fn arrive(&mut self, status: u32, arrival: Arrival) {
         self.notices.count += 1;
         self.status.arrive(status, arrival);
     }
 
-    /// Pushes a completion that belongs to no connection and has no reserved room. Returns false if
-    /// there is no room, which overruns the queue.
+    /// Pushes a completion that belongs to no connection and has no reserved room. If there is no
+    /// room, the queue overruns and this returns false.
     pub fn push(&mut self, queue: &Arc<CompletionQueue>, completion: &Completion) -> bool {
         match queue.push(completion) {
             Push::Added => {
@@ -292,10 +296,11 @@ impl Pools {
     }
 
     /// Fills the oldest receive of a shared queue with `bytes` bytes that belong to no connection.
-    /// `place` gets the context and the pieces of the receive.
+    /// `place` gets the context and the pieces of the receive. Does not use receives that
+    /// connections wait for.
     ///
     /// # Errors
-    /// [`Unfit`]; then all receives are unchanged. Receives that connections wait for are not used.
+    /// [`Unfit`] if no receive can be used. All receives are then unchanged.
     pub fn fill_shared<R>(
         &mut self,
         queue: &Arc<SharedReceives>,
@@ -307,7 +312,7 @@ impl Pools {
         Ok(placed)
     }
 
-    /// Checks the limit of a shared queue after a receive was removed from it.
+    /// Checks the limit of a shared queue. A receive was removed from the queue.
     #[inline]
     pub(crate) fn note_limit(&mut self, queue: &Arc<SharedReceives>) {
         if queue.falls_below_limit() {
@@ -315,16 +320,16 @@ impl Pools {
         }
     }
 
-    /// Removes and returns a shared queue with fewer receives than its
-    /// [limit](SharedReceives::arm_limit): notify the thread that armed it. Call until it returns
-    /// `None`.
+    /// Removes and returns a shared queue that holds fewer receives than its
+    /// [limit](SharedReceives::arm_limit). The caller notifies the thread that armed the limit, and
+    /// repeats this until it returns `None`.
     pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
         self.below_limit.pop()
     }
 
-    /// Removes and returns a shared queue that got receives back from an ended connection while
-    /// other connections wait for some: see [`SharedReceives::next_ready`]. Call until it returns
-    /// `None`.
+    /// Removes and returns a shared queue to which an ended connection returned receives while
+    /// others wait for receives; see [`SharedReceives::next_ready`]. The caller repeats this until
+    /// it returns `None`.
     pub fn take_refilled(&mut self) -> Option<Arc<SharedReceives>> {
         self.refilled.pop()
     }
@@ -335,7 +340,7 @@ impl Pools {
         !self.refilled.is_empty()
     }
 
-    /// Returns the number of answers to reads and atomics of peers begun so far.
+    /// Returns the number of answers to reads and atomics of peers that have begun so far.
     pub const fn answers_begun(&self) -> u64 {
         self.answers_begun
     }
@@ -343,12 +348,12 @@ impl Pools {
     /// Checks whether a connection with `own` operations may post another.
     ///
     /// # Errors
-    /// [`PostError::NoOperationLeft`].
+    /// [`PostError::NoOperationLeft`] if it may not.
     pub const fn check_room(&self, own: u32) -> Result<(), PostError> {
         if self.grants_operation(own) { Ok(()) } else { Err(PostError::NoOperationLeft(own)) }
     }
 
-    /// Returns the numbers of records in use: all 0 while no connection has operations pending.
+    /// Returns the number of records in use, by kind. All are 0 while no operation is pending.
     pub fn in_use(&self) -> PoolUse {
         PoolUse {
             operations: self.operations.used(),
@@ -366,11 +371,11 @@ impl Pools {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PoolUse {
-    /// Operations posted and not complete.
+    /// Operations that are posted and not complete.
     pub operations: u32,
-    /// Operations of peers that have partly arrived or wait.
+    /// Operations of peers of which some bytes have arrived, or that wait.
     pub incoming: u32,
-    /// Reads and atomics of peers being answered.
+    /// Reads and atomics of peers that this side is answering.
     pub responses: u32,
     /// Reads of this side whose answers have arrived out of order.
     pub reads: u32,
@@ -378,19 +383,19 @@ pub struct PoolUse {
     pub retransmissions: u32,
     /// Blocks of the order pool in use.
     pub order_blocks: u32,
-    /// Lists of pieces.
+    /// Lists of pieces (scatter/gather entries).
     pub lists: u32,
 }
 
-/// Finds the record of an operation by connection and number. It grows beyond its first size only
-/// with the records.
+/// Finds the record of an operation by connection and operation number. The index exceeds its first
+/// size only if the number of records grows.
 #[derive(Debug)]
 pub(crate) struct OperationIndex(HashMap<u64, u32, BuildHasherDefault<KeyMixer>>);
 
 impl OperationIndex {
     fn new(capacity: u32) -> Self {
-        // Twice the records, so that removals never force the table to grow: it is cleaned in
-        // place.
+        // Reserve room for twice the records. Then removals never force the table to grow; the
+        // table cleans itself in place.
         Self(HashMap::with_capacity_and_hasher(
             capacity as usize * 2,
             BuildHasherDefault::default(),
@@ -418,8 +423,8 @@ const fn key(connection: u32, number: OperationNumber) -> u64 {
     (connection as u64) << 32 | number.0 as u64
 }
 
-/// Mixes a key of two small integers. It needs no secret: a peer can choose operation numbers only
-/// within its window, so it cannot make many keys collide.
+/// Mixes a key of two small integers. This needs no secret: a peer can choose operation numbers
+/// only within its window, so it cannot make many keys collide.
 #[derive(Debug, Default)]
 pub(crate) struct KeyMixer(u64);
 
@@ -435,8 +440,8 @@ impl Hasher for KeyMixer {
     }
 
     fn write_u64(&mut self, value: u64) {
-        // Multiplication by the golden ratio spreads low bits upwards; the fold brings high bits
-        // down.
+        // The multiplication by the golden ratio spreads low bits upwards. The fold brings high
+        // bits down.
         let product = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ product >> 32;
     }

@@ -1,25 +1,26 @@
-//! The bytes of one operation that have arrived.
+//! The set of bytes of one operation that have arrived.
 
-/// Most disjoint ranges of one operation at a time.
+/// Maximum number of disjoint ranges of one operation.
 ///
-/// Frames of a link alternate with those of other links, so each frame in flight on a link that
-/// falls silent leaves a gap: 144 frames and a short window, until the silence is noticed. Two
-/// links at 1 Gb/s whose delays differ by 2 ms are 170 frames apart, in runs of 14 frames. A frame
-/// that would add one more range is refused and retransmitted later.
+/// Frames of a link alternate with frames of other links. If a link falls silent, each of its
+/// frames in flight therefore leaves a gap: 144 frames and a short window, until the sender notices
+/// the silence. Two links at 1 Gb/s whose delays differ by 2 ms are 170 frames apart, in runs of 14
+/// frames. A frame that would add one more range is refused and retransmitted later.
 pub(crate) const RANGES_MAX: usize = 168;
 
-/// A sorted set of disjoint, non-adjacent ranges of byte offsets, stored in place without
-/// allocation.
+/// A sorted set of disjoint, non-adjacent ranges of byte offsets. The set is stored in place and
+/// allocates no memory.
 ///
 /// Bytes that arrive in order extend the last range without a search.
 #[derive(Clone, Debug)]
 pub struct RangeSet {
     len: u8,
-    /// `(start, end)`, end exclusive. The first `len` are valid, ascending, with gaps in between.
+    /// Ranges as `(start, end)`, end exclusive. The first `len` are valid; they are in ascending
+    /// order and do not touch.
     ranges: [(u32, u32); RANGES_MAX],
 }
 
-/// The set has no room for another disjoint range.
+/// Error: the set has no room for another disjoint range.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Full;
 
@@ -38,7 +39,7 @@ impl RangeSet {
     /// Adds `[start, end)`.
     ///
     /// # Errors
-    /// [`Full`], with the set unchanged, if it would need more than `RANGES_MAX` ranges.
+    /// [`Full`] if the set would then need more than `RANGES_MAX` ranges. The set stays unchanged.
     #[inline]
     pub fn insert(&mut self, start: u32, end: u32) -> Result<(), Full> {
         if start >= end {
@@ -63,21 +64,21 @@ impl RangeSet {
         usize::from(self.len) < RANGES_MAX || !self.is_apart(start, end)
     }
 
-    /// Returns whether `[start, end)` touches no range of a set that is not empty, so that it would
-    /// add a range.
+    /// Returns whether `[start, end)` would add a range to a set that is not empty. It does if it
+    /// touches no range of the set.
     pub(crate) fn is_apart(&self, start: u32, end: u32) -> bool {
         start < end
             && self.len > 0
             && !self.as_slice().iter().any(|range| range.0 <= end && start <= range.1)
     }
 
-    /// Returns the number of ranges beyond the first.
+    /// Returns the number of ranges, not counting the first.
     #[inline]
     pub(crate) fn extra(&self) -> u32 {
         u32::from(self.len.saturating_sub(1))
     }
 
-    /// Returns the first byte in the set, or 0 if it is empty.
+    /// Returns the first byte in the set, or 0 if the set is empty.
     #[inline]
     pub fn start(&self) -> u32 {
         self.as_slice().first().map_or(0, |range| range.0)
@@ -112,13 +113,13 @@ impl RangeSet {
         }
     }
 
-    /// Returns whether all of `[start, end)` is in the set.
+    /// Returns whether every byte of `[start, end)` is in the set.
     #[inline]
     pub fn contains(&self, start: u32, end: u32) -> bool {
         start >= end || self.as_slice().iter().any(|range| range.0 <= start && end <= range.1)
     }
 
-    /// Returns whether any byte of `[start, end)` is in the set.
+    /// Returns whether at least one byte of `[start, end)` is in the set.
     pub fn intersects(&self, start: u32, end: u32) -> bool {
         start < end && self.as_slice().iter().any(|range| range.0 < end && start < range.1)
     }
@@ -129,11 +130,11 @@ impl RangeSet {
         &self.ranges[..usize::from(self.len)]
     }
 
-    /// Adds a range that begins before the end of the last one.
+    /// Adds a range that begins before the end of the last range.
     #[inline(never)]
     fn insert_inside(&mut self, start: u32, end: u32) -> Result<(), Full> {
         let len = usize::from(self.len);
-        // First range that touches or follows the new one.
+        // The first range that touches the new one or comes after it.
         let first = self.ranges[..len].partition_point(|range| range.1 < start);
         let after = first + self.ranges[first..len].partition_point(|range| range.0 <= end);
         if first == after {

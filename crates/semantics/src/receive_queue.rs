@@ -12,15 +12,16 @@ use crate::slab::NIL;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     pub(crate) context: u64,
-    /// Longest message, in bytes.
+    /// Maximum length of the message in bytes.
     pub(crate) length: u32,
     pub(crate) destination: Destination,
-    /// Slot of the status table that reports the message instead of a completion; [`NIL`] if none.
+    /// Slot of the status table that reports the message in place of a completion; [`NIL`] if a
+    /// completion reports it.
     pub(crate) status: u32,
 }
 
 impl Posted {
-    /// Creates a receive that is reported by a completion.
+    /// Creates a receive whose message a completion reports.
     pub(crate) const fn new(context: u64, length: u32, destination: Destination) -> Self {
         Self { context, length, destination, status: NIL }
     }
@@ -33,7 +34,8 @@ pub(crate) enum Destination {
         region: RegionId,
         offset: u64,
     },
-    /// The pieces of the list in this slot of [`Pools::lists`](crate::Pools).
+    /// The pieces (scatter/gather entries) of the list in this slot of
+    /// [`Pools::lists`](crate::Pools).
     List(u32),
 }
 
@@ -43,34 +45,35 @@ impl From<Receive> for Posted {
     }
 }
 
-/// Posted receives of one connection. Memory is allocated once, with the first posted receive.
+/// Posted receives of one connection.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
     entries: VecDeque<Posted>,
     capacity: usize,
-    /// Message that will consume the front entry.
+    /// Number of the message that will consume the front entry.
     first: MessageNumber,
 }
 
 impl ReceiveQueue {
-    /// Creates a queue whose first receive will be consumed by message `first`.
+    /// Creates a queue. Message `first` will consume the first receive.
     pub(crate) fn new(capacity: u32, first: MessageNumber) -> Self {
         let capacity = capacity as usize;
         Self { entries: VecDeque::with_capacity(capacity), capacity, first }
     }
 
-    /// Creates a queue as [`ReceiveQueue::new`] does, but allocates memory as receives are added.
+    /// Creates a queue like [`ReceiveQueue::new`], but allocates memory only when receives are
+    /// added.
     pub(crate) const fn growing(capacity: u32, first: MessageNumber) -> Self {
         Self { entries: VecDeque::new(), capacity: capacity as usize, first }
     }
 
-    /// Appends a receive for which there is room.
+    /// Appends a receive. The caller knows that there is room.
     pub(crate) fn add(&mut self, receive: Posted) {
         let is_added = self.push(receive);
         assert!(is_added, "a queue of receives holds more than it has room for");
     }
 
-    /// Appends a receive; returns false if the queue is full.
+    /// Appends a receive. Returns false if the queue is full.
     pub(crate) fn push(&mut self, receive: Posted) -> bool {
         if self.is_full() {
             return false;
@@ -79,28 +82,29 @@ impl ReceiveQueue {
         true
     }
 
-    /// Returns the receives not consumed yet, oldest first.
+    /// Returns the receives that no message has consumed, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Posted> {
         self.entries.iter()
     }
 
-    /// Returns the number of receives not consumed yet.
+    /// Returns the number of receives that no message has consumed.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns whether no more receives can be posted.
+    /// Returns whether the queue is full.
     pub(crate) fn is_full(&self) -> bool {
         self.entries.len() >= self.capacity
     }
 
-    /// Returns the receive that `message` will consume, if it is posted and not consumed yet.
+    /// Returns the receive that `message` will consume. Returns `None` if it is not posted or
+    /// already consumed.
     pub(crate) fn get(&self, message: MessageNumber) -> Option<&Posted> {
         let index = usize::try_from(message.since(self.first)).ok()?;
         self.entries.get(index)
     }
 
-    /// Consumes the receive of `message`, which must be the oldest one.
+    /// Consumes the receive of `message`. Returns `None` if this is not the oldest receive.
     pub(crate) fn pop(&mut self, message: MessageNumber) -> Option<Posted> {
         if message != self.first {
             return None;
@@ -110,7 +114,8 @@ impl ReceiveQueue {
         Some(receive)
     }
 
-    /// Removes all receives not consumed yet, each with the message that would have consumed it.
+    /// Removes all receives that no message has consumed. Returns each with the number of the
+    /// message that would have consumed it.
     pub(crate) fn drain(
         &mut self,
     ) -> impl DoubleEndedIterator<Item = (MessageNumber, Posted)> + '_ {
@@ -120,7 +125,7 @@ impl ReceiveQueue {
             .map(move |(index, receive)| (MessageNumber(first.wrapping_add(index as u32)), receive))
     }
 
-    /// Returns the message number before which receives are posted for all messages.
+    /// Returns the message number up to which (exclusive) receives are posted.
     pub(crate) fn credit(&self) -> MessageNumber {
         MessageNumber(self.first.0.wrapping_add(self.entries.len() as u32))
     }

@@ -1,4 +1,4 @@
-//! A queue of receives shared by several connections.
+//! A queue of receives that several connections share.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -27,42 +27,44 @@ use crate::lists::Lists;
 use crate::receive_queue::{Destination, Posted};
 use crate::{Owner, PieceList, PostError, Receive};
 
-/// A bounded queue of receives for any number of connections of one endpoint (the shared receive queue of verbs).
+/// A bounded queue of receives for any number of connections of one endpoint: the shared receive
+/// queue of verbs.
 ///
-/// Any thread may post, without a lock. The thread inside the engine takes receives in the order of
-/// posting, when a message needs one. A connection that finds no receive waits, and gets one before
-/// connections that began to wait later.
+/// Any thread may post, without a lock. The thread inside the engine takes a receive when a message
+/// needs one, in the order of posting. If the queue is empty, the connection waits. Connections
+/// that started to wait earlier get receives first.
 #[derive(Debug)]
 pub struct SharedReceives {
     posted: ArrayQueue<UntakenReceive>,
-    /// Memory for lists of pieces, reused after their receives were taken.
+    /// Memory for lists of pieces (scatter/gather entries). Posting reuses the memory after the
+    /// engine has taken the receives.
     spare: ArrayQueue<Box<StoredPieces>>,
     /// Number of connections that wait for a receive.
     waiting: AtomicUsize,
-    /// Number of users without a connection that wait for a receive.
+    /// Number of users that wait for a receive and have no connection.
     wanting: AtomicUsize,
-    /// Number of receives that were returned and not taken since.
+    /// Number of receives that were returned to the queue and not taken after that.
     returned: AtomicUsize,
-    /// Report an event when fewer receives than this are left; 0 for none.
+    /// If the queue holds fewer receives than this, report an event; 0 means no event.
     limit: AtomicU32,
     rare: Mutex<Rare>,
 }
 
-/// State that only the thread inside the engine uses, and only when receives are scarce or a
-/// connection has ended.
+/// State that only the thread inside the engine uses. It uses this state only when receives are
+/// scarce or a connection has ended.
 #[derive(Debug, Default)]
 struct Rare {
     /// Receives that connections had taken and not consumed when they ended. They are older than
-    /// any in `posted`.
+    /// the receives in `posted`.
     returned: VecDeque<UntakenReceive>,
     /// Connections that wait, in the order in which they began to wait.
     waiters: VecDeque<Owner>,
 }
 
-/// Why a shared queue cannot provide a receive.
+/// Cause for which a shared queue cannot provide a receive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unfit {
-    /// There is no receive, or connections wait for all that are left.
+    /// The queue is empty, or connections wait for all receives in it.
     NoReceive,
     /// The oldest receive is too short.
     TooShort,
@@ -72,12 +74,13 @@ pub enum Unfit {
 #[derive(Debug)]
 struct UntakenReceive {
     receive: Receive,
-    /// Destination of the message if it consists of several pieces.
+    /// The pieces (scatter/gather entries) for the message, if there are several.
     pieces: Option<Box<StoredPieces>>,
 }
 
 impl SharedReceives {
-    /// Creates a queue with room for `capacity` receives, from 1 to [`SHARED_RECEIVES_MAX`].
+    /// Creates a queue with room for `capacity` receives. Clamps the capacity to 1 to
+    /// [`SHARED_RECEIVES_MAX`].
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.clamp(1, SHARED_RECEIVES_MAX);
         Self {
@@ -91,31 +94,32 @@ impl SharedReceives {
         }
     }
 
-    /// Posts a buffer for a message. The memory is checked only when a message arrives.
+    /// Posts a buffer for a message. Checks the memory only when a message arrives.
     ///
-    /// Returns true if a connection or another user waits for a receive. Then the caller must make
-    /// sure that [`SharedReceives::next_ready`] is called inside the engine, and that users that
-    /// [want](SharedReceives::begin_wanting) a receive try again.
+    /// Returns true if a connection or another user waits for a receive. The caller must then
+    /// ensure two things:
+    /// * The engine calls [`SharedReceives::next_ready`].
+    /// * Users that [want](SharedReceives::begin_wanting) a receive try again.
     ///
     /// # Errors
-    /// [`PostError::ReceiveQueueFull`].
+    /// [`PostError::ReceiveQueueFull`] if the queue is full.
     pub fn post(&self, receive: Receive) -> Result<bool, PostError> {
         self.push(UntakenReceive { receive, pieces: None })
     }
 
-    /// Posts pieces of memory, one after the other, for a message, as [`SharedReceives::post`]
-    /// posts a buffer.
+    /// Posts a list of pieces (scatter/gather entries) for a message, like [`SharedReceives::post`]
+    /// posts a buffer. The message fills the pieces one after the other.
     ///
     /// # Errors
-    /// [`PostError::ReceiveQueueFull`].
+    /// [`PostError::ReceiveQueueFull`] if the queue is full.
     pub fn post_list(&self, list: PieceList<'_>, context: u64) -> Result<bool, PostError> {
         let receive = Receive { region: RegionId::NONE, offset: 0, length: list.length(), context };
         self.push(UntakenReceive { receive, pieces: Some(self.keep(list)) })
     }
 
-    /// Records that a user without a connection lacks a receive. From now on
-    /// [`SharedReceives::post`] returns true, as if a connection waited. Returns whether a receive
-    /// is already available. Only the thread inside the engine may call it.
+    /// Records that a user without a connection lacks a receive. After this,
+    /// [`SharedReceives::post`] returns true, as it does while a connection waits. Returns whether
+    /// a receive is already available. Only the thread inside the engine may call this.
     #[must_use]
     pub fn begin_wanting(&self) -> bool {
         self.wanting.fetch_add(1, SeqCst);
@@ -124,7 +128,7 @@ impl SharedReceives {
         self.left() > 0
     }
 
-    /// Ends [`SharedReceives::begin_wanting`]: the user no longer lacks a receive.
+    /// Reverts [`SharedReceives::begin_wanting`], because the user no longer lacks a receive.
     pub fn end_wanting(&self) {
         self.wanting.fetch_sub(1, SeqCst);
     }
@@ -134,28 +138,31 @@ impl SharedReceives {
         self.posted.len() + self.returned.load(Relaxed)
     }
 
-    /// Returns whether no receive is left.
+    /// Returns whether the queue holds no receive.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns how many receives may be posted and not taken at a time.
+    /// Returns the maximum number of receives that the queue can hold.
     pub fn capacity(&self) -> usize {
         self.posted.capacity()
     }
 
-    /// Arms the limit: [`Pools::take_below_limit`](crate::Pools::take_below_limit) returns the
-    /// queue once, when fewer than `limit` receives are left. A limit of 0 disarms it. If fewer are
-    /// left already, returns true and does not arm the limit. Only the thread inside the engine may
-    /// call it.
+    /// Arms the limit. When the queue then holds fewer than `limit` receives,
+    /// [`Pools::take_below_limit`](crate::Pools::take_below_limit) returns the queue, once. A limit
+    /// of 0 disarms.
+    ///
+    /// If the queue already holds fewer, returns true and does not arm. Only the thread inside the
+    /// engine may call this.
     #[must_use]
     pub fn arm_limit(&self, limit: u32) -> bool {
         self.limit.store(limit, Relaxed);
         self.falls_below_limit()
     }
 
-    /// Removes and returns the connection that has waited longest, if there is a receive: let it
-    /// [take the receive](crate::Inbound::on_ready). Call until it returns `None`.
+    /// Removes and returns the connection that has waited longest, if there is a receive. The
+    /// caller lets this connection [take the receive](crate::Inbound::on_ready), and repeats this
+    /// until it returns `None`.
     pub fn next_ready(&self) -> Option<Owner> {
         if self.waiting.load(SeqCst) == 0 || self.is_empty() {
             return None;
@@ -168,11 +175,11 @@ impl SharedReceives {
 
     //= protocol.md: datagram.4
     /// Lets `place` fill the oldest receive with `bytes` bytes that belong to no connection.
-    /// `place` gets the context and the pieces of the receive. Receives that connections wait for
-    /// are not used. Only the thread inside the engine may call it.
+    /// `place` gets the context and the pieces of the receive. Does not use receives that
+    /// connections wait for. Only the thread inside the engine may call this.
     ///
     /// # Errors
-    /// [`Unfit`]; then all receives are unchanged.
+    /// [`Unfit`] if no receive can be used. All receives are then unchanged.
     pub(crate) fn fill<R>(
         &self,
         bytes: usize,
@@ -194,12 +201,12 @@ impl SharedReceives {
         Ok(placed)
     }
 
-    /// Returns the number of receives beyond those that waiting connections will get.
+    /// Returns the number of receives that remain if each waiting connection gets one.
     pub(crate) fn left(&self) -> usize {
         self.len().saturating_sub(self.waiting.load(Relaxed))
     }
 
-    /// Takes the oldest receive, unless waiting connections need all that are left.
+    /// Takes the oldest receive. Returns `None` if waiting connections need all receives.
     #[inline]
     pub(crate) fn take(&self, lists: &mut Lists) -> Option<Posted> {
         if self.waiting.load(Relaxed) > 0 && self.left() == 0 {
@@ -208,7 +215,7 @@ impl SharedReceives {
         self.take_waited_for(lists)
     }
 
-    /// Takes the oldest receive.
+    /// Takes the oldest receive, on behalf of a connection that has waited for it.
     #[inline]
     pub(crate) fn take_waited_for(&self, lists: &mut Lists) -> Option<Posted> {
         let UntakenReceive { receive, pieces } = self.take_entry()?;
@@ -220,15 +227,15 @@ impl SharedReceives {
         Some(Posted::new(context, length, Destination::List(slot)))
     }
 
-    /// Makes `owner` wait, which must not be waiting already. Returns false, and does not wait, if
-    /// a receive has become available.
+    /// Makes `owner` wait for a receive. `owner` must not be waiting yet. If a receive has become
+    /// available, changes nothing and returns false.
     #[cold]
     pub(crate) fn wait(&self, owner: Owner) -> bool {
         let mut rare = self.rare();
         rare.waiters.push_back(owner);
         self.waiting.store(rare.waiters.len(), SeqCst);
-        // A thread that posts checks for waiters afterwards. If it checked before this waiter was
-        // added, its receive is visible here.
+        // A thread that posts a receive checks for waiters afterwards. If it checked before this
+        // waiter was added, its receive is visible here.
         fence(SeqCst);
         if self.len() < rare.waiters.len() {
             return true;
@@ -238,7 +245,8 @@ impl SharedReceives {
         false
     }
 
-    /// Returns whether fewer receives than the armed limit are left, and disarms the limit then.
+    /// Returns whether the queue holds fewer receives than the armed limit. If so, disarms the
+    /// limit.
     #[inline]
     pub(crate) fn falls_below_limit(&self) -> bool {
         let limit = self.limit.load(Relaxed);
@@ -249,8 +257,9 @@ impl SharedReceives {
         falls
     }
 
-    /// Takes back the receives that an ending connection has taken and not consumed, oldest first,
-    /// and ends its waiting. Returns true if connections wait and a receive is left for them.
+    /// Takes back the receives that a connection has taken and not consumed, oldest first. The
+    /// connection has ended, so it no longer waits. Returns true if other connections wait and
+    /// there is a receive for them.
     pub(crate) fn take_back(
         &self,
         owner: Owner,
@@ -275,7 +284,7 @@ impl SharedReceives {
         !rare.waiters.is_empty() && !self.is_empty()
     }
 
-    /// Returns receives to the queue, each in front of all that are there.
+    /// Returns receives to the queue. Each goes to the front of the queue.
     fn put_back(&self, entries: impl IntoIterator<Item = UntakenReceive>) {
         let mut rare = self.rare();
         for entry in entries {
@@ -318,8 +327,8 @@ impl SharedReceives {
     }
 }
 
-/// The part of the queue that is used here, in atomics that loom models. The only operation that
-/// removes no entry is `len`.
+/// The functions of `ArrayQueue` that this file uses, built on atomics that loom models. `len` is
+/// the only function that reads the queue without a change.
 #[cfg(loom)]
 mod seen_by_loom {
     use std::collections::VecDeque;
@@ -377,7 +386,7 @@ mod tests {
         let shared = SharedReceives::new(4);
         let (first, second) = (Owner::new(0, 1), Owner::new(1, 1));
         let receive = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 5 };
-        // A message found no receive. Then one is posted, and no connection waits yet.
+        // A message finds no receive. Then a receive is posted while no connection waits.
         assert!(shared.take(&mut Lists::default()).is_none());
         assert_eq!(shared.post(receive), Ok(false));
         assert!(!shared.wait(first));

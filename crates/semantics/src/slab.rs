@@ -1,16 +1,16 @@
-//! Fixed-capacity storage with stable indices.
+//! Storage with stable indices and a limited capacity.
 
-/// Stands for no index; ends a list.
+/// Value that means no index; marks the end of a list.
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// Values at stable indices, recycled through a free list. Only [`Slab::new`] allocates, except in
-/// a [growing](Slab::growing) slab.
+/// Values at stable indices. A free list recycles the indices. [`Slab::new`] allocates all memory.
+/// Only a [growing](Slab::growing) slab allocates more later.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     entries: Vec<SlabEntry<T>>,
     free: u32,
     used: u32,
-    /// Most values at a time.
+    /// Maximum number of values.
     limit: u32,
 }
 
@@ -22,7 +22,7 @@ enum SlabEntry<T> {
 }
 
 impl<T> Slab<T> {
-    /// Creates a slab with room for `capacity` values; `capacity` must be below `u32::MAX`.
+    /// Creates a slab with room for `capacity` values. `capacity` must be less than `u32::MAX`.
     pub(crate) fn new(capacity: u32) -> Self {
         let last = capacity.checked_sub(1);
         Self {
@@ -35,18 +35,17 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Creates a slab whose memory for `limit` values is reserved now, and touched only when first
-    /// used.
+    /// Creates a slab for `limit` values. Reserves the memory now and touches it only on first use.
     pub(crate) fn reserving(limit: u32) -> Self {
         Self { entries: Vec::with_capacity(limit as usize), ..Self::growing(limit) }
     }
 
-    /// Creates a slab for `limit` values that allocates memory as values are inserted.
+    /// Creates a slab for `limit` values. Allocates memory when values are inserted.
     pub(crate) const fn growing(limit: u32) -> Self {
         Self { entries: Vec::new(), free: NIL, used: 0, limit }
     }
 
-    /// Stores `value`, or returns it if the slab is full.
+    /// Stores `value`. Returns it as the error if the slab is full.
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> Result<u32, T> {
         let index = self.free;
@@ -62,13 +61,13 @@ impl<T> Slab<T> {
         Ok(index)
     }
 
-    /// Stores `value`, allocating memory if the slab is full. For values whose number is bounded
-    /// elsewhere: the capacity is then the expected number, not the possible one.
+    /// Stores `value`. Allocates memory if the slab is full. For values whose number has a bound
+    /// elsewhere; the capacity is then the expected number.
     pub(crate) fn insert_growing(&mut self, value: T) -> u32 {
         self.insert(value).unwrap_or_else(|value| self.grow(value))
     }
 
-    /// Frees `index`, which must be in use.
+    /// Frees `index` and returns its value. The index must be in use.
     #[inline]
     pub(crate) fn remove(&mut self, index: u32) -> T {
         let entry = &mut self.entries[index as usize];
@@ -81,7 +80,7 @@ impl<T> Slab<T> {
         value
     }
 
-    /// Frees `index`, which must be in use, without moving its value.
+    /// Frees `index` without moving its value. The index must be in use.
     #[inline]
     pub(crate) fn free(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
@@ -109,8 +108,8 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Returns an iterator over the stored values. It stops after the last of them, so few values
-    /// cost little.
+    /// Returns an iterator over the stored values. It stops after the last value, so that it is
+    /// cheap if there are few.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         let values = self.entries.iter().filter_map(|entry| match entry {
             SlabEntry::Used(value) => Some(value),
@@ -124,12 +123,12 @@ impl<T> Slab<T> {
         self.used
     }
 
-    /// Returns the most values that may be stored at a time.
+    /// Returns the maximum number of values.
     pub(crate) const fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Returns how many values still fit, 0 if more than the limit are stored.
+    /// Returns how many more values fit. Returns 0 if the slab holds more than its limit.
     pub(crate) const fn room(&self) -> u32 {
         self.limit.saturating_sub(self.used)
     }
@@ -147,7 +146,8 @@ impl<T> core::ops::Index<u32> for Slab<T> {
     type Output = T;
 
     /// # Panics
-    /// If `index` is free. That breaks an invariant of this crate; a peer cannot cause it.
+    /// If `index` is free. This means that an invariant of this crate is broken; a peer cannot
+    /// cause it.
     #[inline]
     fn index(&self, index: u32) -> &T {
         match &self.entries[index as usize] {

@@ -1,5 +1,5 @@
-//! Both halves of a connection against each other, with real registered memory, over a network that
-//! loses, duplicates and reorders frames and cuts them into other fragments.
+//! Tests of both halves of a connection together, with real registered memory. The network in
+//! between loses, duplicates and reorders frames, and cuts them into other fragments.
 
 mod everything;
 mod exactly_once;

@@ -1,6 +1,6 @@
-//! Finds the regions of this side that pending work uses, before a region is deregistered.
+//! Finds the regions that pending work of this side uses. Deregistering a region needs this.
 //!
-//! This scan replaces a counter in each region, which every operation would have to update.
+//! Without this scan, each region would need a counter, which every operation would have to update.
 
 use mem::RegionId;
 
@@ -9,9 +9,11 @@ use crate::pools::Pools;
 use crate::receive_queue::{Destination, ReceiveQueue};
 
 impl Pools {
-    /// Calls `visit` with the regions that operations of this side use, and with those of all lists
-    /// of pieces, including the lists of receives. Answers to peers use no regions, because the
-    /// peers' rights end first.
+    /// Calls `visit` with the regions that operations of this side use, and with the regions in all
+    /// lists of pieces (scatter/gather entries). The lists of receives are included.
+    ///
+    /// Answers to peers are not included. They do not keep a region in use, because the peers'
+    /// rights end first.
     pub fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
         for operation in self.operations.iter() {
             operation.region().into_iter().for_each(&mut *visit);
@@ -28,14 +30,14 @@ impl Pools {
 }
 
 impl Inbound {
-    /// Calls `visit` with the region of each posted receive, except receives made of pieces.
+    /// Calls `visit` with the region of each posted receive. Omits receives with lists of pieces.
     pub fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
         visit_receives(self.receives.as_deref(), visit);
     }
 }
 
 impl InboundAtRest {
-    /// Calls `visit` with each region in use, as [`Inbound::visit_regions`] does.
+    /// Calls `visit` with each region in use, like [`Inbound::visit_regions`].
     pub fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
         visit_receives(self.receives(), visit);
     }

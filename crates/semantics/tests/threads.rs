@@ -1,4 +1,4 @@
-//! Receives posted by another thread than the one inside the engine.
+//! Test of receives that a thread posts while another thread is inside the engine.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::{Arc, mpsc};
@@ -13,7 +13,7 @@ use wire_edge::{Flags, Header, MessageNumber, OperationNumber};
 
 const COUNT: u64 = if cfg!(miri) { 50 } else { 20_000 };
 
-/// Posts receives, and reports when a connection waits for one.
+/// Posts receives. Notifies the other thread when a connection waits for a receive.
 fn post_all(shared: &SharedReceives, receive: Receive, ring: &mpsc::Sender<()>) {
     let mut posted = 0;
     while posted < COUNT {

@@ -1,4 +1,4 @@
-//! The record of an operation of the peer that has partly arrived.
+//! The record of an operation of the peer of which some bytes have arrived.
 
 use mem::Payload;
 use wire_edge::{AtomicOpcode, CloseReason, Flags, MessageNumber, OperationNumber, RemoteKey};
@@ -7,25 +7,27 @@ use super::{Verdict, violation};
 use crate::order_pool::HeldList;
 use crate::range_set::RangeSet;
 
-/// An operation of the peer that has partly arrived or waits for earlier ones. The bytes received,
-/// placed or held, are recorded separately in [`Pools::received`](crate::Pools), so that opening
-/// and closing a record moves little memory.
+/// An operation of the peer of which some bytes have arrived, or that waits for earlier operations.
+///
+/// The ranges of its received bytes are in [`Pools::received`](crate::Pools). This separation makes
+/// it cheap to open and close a record, because little memory moves.
 #[derive(Debug)]
 pub(crate) struct InOperation {
     pub(super) number: OperationNumber,
-    /// Slot of the next later open operation of the connection.
+    /// Slot of the connection's next open operation, in ascending order.
     pub(super) next: u32,
     pub(super) flags: Flags,
     pub(super) kind: InKind,
-    /// Length in bytes, once the last fragment has arrived.
+    /// Length in bytes; known when the last fragment has arrived.
     pub(super) total: Option<u32>,
     pub(super) immediate: Option<u32>,
-    /// Bytes received and not placed. The last byte of the operation is in the last block.
+    /// Bytes that were received and not placed. If the last byte of the operation is among them, it
+    /// is in the last block.
     pub(super) held: HeldList,
-    /// Offset from which on no byte is placed: bytes received beyond it are held. `u32::MAX` if
-    /// none are held.
+    /// Offset of the held tail: received bytes from this offset on are held and not placed.
+    /// `u32::MAX` if no tail is held.
     pub(super) held_from: u32,
-    /// Whether bytes were placed before the operation was in turn, and it is not in turn yet.
+    /// Whether the operation is not in turn yet and some of its bytes are placed.
     pub(super) placed_early: bool,
 }
 
@@ -35,7 +37,7 @@ pub(super) enum InKind {
         key: RemoteKey,
         base: u64,
     },
-    /// With `ends_key`, the immediate is a key to invalidate.
+    /// With `ends_key`, the immediate holds the key to invalidate.
     Send {
         message: MessageNumber,
         ends_key: bool,
@@ -54,7 +56,7 @@ pub(super) enum InKind {
     },
 }
 
-/// A fragment of a request.
+/// The content of a fragment of a request.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
     pub(super) number: OperationNumber,
@@ -66,7 +68,7 @@ pub(super) struct Part<'a> {
 }
 
 impl InOperation {
-    /// Creates the record of an operation of which no byte has arrived yet.
+    /// Creates the record of an operation of which no byte has arrived.
     pub(super) const fn new(number: OperationNumber, flags: Flags, kind: InKind) -> Self {
         Self {
             number,
@@ -82,8 +84,7 @@ impl InOperation {
     }
 
     //= protocol.md: operation.2
-    /// Checks that a fragment that ends at `end` agrees with the earlier fragments of its
-    /// operation.
+    /// Checks a fragment that ends at `end` against the earlier fragments of its operation.
     pub(super) fn check(
         &self,
         received: &RangeSet,

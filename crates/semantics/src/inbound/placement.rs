@@ -1,4 +1,4 @@
-//! Placement: where bytes of a fragment are placed, and which must be held in the order pool.
+//! Placement: decides where bytes of a fragment go, and which bytes the order pool must hold.
 
 use mem::{AccessError, MemoryAccess, Payload, RegionId, Rights, Target};
 use wire_edge::{Flags, MessageNumber, RemoteKey};
@@ -13,7 +13,7 @@ use crate::pools::Pools;
 use crate::receive_queue::{Destination, Posted};
 use crate::slab::NIL;
 
-/// Whether the last bytes must become visible after all others.
+/// Whether the last bytes of a copy must become visible after all others.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tail {
     Ordered,
@@ -22,8 +22,9 @@ pub(super) enum Tail {
 
 impl Inbound {
     //= protocol.md: strict.3
-    /// Places bytes of an operation. For a strict operation "the late writer yields": bytes that a
-    /// newer open operation (`later` and its successors in the list) has written stay unchanged.
+    /// Places bytes of an operation. A strict operation yields to newer ones: bytes that a newer
+    /// open operation has written stay unchanged. `later` is the first of the newer operations in
+    /// the list.
     #[expect(clippy::too_many_arguments, reason = "one call per piece, on the hot path")]
     #[inline]
     pub(super) fn place_yielding(
@@ -45,16 +46,16 @@ impl Inbound {
         }
     }
 
-    /// Returns whether an operation with these flags must leave out bytes that a newer operation,
-    /// `later` or a successor in the list, may have written.
+    /// Returns whether an operation with these flags must omit bytes that newer operations may have
+    /// written. `later` is the first of the newer operations in the list.
     #[inline]
     pub(super) fn yields(&self, later: u32, flags: Flags) -> bool {
         self.placed_early > 0 && later != NIL && flags.contains(Flags::STRICT)
     }
 
     //= protocol.md: fence.1
-    /// Places the held bytes of the operation in turn: all of them if it is `complete`, else all
-    /// but a tail that must wait for its own body.
+    /// Places the held bytes of the operation in turn. If the operation is not `complete`, an
+    /// ordered tail stays held until the rest has arrived.
     pub(super) fn place_held(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -88,8 +89,8 @@ impl Inbound {
     }
 
     //= protocol.md: fence.1
-    /// Holds the bytes of a fragment of a fenced operation that are not held yet. Returns false and
-    /// changes nothing if there is no room.
+    /// Holds those bytes of a fragment of a fenced operation that are not held yet. If there is no
+    /// room, changes nothing and returns false.
     pub(super) fn hold_fenced(
         &mut self,
         pools: &mut Pools,
@@ -121,9 +122,9 @@ impl Inbound {
     }
 
     //= protocol.md: strict.2
-    /// Holds the ordered tail of a strict operation: the whole fragment, including bytes that a
-    /// shorter fragment placed as part of the body, so that no byte from `held_from` on counts as
-    /// placed. Returns false and changes nothing if there is no room.
+    /// Holds the ordered tail of a strict operation. Holds the whole fragment, even bytes that a
+    /// shorter fragment has already placed as part of the body. Therefore no byte from `held_from`
+    /// on counts as placed. If there is no room, changes nothing and returns false.
     pub(super) fn hold_tail(
         &mut self,
         pools: &mut Pools,
@@ -208,8 +209,8 @@ impl Inbound {
     }
 
     //= protocol.md: window.2
-    /// Remembers the region under `key`, so that the next fragments need no look-up. Windows are
-    /// not remembered, because they may end at any time while their region remains.
+    /// Caches the region with `key`, so that following fragments need no look-up. Windows are not
+    /// cached, because a window may end at any time while its region remains.
     #[cold]
     pub(super) fn know(&mut self, memory: &MemoryAccess<'_>, key: RemoteKey, address: u64) {
         if !self.limits.rights.contains(Rights::REMOTE_WRITE) {
@@ -219,7 +220,7 @@ impl Inbound {
         self.known = region.ok().map(|target| (key, target));
     }
 
-    /// Looks up `key` for a write, and returns the cause of a failure.
+    /// Looks up `key` for a write. If this fails, returns the cause.
     #[inline(never)]
     pub(super) fn resolve(
         &self,
@@ -232,7 +233,7 @@ impl Inbound {
     }
 
     //= protocol.md: window.1, granted.1
-    /// Returns the memory that the peer reaches under `key`, in a region or a window.
+    /// Returns the memory that the peer accesses with `key`, in a region or a window.
     #[inline]
     pub(super) fn reach(
         &self,
@@ -250,7 +251,7 @@ impl Inbound {
     }
 
     //= protocol.md: message.1, credit.3, violation.5
-    /// Returns the receive for bytes of a message, if it is long enough.
+    /// Returns the receive for bytes of a message, if the receive is long enough.
     fn receive_of(
         &self,
         message: MessageNumber,
@@ -268,7 +269,7 @@ impl Inbound {
 }
 
 //= protocol.md: violation.6
-/// Returns memory of a receive. A failure is never reported as a message that is too long.
+/// Returns the memory of a receive. Reports no failure as a message that is too long.
 #[inline]
 fn sink(
     memory: &MemoryAccess<'_>,
@@ -283,8 +284,9 @@ fn sink(
     })
 }
 
-/// Places bytes in a list of pieces, from `offset` on, counted from the start of the list. Pieces
-/// are filled in order, so that the last bytes of an ordered tail become visible after all others.
+/// Places bytes in a list of pieces (scatter/gather entries). `offset` counts from the start of the
+/// list. Fills the pieces in order, so that the last bytes of an ordered tail become visible after
+/// all others.
 #[inline(never)]
 fn place_in_pieces(
     memory: &MemoryAccess<'_>,

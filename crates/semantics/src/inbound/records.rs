@@ -1,4 +1,4 @@
-//! Records of open operations: opening, linking in order, closing.
+//! Opens and closes the records of operations, and links them in order.
 
 use wire_edge::{Flags, OperationNumber};
 
@@ -9,7 +9,7 @@ use crate::slab::NIL;
 
 impl Inbound {
     //= protocol.md: operation.8, pool.4
-    /// Returns the record of operation `number`; opens one if there is none.
+    /// Returns the record of operation `number`. Opens a record if the operation has none.
     #[inline]
     pub(super) fn find_or_open(
         &mut self,
@@ -26,8 +26,7 @@ impl Inbound {
         self.find_or_open_other(pools, number, flags, kind)
     }
 
-    /// Does the work of [`Inbound::find_or_open`] for an operation other than that of the last
-    /// fragment.
+    /// Does the work of [`Inbound::find_or_open`], except for the operation of the last fragment.
     #[inline(never)]
     fn find_or_open_other(
         &mut self,
@@ -43,8 +42,8 @@ impl Inbound {
         if number != self.expected && !Pools::grants_another(self.open, pools.incoming.room()) {
             return Err(Verdict::Refused(Refusal::Pool));
         }
-        // Later operations are delivered, and their records freed, only after the operation in
-        // turn. Therefore that operation gets a record in any case.
+        // The operation in turn always gets a record. Later operations are delivered, and free
+        // their records, only after it.
         let slot = pools.incoming.insert_growing(InOperation::new(number, flags, *kind));
         self.open += 1;
         pools.clear_received(slot);
@@ -54,7 +53,7 @@ impl Inbound {
         Ok(slot)
     }
 
-    /// Frees the record of the earliest open operation.
+    /// Frees the record of the first open operation.
     pub(super) fn close_head(&mut self, pools: &mut Pools) {
         let mut operation = pools.incoming.remove(self.head);
         self.held_bytes -= operation.held.bytes;
@@ -69,8 +68,8 @@ impl Inbound {
         self.head = operation.next;
     }
 
-    /// Inserts a record into the ascending list. Operations mostly open in order, so the walk
-    /// starts at the record used last if that one is earlier.
+    /// Inserts a record into the list, which is in ascending order. Operations mostly open in
+    /// order. The search therefore starts at the record used last, if its operation is earlier.
     fn link(&mut self, pools: &mut Pools, slot: u32, number: OperationNumber) {
         let start = match pools.incoming.get(self.current) {
             Some(current) if current.number.since(number) < 0 => self.current,

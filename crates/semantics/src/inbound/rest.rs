@@ -1,4 +1,4 @@
-//! The receiving half of operations while a connection is at rest.
+//! The receiving half of operations while the connection is idle and compressed.
 
 use mem::ProtectionDomain;
 use wire_edge::{MessageNumber, OperationNumber};
@@ -9,17 +9,17 @@ use crate::receive_queue::ReceiveQueue;
 use crate::slab::NIL;
 use crate::{Owner, Queues};
 
-/// The compressed receiving half of operations of a connection at rest.
+/// The receiving half of operations of an idle connection, compressed into few bytes.
 #[derive(Debug)]
 pub struct InboundAtRest {
     domain: ProtectionDomain,
     expected: OperationNumber,
     next_message: MessageNumber,
-    /// `None` if the connection has no receives and is no queue pair.
+    /// `None` if the connection has no receives and is not a queue pair.
     rare: Option<Box<Rare>>,
 }
 
-/// State that most connections do not have.
+/// State that most idle connections do not have.
 #[derive(Debug, Default)]
 struct Rare {
     queue_pair: bool,
@@ -28,20 +28,20 @@ struct Rare {
 }
 
 impl Inbound {
-    /// Returns whether no operation of the peer is open or waits.
+    /// Returns whether the half is idle: no operation of the peer is open, and no delivery waits.
     pub const fn is_at_rest(&self) -> bool {
         self.head == NIL && !self.stalled
     }
 
-    /// Extracts the state to keep while the half is at rest; the half itself must not be used any
-    /// more. The region last written to is not kept; its key finds it again.
+    /// Compresses the half: returns the state to keep while it is idle. The caller must not use the
+    /// half itself any more. The cached region is not kept, because its key finds it again.
     ///
     /// # Panics
-    /// If it is not [at rest](Inbound::is_at_rest).
+    /// If the half is not [idle](Inbound::is_at_rest).
     pub fn rest(&mut self) -> InboundAtRest {
         assert!(self.is_at_rest(), "operations of the peer are open");
         let (queue_pair, share) = (self.queue_pair, self.share.take());
-        // Memory for receives from a shared queue is allocated again with the next message.
+        // The next message allocates memory for receives from a shared queue again.
         let receives =
             self.receives.take().filter(|receives| share.is_none() || receives.len() > 0);
         let is_rare = queue_pair || receives.is_some();
@@ -60,7 +60,7 @@ impl InboundAtRest {
         self.rare.as_ref()?.receives.as_deref()
     }
 
-    /// Restores the half. State that was not kept is as in [`Inbound::new`].
+    /// Restores the half. State that was not kept has the values of [`Inbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, limits: InboundLimits, queues: &Queues) -> Inbound {
         let Self { domain, expected, next_message, rare } = self;

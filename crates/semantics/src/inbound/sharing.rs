@@ -1,5 +1,5 @@
-//! Receives that a connection shares with others (protocol.md §5.8). They are taken when a message
-//! begins.
+//! Receives that a connection shares with other connections (protocol.md §5.8). The connection
+//! takes a receive from the shared queue when a message begins.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use crate::{Owner, PostError, SharedReceives};
 #[derive(Debug)]
 pub(super) struct Share {
     queue: Arc<SharedReceives>,
-    /// The first message found to lack a receive, while the connection waits for one.
+    /// The first message that lacks a receive; `Some` while the connection waits for one.
     lacking: Option<MessageNumber>,
 }
 
 impl Inbound {
-    /// Makes the connection take its receives from `queue` from now on. Call before the first
-    /// operation, and only on a queue pair: no room in the completion queue is reserved for shared
-    /// receives.
+    /// Makes the connection take its receives from `queue`. To be called before the first
+    /// operation, and only on a queue pair, because shared receives reserve no room in the
+    /// completion queue.
     ///
     /// # Panics
-    /// If the connection is no queue pair, or has receives of its own.
+    /// If the connection is not a queue pair, or if it has its own receives.
     pub fn share_receives(&mut self, queue: Arc<SharedReceives>) {
         assert!(self.queue_pair && !self.outlet.promises(), "only queue pairs share receives");
         assert!(self.receives.is_none(), "the connection has receives of its own");
@@ -35,15 +35,15 @@ impl Inbound {
     }
 
     /// Returns the first message that lacks a receive, if this connection
-    /// [waits](SharedReceives::next_ready) for one. If [`Inbound::is_stalled`] as well, the whole
-    /// message has arrived, and the peer must still be notified.
+    /// [waits](SharedReceives::next_ready) for one. If also [`Inbound::is_stalled`], the whole
+    /// message has arrived, and the caller must still notify the peer.
     pub fn lacks_receive(&self) -> Option<MessageNumber> {
         self.share.as_ref()?.lacking
     }
 
     //= protocol.md: shared.3
-    /// Takes the receive that [`SharedReceives::next_ready`] announced, and resumes deliveries that
-    /// waited for it. Notify the peer that there are receives again.
+    /// Takes the receive that [`SharedReceives::next_ready`] announced, and resumes the deliveries
+    /// that waited for it. The caller notifies the peer that there are receives again.
     pub fn on_ready(&mut self, around: &mut Surroundings<'_, '_>) -> Verdict {
         let first = self.next_message;
         if let Some(share) = self.share.as_mut() {
@@ -56,7 +56,7 @@ impl Inbound {
         if self.stalled { self.resume(around) } else { Verdict::Accepted }
     }
 
-    /// Ensures that there is a receive for a fragment, if it needs one now.
+    /// Ensures that a fragment has a receive, if it needs one now.
     #[inline(never)]
     pub(super) fn see_to_receive(
         &mut self,
@@ -66,8 +66,8 @@ impl Inbound {
         let number = part.number;
         let message = match part.kind {
             InKind::Send { message, .. } => message,
-            // A write with an immediate. The number of its message is known only when it is in
-            // turn.
+            // A write with an immediate: the number of its message is known only when the write is
+            // in turn.
             _ if self.share.is_some() && number == self.expected => self.next_message,
             _ => return Ok(()),
         };
@@ -78,8 +78,8 @@ impl Inbound {
     }
 
     //= protocol.md: credit.3, shared.2, shared.5
-    /// Ensures that there are receives for `message`, which a fragment of operation `number` needs,
-    /// and for all messages before it.
+    /// Ensures that `message` and all messages before it have receives. A fragment of operation
+    /// `number` needs the receive of `message`.
     pub(super) fn begin_message(
         &mut self,
         pools: &mut Pools,
@@ -90,7 +90,8 @@ impl Inbound {
         let ahead = u32::try_from(message.since(first));
         let is_granted = ahead.is_ok_and(|ahead| ahead < window);
         let Some(share) = self.share.as_mut().filter(|_| is_granted) else {
-            // A peer must not send a message without a receive; credits report how many are posted.
+            // A peer must not send a message for which no receive is posted; it knows the number
+            // from the credits.
             return Err(violation(CloseReason::ProtocolViolation, number));
         };
         let receives = own_queue(&mut self.receives, first);
@@ -108,7 +109,7 @@ impl Inbound {
         Ok(())
     }
 
-    /// Returns the receive that the operation in turn consumes; all bytes of the operation have
+    /// Returns the receive that the operation in turn consumes. All bytes of the operation have
     /// arrived.
     #[cold]
     pub(super) fn receive_in_turn(
@@ -127,19 +128,19 @@ impl Inbound {
         }
     }
 
-    /// Checks that the application posts receives for this connection alone.
+    /// Checks that the connection has its own receives and not those of a shared queue.
     pub(super) const fn check_own_receives(&self) -> Result<(), PostError> {
         if self.share.is_some() { Err(PostError::ReceivesShared) } else { Ok(()) }
     }
 
     //= protocol.md: shared.6
-    /// Returns the receives that no message has consumed to the shared queue, except one that was
-    /// at fault.
+    /// Returns the receives that no message has consumed to the shared queue. A receive that was at
+    /// fault does not go back.
     pub(super) fn give_back(&mut self, pools: &mut Pools) {
         let Some(share) = self.share.as_mut() else { return };
         share.lacking = None;
         let mut own = self.receives.take();
-        // On a queue pair, a fault concerns the message in turn.
+        // On a queue pair, a fault always concerns the message in turn.
         let failed = self.failed.and_then(|(message, error)| {
             let receive = own.as_mut().and_then(|own| own.pop(message));
             receive.map(|receive| (receive, error))
@@ -153,14 +154,14 @@ impl Inbound {
         }
     }
 
-    /// Returns how many messages beyond the last delivered one the peer may send.
+    /// Returns the number of messages that the peer may send beyond the last delivered one.
     pub(super) fn shared_window(&self) -> u32 {
         self.limits.operation_window.min(SHARED_WINDOW)
     }
 }
 
 impl Share {
-    /// Takes a receive. If none is left for `owner`, the connection starts to wait.
+    /// Takes a receive from the shared queue. If the queue is empty, the connection starts to wait.
     #[inline]
     fn take(&mut self, pools: &mut Pools, owner: Owner, message: MessageNumber) -> Option<Posted> {
         while self.lacking.is_none() {
@@ -176,15 +177,15 @@ impl Share {
         None
     }
 
-    /// Returns whether a connection that has taken `own` receives may take another before it needs
-    /// one. Returns true as well if none is left; that case is reported differently.
+    /// Returns whether a connection that has taken `own` receives may take another one in advance.
+    /// Also returns true if the queue is empty, because the caller reports that case differently.
     fn leaves_enough(&self, own: u32) -> bool {
         let left = self.queue.left() as u32;
         left == 0 || Pools::grants_another(own, left)
     }
 }
 
-/// Returns the receives that a connection has taken.
+/// Returns the receives that the connection has taken. Creates the queue for them if necessary.
 #[inline]
 fn own_queue(receives: &mut Option<Box<ReceiveQueue>>, first: MessageNumber) -> &mut ReceiveQueue {
     receives.get_or_insert_with(|| Box::new(ReceiveQueue::growing(SHARED_WINDOW, first)))

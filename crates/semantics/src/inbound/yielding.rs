@@ -1,5 +1,5 @@
-//! The late writer yields (protocol.md §5.3): strict writes leave out bytes that newer writes have
-//! placed.
+//! Strict writes that arrive late yield (protocol.md §5.3): they omit bytes that newer writes have
+//! already placed.
 
 use core::cell::OnceCell;
 
@@ -13,11 +13,11 @@ use crate::pools::Pools;
 use crate::range_set::RangeSet;
 use crate::slab::NIL;
 
-/// A location in memory as the peer names it.
+/// A location in memory, with the key and the addresses that the peer uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RemotePlace {
     pub(super) key: RemoteKey,
-    /// Address of byte 0 of the operation.
+    /// Address of the first byte of the operation.
     pub(super) base: u64,
     /// Offset of the first byte within the operation.
     pub(super) offset: u32,
@@ -25,13 +25,14 @@ pub(super) struct RemotePlace {
 
 impl Inbound {
     //= protocol.md: strict.3
-    /// Places `bytes`, except those in `own` (bytes of the operation that have arrived) and those
-    /// that an operation from `later` on has written.
+    /// Places `bytes`, except bytes in `own` and bytes that a newer operation has written. `own`
+    /// has the bytes of this operation that have arrived before. `later` is the first newer
+    /// operation.
     ///
-    /// Walks the newer operations and their ranges at most twice, however the bytes overlap: at
-    /// most one step for each operation in the window and
-    /// [`EXTRA_RANGES_MAX`](super::EXTRA_RANGES_MAX) more. Frames longer than [`MASK_BYTES`] cost
-    /// that for each part.
+    /// Walks the newer operations and their ranges at most twice, for any pattern of overlaps. A
+    /// walk takes at most one step for each operation in the window, plus
+    /// [`EXTRA_RANGES_MAX`](super::EXTRA_RANGES_MAX) steps. If a frame is longer than
+    /// [`MASK_BYTES`], each part of it has this cost.
     #[cold]
     #[expect(clippy::too_many_arguments, reason = "the slow path of `place_yielding`")]
     pub(super) fn place_around(
@@ -65,8 +66,8 @@ impl Inbound {
                 put(0, length)?;
                 continue;
             }
-            // Bytes that yield must be accessible as well: their key may have ended since the newer
-            // bytes were written.
+            // Check access also for bytes that yield, because their key may have ended after the
+            // newer bytes were written.
             let mut wanted = Mask::without(length, own, offset);
             while let Some((low, high)) = wanted.next_gap() {
                 let address = base.wrapping_add(u64::from(offset + low));
@@ -81,8 +82,8 @@ impl Inbound {
         Ok(())
     }
 
-    /// Calls `visit` with each range that operations from `later` on have written, within the
-    /// `length` bytes from `place` on. Ranges are relative to `place`.
+    /// Calls `visit` with each range that operations from `later` on have written within `length`
+    /// bytes from `place`. Ranges are relative to `place`.
     fn newer_writes(
         &self,
         memory: &MemoryAccess<'_>,
@@ -121,9 +122,11 @@ impl Inbound {
         }
     }
 
-    /// Returns the address of byte 0 of a newer write, relative to the region that `key` names, or
-    /// `None` if that write has placed no bytes. The same memory may be registered twice, at two
-    /// addresses; `located` caches the memory address of `from`.
+    /// Returns the address of the first byte of a newer write, relative to the region with `key`.
+    /// Returns `None` if that write has placed no bytes.
+    ///
+    /// The calculation compares memory addresses, because the same memory may be registered twice
+    /// at two addresses. `located` caches the memory address of `from`.
     fn base_seen_from(
         &self,
         memory: &MemoryAccess<'_>,
@@ -151,11 +154,11 @@ impl Inbound {
     }
 }
 
-/// A bit for each byte of a part of a frame.
+/// Marks bytes of a frame, or of a part of it, with one bit for each byte.
 struct Mask {
     words: [u64; MASK_BYTES / 64],
     length: u32,
-    /// Bytes before this one were searched.
+    /// The search has passed all bytes before this one.
     at: u32,
 }
 
@@ -164,8 +167,8 @@ impl Mask {
         Self { words: [0; MASK_BYTES / 64], length, at: 0 }
     }
 
-    /// Creates a mask for `length` bytes from `offset` of an operation on, with the bytes of `own`
-    /// added.
+    /// Creates a mask for the `length` bytes of an operation that begin at `offset`. Marks the
+    /// bytes that are in `own`.
     fn without(length: u32, own: Option<&RangeSet>, offset: u32) -> Self {
         let mut mask = Self::new(length);
         for &(low, high) in own.map_or(&[][..], RangeSet::as_slice) {
@@ -174,7 +177,7 @@ impl Mask {
         mask
     }
 
-    /// Adds `[low, high)`, without the part beyond the end.
+    /// Marks `[low, high)`, except the part beyond the end of the mask.
     fn add(&mut self, low: u32, high: u32) {
         let high = high.min(self.length);
         let mut low = low;
@@ -187,14 +190,15 @@ impl Mask {
         }
     }
 
-    /// Returns the next range that was not added.
+    /// Returns the next range of bytes that are not marked.
     fn next_gap(&mut self) -> Option<(u32, u32)> {
         let low = self.skip(0);
         let high = self.skip(u64::MAX);
         (low < high).then_some((low, high))
     }
 
-    /// Advances to the first bit that is 0, or to the first that is 1 if `inverted` is all ones.
+    /// Advances to the first bit that is 0. If `inverted` is all ones, advances to the first bit
+    /// that is 1.
     fn skip(&mut self, inverted: u64) -> u32 {
         while self.at < self.length {
             let word = self.words[self.at as usize / 64] ^ inverted;
@@ -210,12 +214,12 @@ impl Mask {
     }
 }
 
-/// Bytes of a frame that a mask covers: more than any frame has. The mask takes 8 KiB.
+/// Maximum number of bytes that a mask covers. No frame has more. The mask takes 8 KiB.
 const MASK_BYTES: usize = 1 << 16;
 
 #[cfg(test)]
 thread_local! {
-    /// Operations and ranges examined for yielding.
+    /// Number of operations and ranges that writes were compared with.
     pub(crate) static STEPS: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
 }
 

@@ -7,11 +7,11 @@ use super::{Carried, Outbound};
 use crate::pools::Pools;
 use crate::slab::NIL;
 
-/// An answer that is not fully acknowledged yet.
+/// An answer of which some bytes are not acknowledged.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(super) connection: u32,
-    /// Number of the request at the peer.
+    /// Number that the request has at the peer.
     pub(super) number: OperationNumber,
     pub(super) next: u32,
     pub(super) content: Content,
@@ -22,14 +22,14 @@ pub(crate) struct Response {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Content {
-    /// The answer to a read of no bytes, which belongs to no region.
+    /// The answer to a read of length 0, which accesses no region.
     NoBytes,
     Read(Target),
     Atomic(u64),
 }
 
 impl Outbound {
-    /// Queues the answer to read `number`. The caller has checked that there is room.
+    /// Queues the answer to read `number`. The caller has checked that a record is free.
     pub(crate) fn answer_read(
         &mut self,
         pools: &mut Pools,
@@ -40,12 +40,13 @@ impl Outbound {
         self.answer(pools, number, Content::Read(target), length);
     }
 
-    /// Queues the answer to read `number` of zero bytes. The caller has checked that there is room.
+    /// Queues the answer to read `number`, which has length 0. The caller has checked that a record
+    /// is free.
     pub(crate) fn answer_no_bytes(&mut self, pools: &mut Pools, number: OperationNumber) {
         self.answer(pools, number, Content::NoBytes, 0);
     }
 
-    /// Queues the answer to atomic `number`. The caller has checked that there is room.
+    /// Queues the answer to atomic `number`. The caller has checked that a record is free.
     pub(crate) fn answer_atomic(&mut self, pools: &mut Pools, number: OperationNumber, value: u64) {
         self.answer(pools, number, Content::Atomic(value), 0);
     }
@@ -61,10 +62,10 @@ impl Outbound {
     }
 
     //= protocol.md: answer.5
-    /// Adds acknowledged bytes, and frees the answer once all its bytes are acknowledged.
+    /// Adds acknowledged bytes. Frees the answer when all its bytes are acknowledged.
     ///
-    /// Every byte is in exactly one packet or retransmission at a time. So no byte is added twice,
-    /// and no packet refers to a freed answer.
+    /// At any time, each byte is in exactly one packet or one queued retransmission. Therefore no
+    /// byte is added twice, and no packet refers to a freed answer.
     pub(super) fn on_answer_acknowledged(&mut self, pools: &mut Pools, carried: Carried) {
         let Some(response) = self.own_answer(pools, &carried) else { return };
         response.acknowledged += u32::from(carried.length);
@@ -78,8 +79,8 @@ impl Outbound {
     }
 
     //= protocol.md: fault.3
-    /// Abandons the answer to the peer's request `from` and all later answers: no more fragments of
-    /// them are sent.
+    /// Abandons the answer to the peer's request `from` and all later answers. No more fragments of
+    /// these answers are sent.
     pub fn abandon_answers(&mut self, pools: &mut Pools, from: OperationNumber) {
         let is_kept = |slot: u32| {
             pools.responses.get(slot).is_some_and(|answer| answer.number.since(from) < 0)
@@ -149,7 +150,8 @@ impl Outbound {
         self.backlog_bytes += u64::from(length.max(1));
     }
 
-    /// Removes an answer from the list. Answers finish nearly in order, so the walk is short.
+    /// Removes an answer from the list. The search is short, because answers finish almost in
+    /// order.
     fn unlink_answer(&mut self, pools: &mut Pools, slot: u32, next: u32) {
         if self.answer_head == slot {
             self.answer_head = next;

@@ -1,4 +1,4 @@
-//! Reads and atomics of this side: handling of the peer's answers.
+//! Handles the peer's answers to reads and atomics of this side.
 
 use mem::{AccessError, MemoryAccess, Payload, RegionId, Rights};
 use wire_edge::OperationNumber;
@@ -10,17 +10,17 @@ use crate::range_set::RangeSet;
 use crate::slab::{NIL, Slab};
 use crate::{Piece, Sink};
 
-/// How an answer of the peer was handled.
+/// Result of handling an answer of the peer, and the action for the caller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Answer {
-    /// The answer was placed; acknowledge its packet.
+    /// The bytes were placed: acknowledge the packet.
     Accepted,
-    /// The answer had arrived before; acknowledge its packet again.
+    /// The same part has arrived before: acknowledge the packet again.
     Duplicate,
-    /// The answer would create one gap too many, or a first gap while all records for gaps are in
-    /// use. Do not acknowledge its packet.
+    /// There is no record for another gap: do not acknowledge the packet. Either the read has the
+    /// maximum number of gaps, or its first gap finds all records in use.
     NoRoom,
-    /// The answer fits no read or atomic that was sent: close the connection.
+    /// The answer belongs to no read or atomic that was sent: close the connection.
     Violation,
 }
 
@@ -134,8 +134,8 @@ impl Outbound {
     }
 
     //= protocol.md: answer.12
-    /// Handles an answer that no operation waits for: it is a late duplicate, unless the operation
-    /// was never sent.
+    /// Handles an answer that no operation waits for. If the operation was sent before, the answer
+    /// is a late duplicate. Otherwise it is a violation.
     #[cold]
     fn answer_without_question(&self, pools: &Pools, number: OperationNumber) -> Answer {
         if number.since(self.first_unsent(pools)) >= 0 {
@@ -145,7 +145,7 @@ impl Outbound {
     }
 }
 
-/// Copies bytes of an answer to their location in a region, the last bytes last.
+/// Copies bytes of an answer to their place in a region. The last bytes become visible last.
 #[inline]
 fn place_at(
     memory: &MemoryAccess<'_>,
@@ -157,8 +157,8 @@ fn place_at(
     memory.place_tail(&target, 0, bytes)
 }
 
-/// Copies bytes of an answer into the given parts of registered memory, whose total length is that
-/// of `bytes`.
+/// Copies bytes of an answer to the given parts of registered memory. The total length of the parts
+/// equals that of `bytes`.
 fn place_in_pieces(
     memory: &MemoryAccess<'_>,
     pieces: Cut<'_>,
@@ -173,8 +173,8 @@ fn place_in_pieces(
     Ok(())
 }
 
-/// Allocates a record of the ranges received of a read, of which `[0, prefix)` has arrived. Returns
-/// false if no record is left.
+/// Allocates a record for the received ranges of a read. `[0, prefix)` has arrived so far. Returns
+/// false if no record is free.
 #[cold]
 fn open_ranges(reads: &mut Slab<RangeSet>, prefix: u32, ranges: &mut u32) -> bool {
     let mut record = RangeSet::default();

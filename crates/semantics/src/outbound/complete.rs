@@ -1,4 +1,4 @@
-//! Completing operations of this side, in the order of posting.
+//! Completes operations of this side, in the order of posting.
 
 use mem::RegionId;
 use wire_edge::AtomicOpcode;
@@ -11,7 +11,7 @@ use crate::{Completion, CompletionKind, OperationError};
 
 impl Outbound {
     //= protocol.md: complete.1
-    /// Completes operations in the order of posting, from the oldest on.
+    /// Completes operations in the order of posting, starting with the oldest.
     pub(super) fn complete_ready(&mut self, pools: &mut Pools) {
         if self.is_faulty {
             return;
@@ -42,8 +42,8 @@ impl Outbound {
         }
     }
 
-    /// Returns whether the peer has delivered and answered the operation, and it did not fail on
-    /// this side.
+    /// Returns whether the operation is done: the peer has delivered and answered it, and it has
+    /// not failed on this side.
     #[inline]
     pub(super) fn is_done(&self, operation: &OutOperation) -> bool {
         operation.number.since(self.delivered) < 0
@@ -51,7 +51,7 @@ impl Outbound {
             && self.fault.is_none_or(|(fault, _)| fault != operation.number)
     }
 
-    /// Frees an operation that was removed from the list, and reports its completion.
+    /// Frees an operation that was removed from the list and reports its completion.
     pub(super) fn finish(
         &mut self,
         pools: &mut Pools,
@@ -117,20 +117,20 @@ impl Outbound {
         if has_place {
             self.outlet.complete(&mut pools.notices, &completion);
         } else {
-            // If there is no room, only the handle reports the error.
+            // If the queue has no room, only the handle reports the error.
             self.outlet.offer(&mut pools.notices, &completion);
         }
     }
 }
 
 impl OutOperation {
-    /// Returns whether room in the completion queue is reserved for it. That is not so if it is
-    /// unsignalled and a handle reports its result.
+    /// Returns whether the operation has reserved room in the completion queue. An unsignalled
+    /// operation whose result a handle reports has not.
     const fn has_place(&self) -> bool {
         self.signalled || self.status.is_none()
     }
 
-    /// Returns whether the operation is complete apart from its delivery at the peer.
+    /// Returns whether the operation needs nothing from the peer except its delivery.
     pub(super) const fn is_answered(&self) -> bool {
         match self.kind {
             OutKind::Write { .. } | OutKind::Send { .. } => true,
@@ -140,14 +140,14 @@ impl OutOperation {
         }
     }
 
-    /// Returns the region of its bytes, if they lie in one region.
+    /// Returns the region of the operation's bytes, if they are all in one region.
     pub(crate) const fn region(&self) -> Option<RegionId> {
         match self.kind {
             OutKind::Write { source: Bytes::Region { region, .. }, .. }
             | OutKind::Send { source: Bytes::Region { region, .. }, .. } => Some(region),
             OutKind::Read { sink, list: NIL, .. } => Some(sink),
             OutKind::Atomic { sink: Some(sink), .. } => Some(sink.region),
-            // Lists are visited separately.
+            // The caller visits lists separately.
             OutKind::Write { .. }
             | OutKind::Send { .. }
             | OutKind::Read { .. }

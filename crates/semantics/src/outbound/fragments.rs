@@ -1,4 +1,4 @@
-//! Cutting operations into fragments: what is sent next, and what must wait for the peer.
+//! Cuts operations into fragments. Decides what to send next, and what must wait for the peer.
 
 use mem::{AccessError, MemoryAccess, PayloadSlice, RegionId, Target};
 use wire_edge::{Flags, Header, OperationNumber};
@@ -10,10 +10,12 @@ use crate::pools::Pools;
 use crate::slab::NIL;
 use crate::{Piece, PieceList};
 
-/// The content of a packet: returned when the packet is acknowledged or lost. 16 bytes.
+/// The content of a packet in 16 bytes. The engine returns it here when the packet is acknowledged
+/// or lost.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Carried {
-    /// Record of the operation or answer; for [`CarriedKind::Control`], a value of the engine.
+    /// Slot of the operation's or answer's record. For [`CarriedKind::Control`], a value of the
+    /// engine.
     pub slot: u32,
     /// Number of the operation.
     pub number: OperationNumber,
@@ -23,14 +25,14 @@ pub struct Carried {
     pub length: u16,
     /// Kind of content.
     pub kind: CarriedKind,
-    /// Whether the fragment ends the operation.
+    /// Whether the fragment is the last one of its operation.
     pub last: bool,
 }
 
 /// Kind of content of a packet.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum CarriedKind {
-    /// No content that would have to be retransmitted.
+    /// Content that is never retransmitted.
     #[default]
     Nothing,
     /// A fragment of an operation of this side.
@@ -41,16 +43,17 @@ pub enum CarriedKind {
     Control,
 }
 
-/// One frame's part of an operation, valid as long as the memory access with which it was cut.
+/// The part of an operation for one frame. It is valid as long as the memory access with which it
+/// was cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Fragment<'a> {
-    /// The header that follows the common header.
+    /// The header that follows the common header of the packet.
     pub header: Header,
-    /// Flags of the operation, and `LAST`.
+    /// The flags of the operation; the last fragment also has `LAST`.
     pub flags: Flags,
-    /// The payload bytes.
+    /// The location of the payload bytes.
     pub payload: FragmentPayload<'a>,
-    /// What to remember about the packet.
+    /// Content of the packet, to be returned when it is acknowledged or lost.
     pub carried: Carried,
 }
 
@@ -59,34 +62,36 @@ pub struct Fragment<'a> {
 pub enum FragmentPayload<'a> {
     /// The fragment has no payload.
     None,
-    /// In registered memory, to be read by the driver.
+    /// The payload is in registered memory. The driver reads it there.
     Outside(PayloadSlice<'a>),
-    /// In a local region, short enough to be copied behind the header.
+    /// The payload is in a local region. It is short enough to be copied behind the header.
     Region(RegionId, u64, u32),
-    /// In memory that the peer reads, short enough to be copied behind the header.
+    /// The payload is in memory that the peer reads. It is short enough to be copied behind the
+    /// header.
     Target(Target, u64, u32),
-    /// In the record of the operation. [`Pools::inline_payload`] returns the bytes until another
-    /// method of [`Outbound`] is called.
+    /// The payload is in the record of the operation. [`Pools::inline_payload`] returns it, until
+    /// the next call of a method of [`Outbound`].
     Inline,
-    /// In several pieces of the operation's list, to be copied behind the header. [`Pools::gather`]
-    /// copies them, until another method of [`Outbound`] is called.
+    /// The payload is in several pieces (scatter/gather entries) of the operation's list.
+    /// [`Pools::gather`] copies it behind the header, until the next call of a method of
+    /// [`Outbound`].
     Pieces,
-    /// A Control message instead of bytes: the memory of this read is gone, so that a part of the
-    /// answer cannot be retransmitted.
+    /// No bytes: send a Control message. The memory of this read is gone, so a part of the answer
+    /// cannot be retransmitted.
     Gone(OperationNumber),
 }
 
-/// Local memory that a frame needs is gone.
+/// A fault: local memory that a frame needs is gone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LocalFault {
-    /// Memory of an operation of this side.
+    /// The memory belongs to an operation of this side.
     Operation(OperationNumber),
-    /// Memory from which the answer to this read of the peer is sent.
+    /// The memory holds the answer to this read of the peer.
     Answer(OperationNumber),
 }
 
 impl LocalFault {
-    /// Returns the fault for a packet with this content whose memory is gone.
+    /// Returns the fault of a packet whose memory is gone. `carried` is the content of the packet.
     pub const fn of(carried: &Carried) -> Self {
         match carried.kind {
             CarriedKind::Answer => Self::Answer(carried.number),
@@ -95,19 +100,21 @@ impl LocalFault {
     }
 }
 
-/// Largest payload that is copied behind the header, in bytes, so that a batch of small frames is
-/// one piece of memory for the kernel. A separate piece costs the kernel 15–20 ns, a copy of 256
-/// bytes about 10 ns.
+/// Maximum payload in bytes that is copied behind the header. Copying makes a batch of small frames
+/// one piece of memory for the kernel. A separate piece costs the kernel 15–20 ns; a copy of 256
+/// bytes costs about 10 ns.
 const COPY_BYTES_MAX: u32 = 256;
 
 impl Outbound {
-    /// Returns the next fragment to send, or `None` if none may be sent now. Header (after the
-    /// common one) and payload have at most `room` bytes; `room` is at least 128.
+    /// Returns the next fragment to send. Returns `None` if nothing may be sent now.
     ///
-    /// Lost fragments go first, then answers and requests alternate.
+    /// The payload and the header that follows the common header have at most `room` bytes
+    /// together; `room` is at least 128.
+    ///
+    /// Lost fragments come first. After them, answers and requests alternate.
     ///
     /// # Errors
-    /// If the local memory of a fragment is gone; the connection must end.
+    /// If the local memory of a fragment is gone. The connection must then end.
     pub fn next_fragment<'a>(
         &mut self,
         memory: &'a MemoryAccess<'_>,
@@ -141,10 +148,10 @@ impl Outbound {
     }
 
     /// Returns the fragment of an operation of this side that was handed out as `carried` and not
-    /// sent. Returns `None` if no operation needs it any more.
+    /// sent. Returns `None` if no operation needs the fragment any more.
     ///
     /// # Errors
-    /// If the local memory of the fragment is gone; the connection must end.
+    /// If the local memory of the fragment is gone. The connection must then end.
     pub fn cut_again<'a>(
         &self,
         memory: &'a MemoryAccess<'_>,
@@ -160,8 +167,9 @@ impl Outbound {
         operation.fragment(lists, memory, carried.slot, &cut)
     }
 
-    /// Returns whether the next fragment begins a write longer than `bytes` that the peer may place
-    /// before the fragment handed out last: the write need not wait, and the peer does not hold it.
+    /// Returns whether the next fragment begins a write that is longer than `bytes` and independent
+    /// of the fragment handed out last. The peer may place such a write first: the write need not
+    /// wait, and the peer does not hold it.
     #[inline]
     pub fn is_next_independent(&self, pools: &Pools, bytes: u32) -> bool {
         let is_independent = |operation: &OutOperation| {
@@ -179,7 +187,7 @@ impl Outbound {
             && pools.operations.get(self.cursor).is_some_and(is_independent)
     }
 
-    /// Returns a fragment of the oldest retransmission, or `None` if no operation needs it any
+    /// Returns a fragment of the oldest retransmission. Returns `None` if no operation needs it any
     /// more.
     fn next_retransmission<'a>(
         &mut self,
@@ -276,9 +284,11 @@ impl Outbound {
     }
 
     //= protocol.md: answer.7
-    /// Returns a part of an answer that was sent before. The peer may have received it and its
-    /// application may have let the owner free the memory, although no acknowledgement has arrived.
-    /// Then the memory may be gone, and only the peer knows whether a part is missing.
+    /// Returns a part of an answer that was sent before.
+    ///
+    /// The memory of the answer may be gone. The peer may have received the part although its
+    /// acknowledgement has not arrived, and its application may have let the owner free the memory.
+    /// Only the peer then knows whether a part is missing.
     fn answer_again<'a>(
         memory: &'a MemoryAccess<'_>,
         pools: &Pools,
@@ -304,8 +314,8 @@ impl Outbound {
         }
     }
 
-    /// Returns the part of the operation at the cursor that may be sent now, or `None` if it must
-    /// wait for the peer.
+    /// Returns the part of the operation at the cursor that may be sent now. Returns `None` if the
+    /// operation must wait for the peer.
     #[inline]
     fn cut_request(&mut self, pools: &mut Pools, room: u32) -> Option<Cut> {
         let Pools { operations, lists, .. } = pools;
@@ -321,7 +331,7 @@ impl Outbound {
     }
 
     //= protocol.md: operation.10, fence.3
-    /// Returns the next fragment of the operation at the cursor.
+    /// Returns the fragment `cut` of the operation at the cursor and advances the cursor.
     #[inline]
     fn next_request<'a>(
         &mut self,
@@ -358,8 +368,8 @@ impl Outbound {
     fn may_begin(&self, operation: &OutOperation) -> bool {
         let in_window =
             (operation.number.since(self.delivered) as u32) < self.peer.operation_window;
-        // The peer delivers a read when it begins to answer, and the bytes leave its memory later.
-        // Therefore an operation fenced against the read waits here for the answer.
+        // The peer delivers a read when it begins to answer, but the bytes leave its memory later.
+        // Therefore an operation that is fenced after the read waits here for the answer.
         let is_fenced =
             operation.flags.contains(Flags::FENCE_BEFORE) || operation.waits_for_answers;
         let fence_holds = self.asked > 0 && is_fenced;
@@ -377,8 +387,8 @@ impl Outbound {
     }
 
     //= protocol.md: pool.2, pool.3
-    /// Returns whether the peer can hold this fragment if it must. The oldest operation need not
-    /// wait.
+    /// Returns whether the peer has room to hold this fragment, if it must hold it. The oldest
+    /// operation need not wait, because the peer never holds it.
     fn may_risk(&self, operation: &OutOperation, cut: Cut) -> bool {
         cut.len == 0
             || !operation.is_at_risk(cut)
@@ -387,18 +397,18 @@ impl Outbound {
     }
 }
 
-/// A part of an operation, for one fragment.
+/// The part of an operation that goes into one fragment.
 #[derive(Clone, Copy)]
 struct Cut {
     offset: u32,
     len: u32,
-    /// Whether it ends the operation; then it carries the immediate.
+    /// Whether this part ends the operation. If so, it carries the immediate.
     last: bool,
 }
 
 impl Pools {
-    /// Returns the bytes of a fragment whose payload is [`FragmentPayload::Inline`]; empty for
-    /// others.
+    /// Returns the bytes of a fragment whose payload is [`FragmentPayload::Inline`]. Returns no
+    /// bytes for other fragments.
     #[inline]
     pub fn inline_payload(&self, carried: &Carried) -> &[u8] {
         let operation = self.operations.get(carried.slot).map(|operation| &operation.kind);
@@ -413,7 +423,7 @@ impl Pools {
     /// Appends the bytes of a fragment whose payload is [`FragmentPayload::Pieces`] to `out`.
     ///
     /// # Errors
-    /// As for [`MemoryAccess::copy_out`].
+    /// The errors of [`MemoryAccess::copy_out`].
     pub fn gather(
         &self,
         memory: &MemoryAccess<'_>,
@@ -439,7 +449,8 @@ impl Pools {
 }
 
 impl OutOperation {
-    /// Returns the part of `[offset, end)` for a fragment with `room` bytes for header and payload.
+    /// Returns the part of `[offset, end)` that fits into a fragment. The fragment has `room` bytes
+    /// for header and payload.
     #[inline]
     fn cut(&self, lists: &Lists, offset: u32, end: u32, room: u32) -> Cut {
         let (header_bytes, source) = match &self.kind {
@@ -455,30 +466,30 @@ impl OutOperation {
         }
         let mut last = offset + len == self.length;
         if last && self.has_tail() && header_bytes + IMMEDIATE_BYTES + len > room {
-            // The immediate or the key does not fit behind this much payload, so a few bytes are
-            // left for the tail.
+            // The immediate or the key does not fit behind this many bytes, so leave a few bytes
+            // for the last fragment.
             len -= IMMEDIATE_BYTES;
             last = false;
         }
         Cut { offset, len, last }
     }
 
-    /// Returns whether the last fragment carries an immediate, or a key in its place.
+    /// Returns whether the last fragment carries an immediate, or a key in place of the immediate.
     const fn has_tail(&self) -> bool {
         self.immediate.is_some() || matches!(self.kind, OutKind::Send { invalidates: true, .. })
     }
 
     //= protocol.md: pool.2
-    /// Returns whether the peer may have to hold the fragment: all of a fenced operation, the tail
-    /// of a strict one.
+    /// Returns whether the peer may have to hold the fragment. It may have to hold every fragment
+    /// of a fenced operation, and the last fragment of a strict operation.
     #[inline]
     const fn is_at_risk(&self, cut: Cut) -> bool {
         self.flags.contains(Flags::FENCE_BEFORE) || (cut.last && self.flags.contains(Flags::STRICT))
     }
 
     //= protocol.md: operation.2
-    /// Returns the fragment for a part, never `None`. The return type is that of the callers, so
-    /// that the fragment is constructed in place and not moved.
+    /// Returns the fragment for a part, never `None`. The return type is the same as that of the
+    /// callers, so that the compiler constructs the fragment in place and does not move it.
     #[inline]
     fn fragment<'a>(
         &self,
@@ -534,18 +545,18 @@ impl OutOperation {
         Ok(Some(Fragment { header, flags, payload, carried }))
     }
 
-    /// Returns the payload bytes to hand out; 1 if there are none, because a fragment must be sent
-    /// anyway.
+    /// Returns the number of payload bytes to hand out. Returns 1 if there are none, because one
+    /// fragment must be sent in any case.
     pub(super) const fn backlog_bytes(&self) -> u32 {
         if self.is_question() || self.length == 0 { 1 } else { self.length }
     }
 
-    /// Returns whether the operation needs an answer of the peer to complete.
+    /// Returns whether the operation completes only with an answer of the peer.
     const fn is_question(&self) -> bool {
         matches!(self.kind, OutKind::Read { .. } | OutKind::Atomic { .. })
     }
 
-    /// Returns the only fragment of a read request or atomic.
+    /// Returns the fragment of a read request or atomic, which has only one.
     fn question(&self, slot: u32) -> Fragment<'static> {
         let operation = self.number;
         let (key, address) = (self.key, self.address);
@@ -568,7 +579,7 @@ impl OutOperation {
     }
 }
 
-/// Returns a payload from one region, to be copied behind the header if it is short.
+/// Returns a payload from one region. A short payload is copied behind the header.
 #[inline]
 fn in_region<'a>(
     memory: &'a MemoryAccess<'_>,
@@ -582,9 +593,11 @@ fn in_region<'a>(
     memory.source(region, at, len).map(FragmentPayload::Outside)
 }
 
-/// Returns how many of the `len` bytes from `offset` on go into one fragment. A fragment within one
-/// piece is sent from where it lies. One that spans pieces is copied, so it ends with its first
-/// piece if that has enough bytes.
+/// Returns how many of the `len` bytes from `offset` on go into one fragment.
+///
+/// A fragment within one piece (scatter/gather entry) is sent without a copy. A fragment over
+/// several pieces is copied. If the first piece has enough bytes, the fragment therefore ends with
+/// that piece.
 #[cold]
 fn stretch(list: PieceList<'_>, offset: u32, len: u32) -> u32 {
     match list.cut(offset, len).next() {
@@ -593,12 +606,12 @@ fn stretch(list: PieceList<'_>, offset: u32, len: u32) -> u32 {
     }
 }
 
-/// Most bytes of one piece with which a fragment that spans pieces may begin. If there are more,
-/// the fragment ends with that piece, because a separate frame costs less than copying so much.
-/// Ethernet frames are shorter, or not much longer.
+/// Maximum number of bytes of the first piece in a fragment that covers several pieces. If the
+/// piece has more bytes, the fragment ends with it, because a separate frame costs less than such a
+/// copy. Ethernet frames are shorter than this, or not much longer.
 const GATHERED_BYTES_MAX: u32 = 4096;
 
-/// Sizes of the headers that follow the common one, in bytes (protocol.md §3.2).
+/// Sizes of the headers that follow the common header, in bytes (protocol.md §3.2).
 const WRITE_BYTES: u32 = 20;
 const SEND_BYTES: u32 = 12;
 const READ_RESPONSE_BYTES: u32 = 8;

@@ -1,5 +1,5 @@
-//! Work that a queue pair performs on this side only: memory windows, and operations that fail
-//! here.
+//! Work that a queue pair performs without its peer: operations on memory windows, and operations
+//! that fail on this side.
 
 use mem::{MemoryAccess, ProtectionDomain, Window};
 use wire_edge::{Flags, OperationNumber, RemoteKey};
@@ -22,18 +22,22 @@ pub(super) enum LocalWork {
         key: RemoteKey,
     },
     Done,
-    /// Completes with this error when all earlier operations are complete.
+    /// The operation completes with this error when all earlier operations are complete.
     Failed(OperationError),
 }
 
 impl Outbound {
     //= protocol.md: queue-pair.3
     /// Posts an operation that cannot be performed, for example because its local memory does not
-    /// exist. It completes with `error` when all earlier operations are complete, and then the
-    /// connection [is faulty](Outbound::is_faulty). Operations posted after it are not sent.
+    /// exist.
+    ///
+    /// It completes with `error` when all earlier operations are complete. Then the connection [is
+    /// faulty](Outbound::is_faulty). Later operations are not sent.
     ///
     /// # Errors
-    /// [`PostError::QueuePairOnly`], [`PostError::NoOperationLeft`] or [`PostError::CompletionQueueFull`].
+    /// * [`PostError::QueuePairOnly`] if the connection is not a queue pair.
+    /// * [`PostError::NoOperationLeft`] if no record is free.
+    /// * [`PostError::CompletionQueueFull`] if there is no room for the completion.
     pub fn post_failed(
         &mut self,
         pools: &mut Pools,
@@ -51,10 +55,12 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.3
-    /// Fails an operation that has begun or is the next to begin, because its memory on this side
-    /// is gone. Earlier operations continue. Once they are complete, the operation completes with
-    /// `error`, and then the connection [is faulty](Outbound::is_faulty). No more fragments of it
-    /// or of later operations are sent.
+    /// Fails an operation because its memory on this side is gone. The operation has begun, or it
+    /// is the next to begin.
+    ///
+    /// Earlier operations continue. When they are complete, the operation completes with `error`,
+    /// and then the connection [is faulty](Outbound::is_faulty). No more fragments of this
+    /// operation and of later ones are sent.
     pub fn fail(&mut self, pools: &mut Pools, number: OperationNumber, error: OperationError) {
         let is_first = self.fault.is_none_or(|(known, _)| number.since(known) < 0);
         if self.is_faulty || !is_first || !self.is_outstanding(pools, number) {
@@ -65,14 +71,15 @@ impl Outbound {
         self.complete_ready(pools);
     }
 
-    /// Returns whether an operation that failed on this side is complete, as are all before it. The
-    /// connection must end now, and all later operations must be [flushed](Outbound::flush).
+    /// Returns whether an operation that failed on this side and all earlier operations are
+    /// complete. The connection must then end, and all later operations must be
+    /// [flushed](Outbound::flush).
     pub const fn is_faulty(&self) -> bool {
         self.is_faulty
     }
 
     //= protocol.md: queue-pair.2, queue-pair.3
-    /// Returns the result of the oldest operation, if it was decided on this side.
+    /// Returns the result of the oldest operation, if this side decided it without the peer.
     #[cold]
     pub(super) fn local_result(
         &self,
@@ -93,8 +100,8 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.2
-    /// Performs the local work at the cursor, up to an operation that must be sent or local work
-    /// that must wait. Returns whether any was performed and an operation may be sent next.
+    /// Performs the local work at the cursor. Stops at an operation that must be sent, and at local
+    /// work that must wait. Returns whether it performed any work and now an operation may be sent.
     #[cold]
     pub(super) fn pass_local(&mut self, memory: &MemoryAccess<'_>, pools: &mut Pools) -> bool {
         let mut has_passed = false;
@@ -124,15 +131,15 @@ impl Outbound {
         self.cursor != NIL && !self.blocked
     }
 
-    /// Returns whether all operations that the operation is fenced against have ended.
+    /// Returns whether all operations have ended that a fence of this operation waits for.
     fn fence_lets_begin(&self, operation: &OutOperation) -> bool {
         let is_fenced = operation.flags.contains(Flags::FENCE_BEFORE);
         let waits = is_fenced || operation.waits_for_answers;
         !(waits && self.asked > 0 || is_fenced && operation.number.since(self.delivered) > 0)
     }
 
-    /// Returns whether the operation with this number was posted and is not yet done, apart from
-    /// waiting for earlier ones.
+    /// Returns whether the operation with this number is posted and not done. An operation that
+    /// only waits for earlier ones is done.
     fn is_outstanding(&self, pools: &Pools, number: OperationNumber) -> bool {
         let mut slot = self.head;
         while let Some(operation) = pools.operations.get(slot) {
@@ -146,7 +153,7 @@ impl Outbound {
 }
 
 impl LocalWork {
-    /// Performs the work for a connection.
+    /// Performs the work on a connection.
     fn perform(&self, memory: &MemoryAccess<'_>, connection: u64) -> Result<(), OperationError> {
         let table = memory.table();
         match *self {

@@ -1,4 +1,4 @@
-//! Posting operations: the checks, and the record of an operation.
+//! Posting operations: checks them and creates their records.
 
 use wire_edge::{AtomicOpcode, Flags, MessageNumber, OperationNumber, RemoteKey};
 
@@ -29,7 +29,8 @@ impl Outbound {
     }
 
     //= protocol.md: message.1, queue-pair.1
-    /// Returns the number of the peer's next receive, for an operation that consumes it.
+    /// Returns the number of the peer's next receive and consumes it. For operations that take a
+    /// receive.
     const fn take_message(&mut self) -> MessageNumber {
         let message = self.next_message;
         self.next_message = message.next();
@@ -88,7 +89,7 @@ impl Outbound {
         self.record_of(operation, what, number)
     }
 
-    /// Returns the record for `kind` with `key` and `address`, and the rest from `operation`.
+    /// Returns the record for `kind`, `key` and `address`. All other fields come from `operation`.
     #[inline]
     pub(super) fn record_of(
         &self,
@@ -136,7 +137,7 @@ impl Outbound {
     }
 }
 
-/// Returns the source of an operation's bytes: `list`, unless it is [`NIL`], else `source`.
+/// Returns the source of an operation's bytes: `list`, or `source` if `list` is [`NIL`].
 const fn bytes_of(source: Source, list: u32) -> Bytes {
     match source {
         _ if list != NIL => Bytes::Pieces(list),

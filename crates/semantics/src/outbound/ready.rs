@@ -1,4 +1,4 @@
-//! Messages for which the peer has no receive.
+//! Handles messages for which the peer has no receive.
 
 use wire_edge::{MessageNumber, OperationNumber};
 
@@ -10,12 +10,15 @@ use crate::pools::Pools;
 impl Outbound {
     //= protocol.md: queue-pair.4, control.5
     /// Records that the peer has no receive for this message now. No fragments of its operation and
-    /// of later ones are sent until [`Outbound::on_ready`]. The caller takes back the fragments in
-    /// flight, which is no sign of congestion, and passes each to [`Outbound::on_returned`] or
-    /// [`Outbound::on_lost`].
+    /// of later operations are sent until [`Outbound::on_ready`].
     ///
-    /// Returns false if the report changes nothing: it is already known, the message was not sent
-    /// or is already delivered, or the connection is no queue pair.
+    /// The caller takes back the fragments in flight and passes each to [`Outbound::on_returned`]
+    /// or [`Outbound::on_lost`]. This is not a sign of congestion.
+    ///
+    /// Returns false if the report changes nothing. Causes are:
+    /// * The report is already known.
+    /// * The message was not sent, or it is already delivered.
+    /// * The connection is not a queue pair.
     pub fn on_not_ready(&mut self, pools: &mut Pools, message: MessageNumber) -> bool {
         if !self.queue_pair {
             return false;
@@ -43,8 +46,7 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.4
-    /// Sends the fragments that were held back, because the peer has receives again or because it
-    /// is time to try.
+    /// Allows the held fragments to be sent. The peer has receives again, or it is time to try.
     pub fn on_ready(&mut self, pools: &mut Pools) {
         self.not_ready = None;
         if core::mem::take(&mut self.is_spared) {
@@ -55,13 +57,14 @@ impl Outbound {
         self.unblock();
     }
 
-    /// Returns the number of operations beyond the share of the connection.
+    /// Returns the number of operations that exceed the share of the connection.
     const fn beyond_share(&self) -> u32 {
         self.outstanding.saturating_sub(OPERATION_SHARE)
     }
 
-    /// Returns the operation that waits only for a receive of the peer: the peer reported that it
-    /// has none, or granted no credit for it, and all earlier operations are delivered.
+    /// Returns the operation that waits only for a receive of the peer. All earlier operations are
+    /// delivered. The peer reported that it has no receive, or it granted no credit for the
+    /// operation.
     pub fn waits_for_receive(&self, pools: &Pools) -> Option<OperationNumber> {
         if self.fault.is_some() || self.is_faulty {
             return None;
@@ -78,20 +81,21 @@ impl Outbound {
 
     //= protocol.md: queue-pair.5
     /// Fails the operation that has [waited for a receive](Outbound::waits_for_receive) too long,
-    /// as [`Outbound::fail`] does.
+    /// like [`Outbound::fail`].
     pub fn give_up_on_receive(&mut self, pools: &mut Pools) {
         if let Some(number) = self.waits_for_receive(pools) {
             self.fail(pools, number, OperationError::ReceiverNotReady);
         }
     }
 
-    /// Returns whether a fragment waits until the peer is ready.
+    /// Returns whether a fragment must wait until the peer is ready.
     pub fn is_held(&self, carried: &Carried) -> bool {
         let waiting = self.not_ready.filter(|_| carried.kind == CarriedKind::Request);
         waiting.is_some_and(|waiting| carried.number.since(waiting) >= 0)
     }
 
-    /// Returns the operation with this message, if it has begun and is not known to be delivered.
+    /// Returns the operation with this message, if it has begun and the peer has not reported it as
+    /// delivered.
     fn sent_message(&self, pools: &Pools, message: MessageNumber) -> Option<OperationNumber> {
         let mut slot = self.head;
         while let Some(operation) = pools.operations.get(slot) {
@@ -110,7 +114,7 @@ impl Outbound {
 }
 
 impl OutOperation {
-    /// Returns the number of its message, if it consumes a receive of the peer.
+    /// Returns the operation's message number, if the operation consumes a receive of the peer.
     const fn message(&self) -> Option<MessageNumber> {
         match self.kind {
             OutKind::Write { message, takes_receive: true, .. } | OutKind::Send { message, .. } => {

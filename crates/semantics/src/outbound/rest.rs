@@ -1,4 +1,4 @@
-//! The sending half of operations while a connection is at rest.
+//! The sending half of operations while the connection is idle and compressed.
 
 use wire_edge::{MessageNumber, OperationNumber};
 
@@ -6,7 +6,7 @@ use super::{Outbound, PeerLimits};
 use crate::slab::NIL;
 use crate::{Owner, Queues};
 
-/// The compressed sending half of operations of a connection at rest.
+/// The sending half of operations of an idle connection, compressed into few bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct OutboundAtRest {
     next_number: OperationNumber,
@@ -19,7 +19,7 @@ pub struct OutboundAtRest {
 }
 
 impl Outbound {
-    /// Returns whether no operation and no answer is pending.
+    /// Returns whether the half is idle: no operation and no answer is pending.
     pub const fn is_at_rest(&self) -> bool {
         self.head == NIL
             && self.answer_head == NIL
@@ -29,10 +29,10 @@ impl Outbound {
             && !self.is_faulty
     }
 
-    /// Returns the state to keep while the half is at rest.
+    /// Compresses the half: returns the state to keep while it is idle.
     ///
     /// # Panics
-    /// If it is not [at rest](Outbound::is_at_rest).
+    /// If the half is not [idle](Outbound::is_at_rest).
     pub fn rest(&self) -> OutboundAtRest {
         assert!(self.is_at_rest(), "operations or answers are pending");
         OutboundAtRest {
@@ -48,7 +48,7 @@ impl Outbound {
 }
 
 impl OutboundAtRest {
-    /// Restores the half. State that was not kept is as in [`Outbound::new`].
+    /// Restores the half. State that was not kept has the values of [`Outbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, queues: &Queues) -> Outbound {
         let Self { next_number, next_message, delivered, window, peer, answer_turn, queue_pair } =

@@ -1,4 +1,4 @@
-//! Models a posting thread and the thread inside the engine, in every interleaving.
+//! Loom model of a posting thread and the thread inside the engine, in every interleaving.
 
 use loom::sync::Arc;
 use loom::thread as modelled;
@@ -10,7 +10,7 @@ const fn receive(context: u64) -> Receive {
     Receive { region: RegionId::NONE, offset: 0, length: 0, context }
 }
 
-/// Takes a receive for `owner` or makes it wait; returns whether it waits.
+/// Takes a receive for `owner`, or makes `owner` wait. Returns whether it waits.
 fn take_or_wait(shared: &SharedReceives, owner: Owner) -> bool {
     loop {
         if shared.take(&mut Lists::default()).is_some() {

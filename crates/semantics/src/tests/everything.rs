@@ -1,4 +1,4 @@
-//! All features of queue pairs together.
+//! Tests of all features of queue pairs together.
 
 use std::sync::Arc;
 
@@ -13,12 +13,13 @@ use crate::{
     Request, SharedReceives, Sink, Surroundings, Verdict,
 };
 
-/// Operations of each run.
+/// Number of operations in each run.
 const COUNT: usize = 20;
-/// Offset of the buffers for messages, behind the memory that writes use; each has 400 bytes.
+/// Offset of the buffers for messages, which are behind the memory that writes use. Each buffer has
+/// 400 bytes.
 const MESSAGES_AT: u64 = 2048;
 
-/// Returns the key of a window on either side, one for each operation.
+/// Returns the key of the window that operation `index` uses, on either side.
 const fn key_of(index: usize) -> RemoteKey {
     RemoteKey(0xabc_0000 + index as u32)
 }
@@ -27,7 +28,7 @@ fn bind_at(side: &Side, index: usize) -> Window {
     let reach = Reach::Connection(Owner::new(7, 1).bits());
     let (region, rights) = (side.region.id, Rights::REMOTE_READ);
     let window = Window { region, offset: 0, len: 64, remote_start: 0, rights, reach };
-    // For an operation that binds the window itself, the caller unbinds the window again.
+    // If the operation binds the window itself, the caller unbinds it again.
     side.table.bind(key_of(index), window).unwrap();
     window
 }
@@ -70,7 +71,7 @@ fn any_operation(pair: &mut Pair, index: usize, length: u32) -> Operation {
     operation
 }
 
-/// Returns pieces that together cover the bytes of an operation, in the same memory.
+/// Returns pieces (scatter/gather entries) that together cover the bytes of an operation.
 fn pieces_of(pair: &mut Pair, index: usize, operation: &Operation) -> Vec<Piece> {
     let (region, mut offset) = match operation.request {
         Request::Read { sink, .. } => (sink, 0),
@@ -89,7 +90,8 @@ fn pieces_of(pair: &mut Pair, index: usize, operation: &Operation) -> Vec<Piece>
     pieces
 }
 
-/// Posts an operation directly, as a list, or as work that fails here.
+/// Posts an operation in one of three ways: with its own bytes, with a list, or as work that fails
+/// on this side.
 fn post(pair: &mut Pair, index: usize, operation: &Operation, fails: bool) {
     let as_list = pair.random.chance(40);
     let pieces = pieces_of(pair, index, operation);
@@ -107,7 +109,7 @@ fn post(pair: &mut Pair, index: usize, operation: &Operation, fails: bool) {
     posted.unwrap();
 }
 
-/// Posts some receives at the peer, and resumes messages that waited for them.
+/// Posts some receives at the peer, and resumes messages that waited for receives.
 fn post_receives(pair: &mut Pair, shared: &SharedReceives, posted: &mut u64) {
     for _ in 0..pair.random.below(3) {
         let (region, context) = (pair.sides[1].region.id, *posted);
@@ -126,7 +128,7 @@ fn post_receives(pair: &mut Pair, shared: &SharedReceives, posted: &mut u64) {
     }
 }
 
-/// Returns the completions of a run.
+/// Runs random operations and returns the completions.
 fn run(seed: u64) -> Vec<Completion> {
     let mut pair = queue_pairs(seed);
     let shared = Arc::new(SharedReceives::new(64));

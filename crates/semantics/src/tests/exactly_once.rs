@@ -1,4 +1,4 @@
-//! A late duplicate of a finished operation never changes memory.
+//! Tests that a late duplicate of a finished operation never changes memory.
 
 use std::collections::HashSet;
 
@@ -32,7 +32,7 @@ fn late_duplicate_of_a_completed_write_is_not_placed() {
 }
 
 //= protocol.md: operation.7
-/// The application overwrites each range as soon as its operation is delivered.
+/// The application overwrites each range immediately after the delivery of its operation.
 #[test]
 fn delivered_ranges_are_left_alone_while_others_are_in_flight() {
     for seed in 0..200 {
@@ -55,8 +55,9 @@ fn delivered_ranges_are_left_alone_while_others_are_in_flight() {
 }
 
 //= protocol.md: operation.6, operation.7
-/// Each byte of an operation is placed once, even while the operation is in flight: a change by the
-/// application after that persists. The writes are relaxed, because strict tails may be held whole.
+/// Each byte of an operation is placed only once, even while the operation is in flight. A change
+/// by the application after the placement therefore persists. The writes are relaxed, because a
+/// strict tail may be held as a whole.
 #[test]
 fn a_placed_byte_is_not_placed_again_by_an_overlapping_fragment() {
     let mut pair = Pair::new(Config::default(), 1);
@@ -115,7 +116,7 @@ fn a_small_completion_queue_only_slows_things_down() {
 }
 
 //= protocol.md: notify.1
-/// The peer's queue is full of notifications until it is polled.
+/// The peer's queue stays full of notifications until the peer polls it.
 #[test]
 fn notifications_wait_for_room_and_come_once_and_in_order() {
     let mut stalled = false;
@@ -149,8 +150,8 @@ fn notifications_wait_for_room_and_come_once_and_in_order() {
 }
 
 //= protocol.md: notify.2
-/// Only the notification waits: its bytes are placed once, and duplicates that arrive meanwhile
-/// change nothing.
+/// Only the notification waits. The bytes are placed once, and duplicates that arrive before the
+/// notification change nothing.
 #[test]
 fn a_duplicate_of_a_stalled_operation_is_not_placed() {
     let mut pair = Pair::new(Config { queue: 1, ..Config::default() }, 1);

@@ -1,4 +1,5 @@
-//! A peer that lies: this side does not panic, protects its memory and bounds its records.
+//! Tests with a peer that lies. This side must not panic, must protect its memory, and must bound
+//! its records.
 
 use proptest::prelude::*;
 use wire_edge::{
@@ -16,7 +17,7 @@ fn part(pair: &Pair, number: u32, offset: u32) -> Header {
 const BROKEN: Verdict =
     Verdict::Violation { reason: CloseReason::ProtocolViolation, operation: OperationNumber(1) };
 
-/// Flags, offset and length.
+/// Flags, offset and length of a fragment.
 type Frame = (Flags, u32, u32);
 
 //= protocol.md: operation.2
@@ -93,7 +94,8 @@ fn messages_without_a_receive_end_the_connection() {
     side.post_receive(100, 100, 1).unwrap();
     assert_eq!(side.handle(Flags::LAST, &send(1, 2), &[1; 8]), BROKEN);
     assert_eq!(side.handle(Flags::LAST, &send(1, u32::MAX), &[1; 8]), BROKEN);
-    // Two operations for one message: for the second, the receive is already consumed.
+    // Two operations name the same message. When the second arrives, the receive is already
+    // consumed.
     assert_eq!(side.handle(Flags::LAST, &send(1, 0), &[1; 8]), Verdict::Accepted);
     assert_eq!(side.handle(Flags::LAST, &send(0, 0), &[1; 8]), BROKEN);
     assert_eq!(side.inbound.delivered(), OperationNumber(1));
@@ -246,7 +248,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
 
     //= protocol.md: peer.2
-    /// Sends arbitrary frames that a decoder accepts, while both halves are busy.
+    /// Sends arbitrary frames that the decoder accepts while both halves are busy.
     #[test]
     fn no_sequence_of_frames_panics_or_leaks(
         lies in proptest::collection::vec(lie(), 1..120),
@@ -330,7 +332,7 @@ proptest! {
                 }
                 _ => {}
             }
-            // The operation in turn gets a record in any case.
+            // The operation in turn always gets a record.
             prop_assert!(side.pools.in_use().incoming <= 4 + 1);
         }
         let side = &mut pair.sides[1];

@@ -1,4 +1,4 @@
-//! Limits that are reached: fragments are refused and arrive again, no data is lost, and all
+//! Tests of limits. Fragments beyond a limit are refused and arrive again, no data is lost, and all
 //! operations complete.
 
 use mem::Rights;
@@ -60,7 +60,7 @@ fn a_connection_posts_half_of_what_is_left_and_its_share_in_any_case() {
     };
     assert_eq!(all(&mut || side.post(&write).map(|_| ())), 20);
     assert_eq!(side.post(&write), Err(PostError::NoOperationLeft(20 + OPERATION_SHARE)));
-    // Connections that come later get fewer and fewer, the last ones only their share.
+    // Later connections get fewer and fewer records, and the last ones only their share.
     let found = [0, 1, 2, 3, 4, 5, 6].map(|connection| {
         let mut other = another(side, 8 + connection);
         all(&mut || other.post(side, &write))
@@ -69,7 +69,7 @@ fn a_connection_posts_half_of_what_is_left_and_its_share_in_any_case() {
     assert_eq!(side.pools.in_use().operations, 40 + 8 * OPERATION_SHARE);
 }
 
-/// Returns a connection that has sent every fragment that it may send.
+/// Returns a connection that has posted `count` operations and sent all fragments that it may send.
 fn sent(side: &mut Side, connection: u32, operation: &Operation, count: u32) -> Other {
     let mut other = another(side, connection);
     other.outbound.be_queue_pair();
@@ -81,7 +81,7 @@ fn sent(side: &mut Side, connection: u32, operation: &Operation, count: u32) -> 
     for _ in 0..count {
         other.post(side, operation).unwrap();
         let memory = side.table.access();
-        // Beyond the window of the peer there is no fragment.
+        // Beyond the window of the peer, this returns no fragment.
         let fragment = other.outbound.next_fragment(&memory, &mut side.pools, 200);
         assert!(fragment.is_ok());
     }
@@ -97,8 +97,8 @@ fn connections_that_wait_for_receives_leave_others_their_whole_share() {
     let source = Source::Region { region: pair.sides[0].source, offset: 0 };
     let send = operation(Request::Send { source }, 0, 8, flags(Order::Strict));
     let side = &mut pair.sides[0];
-    // Most connections meet a missing receive with their first operation; some have a whole window
-    // in flight.
+    // Most connections meet the missing receive with their first operations. Some have a whole
+    // window in flight.
     let mut waiting = Vec::new();
     for connection in 0..4000 {
         let count = if connection < 200 { 256 } else { OPERATION_SHARE };
@@ -109,7 +109,7 @@ fn connections_that_wait_for_receives_leave_others_their_whole_share() {
     let mut healthy = sent(side, 7, &send, pools.operations / 2 + OPERATION_SHARE);
     assert!(healthy.post(side, &send).is_err());
     healthy.outbound.flush(&mut side.pools, OperationError::Flushed, None);
-    // Once they resume, their operations in flight count against other connections again.
+    // When the connections resume, their operations in flight reduce the room of others again.
     for other in &mut waiting {
         other.outbound.on_ready(&mut side.pools);
     }
@@ -133,7 +133,7 @@ fn lists_of_others_leave_each_connection_its_share_of_lists() {
     let pieces = [piece; 2];
     let list = PieceList::new(&pieces).unwrap();
     let lists = &mut side.pools.lists;
-    // One connection takes half of all lists, others take the rest.
+    // One connection takes half of all lists. Others take the rest.
     let mut own = 0;
     while lists.store(list, own).is_ok() {
         own += 1;
@@ -202,7 +202,7 @@ fn one_hole_too_many_is_refused_until_holes_are_filled() {
     let first = header(&pair, 0, 0);
     assert_eq!(pair.sides[1].handle(Flags::NONE, &first, &[1; 5]), refused);
     assert_eq!(pair.sides[1].handle(Flags::NONE, &first, &[1; 10]), Verdict::Accepted);
-    // A fragment over many gaps fills all of them.
+    // This fragment covers many gaps and fills all of them.
     assert_eq!(pair.sides[1].handle(Flags::NONE, &first, &[2; 4000]), Verdict::Accepted);
     assert_eq!(pair.sides[1].handle(Flags::LAST, &far, &[1; 10]), Verdict::Accepted);
     let rest = header(&pair, 0, 3970);
@@ -230,7 +230,8 @@ fn a_full_order_pool_refuses_what_must_wait_and_nothing_else() {
 }
 
 //= protocol.md: pool.4
-/// Records of waiting operations never exclude the operation they wait for, on any connection.
+/// Records of waiting operations never prevent the operation in turn from getting a record, on any
+/// connection.
 #[test]
 fn the_operation_in_turn_always_finds_a_record() {
     let mut config = Config::default();
@@ -246,8 +247,8 @@ fn the_operation_in_turn_always_finds_a_record() {
         here.push(side.handle(Flags::LAST, header, &[1; 8]));
         there.push(other.handle(side, Flags::LAST, header, &[1; 8]));
     }
-    // When two connections each have as many records as are left, the rest is for connections to
-    // come.
+    // A connection may open another record only while it has fewer records than are free. One
+    // record therefore stays free for future connections.
     assert_eq!(here, [Verdict::Accepted, Verdict::Accepted, refused, refused]);
     assert_eq!(there, here);
     // The operations in turn arrive in two parts, so each needs a record.
@@ -261,7 +262,7 @@ fn the_operation_in_turn_always_finds_a_record() {
     assert_eq!(side.pools.in_use(), crate::PoolUse::default());
 }
 
-/// A connection that shares the records of a side with the side's own connection.
+/// A connection that uses the same records as the side's own connection.
 struct Other {
     inbound: Inbound,
     outbound: Outbound,
@@ -321,7 +322,7 @@ fn peers_that_leave_operations_open_stop_no_other() {
     let whole: Vec<_> = (0..1024).map(|number| header(&pair, number, 0)).collect();
     let ends: Vec<_> = (0..1024).map(|number| header(&pair, number, 8)).collect();
     let side = &mut pair.sides[1];
-    // As many connections as there are records, so some cannot open even one later operation.
+    // There are as many connections as records, so some cannot open even one later operation.
     let mut greedy: Vec<_> = (0..2048).map(|number| another(side, 10 + number)).collect();
     for peer in &mut greedy {
         for header in &whole[1..] {
@@ -329,7 +330,7 @@ fn peers_that_leave_operations_open_stop_no_other() {
                 break;
             }
         }
-        // The beginning of the operation in turn never arrives.
+        // Send the operation in turn without its beginning, which never arrives.
         let verdict = peer.handle(side, Flags::STRICT, &ends[0], &[1; 8]);
         assert_eq!(verdict, Verdict::Accepted);
     }
@@ -341,7 +342,7 @@ fn peers_that_leave_operations_open_stop_no_other() {
     }
     for (body, end) in whole[100..200].iter().zip(&ends[100..]) {
         let before = honest.inbound.delivered();
-        // The end of the operation in turn may have to wait for room; it arrives again.
+        // The end of the operation in turn may be refused for lack of room, so it arrives again.
         honest.handle(side, tail, end, &[3; 8]);
         assert_eq!(honest.handle(side, Flags::STRICT, body, &[3; 8]), Verdict::Accepted);
         honest.handle(side, tail, end, &[3; 8]);
@@ -407,8 +408,8 @@ fn readers_that_never_acknowledge_leave_an_answer_for_others() {
     assert_eq!(side.pools.in_use(), crate::PoolUse::default());
 }
 
-/// A peer creates as many ranges of newer bytes as it can, many in each of many operations, and
-/// then an older frame is placed among them.
+/// A peer creates as many ranges of newer bytes as it can, with many ranges in each of many
+/// operations. Then an older frame is placed among these ranges.
 #[test]
 fn what_a_late_writer_yields_to_is_looked_at_in_few_steps() {
     let pools = PoolLimits::default();
@@ -425,7 +426,7 @@ fn what_a_late_writer_yields_to_is_looked_at_in_few_steps() {
     let frame = header(&pair, 0, 0);
     assert_eq!(pair.sides[1].handle(Flags::STRICT, &frame, &[9; 1440]), Verdict::Accepted);
     let steps = STEPS.get() - before;
-    // Twice: the operations, their first ranges, and all ranges beyond these.
+    // Two walks over the operations, their first ranges and all further ranges.
     assert!(steps <= 2 * (2 * 1023 + 2048), "{steps} steps");
 }
 

@@ -1,4 +1,5 @@
-//! Local work of a queue pair and operations that fail on this side: both complete in order.
+//! Tests of local work of a queue pair, and of operations that fail on this side. Both complete in
+//! order.
 
 use mem::{AccessError, Reach, Rights, Window};
 use wire_edge::{Flags, Header, OperationNumber, RemoteKey};
@@ -13,7 +14,7 @@ use crate::{
 };
 
 const PLAIN: OperationFlags = flags(Order::Strict);
-/// Keys that none of the few regions has.
+/// Keys of windows. None of the few regions has one of these keys.
 const KEYS: [RemoteKey; 3] = [RemoteKey(0xabc_0001), RemoteKey(0xabc_0002), RemoteKey(0xabc_0003)];
 
 fn window(side: &Side, offset: u64) -> Window {
@@ -42,7 +43,7 @@ fn read(pair: &Pair, index: usize) -> Operation {
     operation(Request::Read { sink, sink_offset: 0, key, address }, index, 8, PLAIN)
 }
 
-/// Returns whether the connection of a side lets its peer read under this key.
+/// Returns whether the peer of a side may read with this key.
 fn is_bound(side: &Side, key: RemoteKey) -> bool {
     let connection = Owner::new(7, 1).bits();
     let memory = side.table.access();
@@ -51,7 +52,7 @@ fn is_bound(side: &Side, key: RemoteKey) -> bool {
     found.is_ok()
 }
 
-/// Returns the completions of a side: contexts and results.
+/// Returns the completions of a side as contexts and results.
 fn results_of(side: &mut Side) -> Vec<(u64, Result<(), OperationError>)> {
     side.poll();
     side.completions.drain(..).map(|found| (found.context, found.result)).collect()
@@ -97,7 +98,7 @@ fn local_work_that_nothing_is_before_is_done_when_it_is_posted() {
     side.poll();
     let kinds: Vec<_> = side.completions.drain(..).map(|found| found.kind).collect();
     assert_eq!(kinds, [CompletionKind::BindWindow]);
-    // A window of type 1 gets another key, and finally none.
+    // A window of type 1 first gets another key and is then unbound.
     let (next, window) = (KEYS[1], Some(window(side, 8)));
     let request = Request::BindWindow { replaced: Some(KEYS[0]), key: next, window };
     side.post(&operation(request, 6, 0, PLAIN)).unwrap();
@@ -106,7 +107,7 @@ fn local_work_that_nothing_is_before_is_done_when_it_is_posted() {
     side.post(&operation(request, 7, 0, PLAIN)).unwrap();
     assert!(!is_bound(side, KEYS[1]) && !is_bound(side, KEYS[2]));
     assert_eq!(results_of(side), [(6, Ok(())), (7, Ok(()))]);
-    // The peer has not heard of any of these operations.
+    // The peer has received none of these operations.
     let write = write(&pair, 0, 0, 8, PLAIN);
     assert_eq!(pair.sides[0].post(&write), Ok(OperationNumber(0)));
 }
@@ -186,7 +187,7 @@ fn only_queue_pairs_have_local_work() {
     }
 }
 
-/// Returns operations of all kinds, numbered by their contexts from 0 on.
+/// Returns operations of all kinds. Their contexts count from 0.
 fn mixed(pair: &mut Pair, count: usize) -> Vec<Operation> {
     let make = |index: usize| {
         let length = 1 + pair.random.below(400) as u32;
@@ -209,7 +210,7 @@ fn mixed(pair: &mut Pair, count: usize) -> Vec<Operation> {
     (0..count).map(make).collect()
 }
 
-/// Runs until side 0 is faulty or has no operation pending.
+/// Runs until side 0 is faulty or no operation is pending.
 fn pass_time(pair: &mut Pair) {
     let mut steps = 0;
     while !pair.sides[0].outbound.is_faulty() && !pair.is_idle() {
@@ -219,8 +220,8 @@ fn pass_time(pair: &mut Pair) {
     }
 }
 
-/// Checks that of `count` operations those before `at` succeeded, that one failed with `error`, and
-/// the later ones were flushed.
+/// Checks the completions of `count` operations. Those before `at` must have succeeded, the one at
+/// `at` must have failed with `error`, and the later ones must be flushed.
 fn assert_failed_in_order(pair: &mut Pair, at: usize, count: usize, error: OperationError) {
     let side = &mut pair.sides[0];
     assert!(side.outbound.is_faulty());
@@ -268,7 +269,7 @@ fn work_that_was_posted_as_failed_fails_in_its_place_among_all_others() {
     }
 }
 
-/// Returns the number of the operation of side 0 that a packet belongs to.
+/// Returns the number of the operation of side 0 to which a packet belongs.
 pub(super) fn number_of(packet: &Packet) -> Option<OperationNumber> {
     match packet.header {
         Header::Write { operation, .. }
@@ -306,12 +307,13 @@ fn an_operation_that_fails_in_flight_fails_when_all_before_it_is_complete() {
             .find(|&index| numbers[index].is_some_and(has_begun) && pair.random.chance(40));
         let Some((at, number)) = at.and_then(|at| Some((at, numbers[at]?))) else { continue };
         let Side { outbound, pools, .. } = &mut pair.sides[0];
-        // Reported twice: the first report counts.
+        // Report the fault twice. Only the first report counts.
         outbound.fail(pools, number, OperationError::LocalAccess);
         outbound.fail(pools, number, OperationError::Unreachable);
         pass_time(&mut pair);
         if !pair.sides[0].outbound.is_faulty() {
-            // The peer had delivered it; only an answer to an earlier read was missing.
+            // The peer had already delivered the operation. Only the answer to an earlier read was
+            // missing.
             pair.poll();
             assert_completed_in_order(&pair, count);
             done_before += 1;

@@ -1,4 +1,4 @@
-//! Sends and receives.
+//! Tests of sends and receives.
 
 use std::sync::Arc;
 

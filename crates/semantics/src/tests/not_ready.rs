@@ -1,4 +1,4 @@
-//! Messages for which the peer has no receive.
+//! Tests of messages for which the peer has no receive.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn noted(pair: &Pair, index: usize) -> Operation {
     Operation { immediate: Some(1), ..write(pair, index, 0, 8, PLAIN) }
 }
 
-/// Returns a queue pair with these operations in flight, one fragment each.
+/// Returns a queue pair that has sent `operations`, each in one fragment.
 fn in_flight(operations: impl Fn(&Pair) -> Vec<Operation>) -> (Pair, Vec<Carried>) {
     let mut pair = queue_pairs(1);
     let operations = operations(&pair);
@@ -50,7 +50,7 @@ fn results(side: &mut Side) -> Vec<(u64, Result<(), OperationError>)> {
     side.completions.drain(..).map(|found| (found.context, found.result)).collect()
 }
 
-/// Returns a write, two messages, a write, and a message.
+/// Returns five operations: a write, two messages, a write and a message.
 fn mixed(pair: &Pair) -> Vec<Operation> {
     let plain = |index| write(pair, index, 0, 8, PLAIN);
     vec![plain(0), send(pair, 1, 8), noted(pair, 2), plain(3), send(pair, 4, 8)]
@@ -112,7 +112,7 @@ fn old_news_of_a_message_holds_nothing() {
     }
     lose(side, carried[4]);
     assert_eq!(sends_of(side), [4]);
-    // The message is delivered nevertheless: the frame that was refused was a duplicate.
+    // The message is delivered nevertheless, because the refused frame was a duplicate.
     assert!(not_ready(side, 2));
     lose(side, carried[4]);
     assert_eq!(sends_of(side), []);

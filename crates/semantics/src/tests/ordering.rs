@@ -1,4 +1,4 @@
-//! Compares the order of placement with a sequential oracle.
+//! Tests of the order in which bytes are placed. A sequential oracle says what memory must be.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,7 +10,7 @@ use super::pair::{
 };
 use crate::{Operation, OperationFlags, Order, Request, Source};
 
-/// The range of a write, and its order.
+/// The range of a write, and its flags for order.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     offset: u64,
@@ -18,7 +18,7 @@ struct Piece {
     flags: OperationFlags,
 }
 
-/// Size of the part of the target that pieces write to, in bytes.
+/// Size in bytes of the target memory to which the writes go.
 const ARENA_BYTES: usize = 1200;
 
 fn pieces(random: &mut Random, count: usize, order: Order, fences: u64) -> Vec<Piece> {
@@ -50,8 +50,8 @@ fn sequential(pieces: &[Piece]) -> Vec<u8> {
     memory
 }
 
-/// Checks that a thread that sees the last byte of an operation sees all earlier bytes, or newer
-/// bytes in their place.
+/// Checks that a thread that sees the last byte of an operation also sees all its earlier bytes, or
+/// newer bytes in their place.
 fn check_tails(pieces: &[Piece], memory: &[u8]) {
     let newest_seen = pieces.iter().enumerate().rev().find(|(index, piece)| {
         let end = piece.offset as usize + piece.length as usize;
@@ -65,9 +65,9 @@ fn check_tails(pieces: &[Piece], memory: &[u8]) {
     }
 }
 
-/// Checks that no byte of a fenced operation is visible before all earlier operations are
-/// delivered, and no byte of a later operation before an operation with a forward fence is
-/// delivered.
+/// Checks two rules:
+/// * No byte of a fenced operation is visible before all earlier operations are delivered.
+/// * No byte of a later operation is visible before an operation with `FENCE_AFTER` is delivered.
 fn check_fences(pieces: &[Piece], side: &Side, first: OperationNumber, memory: &[u8]) {
     let delivered = side.inbound.delivered().since(first) as usize;
     let mut fenced_from = usize::MAX;
@@ -148,7 +148,7 @@ fn order_holds_when_every_pool_is_tiny() {
     }
 }
 
-/// Frames that fill several blocks of the order pool, retransmitted in smaller frames.
+/// Frames fill several blocks of the order pool and are retransmitted in smaller frames.
 #[test]
 fn order_holds_when_frames_differ_much_in_size() {
     const ARENA: usize = 6000;
@@ -214,7 +214,7 @@ fn relaxed_writes_all_arrive_and_fences_hold() {
             let written = pieces.iter().any(covers);
             assert_eq!(byte != 0, written, "byte {at}");
             assert!(byte == 0 || covers(&pieces[usize::from(byte) - 1]), "byte {at}");
-            // A fenced write wins against all earlier writes.
+            // A fenced write overwrites all earlier writes.
             let fence = pieces.iter().rposition(|piece| piece.flags.fence_before && covers(piece));
             let older = fence.is_some_and(|fence| usize::from(byte) <= fence);
             assert!(!older, "byte {at} is older than its fence");
@@ -223,7 +223,7 @@ fn relaxed_writes_all_arrive_and_fences_hold() {
     }
 }
 
-/// Two regions name the same memory by different addresses.
+/// Two regions cover the same memory at different addresses.
 #[test]
 fn a_late_writer_yields_by_memory_and_not_by_address() {
     for seed in 0..SEEDS {
@@ -231,7 +231,7 @@ fn a_late_writer_yields_by_memory_and_not_by_address() {
         let mut pair = Pair::new(config, seed);
         let side = &pair.sides[1];
         let rights = mem::Rights::REMOTE_WRITE;
-        // A second region over the memory of the first.
+        // Register a second region over the memory of the first.
         let buffer = side.memory.clone();
         let alias = side.table.register_as(side.domain, buffer, 1000, rights).unwrap();
         let start = side.region.start;
@@ -300,8 +300,8 @@ proptest! {
     }
 }
 
-/// A fragment of an operation that never ends. Fragments arrive in any order, under two names of
-/// the memory, and are compared with a model of single bytes.
+/// A fragment of an operation that never ends. Fragments arrive in any order and use two keys for
+/// the same memory. The result is compared with a model of single bytes.
 #[derive(Clone, Copy, Debug)]
 struct Scrap {
     operation: u32,
@@ -322,7 +322,8 @@ proptest! {
     //= protocol.md: strict.3
     #[test]
     fn late_bytes_yield_to_each_newer_byte_and_to_no_other(
-        // For each operation: its start, whether it is strict, and whether it uses the alias.
+        // For each operation: its start, whether it is strict, and whether it uses the alias
+        // region.
         shapes in proptest::collection::vec((0_u64..120, any::<bool>(), any::<bool>()), 6),
         scraps in proptest::collection::vec(scrap(), 1..80),
     ) {
@@ -331,7 +332,7 @@ proptest! {
         let rights = mem::Rights::REMOTE_WRITE;
         let alias = side.table.register_as(side.domain, side.memory.clone(), 77_000, rights).unwrap();
         let mut model = vec![0; MEMORY_BYTES as usize];
-        // For each byte of memory, the operations of which this byte has arrived.
+        // For each byte of memory: the operations whose byte for it has arrived.
         let mut here = vec![[false; 6]; MEMORY_BYTES as usize];
         for (index, scrap) in scraps.iter().enumerate() {
             let (base, is_strict, is_alias) = shapes[scrap.operation as usize];
@@ -360,7 +361,7 @@ proptest! {
     }
 }
 
-/// Two regions give the same address to different memory.
+/// Two regions have the same address for different memory.
 #[test]
 fn a_late_writer_does_not_yield_to_another_region_at_the_same_address() {
     use wire_edge::Header;
@@ -394,7 +395,7 @@ fn a_late_writer_does_not_yield_to_another_region_at_the_same_address() {
 }
 
 //= protocol.md: strict.2
-/// A longer tail arrives after a shorter part of it was placed as body.
+/// A tail arrives after a shorter fragment has placed part of it as body.
 #[test]
 fn a_tail_cut_differently_does_not_hide_what_was_placed() {
     use wire_edge::Header;
@@ -414,7 +415,7 @@ fn a_tail_cut_differently_does_not_hide_what_was_placed() {
         let verdict = side.handle(flags, &header, &vec![number as u8 + 1; (to - from) as usize]);
         assert_eq!(verdict, crate::Verdict::Accepted);
     };
-    // Operation 1: first a part of its tail arrives as body, then the whole tail, then its body.
+    // Operation 1: first part of its tail arrives as body, then the whole tail, then the body.
     handle(1, 1000, 1100, 1440);
     handle(1, 700, 1440, 1440);
     handle(0, 900, 1440, 1440);
@@ -424,8 +425,8 @@ fn a_tail_cut_differently_does_not_hide_what_was_placed() {
     assert_eq!(pair.sides[1].inbound.delivered(), OperationNumber(2));
 }
 
-/// If a longer tail arrives, the part already held is not held again; the pool has room for it only
-/// once.
+/// When a longer tail arrives, the part that is already held is not held again. The pool has room
+/// for that part only once.
 #[test]
 fn a_longer_tail_is_held_without_what_is_held_already() {
     use wire_edge::Header;
@@ -446,7 +447,7 @@ fn a_longer_tail_is_held_without_what_is_held_already() {
 }
 
 //= protocol.md: operation.8
-/// Each of many pieces of one frame needs a block of the order pool.
+/// A frame has many pieces, and each piece needs a block of the order pool.
 #[test]
 fn a_fragment_in_many_pieces_is_refused_when_the_blocks_are_too_few() {
     use wire_edge::Header;
@@ -473,7 +474,7 @@ fn a_fragment_in_many_pieces_is_refused_when_the_blocks_are_too_few() {
 }
 
 //= protocol.md: length.3, operation.3
-/// Writes of zero bytes: only their order matters.
+/// Writes of length 0 change no memory, but they are delivered in order.
 #[test]
 fn operations_of_no_bytes_are_delivered_in_order() {
     for seed in 0..50 {

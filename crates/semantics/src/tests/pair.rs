@@ -1,4 +1,4 @@
-//! Two sides and an unreliable network between them, driven by a seed.
+//! Two sides and an unreliable network between them. A seed determines every step.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{
     PoolUse, Pools, Queues, Receive, Refusal, Request, Source, StatusTable, Surroundings, Verdict,
 };
 
-/// Splitmix64: small, seedable, and good enough to shuffle packets.
+/// The generator Splitmix64: small, seedable, and good enough to shuffle packets.
 #[derive(Clone, Debug)]
 pub(super) struct Random(pub(super) u64);
 
@@ -27,7 +27,7 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// Returns a number below `end`, which must not be 0.
+    /// Returns a number less than `end`. `end` must not be 0.
     pub(super) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
@@ -45,14 +45,14 @@ pub(super) struct Config {
     pub(super) read_depth: u16,
     pub(super) receives: u32,
     pub(super) queue: usize,
-    /// Whether room in the queue is reserved when work is posted.
+    /// Whether posting work reserves room in the completion queue.
     pub(super) promises: bool,
     pub(super) queue_pair: bool,
     pub(super) first: OperationNumber,
-    /// Percentages of packets that are lost and repeated.
+    /// Percentages of packets that the network loses and duplicates.
     pub(super) lose: u64,
     pub(super) repeat: u64,
-    /// Sizes of the frames that are cut, without the common header.
+    /// Possible sizes of frames in bytes, without the common header.
     pub(super) rooms: &'static [u32],
 }
 
@@ -98,7 +98,7 @@ pub(super) struct Side {
     /// Memory that the peer may access.
     pub(super) memory: Arc<Buffer>,
     pub(super) region: Region,
-    /// Memory that operations of this side send from.
+    /// Memory from which operations of this side send.
     pub(super) sources: Arc<Buffer>,
     pub(super) source: RegionId,
     pub(super) completions: Vec<Completion>,
@@ -203,8 +203,8 @@ impl Side {
         self.outbound.handle_answer(&memory, &mut self.pools, flags, header, payload).unwrap()
     }
 
-    /// Returns the next fragment, with a lifetime beyond the memory access with which it was cut.
-    /// The caller must not read the fragment once its region is gone.
+    /// Returns the next fragment. Its lifetime exceeds the memory access with which it was cut. The
+    /// caller must not read the fragment after its region is gone.
     pub(super) fn fragment(&mut self, room: u32) -> Option<Fragment<'static>> {
         let memory = self.table.access();
         let cut = self.outbound.next_fragment(&memory, &mut self.pools, room).unwrap();
@@ -244,7 +244,7 @@ impl Side {
         self.memory.write(offset, &vec![value; len]);
     }
 
-    /// Returns the bytes that a driver would send behind the header.
+    /// Returns the bytes that a driver would send after the header.
     pub(super) fn payload(&self, fragment: &Fragment<'_>) -> Vec<u8> {
         let memory = self.table.access();
         match fragment.payload {
@@ -295,13 +295,13 @@ pub(super) struct Pair {
     pub(super) random: Random,
     pub(super) sides: [Side; 2],
     network: Vec<Packet>,
-    /// Packets whose fate is unknown to their sender.
+    /// Packets that are neither acknowledged nor reported lost.
     in_flight: BTreeMap<u64, (usize, Carried)>,
     acknowledged: Vec<u64>,
     next_id: u64,
-    /// Every packet sent so far, if recorded.
+    /// All packets sent so far, if the test records them.
     pub(super) history: Option<Vec<Packet>>,
-    /// Flags removed from every frame, as a fault that oracles must detect.
+    /// Flags to remove from every frame. This is a fault that oracles must detect.
     pub(super) stripped: Flags,
 }
 
@@ -320,7 +320,8 @@ impl Pair {
         }
     }
 
-    /// Cuts a fragment on `side` and puts it into the network. Returns false if there is none.
+    /// Cuts a fragment on `side` and puts it into the network. Returns false if there is no
+    /// fragment.
     pub(super) fn emit(&mut self, side: usize) -> bool {
         let room = self.config.rooms[self.random.below(self.config.rooms.len())];
         let Some(fragment) = self.sides[side].fragment(room) else { return false };
@@ -344,7 +345,7 @@ impl Pair {
         true
     }
 
-    /// Delivers a random packet of the network. Returns `None` if there is none.
+    /// Delivers a random packet of the network. Returns `None` if the network is empty.
     pub(super) fn deliver(&mut self) -> Option<Verdict> {
         if self.network.is_empty() {
             return None;
@@ -388,7 +389,7 @@ impl Pair {
         }
     }
 
-    /// Acknowledges some or all packets that arrived.
+    /// Acknowledges some or all of the packets that have arrived.
     pub(super) fn acknowledge(&mut self) {
         for id in core::mem::take(&mut self.acknowledged) {
             if self.random.chance(10) {
@@ -401,7 +402,7 @@ impl Pair {
         }
     }
 
-    /// Returns all packets of a side in flight to that side, newest first.
+    /// Returns all packets that a side has in flight to that side, newest first.
     fn take_back(&mut self, from: usize) {
         let Side { outbound, pools, .. } = &mut self.sides[from];
         let taken = self.in_flight.extract_if(.., |_, (side, _)| *side == from);
@@ -421,7 +422,7 @@ impl Pair {
         outbound.on_lost(pools, carried);
     }
 
-    /// Reports to each side what the other has delivered.
+    /// Reports to each side which operations the other side has delivered.
     pub(super) fn synchronize(&mut self) {
         for side in 0..2 {
             let peer = &self.sides[1 - side].inbound;
@@ -440,7 +441,7 @@ impl Pair {
         }
     }
 
-    /// Performs a random step. Calls `seen` with the sides after each frame.
+    /// Performs a random step. Calls `seen` with both sides after each frame.
     pub(super) fn step(&mut self, seen: &mut impl FnMut(&[Side; 2])) {
         match self.random.below(12) {
             0..=2 => {
@@ -470,7 +471,8 @@ impl Pair {
         self.sides.iter().all(|side| !side.outbound.waits_for_peer())
     }
 
-    /// Writes of zero bytes: only their order matters.
+    /// Posts all operations and runs until none is pending. Calls `seen` with both sides after each
+    /// frame.
     pub(super) fn run(&mut self, operations: &[Operation], seen: &mut impl FnMut(&[Side; 2])) {
         let mut next = 0;
         let mut steps = 0;
@@ -497,8 +499,8 @@ impl Pair {
         assert_eq!(self.in_use(), [PoolUse::default(); 2]);
     }
 
-    /// Returns the records in use on both sides, after discarding retransmissions that no operation
-    /// needs.
+    /// Returns the numbers of records in use on both sides. First discards retransmissions that no
+    /// operation needs.
     pub(super) fn in_use(&mut self) -> [PoolUse; 2] {
         for side in 0..2 {
             while self.sides[side].outbound.wants_to_send()
@@ -509,13 +511,13 @@ impl Pair {
     }
 }
 
-/// Returns the key and address of `offset` in the memory of side 1.
+/// Returns the key and the address of `offset` in the memory of side 1.
 pub(super) fn remote(pair: &Pair, offset: u64) -> (RemoteKey, u64) {
     let region = pair.sides[1].region;
     (region.key, region.start + offset)
 }
 
-/// Returns a write by which operation `index` stores `index + 1` in every byte of its range.
+/// Returns a write that stores `index + 1` in every byte of its range.
 pub(super) fn write(
     pair: &Pair,
     index: usize,
@@ -528,7 +530,8 @@ pub(super) fn write(
     operation(Request::Write { source, key, address }, index, length, flags)
 }
 
-/// Returns a source of bytes `index + 1`: inline if they are few and the index is even.
+/// Returns a source with `length` bytes of value `index + 1`. It is inline if the bytes are few and
+/// the index is even.
 pub(super) fn source(pair: &Pair, index: usize, length: u32) -> Source {
     let value = index as u8 + 1;
     if length <= 64 && index.is_multiple_of(2) {
@@ -559,7 +562,7 @@ pub(super) const fn flags(order: Order) -> OperationFlags {
     }
 }
 
-/// Checks that side 0 got the completions of `count` operations, each once and in order.
+/// Checks that side 0 received the completions of `count` operations, each once and in order.
 pub(super) fn assert_completed_in_order(pair: &Pair, count: usize) {
     let contexts: Vec<u64> = pair.sides[0].completions.iter().map(|c| c.context).collect();
     assert_eq!(contexts, (0..count as u64).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! Reads and atomics, and their answers.
+//! Tests of reads and atomics, and of their answers.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ fn atomics_run_once_and_in_order() {
         let atomics: Vec<_> = (0..20_u64)
             .map(|i| {
                 let request = if i % 4 == 3 {
-                    // This succeeds only if all earlier atomics ran exactly once.
+                    // This succeeds only if every earlier atomic ran exactly once.
                     Request::CompareSwap {
                         key,
                         address,
@@ -76,14 +76,14 @@ fn atomics_run_once_and_in_order() {
     }
 }
 
-/// Returns the value of the word before atomic `i`.
+/// Returns the value of the word when atomic `i` begins.
 fn sum(i: u64) -> u64 {
     (0..i).map(|i| if i % 4 == 3 { 1000 } else { i + 1 }).sum()
 }
 
 //= protocol.md: fence.2
-/// The bytes of a read leave the memory after its delivery, so the fenced write must not overtake
-/// them.
+/// The bytes of a read leave memory after the read is delivered, so a fenced write must not
+/// overtake them.
 #[test]
 fn a_fenced_write_does_not_change_what_an_earlier_read_brings() {
     for seed in 0..200 {
@@ -132,8 +132,8 @@ fn reads_find_what_earlier_strict_writes_left() {
 }
 
 //= protocol.md: answer.6
-/// Posts more reads and atomics than the peer answers at a time, and more than the endpoint has
-/// records for.
+/// Posts more reads and atomics than the peer answers at the same time, and more than the endpoint
+/// has records for.
 #[test]
 fn questions_wait_for_the_responder_without_a_record_of_their_own() {
     for seed in 0..50 {
@@ -154,7 +154,7 @@ fn questions_wait_for_the_responder_without_a_record_of_their_own() {
     }
 }
 
-/// Two connections share one record for reads whose answers arrive out of order.
+/// Two connections share the only record for reads whose answers arrive out of order.
 #[test]
 fn reads_of_one_connection_do_not_block_those_of_another() {
     let mut config = Config::default();
@@ -204,7 +204,7 @@ fn a_read_whose_sink_is_gone_is_a_local_fault() {
 }
 
 //= protocol.md: answer.7
-/// The answer has arrived and its acknowledgement is lost when the memory it was read from is
+/// The answer has arrived and its acknowledgement is lost. Then the memory of the answer is
 /// deregistered.
 #[test]
 fn an_answer_whose_memory_is_gone_is_not_retransmitted_and_not_missed() {
@@ -337,7 +337,7 @@ fn an_operation_that_waits_for_answers_waits_for_nothing_else() {
     for operation in &posted {
         side.post(operation).unwrap();
     }
-    // The earlier write is not delivered, and the frame carries no fence.
+    // The earlier write is not delivered yet, and the frame has no fence.
     for _ in 0..2 {
         let sent = side.fragment(128).expect("nothing is asked yet");
         assert!(matches!(sent.header, Header::Write { .. }));
@@ -371,7 +371,7 @@ fn a_peer_without_read_depth_is_asked_nothing() {
         operand: 1,
         compare: 0,
     };
-    // A read that is sent nevertheless waits forever, and uses one record.
+    // A read that the peer sends nevertheless waits forever and uses one record.
     assert_eq!(pair.sides[1].handle(Flags::LAST, &header, &[]), Verdict::Accepted);
     assert!(pair.sides[1].inbound.is_stalled());
     assert_eq!(pair.sides[1].memory.load_u64(8), 0);
@@ -389,7 +389,7 @@ fn of_answers_that_are_given_up_nothing_more_is_sent_and_those_before_go_on() {
             let read = Header::ReadRequest { operation, length: 300, key, address };
             assert_eq!(side.handle(Flags::LAST, &read, &[]), Verdict::Accepted);
         }
-        // Three frames each, so the third answer is in flight.
+        // Each answer takes three frames, so the third answer is in flight.
         let sent = [(); 8].map(|()| side.fragment(128).expect("there are twelve").carried);
         side.outbound.abandon_answers(&mut side.pools, OperationNumber(given_up));
         assert_eq!(side.outbound.answering(), given_up.min(4));

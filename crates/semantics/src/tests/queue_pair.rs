@@ -1,4 +1,4 @@
-//! Differences at the target of a queue pair.
+//! Tests of rules that only the target of a queue pair has.
 
 use mem::{Buffer, RegionId, Rights};
 use wire_edge::{CloseReason, Flags, MessageNumber, OperationNumber, RemoteKey};
@@ -160,7 +160,7 @@ fn receives_are_consumed_in_the_order_of_operations_however_frames_come() {
     }
 }
 
-/// The fault of an operation.
+/// The kind of fault that an operation has.
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
     Key,
@@ -178,11 +178,11 @@ const WRONG: [(Wrong, CloseReason); 5] = [
     (Wrong::MemoryGone, CloseReason::LocalMemoryGone),
 ];
 
-/// Operations of a peer, one of which is at fault.
+/// Operations of a peer. One of them is at fault.
 struct Doomed {
     side: Side,
     frames: Vec<Frame>,
-    /// Operations without a fault that write 200 bytes, each to its own range.
+    /// Operations without a fault. Each writes 200 bytes to its own range.
     writes: Vec<u32>,
     /// Number of posted receives.
     contexts: u64,
@@ -247,7 +247,7 @@ impl Doomed {
         self.contexts += 1;
     }
 
-    /// Returns the verdict that ends the connection.
+    /// Delivers frames in random order and returns the verdict that ends the connection.
     fn run(&mut self, random: &mut Random) -> Verdict {
         for _ in 0..100_000 {
             let frame = &self.frames[random.below(self.frames.len())];

@@ -1,5 +1,5 @@
-//! Completions of queue pairs: no room is reserved, and an operation that reports no completion
-//! uses none.
+//! Tests of completions of queue pairs. No room is reserved for them, and an operation without a
+//! completion uses no room.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::{
 const SIGNALLED: OperationFlags = flags(Order::Relaxed);
 const UNSIGNALLED: OperationFlags = OperationFlags { signalled: false, ..SIGNALLED };
 
-/// Returns a pair whose first side has a queue of `capacity` without reserved room.
+/// Returns a pair. The first side has a queue of `capacity` entries without reserved room.
 fn pair(capacity: usize) -> Pair {
     Pair::new(Config { promises: false, queue: capacity, ..Config::default() }, 1)
 }
 
-/// Posts and sends these operations, and reports all as delivered.
+/// Posts these operations, sends them, and reports all of them as delivered.
 fn deliver(side: &mut Side, operations: &[Operation]) {
     for operation in operations {
         side.post(operation).unwrap();

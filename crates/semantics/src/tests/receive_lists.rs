@@ -1,4 +1,4 @@
-//! Receives made of pieces of memory.
+//! Tests of receives that are lists of pieces (scatter/gather entries).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Differences at the requester of a queue pair.
+//! Tests of rules that only the requester of a queue pair has.
 
 use wire_edge::{CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
@@ -23,14 +23,14 @@ fn send(pair: &Pair, index: usize, length: u32) -> Operation {
     operation(Request::Send { source: source(pair, index, length) }, index, length, PLAIN)
 }
 
-/// Reports to a side that its peer has delivered all operations below `delivered` and has posted
-/// receives for all messages below `credit`.
+/// Reports to a side that its peer has delivered all operations before `delivered` and posted
+/// receives for all messages before `credit`.
 pub(super) fn acknowledge(side: &mut Side, delivered: u32, credit: u32) {
     let (delivered, credit) = (OperationNumber(delivered), MessageNumber(credit));
     assert!(side.outbound.on_delivered(&mut side.pools, delivered, credit));
 }
 
-/// Returns the numbers of the operations of which a side sends fragments now.
+/// Returns the numbers of the operations of which a side now sends fragments.
 pub(super) fn sends_of(side: &mut Side) -> Vec<u32> {
     let mut numbers = Vec::new();
     while let Some(fragment) = side.fragment(333) {
@@ -197,7 +197,7 @@ fn the_tail_of_a_send_with_invalidate_carries_the_key_in_the_room_of_its_frame()
         let key = RemoteKey(0x1234_5678);
         let request = Request::SendInvalidate { source: source(&pair, 1, length), key };
         let mut invalidate = operation(request, 0, length, PLAIN);
-        // The frame has no field for an immediate, so this request ignores it.
+        // The frame has no field for an immediate, so the request ignores this value.
         invalidate.immediate = Some(9);
         let side = &mut pair.sides[0];
         side.post(&invalidate).unwrap();

@@ -1,4 +1,4 @@
-//! Frames of the peer of a queue pair: those of an honest requester, in any order.
+//! Frames from the peer of a queue pair. They are those of an honest requester, in any order.
 
 use wire_edge::{Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
@@ -29,14 +29,14 @@ impl Frame {
     }
 }
 
-/// Numbers operations and messages as a requester does.
+/// Gives operations and messages their numbers, like a requester.
 #[derive(Clone, Debug)]
 pub(super) struct Script {
     pub(super) operation: u32,
     pub(super) message: u32,
-    /// Flags of every frame.
+    /// Flags that every frame has.
     pub(super) flags: Flags,
-    /// Payload bytes of a frame.
+    /// Number of payload bytes in a frame.
     pub(super) frame_bytes: usize,
 }
 
@@ -97,7 +97,8 @@ impl Script {
     }
 }
 
-/// Delivers frames to `side` in any order, some repeatedly, until all operations are delivered.
+/// Delivers frames to `side` in random order, some of them repeatedly, until all operations are
+/// delivered.
 pub(super) fn deliver_all(side: &mut Side, random: &mut Random, frames: &[Frame]) {
     let end = frames.iter().map(Frame::operation).max().map_or(0, |last| last + 1);
     let mut steps = 0;

@@ -1,4 +1,4 @@
-//! Several connections that take their receives from one queue.
+//! Tests of several connections that take their receives from one queue.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl Targets {
         inbound.handle(&mut around, frame.flags, &frame.header, &frame.payload[..])
     }
 
-    /// Lets connections that waited take the receives left, and returns these connections. Their
+    /// Lets waiting connections take the remaining receives, and returns these connections. Their
     /// peers are honest.
     fn notify_ready(&mut self) -> Vec<usize> {
         let ready = self.ready_and_verdicts().map(|(index, verdict)| {
@@ -174,7 +174,7 @@ fn the_longest_waiting_message_gets_the_next_receive_and_none_overtakes_it() {
     }
     assert_eq!(targets.connections[1].0.lacks_receive(), Some(MessageNumber(0)));
     assert!(targets.shared.post(targets.receive(7)).unwrap());
-    // There is one receive, and two connections wait for it.
+    // The queue has one receive, and two connections wait for it.
     assert_eq!(targets.handle(2, &frames[2]), NOT_READY(0));
     assert_eq!(targets.notify_ready(), [1]);
     for index in [0, 2] {
@@ -232,7 +232,7 @@ fn early_messages_of_one_connection_do_not_take_all_receives() {
     let mut script = SCRIPT;
     let frames: Vec<_> = (0..20).map(|index| send(&mut script, index)).collect();
     let pool = Verdict::Refused(Refusal::Pool);
-    // Five receives are taken for the first five messages.
+    // The first five messages take five receives.
     let verdicts: Vec<_> = (1..20).map(|index| targets.handle(0, &frames[index])).collect();
     assert_eq!(verdicts[..4], [Verdict::Accepted; 4]);
     assert!(verdicts[4..].iter().all(|verdict| *verdict == pool));
@@ -428,15 +428,15 @@ fn lists_of_pieces_are_shared_and_given_back_like_other_receives() {
     assert_eq!(targets.pools.in_use(), PoolUse::default());
 }
 
-/// The frames that a peer has to send, and what it knows about the target.
+/// The frames that a peer must send, and the reports that it has received from the target.
 struct Peer {
     frames: Vec<Frame>,
-    /// The peer keeps back operations from this one on.
+    /// The peer holds back operations from this one on.
     held: Option<u32>,
     /// Length, immediate and kind of each message, in order.
     messages: Vec<(u32, Option<u32>, bool)>,
     operations: u32,
-    /// Operation that names a key that does not exist.
+    /// The operation that names a key that does not exist.
     at_fault: Option<u32>,
     ended: bool,
 }
@@ -468,13 +468,13 @@ impl Peer {
         Self { frames, held: None, messages, operations, at_fault, ended: false }
     }
 
-    /// Returns a random frame that a requester might send now.
+    /// Returns a random frame that the requester may send now.
     fn next(&self, random: &mut Random) -> Option<&Frame> {
         let frame = self.frames.get(random.below(self.frames.len().max(1)))?;
         (self.held.is_none_or(|held| frame.operation() < held)).then_some(frame)
     }
 
-    /// Handles a verdict; returns whether the connection continues.
+    /// Handles a verdict. Returns whether the connection continues.
     fn hear(&mut self, verdict: Verdict, operation: u32) -> bool {
         match verdict {
             Verdict::Refused(Refusal::NotReady(_)) => {
@@ -491,7 +491,7 @@ impl Peer {
     }
 }
 
-/// Several peers of one endpoint, all honest; some of their operations are at fault.
+/// Several peers of one endpoint. All are honest, but some of their operations are at fault.
 struct Interplay {
     random: Random,
     targets: Targets,
@@ -534,7 +534,7 @@ impl Interplay {
         let ready: Vec<_> = self.targets.ready_and_verdicts().collect();
         for (index, verdict) in ready {
             self.peers[index].held = None;
-            // A message that waited may have kept a faulty operation behind it from its turn.
+            // A message that waited may have kept a faulty operation behind it from coming in turn.
             if !self.peers[index].hear(verdict, 0) {
                 self.end(index);
             }
@@ -549,7 +549,7 @@ impl Interplay {
         }
     }
 
-    /// Delivers a frame of a random peer.
+    /// Delivers a random frame of a random peer.
     fn step(&mut self) {
         let index = self.random.below(5);
         if self.peers[index].ended {
@@ -569,7 +569,7 @@ impl Interplay {
         self.end(index);
     }
 
-    /// Checks that each receive was consumed once or is still posted, and that the messages were
+    /// Checks that each receive was consumed once or is still posted, and that messages were
     /// reported in order.
     fn check(mut self) {
         let completions = self.targets.completions();
@@ -610,7 +610,7 @@ fn every_message_meets_one_shared_receive_whatever_happens_between_connections()
 }
 
 impl Lie {
-    /// Returns the frame of a peer that can name a region, a window and an unknown key.
+    /// Returns the frame of a peer. The frame may name a region, a window or an unknown key.
     fn frame(&self, targets: &Targets) -> Frame {
         let operation = OperationNumber(self.number);
         let keys = [targets.region.key, WINDOW, RemoteKey(5), targets.region.key];
@@ -648,7 +648,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
 
     //= protocol.md: peer.2
-    /// Sends arbitrary frames that a decoder accepts to connections that end and begin again.
+    /// Sends arbitrary frames that the decoder accepts, to connections that end and start again.
     #[test]
     fn no_sequence_of_frames_to_queue_pairs_panics_or_loses_a_receive(
         lies in proptest::collection::vec((0..3_usize, lie()), 1..200),

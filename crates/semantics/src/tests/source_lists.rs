@@ -1,4 +1,5 @@
-//! Operations with their bytes in lists of pieces: as source, or as the destination of reads.
+//! Tests of operations whose bytes are in lists of pieces (scatter/gather entries). A list is the
+//! source, or the destination of a read.
 
 use mem::RegionId;
 use wire_edge::RemoteKey;
@@ -12,16 +13,17 @@ use crate::{
     PostError, Request, Source,
 };
 
-/// The source in a request whose bytes are in a list.
+/// Placeholder for the source in a request whose bytes are in a list.
 const NOWHERE: Source = Source::Region { region: RegionId::NONE, offset: u64::MAX };
 
-/// Returns a write of any length to the beginning of the peer's memory.
+/// Returns a write to the start of the peer's memory. The list that is posted with it decides its
+/// length.
 fn write(pair: &Pair) -> Operation {
     let (key, address) = remote(pair, 0);
     operation(Request::Write { source: NOWHERE, key, address }, 0, 0, flags(Order::Strict))
 }
 
-/// Returns pieces of the memory that operations send from, by offset and length.
+/// Returns pieces of the memory from which operations send. Each range is an offset and a length.
 fn pieces(side: &Side, ranges: &[(u64, u32)]) -> Vec<Piece> {
     let region = side.source;
     ranges.iter().map(|&(offset, length)| Piece { region, offset, length }).collect()
@@ -52,7 +54,7 @@ fn a_fragment_inside_a_piece_is_not_copied_and_one_that_spans_pieces_is() {
     }
     let outside = (1000, "outside");
     let gathered = (1000, "gathered");
-    // Each piece ends where a fragment ends, so no fragment is gathered.
+    // Each piece ends where a fragment ends, so no fragment covers several pieces.
     assert_eq!(
         seen,
         [outside, outside, outside, outside, outside, outside, (100, "behind the header")]
@@ -112,7 +114,7 @@ fn pieces_that_are_not_there_are_refused_and_leave_nothing_behind() {
     let side = &mut pair.sides[0];
     let beyond = pieces(side, &[(0, 8), (SOURCE_BYTES - 7, 8)]);
     assert!(matches!(post(side, &write, &beyond), Err(PostError::LocalAccess(_))));
-    // Accesses may not write to this memory.
+    // This memory is not writable.
     let constant = pieces(side, &[(0, 8)]);
     assert!(matches!(post(side, &read, &constant), Err(PostError::LocalAccess(_))));
     let request = Request::Write { source: NOWHERE, key, address: u64::MAX - 3 };
@@ -149,7 +151,8 @@ fn memory_that_goes_while_pieces_of_it_are_sent_is_a_fault_of_the_operation() {
     }
 }
 
-/// Returns pieces of the source memory with `length` bytes in all, filled with the expected values.
+/// Returns pieces of the source memory with `length` bytes in total. Fills them with the expected
+/// values.
 fn filled(pair: &mut Pair, index: usize, length: u32) -> Vec<Piece> {
     let (mut list, mut left) = (Vec::new(), length);
     let start = index as u64 * 16_384;

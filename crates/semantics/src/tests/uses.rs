@@ -1,4 +1,4 @@
-//! The regions that pending work uses.
+//! Tests of the regions that pending work uses.
 
 use std::collections::HashSet;
 

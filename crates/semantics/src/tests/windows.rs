@@ -1,4 +1,4 @@
-//! Remote access through memory windows.
+//! Tests of remote access through memory windows.
 
 use mem::{Reach, Rights, Window};
 use wire_edge::{AtomicOpcode, CloseReason, Flags, Header, OperationNumber, RemoteKey};
@@ -8,14 +8,14 @@ use super::queue_pair::{flags_of, target};
 use super::script::{Script, deliver_all};
 use crate::{OperationError, Owner, Verdict};
 
-/// A key chosen as in the tests of `mem`; no region has it.
+/// Key of a window, as in the tests of `mem`. No region has this key.
 const KEY: RemoteKey = RemoteKey(0x1234_5678);
 const START: u64 = 1 << 40;
 
 /// The owner of every target in these tests.
 pub(super) const OWNER: Owner = Owner::new(7, 1);
 
-/// Binds a window to 1000 bytes from `offset` on.
+/// Binds a window to the 1000 bytes that begin at `offset`.
 pub(super) fn bind(side: &Side, key: RemoteKey, offset: u64, rights: Rights, reach: Reach) {
     let window =
         Window { region: side.region.id, offset, len: 1000, remote_start: START, rights, reach };
@@ -59,8 +59,8 @@ fn a_window_is_reached_by_its_key_and_by_no_connection_it_is_not_for() {
 #[test]
 fn a_window_that_ends_in_the_middle_of_a_write_is_reached_no_more() {
     let mut side = target(1);
-    // The window has the region's own addresses: if it were remembered, the write would still find
-    // it.
+    // The window has the region's own addresses. If the target cached the window, the write would
+    // still find it.
     let window = Window {
         region: side.region.id,
         offset: 0,
@@ -218,7 +218,8 @@ fn a_write_whose_key_has_ended_is_denied_though_all_of_it_yields() {
     let mut script = Script::new(Flags::STRICT, 64);
     let message = script.send_invalidate(&[2; 10], KEY);
     let hidden = script.write((KEY, START), &[3; 20], None);
-    // The bytes that it leaves out were written by this newer one while the key was valid.
+    // This newer write covers the bytes that the older write omits. It arrives while the key is
+    // valid.
     let newer = script.write((KEY, START), &[4; 100], None);
     assert_eq!(newer[0].arrive_at(&mut side), Verdict::Accepted);
     assert_eq!(hidden[0].arrive_at(&mut side), Verdict::Accepted);
