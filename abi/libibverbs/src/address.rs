@@ -20,29 +20,29 @@ pub(crate) struct Address {
     pub(crate) handle: Arc<AddressHandle>,
 }
 
-/// `ibv_create_ah`.
+/// Implements `ibv_create_ah`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_create_ah")]
 pub(crate) unsafe extern "C" fn ibv_create_ah(
     pd: *mut ibv_pd,
     attributes: *mut ibv_ah_attr,
 ) -> *mut ibv_ah {
     pointer("ibv_create_ah", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let Some(attributes) = (unsafe { attributes.as_ref() }) else {
             return invalid("there is no address");
         };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { create(pd, &of_c(attributes)) }
     })
 }
 
-/// `ibv_create_ah_from_wc`.
+/// Implements `ibv_create_ah_from_wc`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_create_ah_from_wc")]
 pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
     pd: *mut ibv_pd,
@@ -51,19 +51,19 @@ pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
     port: u8,
 ) -> *mut ibv_ah {
     pointer("ibv_create_ah_from_wc", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let context = unsafe { domain(pd) }?.protects.context();
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let attributes = unsafe { answer(context, port, wc, grh) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { create(pd, &attributes) }
     })
 }
 
-/// `ibv_init_ah_from_wc`.
+/// Implements `ibv_init_ah_from_wc`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_init_ah_from_wc")]
 pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
     context: *mut ibv_context,
@@ -73,54 +73,54 @@ pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
     into: *mut ibv_ah_attr,
 ) -> c_int {
     number("ibv_init_ah_from_wc", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let attributes = unsafe { answer(of(context)?, port, wc, grh) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { port::write(into, &to_c(&attributes), size_of::<ibv_ah_attr>()) }.map(|()| 0)
     })
 }
 
-/// `ibv_destroy_ah`.
+/// Implements `ibv_destroy_ah`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_destroy_ah")]
 pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     code("ibv_destroy_ah", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::Address::ours(ah, "address handle") }?.handle.destroy()?;
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
-        // program must not use a handle in another call while it destroys it.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
+        // The program must not use a handle in another call while it destroys the handle.
         unsafe { shell::Address::free(ah) };
         Ok(())
     })
 }
 
-/// `ibv_attach_mcast`.
+/// Implements `ibv_attach_mcast`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_attach_mcast")]
 pub(crate) unsafe extern "C" fn ibv_attach_mcast(
     qp: *mut ibv_qp,
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     code("ibv_attach_mcast", || unsafe { set_membership(qp, gid, true) })
 }
 
-/// `ibv_detach_mcast`.
+/// Implements `ibv_detach_mcast`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_detach_mcast")]
 pub(crate) unsafe extern "C" fn ibv_detach_mcast(
     qp: *mut ibv_qp,
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     code("ibv_detach_mcast", || unsafe { set_membership(qp, gid, false) })
 }
 
@@ -129,38 +129,38 @@ unsafe fn set_membership(
     gid: *const ibv_gid,
     is_member: bool,
 ) -> Result<(), Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let Some(gid) = (unsafe { gid.as_ref() }) else { return invalid("there is no group") };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { shell::pair(qp) }?.pair.set_membership(Gid(*gid), is_member)
 }
 
 unsafe fn create(pd: *mut ibv_pd, to: &AddressVectorAttributes) -> Result<*mut ibv_ah, Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let made = unsafe { domain(pd) }?.protects.create_address_handle(to)?;
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let context = unsafe { (*pd).context };
     Ok(shell::Address::make(ibv_ah { context, pd, handle: handle() }, Address { handle: made }))
 }
 
-/// Returns the path for an answer to a received datagram.
+/// Returns the path with which to answer a received datagram.
 unsafe fn answer(
     context: &verbs::Context,
     port: u8,
     wc: *const ibv_wc,
     grh: *const ibv_grh,
 ) -> Result<AddressVectorAttributes, Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let Some(wc) = (unsafe { wc.as_ref() }) else { return invalid("there is no completion") };
     if grh.is_null() {
         return invalid("there is no route header");
     }
-    // SAFETY: guaranteed by the caller. The header may be unaligned.
+    // SAFETY: the caller meets the requirements of this function. The header may be unaligned.
     let header = unsafe { grh.cast::<[u8; 40]>().read_unaligned() };
     answer_to(context, port, &completion_of(wc), &header)
 }
 
-/// Converts a path from C.
+/// Converts a path from its C structure.
 pub(crate) fn of_c(c: &ibv_ah_attr) -> AddressVectorAttributes {
     AddressVectorAttributes {
         gid: Gid(c.grh.dgid.0),
@@ -177,7 +177,7 @@ pub(crate) fn of_c(c: &ibv_ah_attr) -> AddressVectorAttributes {
     }
 }
 
-/// Converts a path to C.
+/// Converts a path to its C structure.
 pub(crate) fn to_c(path: &AddressVectorAttributes) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {

@@ -17,7 +17,7 @@ use crate::post::{INLINE_MAX, binding, destination, flags, pieces};
 use crate::shell;
 use crate::turn::CallerTurn;
 
-/// The work requests being built. One thread at a time builds.
+/// The work requests that a program is building. Only one thread at a time may build.
 #[derive(Default)]
 pub(crate) struct Builder {
     turn: CallerTurn,
@@ -25,14 +25,14 @@ pub(crate) struct Builder {
     batch: UnsafeCell<Batch>,
 }
 
-/// Work requests with their scatter/gather entries and inline bytes. The memory is reused by the
-/// next batch.
+/// Work requests with their scatter/gather entries and inline bytes. The next batch reuses the
+/// memory.
 #[derive(Default)]
 struct Batch {
     requests: Vec<Request>,
     pieces: Vec<ScatterGather>,
     bytes: Vec<u8>,
-    /// The first error; reported by `ibv_wr_complete`.
+    /// The first error. `ibv_wr_complete` reports it.
     failure: Option<Error>,
 }
 
@@ -52,9 +52,9 @@ struct Request {
 pub(crate) const fn operations(service: QueuePairType) -> u64 {
     match service {
         QueuePairType::Reliable => 0x3ff,
-        // All but reads and atomics.
+        // All operations except reads and atomics.
         QueuePairType::Unreliable => 0x3ff & !(1 << 4 | 1 << 5 | 1 << 6),
-        // Sends, with or without an immediate.
+        // Only sends, with or without an immediate.
         QueuePairType::Datagram => 1 << 2 | 1 << 3,
     }
 }
@@ -128,7 +128,7 @@ impl Batch {
     /// Appends inline bytes to the last work request.
     ///
     /// # Safety
-    /// `from` has `length` readable bytes.
+    /// `from` must have `length` readable bytes.
     unsafe fn add_inline(&mut self, from: *const u8, length: usize) -> Result<(), Error> {
         let end = self.bytes.len();
         let Some(inline) = &mut self.last()?.inline else {
@@ -139,13 +139,13 @@ impl Batch {
         }
         inline.end = end + length;
         if length > 0 {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             self.bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(from, length) });
         }
         Ok(())
     }
 
-    /// Posts all work requests, or none.
+    /// Posts all work requests, or posts none and returns an error.
     fn post(&self, pair: &Pair) -> Result<(), Error> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
@@ -173,18 +173,19 @@ impl Batch {
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     silent("ibv_wr_start", (), || unsafe {
         let builder = builder(qp)?.1;
         builder.turn.take();
-        // This thread holds the turn now, so no other thread accesses the batch.
+        // This thread now holds the turn, so no other thread accesses the batch.
         (*builder.batch.get()).clear();
         Ok(())
     });
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: guaranteed by the caller; the thread that called `ibv_wr_start` holds the turn.
+    // SAFETY: the caller meets the requirements of this function; the thread that called
+    // `ibv_wr_start` holds the turn.
     code("ibv_wr_complete", || unsafe {
         let (pair, builder) = builder(qp)?;
         let posted = (*builder.batch.get()).post(pair);
@@ -194,7 +195,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     silent("ibv_wr_abort", (), || unsafe {
         builder(qp)?.1.turn.give_back();
         Ok(())
@@ -202,7 +203,7 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 }
 
 unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a Pair, &'a Builder), Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let pair = unsafe { shell::Pair::ours(qp, "queue pair") }?;
     match &pair.builder {
         Some(builder) => Ok((pair, builder)),
@@ -210,15 +211,15 @@ unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a Pair, &'a Builder), Err
     }
 }
 
-/// Changes the batch. An error is stored, and `ibv_wr_complete` reports it.
+/// Changes the batch. Stores an error, which `ibv_wr_complete` reports.
 ///
 /// # Safety
-/// The calling thread has called `ibv_wr_start` and holds the turn.
+/// The calling thread must have called `ibv_wr_start` and must hold the turn.
 unsafe fn with(qp: *mut ibv_qp_ex, change: impl FnOnce(&Pair, &mut Batch) -> Result<(), Error>) {
     silent("ibv_wr", (), || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let (pair, builder) = unsafe { builder(qp) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let batch = unsafe { &mut *builder.batch.get() };
         if let Err(error) = change(pair, batch) {
             batch.fail(error);
@@ -230,9 +231,10 @@ unsafe fn with(qp: *mut ibv_qp_ex, change: impl FnOnce(&Pair, &mut Batch) -> Res
 /// Adds a work request to the batch.
 ///
 /// # Safety
-/// As for [`with`].
+/// The requirements are those of [`with`].
 unsafe fn begin(qp: *mut ibv_qp_ex, opcode: SendOpcode, window: *mut ibv_mw) {
-    // SAFETY: guaranteed by the caller; the program sets `wr_id` and `wr_flags` before each call.
+    // SAFETY: the caller meets the requirements of this function; the program sets `wr_id` and
+    // `wr_flags` before each call.
     unsafe {
         with(qp, |_, batch| {
             let (id, flags) = ((*qp).wr_id, flags((*qp).wr_flags));
@@ -254,7 +256,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, opcode: SendOpcode, window: *mut ibv_mw) {
 macro_rules! beginnings {
     ($($name:ident($($argument:ident: $kind:ty),*) => $opcode:expr;)*) => {$(
         unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $argument: $kind)*) {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             unsafe { begin(qp, $opcode, ptr::null_mut()) };
         }
     )*};
@@ -281,7 +283,7 @@ unsafe extern "C" fn wr_bind_mw(
     info: *const ibv_mw_bind_info,
 ) {
     let mut opcode = None;
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe {
         with(qp, |pair, _| {
             let Some(info) = info.as_ref() else { return invalid("the bind attributes are null") };
@@ -300,7 +302,7 @@ unsafe extern "C" fn wr_set_ud_addr(
     number: u32,
     queue_key: u32,
 ) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe {
         with(qp, |pair, batch| {
             batch.last()?.to = destination(pair, ah, number, queue_key)?;
@@ -310,12 +312,12 @@ unsafe extern "C" fn wr_set_ud_addr(
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, key: u32, address: u64, length: u32) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { with(qp, |_, batch| batch.set_pieces(&[ScatterGather { address, length, key }])) };
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe {
         with(qp, |_, batch| {
             let count = c_int::try_from(count.min(PIECES_MAX + 1)).unwrap_or(c_int::MAX);
@@ -325,7 +327,7 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *co
 }
 
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, from: *mut c_void, length: usize) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe {
         with(qp, |_, batch| {
             batch.begin_inline()?;
@@ -339,7 +341,7 @@ unsafe extern "C" fn wr_set_inline_data_list(
     count: usize,
     list: *const ibv_data_buf,
 ) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe {
         with(qp, |_, batch| {
             batch.begin_inline()?;

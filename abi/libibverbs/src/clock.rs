@@ -1,4 +1,4 @@
-//! The clock of the device, for completion timestamps and `ibv_query_rt_values_ex`.
+//! The clock of the device. Completion timestamps and `ibv_query_rt_values_ex` use it.
 
 /// Returns the device time in ticks, which are nanoseconds of `CLOCK_MONOTONIC`.
 pub(crate) fn now_ns() -> u64 {
@@ -13,7 +13,7 @@ pub(crate) fn wall_ns(at_ns: u64) -> u64 {
 
 fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` may be written. Both clocks exist on every Linux.
+    // SAFETY: `time` is writable, and both clocks exist on every Linux.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

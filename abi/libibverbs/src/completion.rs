@@ -26,49 +26,49 @@ pub(crate) struct Channel {
 /// The library's state of a completion queue.
 pub(crate) struct Completions {
     pub(crate) queue: Arc<CompletionQueue>,
-    /// Held by the thread that reads completions one by one, from `ibv_start_poll` to
+    /// A thread that reads completions one by one holds the turn from `ibv_start_poll` to
     /// `ibv_end_poll`.
     turn: CallerTurn,
-    /// The completion being read. Only the thread that holds `turn` accesses it.
+    /// The completion that the thread is reading. Only the thread that holds `turn` accesses it.
     current: UnsafeCell<WorkCompletion>,
 }
 
-/// `ibv_create_comp_channel`.
+/// Implements `ibv_create_comp_channel`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_create_comp_channel")]
 pub(crate) unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
     pointer("ibv_create_comp_channel", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let channel = unsafe { of(context) }?.create_channel()?;
         let fd = channel.descriptor().as_raw_fd();
         Ok(shell::Channel::make(ibv_comp_channel { context, fd, refcnt: 0 }, Channel { channel }))
     })
 }
 
-/// `ibv_destroy_comp_channel`.
+/// Implements `ibv_destroy_comp_channel`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_destroy_comp_channel")]
 pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     code("ibv_destroy_comp_channel", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::Channel::ours(channel, "completion channel") }?.channel.destroy()?;
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
-        // program must not use a handle in another call while it destroys it.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
+        // The program must not use a handle in another call while it destroys the handle.
         unsafe { shell::Channel::free(channel) };
         Ok(())
     })
 }
 
-/// `ibv_get_cq_event`.
+/// Implements `ibv_get_cq_event`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_get_cq_event")]
 pub(crate) unsafe extern "C" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
@@ -76,7 +76,7 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
     queue_context: *mut *mut c_void,
 ) -> c_int {
     number("ibv_get_cq_event", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let channel = unsafe { shell::Channel::ours(channel, "completion channel") }?;
         if queue.is_null() || queue_context.is_null() {
             return invalid("a pointer for the event is null");
@@ -84,8 +84,8 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
         let found = channel.channel.get()?;
         let cookie = found.user.load(Ordering::Acquire);
         let found = ptr::with_exposed_provenance_mut::<ibv_cq>(cookie);
-        // SAFETY: a queue with an unacknowledged event cannot be destroyed; the caller guarantees
-        // room.
+        // SAFETY: a queue with an unacknowledged event cannot be destroyed. The caller guarantees
+        // room for the results.
         unsafe {
             *queue_context = (*found).cq_context;
             *queue = found;
@@ -94,27 +94,27 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
     })
 }
 
-/// `ibv_ack_cq_events`.
+/// Implements `ibv_ack_cq_events`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_ack_cq_events")]
 pub(crate) unsafe extern "C" fn ibv_ack_cq_events(queue: *mut ibv_cq, events: c_uint) {
     silent("ibv_ack_cq_events", (), || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let ours = &unsafe { shell::completions(queue) }?.queue;
-        // SAFETY: the queue exists, and only acknowledgements write to the field. The event is
-        // counted first, because the queue may be destroyed once its events are acknowledged.
+        // SAFETY: the queue exists, and only acknowledgements write to the field. Count first,
+        // because another thread may destroy the queue when its events are acknowledged.
         unsafe { shell::count(&raw mut (*queue).comp_events_completed, events) };
         ours.acknowledge_events(events);
         Ok(())
     });
 }
 
-/// `ibv_create_cq`.
+/// Implements `ibv_create_cq`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_create_cq")]
 pub(crate) unsafe extern "C" fn ibv_create_cq(
     context: *mut ibv_context,
@@ -126,33 +126,34 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
     pointer("ibv_create_cq", || {
         let entries = u32::try_from(entries).unwrap_or(0);
         let vector = u32::try_from(vector).unwrap_or(u32::MAX);
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { create(context, entries, queue_context, channel, vector, 0) }
             .map(<*mut ibv_cq_ex>::cast)
     })
 }
 
-/// `ibv_create_cq_ex`.
+/// Implements `ibv_create_cq_ex`.
 pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     init: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
     pointer("ibv_create_cq_ex", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let Some(init) = (unsafe { init.as_ref() }) else {
             return invalid("the attributes are null");
         };
         if init.comp_mask & !(INIT_FLAGS | INIT_PARENT_DOMAIN) != 0 {
             return invalid("unknown attributes of a completion queue");
         }
-        // Refuse flags that allow overruns: an overrun queue would lose completions without notice.
+        // Reject flags that allow overruns, because an overrun queue would lose completions without
+        // notice.
         if init.comp_mask & INIT_FLAGS != 0 && init.flags & !SINGLE_THREADED != 0 {
             return unsupported("such flags of a completion queue");
         }
         if init.wc_flags & !(STANDARD_FIELDS | TIMES) != 0 {
             return unsupported("such fields of completions");
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             create(
                 context,
@@ -174,7 +175,7 @@ unsafe fn create(
     vector: u32,
     fields: u64,
 ) -> Result<*mut ibv_cq_ex, Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let opened = unsafe { of(context) }?;
     if vector >= VECTORS {
         return invalid("the completion vector must be 0");
@@ -182,7 +183,7 @@ unsafe fn create(
     let events = if channel.is_null() {
         None
     } else {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         Some(&unsafe { shell::Channel::ours(channel, "completion channel") }?.channel)
     };
     let queue = if fields & TIMES == 0 {
@@ -239,55 +240,55 @@ fn structure(base: ibv_cq, fields: u64) -> ibv_cq_ex {
     }
 }
 
-/// `ibv_resize_cq`.
+/// Implements `ibv_resize_cq`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_resize_cq")]
 pub(crate) unsafe extern "C" fn ibv_resize_cq(queue: *mut ibv_cq, entries: c_int) -> c_int {
     code("ibv_resize_cq", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let ours = &unsafe { shell::completions(queue) }?.queue;
         ours.resize(u32::try_from(entries).unwrap_or(0))?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { (*queue).cqe = c_int::try_from(ours.entries()).unwrap_or(c_int::MAX) };
         Ok(())
     })
 }
 
-/// `ibv_destroy_cq`.
+/// Implements `ibv_destroy_cq`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_destroy_cq")]
 pub(crate) unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
     code("ibv_destroy_cq", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::completions(queue) }?.queue.destroy()?;
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
-        // program must not use a handle in another call while it destroys it.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
+        // The program must not use a handle in another call while it destroys the handle.
         unsafe { shell::Completions::free(queue.cast()) };
         Ok(())
     })
 }
 
-/// `ibv_req_notify_cq`.
+/// Implements `ibv_req_notify_cq`.
 pub(crate) unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, solicited_only: c_int) -> c_int {
     code("ibv_req_notify_cq", || {
         let what = if solicited_only == 0 { Arm::Next } else { Arm::Solicited };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::completions(queue) }?.queue.arm(what)
     })
 }
 
-/// `ibv_poll_cq`.
+/// Implements `ibv_poll_cq`.
 pub(crate) unsafe extern "C" fn poll_cq(
     queue: *mut ibv_cq,
     max: c_int,
     into: *mut ibv_wc,
 ) -> c_int {
     number("ibv_poll_cq", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let queue = &unsafe { shell::completions(queue) }?.queue;
         let Ok(max) = usize::try_from(max) else {
             return invalid("the number of completions is negative");
@@ -307,11 +308,11 @@ pub(crate) unsafe extern "C" fn poll_cq(
     })
 }
 
-/// Polls completions, at most `N` at once. A small `N` saves a program that polls one completion
+/// Polls completions, at most `N` at once. If a program polls one completion, a small `N` avoids
 /// the cost of a large buffer.
 ///
 /// # Safety
-/// There is room for `max` completions at `into`.
+/// There must be room for `max` completions at `into`.
 #[inline]
 unsafe fn take<const N: usize>(
     queue: &CompletionQueue,
@@ -325,7 +326,7 @@ unsafe fn take<const N: usize>(
         let Some(room) = found.get_mut(..wanted) else { break };
         let count = queue.poll(room)?;
         for (completion, place) in room.iter().take(count).zip(total..) {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             unsafe { into.add(place).write(c_completion(completion)) };
         }
         total += count;
@@ -338,9 +339,9 @@ unsafe fn take<const N: usize>(
 
 unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll_cq_attr) -> c_int {
     quietly(|| {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let ours = unsafe { shell::Completions::ours(queue, "completion queue") }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         if unsafe { attributes.as_ref() }.is_some_and(|attributes| attributes.comp_mask != 0) {
             return invalid("unknown attributes of a poll");
         }
@@ -348,7 +349,8 @@ unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll
         // SAFETY: this thread holds the turn.
         let found = unsafe { advance(queue, ours) };
         if !matches!(found, Ok(true)) {
-            // A poll that found no completion is not followed by `ibv_end_poll`.
+            // The program calls `ibv_end_poll` only after a poll that found a completion, so
+            // release the turn here.
             ours.turn.give_back();
         }
         found
@@ -356,13 +358,14 @@ unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll
 }
 
 unsafe extern "C" fn next_poll(queue: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: guaranteed by the caller; the thread that called `ibv_start_poll` holds the turn.
+    // SAFETY: the caller meets the requirements of this function; the thread that called
+    // `ibv_start_poll` holds the turn.
     quietly(|| unsafe { advance(queue, shell::Completions::ours(queue, "completion queue")?) })
 }
 
 unsafe extern "C" fn end_poll(queue: *mut ibv_cq_ex) {
     silent("ibv_end_poll", (), || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::Completions::ours(queue, "completion queue") }?.turn.give_back();
         Ok(())
     });
@@ -378,17 +381,17 @@ fn quietly(poll: impl FnOnce() -> Result<bool, Error>) -> c_int {
     if failure == 0 && is_empty { libc::ENOENT } else { failure }
 }
 
-/// Polls the next completion into `current`; returns false if there is none.
+/// Polls the next completion into `current`. Returns false if there is none.
 ///
 /// # Safety
-/// The calling thread holds the turn.
+/// The calling thread must hold the turn.
 unsafe fn advance(queue: *mut ibv_cq_ex, ours: &Completions) -> Result<bool, Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let current = unsafe { &mut *ours.current.get() };
     if ours.queue.poll(std::slice::from_mut(current))? == 0 {
         return Ok(false);
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe {
         (*queue).status = current.status as c_int;
         (*queue).wr_id = current.id;
@@ -400,7 +403,7 @@ unsafe fn advance(queue: *mut ibv_cq_ex, ours: &Completions) -> Result<bool, Err
 macro_rules! readers {
     ($($name:ident -> $kind:ty: $read:expr;)*) => {$(
         unsafe extern "C" fn $name(queue: *mut ibv_cq_ex) -> $kind {
-            // SAFETY: guaranteed by the caller: a completion queue, between `ibv_start_poll` and
+            // SAFETY: the caller passes a completion queue, between `ibv_start_poll` and
             // `ibv_end_poll`.
             silent(stringify!($name), <$kind>::default(), || unsafe {
                 let ours = shell::Completions::ours(queue, "completion queue")?;
@@ -446,7 +449,7 @@ fn c_completion(completion: &WorkCompletion) -> ibv_wc {
     }
 }
 
-/// Returns the fields of a C completion that determine the destination of an answer.
+/// Returns those fields of a C completion that determine where an answer goes.
 pub(crate) fn completion_of(c: &ibv_wc) -> WorkCompletion {
     WorkCompletion {
         id: c.wr_id,
@@ -482,29 +485,29 @@ const fn opcode_code(opcode: CompletionOpcode) -> c_int {
     }
 }
 
-/// The number of completions polled at once: a common batch size of programs; 16 × 48 B on the
-/// stack.
+/// Number of completions polled at once, which is a common batch size of programs. They take 16 ×
+/// 48 B on the stack.
 const POLLED_AT_ONCE: usize = 16;
 
-/// Number of completion vectors. Events are not spread over vectors, so one suffices.
+/// Number of completion vectors. The library does not spread events over vectors, so one is enough.
 pub(crate) const VECTORS: u32 = 1;
 
-/// `IBV_WC_GRH`, `IBV_WC_WITH_IMM` and `IBV_WC_WITH_INV`.
+/// Values of `IBV_WC_GRH`, `IBV_WC_WITH_IMM` and `IBV_WC_WITH_INV`.
 const HAS_ROUTE_HEADER: c_uint = 1;
 const HAS_IMMEDIATE: c_uint = 1 << 1;
 const HAS_INVALIDATED: c_uint = 1 << 3;
 
-/// `IBV_CQ_INIT_ATTR_MASK_FLAGS` and `..._PD`.
+/// Values of `IBV_CQ_INIT_ATTR_MASK_FLAGS` and `..._PD`.
 const INIT_FLAGS: u32 = 1;
 const INIT_PARENT_DOMAIN: u32 = 1 << 1;
 
-/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`.
+/// Value of `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`.
 const SINGLE_THREADED: u32 = 1;
 
 /// `IBV_WC_STANDARD_FLAGS`: the fields of completions that every device supports.
 const STANDARD_FIELDS: u64 = 0x7f;
 
-/// `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP` and `..._WALLCLOCK`.
+/// Values of `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP` and `..._WALLCLOCK`.
 const TIME: u64 = 1 << 7;
 const WALL_TIME: u64 = 1 << 11;
 const TIMES: u64 = TIME | WALL_TIME;

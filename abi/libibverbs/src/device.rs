@@ -19,8 +19,8 @@ use crate::{end, operations, shell};
 #[repr(C)]
 pub(crate) struct Device {
     c: ibv_device,
-    /// Stands where stock devices store their driver's operations. Vendor libraries compare this
-    /// pointer with their own drivers, and it equals none of them.
+    /// Field in which other devices store the operations of their driver. Vendor libraries compare
+    /// this pointer with their own drivers; it equals none of them.
     driver: *const u8,
     index: usize,
     managed: ManagedDevice,
@@ -29,11 +29,11 @@ pub(crate) struct Device {
 /// The library's state of an open device.
 pub(crate) struct Opened {
     context: Arc<verbs::Context>,
-    /// Keeps `cmd_fd` open, which programs duplicate.
+    /// Keeps `cmd_fd` open. Programs duplicate this descriptor.
     _command: File,
 }
 
-/// The devices of a process. A forked child creates its own.
+/// The devices of a process. A forked child creates its own devices.
 struct Devices {
     process: u32,
     devices: Vec<*mut Device>,
@@ -41,97 +41,98 @@ struct Devices {
 
 static DEVICES: AtomicPtr<Devices> = AtomicPtr::new(ptr::null_mut());
 
-/// The target of [`Device::driver`].
+/// The object to which [`Device::driver`] points.
 static DRIVER: u8 = 0;
 
-/// `ibv_get_device_list`.
+/// Implements `ibv_get_device_list`.
 ///
 /// # Safety
-/// `count` is null or may be written to.
+/// `count` must be null or writable.
 #[unsafe(export_name = "ethernot_ibv_get_device_list")]
 pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     if !count.is_null() {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { *count = 0 };
     }
     pointer("ibv_get_device_list", || {
         let devices = &devices()?.devices;
         let mut list: Vec<*mut ibv_device> = devices.iter().map(|device| device.cast()).collect();
         if !count.is_null() {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             unsafe { *count = c_int::try_from(list.len()).unwrap_or(c_int::MAX) };
         }
         list.push(ptr::null_mut());
         let bytes = size_of_val(list.as_slice());
-        // Old programs free the list by `free`.
+        // Old programs free the list with `free`.
         // SAFETY: the size is not 0.
         let memory = unsafe { libc::malloc(bytes) }.cast::<*mut ibv_device>();
         if memory.is_null() {
             return Err(Error::NoRoom("memory for the list of devices".into()));
         }
-        // SAFETY: the allocation has room for the whole list, and does not overlap it.
+        // SAFETY: the allocation has room for the whole list and does not overlap it.
         unsafe { ptr::copy_nonoverlapping(list.as_ptr(), memory, list.len()) };
         Ok(memory)
     })
 }
 
-/// `ibv_free_device_list`. The devices are not freed.
+/// Implements `ibv_free_device_list`. The devices are not freed.
 ///
 /// # Safety
-/// The list is from [`ibv_get_device_list`], or null.
+/// The list must come from [`ibv_get_device_list`], or be null.
 #[unsafe(export_name = "ethernot_ibv_free_device_list")]
 pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     // SAFETY: the list is null or was allocated by `malloc`.
     unsafe { libc::free(list.cast()) };
 }
 
-/// `ibv_get_device_name`.
+/// Implements `ibv_get_device_name`.
 ///
 /// # Safety
-/// The device is from the list.
+/// The device must come from the list.
 #[unsafe(export_name = "ethernot_ibv_get_device_name")]
 pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
     if device.is_null() {
         return ptr::null();
     }
-    // SAFETY: guaranteed by the caller; devices are never freed, so the name stays valid.
+    // SAFETY: the caller meets the requirements of this function; devices are never freed, so the
+    // name stays valid.
     unsafe { &raw const (*device).name }.cast()
 }
 
-/// `ibv_get_device_guid`. Returns the GUID in network byte order.
+/// Implements `ibv_get_device_guid`. Returns the GUID in network byte order.
 ///
 /// # Safety
-/// The device is from the list.
+/// The device must come from the list.
 #[unsafe(export_name = "ethernot_ibv_get_device_guid")]
 pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     silent("ibv_get_device_guid", 0, || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let device = unsafe { ours(device) }?;
         Ok(u64::from_ne_bytes(device.managed.device.attributes().node_guid))
     })
 }
 
-/// `ibv_get_device_index`.
+/// Implements `ibv_get_device_index`.
 ///
 /// # Safety
-/// The device is from the list.
+/// The device must come from the list.
 #[unsafe(export_name = "ethernot_ibv_get_device_index")]
 pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
     number("ibv_get_device_index", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let device = unsafe { ours(device) }?;
         Ok(c_int::try_from(device.index).unwrap_or(-1))
     })
 }
 
-/// `ibv_open_device`.
+/// Implements `ibv_open_device`.
 ///
 /// # Safety
-/// The device is from the list.
+/// The device must come from the list.
 #[unsafe(export_name = "ethernot_ibv_open_device")]
 pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     pointer("ibv_open_device", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let opened = unsafe { ours(device) }?.managed.device.open()?;
         end::announce();
         let command =
@@ -149,20 +150,20 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut
     })
 }
 
-/// `ibv_close_device`. Programs close devices while some of their objects still exist, and expect
-/// success. The context and these objects then stay until the program ends.
+/// Implements `ibv_close_device`. Programs close devices while some of their objects still exist,
+/// and expect success. The context and these objects then stay until the program ends.
 ///
 /// # Safety
-/// The context is from [`ibv_open_device`].
+/// The context must come from [`ibv_open_device`].
 #[unsafe(export_name = "ethernot_ibv_close_device")]
 pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     code("ibv_close_device", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         match unsafe { of(context) }?.close() {
             Err(Error::Busy(what)) => {
                 say(LogLevel::Debug, &format!("a device is closed, but {what}"));
             }
-            // SAFETY: created by `ibv_open_device`; no object of the context is left.
+            // SAFETY: `ibv_open_device` created the context, and no object of the context is left.
             Ok(()) => unsafe { shell::Context::free(whole(context)) },
             Err(error) => return Err(error),
         }
@@ -170,11 +171,11 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
     })
 }
 
-/// `ibv_read_sysfs_file`. Files of the library's devices are generated; other files are read from
-/// the host.
+/// Implements `ibv_read_sysfs_file`. Files of the library's devices are generated; other files are
+/// read from the host.
 ///
 /// # Safety
-/// `folder` and `name` end with a zero, and `buffer` has room for `size` bytes.
+/// `folder` and `name` must end with a zero, and `buffer` must have room for `size` bytes.
 #[unsafe(export_name = "ethernot_ibv_read_sysfs_file")]
 pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
     folder: *const c_char,
@@ -186,14 +187,15 @@ pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
         if folder.is_null() || name.is_null() || buffer.is_null() || size == 0 {
             return invalid("the folder, the name or the buffer is null, or the size is 0");
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let (folder, name) =
             unsafe { (std::ffi::CStr::from_ptr(folder), std::ffi::CStr::from_ptr(name)) };
         let path = format!("{}/{}", folder.to_string_lossy(), name.to_string_lossy());
         let text = read(&path)?;
         let text = text.trim_end_matches('\n');
         let length = text.len().min(size - 1);
-        // SAFETY: guaranteed by the caller; the text and its zero are at most `size` bytes.
+        // SAFETY: the caller meets the requirements of this function; the text and its zero take at
+        // most `size` bytes.
         unsafe {
             ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, length);
             *buffer.add(length) = 0;
@@ -202,13 +204,13 @@ pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
     })
 }
 
-/// `ibv_get_sysfs_path`.
+/// Implements `ibv_get_sysfs_path`.
 #[unsafe(export_name = "ethernot_ibv_get_sysfs_path")]
 pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
 }
 
-/// Returns the text of a file of the library's devices, or of any other file.
+/// Returns the text of a file. The file may belong to the library's devices or to the host.
 fn read(path: &str) -> Result<String, Error> {
     if let Some(text) = sysfs::file(&files(path)?, path) {
         return Ok(text);
@@ -226,9 +228,10 @@ pub(crate) fn all() -> Result<Vec<(*mut ibv_device, ManagedDevice)>, Error> {
     Ok(devices()?.devices.iter().map(pair).collect())
 }
 
-/// Returns all files of all devices, for a lookup of `path`. Counters are fetched from the threads
-/// that drive a device, which takes longer, so only if the path contains `counters`; else they are
-/// 0.
+/// Returns all files of all devices, for a look-up of `path`.
+///
+/// If the path contains `counters`, fetches the counters from the threads that drive the devices,
+/// which takes longer. Otherwise all counters are 0.
 pub(crate) fn files(path: &str) -> Result<Vec<(String, sysfs::SysfsEntry)>, Error> {
     let mut files = Vec::new();
     for &device in &devices()?.devices {
@@ -246,34 +249,36 @@ pub(crate) fn files(path: &str) -> Result<Vec<(String, sysfs::SysfsEntry)>, Erro
 /// Returns the library's state of a device.
 ///
 /// # Safety
-/// The device is from the list, or null.
+/// The device must come from the list, or be null.
 unsafe fn ours<'a>(device: *mut ibv_device) -> Result<&'a Device, Error> {
     if device.is_null() {
         return invalid("there is no device");
     }
-    // SAFETY: guaranteed by the caller; devices are never freed, and no thread writes to them.
+    // SAFETY: the caller meets the requirements of this function; devices are never freed, and no
+    // thread writes to them.
     Ok(unsafe { &*device.cast::<Device>() })
 }
 
 /// Returns the library's state of an open device.
 ///
 /// # Safety
-/// The context is from [`ibv_open_device`] and not closed while it is used, or null.
+/// The context must be null or come from [`ibv_open_device`]. It must not be closed while it is
+/// used.
 pub(crate) unsafe fn of<'a>(context: *mut ibv_context) -> Result<&'a Arc<verbs::Context>, Error> {
     if context.is_null() {
         return invalid("there is no context");
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     Ok(&unsafe { shell::Context::ours(whole(context), "context") }?.context)
 }
 
-/// Returns the `verbs_context` that contains a context: programs have the address of the inner
-/// part.
+/// Returns the `verbs_context` that contains `context`. Programs have only the address of the inner
+/// structure.
 fn whole(context: *mut ibv_context) -> *mut verbs_context {
     context.wrapping_byte_sub(std::mem::offset_of!(verbs_context, context)).cast()
 }
 
-/// Reports to the program that all devices have failed.
+/// Reports to the program that all devices have failed. Has no effect if no device exists.
 pub(crate) fn report_failure() {
     let known = DEVICES.load(Ordering::Acquire);
     if known.is_null() {
@@ -281,13 +286,15 @@ pub(crate) fn report_failure() {
     }
     // SAFETY: the list and the devices are never freed.
     for &device in unsafe { &(*known).devices } {
-        // SAFETY: as above.
+        // SAFETY: the devices are never freed.
         unsafe { &*device }.managed.device.provider().registry().on_device_failed();
     }
 }
 
-/// Returns the devices of this process, which are created on first use. After a fork the devices of
-/// the parent are never freed, because one of its threads may be using them.
+/// Returns the devices of this process. Creates them on first use.
+///
+/// After a fork, the child never frees the devices of the parent, because a thread of the parent
+/// may have been using them.
 fn devices() -> Result<&'static Devices, Error> {
     let process = std::process::id();
     let known = DEVICES.load(Ordering::Acquire);
@@ -302,12 +309,13 @@ fn devices() -> Result<&'static Devices, Error> {
     let devices = made.into_iter().enumerate().map(|(index, device)| make(index, device)).collect();
     let fresh = Box::into_raw(Box::new(Devices { process, devices }));
     let stored = DEVICES.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
-    // If another thread was faster, its devices are used, and those made here stay unused.
-    // SAFETY: neither of them is ever freed.
+    // If another thread was faster, use the devices of that thread. The devices made here stay
+    // unused.
+    // SAFETY: neither list of devices is ever freed.
     Ok(unsafe { &*stored.map_or_else(|theirs| theirs, |_| fresh) })
 }
 
-/// Logs an error of the settings, because programs do not ask why there are no devices.
+/// Logs an error of the settings. Programs do not ask why there are no devices.
 fn report(error: &Error) {
     say(LogLevel::Error, &error.to_string());
 }
@@ -327,7 +335,7 @@ fn make(index: usize, managed: ManagedDevice) -> *mut Device {
     Box::into_raw(Box::new(Device { c, driver: &raw const DRIVER, index, managed }))
 }
 
-/// Copies a text to an array of `N` bytes, cut to end with a zero.
+/// Copies a text to an array of `N` bytes. Cuts the text if necessary, so that a zero ends it.
 pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
     let mut room = [0; N];
     for (place, byte) in room.iter_mut().take(N.saturating_sub(1)).zip(text.bytes()) {
@@ -336,8 +344,9 @@ pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
     room
 }
 
-/// `IBV_NODE_CA`.
+/// Value of `IBV_NODE_CA`.
 const NODE_CHANNEL_ADAPTER: c_int = 1;
 
-/// `IBV_TRANSPORT_IB`: programs connect queue pairs themselves, and there are datagrams.
+/// Value of `IBV_TRANSPORT_IB`, the transport on which programs connect queue pairs themselves and
+/// may use datagrams.
 const TRANSPORT_INFINIBAND: c_int = 0;

@@ -1,4 +1,4 @@
-//! Device memory, which is host memory here.
+//! Device memory. This library implements it with host memory.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
@@ -15,17 +15,18 @@ use crate::shell;
 
 /// The library's state of device memory.
 pub(crate) struct DeviceMemory {
-    /// The memory, with extra bytes for the alignment.
+    /// The memory, with extra bytes before the aligned part.
     bytes: Box<[UnsafeCell<u8>]>,
     /// Index of the first byte that the program uses.
     start: usize,
     length: usize,
-    /// Number of memory regions registered from it.
+    /// Number of memory regions that are registered in this memory.
     regions: AtomicU32,
 }
 
 impl DeviceMemory {
-    /// Returns the address of `length` bytes at `offset`, if they are inside.
+    /// Returns the address of `length` bytes at `offset`. Fails if they are not all inside the
+    /// memory.
     fn at(&self, offset: u64, length: usize) -> Result<*mut u8, Error> {
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let is_inside = start.checked_add(length).is_some_and(|end| end <= self.length);
@@ -39,15 +40,15 @@ impl DeviceMemory {
     }
 }
 
-/// `ibv_alloc_dm`.
+/// Implements `ibv_alloc_dm`.
 pub(crate) unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     init: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
     pointer("ibv_alloc_dm", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { of(context) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let Some(init) = (unsafe { init.as_ref() }) else {
             return invalid("the attributes are null");
         };
@@ -76,22 +77,22 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     })
 }
 
-/// `ibv_free_dm`.
+/// Implements `ibv_free_dm`.
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     code("ibv_free_dm", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let ours = unsafe { shell::DeviceMemory::ours(dm, "memory of the device") }?;
         if ours.regions.load(Ordering::Acquire) > 0 {
             return Err(Error::Busy("the memory is registered".into()));
         }
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
-        // program must not use a handle in another call while it destroys it.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
+        // The program must not use a handle in another call while it destroys the handle.
         unsafe { shell::DeviceMemory::free(dm) };
         Ok(())
     })
 }
 
-/// `ibv_reg_dm_mr`. Addresses in the region are offsets from its first byte.
+/// Implements `ibv_reg_dm_mr`. Addresses in the region are offsets from its first byte.
 pub(crate) unsafe extern "C" fn reg_dm_mr(
     pd: *mut ibv_pd,
     dm: *mut ibv_dm,
@@ -104,10 +105,11 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         if !access.contains(AccessFlags::ZERO_BASED) {
             return invalid("device memory must be registered with IBV_ACCESS_ZERO_BASED");
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let ours = unsafe { shell::DeviceMemory::ours(dm, "memory of the device") }?;
         let address = ours.at(offset, length)?;
-        // SAFETY: guaranteed by the caller; the memory is not freed while it is registered.
+        // SAFETY: the caller meets the requirements of this function; the memory is not freed while
+        // it is registered.
         let mr = unsafe { register(pd, address.cast(), length, 0, access) }?;
         // SAFETY: the region was created just above.
         unsafe {
@@ -119,10 +121,10 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
     })
 }
 
-/// Counts a deregistration of a region of this memory.
+/// Records that a region of this memory was deregistered.
 ///
 /// # Safety
-/// The region was registered by [`reg_dm_mr`].
+/// [`reg_dm_mr`] must have registered the region.
 pub(crate) unsafe fn on_deregistered(dm: *mut ibv_dm) {
     // SAFETY: registered memory is not freed.
     if let Ok(ours) = unsafe { shell::DeviceMemory::ours(dm, "memory of the device") } {
@@ -137,7 +139,7 @@ unsafe extern "C" fn copy_to(
     length: usize,
 ) -> c_int {
     code("ibv_memcpy_to_dm", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let into =
             unsafe { shell::DeviceMemory::ours(dm, "memory of the device") }?.at(offset, length)?;
         // SAFETY: the caller guarantees `length` bytes at `from`; `at` has checked `into`.
@@ -153,7 +155,7 @@ unsafe extern "C" fn copy_from(
     length: usize,
 ) -> c_int {
     code("ibv_memcpy_from_dm", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let from =
             unsafe { shell::DeviceMemory::ours(dm, "memory of the device") }?.at(offset, length)?;
         // SAFETY: the caller guarantees `length` bytes at `into`; `at` has checked `from`.
@@ -162,11 +164,11 @@ unsafe extern "C" fn copy_from(
     })
 }
 
-/// Maximum size of one allocation: 1 MiB, more than devices with such memory have.
+/// Maximum size of one allocation: 1 MiB. This is more than devices with such memory have.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
-/// Offsets and lengths are multiples of 4 bytes, as on devices with such memory.
+/// Offsets and lengths must be multiples of 4 bytes, like on devices with such memory.
 const WORD: usize = 4;
 
-/// The largest alignment: a 2 MiB page.
+/// Base-2 logarithm of the largest alignment: a 2 MiB page.
 const ALIGNMENT_LOG_MAX: u32 = 21;

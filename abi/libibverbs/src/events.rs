@@ -11,17 +11,17 @@ use crate::failure::{invalid, number, silent};
 use crate::layout::{ibv_async_event, ibv_context, ibv_cq, ibv_qp, ibv_srq};
 use crate::{port, shell};
 
-/// `ibv_get_async_event`.
+/// Implements `ibv_get_async_event`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_get_async_event")]
 pub(crate) unsafe extern "C" fn ibv_get_async_event(
     context: *mut ibv_context,
     into: *mut ibv_async_event,
 ) -> c_int {
     number("ibv_get_async_event", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let context = unsafe { of(context) }?;
         if into.is_null() {
             return invalid("a pointer for the event is null");
@@ -32,19 +32,19 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
             element => element.user(),
         };
         let c = ibv_async_event { element, event_type: event.kind as c_int };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { port::write(into, &c, size_of::<ibv_async_event>()) }.map(|()| 0)
     })
 }
 
-/// `ibv_ack_async_event`.
+/// Implements `ibv_ack_async_event`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_ack_async_event")]
 pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     silent("ibv_ack_async_event", (), || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let Some(event) = (unsafe { event.as_ref() }) else { return invalid("there is no event") };
         // SAFETY: an object with an unacknowledged event cannot be destroyed.
         unsafe { acknowledge(event) }
@@ -55,7 +55,7 @@ unsafe fn acknowledge(event: &ibv_async_event) -> Result<(), Error> {
     let object = ptr::with_exposed_provenance_mut::<c_void>(event.element);
     let (context, element, kind) = match event.event_type {
         0 => {
-            // SAFETY: guaranteed by the caller: the event is of a completion queue.
+            // SAFETY: the caller guarantees that the event belongs to a completion queue.
             let queue = &unsafe { shell::completions(object.cast::<ibv_cq>()) }?.queue;
             let element = EventElement::CompletionQueue(Arc::clone(queue));
             // SAFETY: the queue exists, and only acknowledgements write to the field.
@@ -63,20 +63,20 @@ unsafe fn acknowledge(event: &ibv_async_event) -> Result<(), Error> {
             (queue.context(), element, AsyncEventKind::CompletionQueueError)
         }
         1..=7 | 16 => {
-            // SAFETY: guaranteed by the caller: the event is of a queue pair.
+            // SAFETY: the caller guarantees that the event belongs to a queue pair.
             let pair = &unsafe { shell::pair(object.cast::<ibv_qp>()) }?.pair;
             let element = EventElement::QueuePair(Arc::clone(pair));
-            // SAFETY: as above.
+            // SAFETY: the queue pair exists, and only acknowledgements write to the field.
             unsafe { shell::count(&raw mut (*object.cast::<ibv_qp>()).events_completed, 1) };
             (pair.context(), element, AsyncEventKind::QueuePairFatal)
         }
         14 | 15 => {
-            // SAFETY: guaranteed by the caller: the event is of a shared receive queue.
+            // SAFETY: the caller guarantees that the event belongs to a shared receive queue.
             let queue =
                 &unsafe { shell::Shared::ours(object.cast::<ibv_srq>(), "shared receive queue") }?
                     .queue;
             let element = EventElement::SharedReceiveQueue(Arc::clone(queue));
-            // SAFETY: as above.
+            // SAFETY: the queue exists, and only acknowledgements write to the field.
             unsafe { shell::count(&raw mut (*object.cast::<ibv_srq>()).events_completed, 1) };
             (queue.domain().context(), element, AsyncEventKind::ReceiveLimitReached)
         }

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use verbs::Error;
 use verbs_edge::{LogLevel, Settings};
 
-/// Runs the body of a call; returns 0 or the error number, as most calls do.
+/// Runs the body of a call. Returns 0 or an error number, like most calls.
 pub(crate) fn code(call: &str, body: impl FnOnce() -> Result<(), Error>) -> c_int {
     match caught(call, body) {
         Ok(()) => 0,
@@ -16,35 +16,37 @@ pub(crate) fn code(call: &str, body: impl FnOnce() -> Result<(), Error>) -> c_in
     }
 }
 
-/// Runs the body of a call that returns a number; returns -1 on error.
+/// Runs the body of a call that returns a number. Returns -1 on an error.
 pub(crate) fn number(call: &str, body: impl FnOnce() -> Result<c_int, Error>) -> c_int {
     caught(call, body).unwrap_or(-1)
 }
 
-/// Runs the body of a call that returns a 64-bit number; returns -1 on error.
+/// Runs the body of a call that returns a 64-bit number. Returns -1 on an error.
 pub(crate) fn signed(call: &str, body: impl FnOnce() -> Result<i64, Error>) -> i64 {
     caught(call, body).unwrap_or(-1)
 }
 
-/// Runs the body of a call that returns a pointer; returns null on error.
+/// Runs the body of a call that returns a pointer. Returns null on an error.
 pub(crate) fn pointer<T>(call: &str, body: impl FnOnce() -> Result<*mut T, Error>) -> *mut T {
     caught(call, body).unwrap_or(ptr::null_mut())
 }
 
-/// Runs the body of a call that cannot report errors; returns `otherwise` on error.
+/// Runs the body of a call that cannot report errors. Returns `otherwise` on an error.
 pub(crate) fn silent<T>(call: &str, otherwise: T, body: impl FnOnce() -> Result<T, Error>) -> T {
     caught(call, body).unwrap_or(otherwise)
 }
 
-/// Runs the body of a call. Stores the number of an error in `errno`; a panic becomes `EIO`. After
-/// a panic the state of the device is unreliable, so the program gets a device event; it is not
-/// aborted.
+/// Runs the body of a call. Stores the number of an error in `errno`.
+///
+/// A panic becomes the error `EIO` and does not abort the program. Because the state of the device
+/// is then unreliable, the program gets a device event.
 fn caught<T>(call: &str, body: impl FnOnce() -> Result<T, Error>) -> Result<T, c_int> {
     let error = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(error)) => error,
         Err(_) => {
-            // The panic message is printed already. If reporting panics too, that is ignored.
+            // The panic message is already printed. If reporting the failure also panics, ignore
+            // this.
             let _ = catch_unwind(crate::device::report_failure);
             Error::Failed("a fault of the library".into())
         }
@@ -57,7 +59,7 @@ fn caught<T>(call: &str, body: impl FnOnce() -> Result<T, Error>) -> Result<T, c
     Err(number)
 }
 
-/// Returns the error number of an error.
+/// Returns the `errno` value of an error.
 pub(crate) fn errno_of(error: &Error) -> c_int {
     match error {
         Error::Invalid(_) => libc::EINVAL,
@@ -82,7 +84,7 @@ pub(crate) fn unsupported<T>(what: &str) -> Result<T, Error> {
     Err(Error::NotSupported(what.into()))
 }
 
-/// Prints a message on standard error if the log level includes it.
+/// Prints a message on standard error, if the log level includes messages of level `at`.
 pub(crate) fn say(at: LogLevel, what: &str) {
     if level() >= at {
         eprintln!("ethernot: {what}");
@@ -99,7 +101,7 @@ fn level() -> LogLevel {
 
 /// Sets the `errno` of this thread.
 pub(crate) fn set_errno(number: c_int) {
-    // SAFETY: the pointer is to a variable of this thread, which lives as long as the thread.
+    // SAFETY: the pointer refers to a variable of this thread, which lives as long as the thread.
     unsafe { *libc::__errno_location() = number };
 }
 

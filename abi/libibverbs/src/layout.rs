@@ -1,7 +1,7 @@
 //! The C structures of `libibverbs`, field by field, for x86-64 and other 64-bit systems.
 //!
-//! Structures and fields have their names in C. A test at the end of `tests/layout.rs` compares
-//! them with the headers of the system, if these are installed.
+//! Structures and fields have the same names as in C. A test at the end of `tests/layout.rs`
+//! compares them with the headers of the system, if the headers are installed.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -61,9 +61,9 @@ pub struct ibv_context {
     pub abi_compat: *mut c_void,
 }
 
-/// The fields before [`ibv_context`]. New versions add fields at the beginning: programs address
-/// fields by their distance from the end, and find the size in `sz`. A null operation is not
-/// supported.
+/// The fields before [`ibv_context`]. New versions of the library add fields at the beginning.
+/// Programs therefore address fields by their distance from the end, and read the size from `sz`.
+/// An operation that is null is not supported.
 #[repr(C)]
 pub struct verbs_context {
     pub newest: [Unused; 6],
@@ -190,7 +190,7 @@ pub struct ibv_odp_caps {
     pub ud_odp_caps: u32,
 }
 
-/// The fields of [`ibv_device_attr_ex`] about raw Ethernet and tag matching: all zero.
+/// The fields of [`ibv_device_attr_ex`] for raw Ethernet and tag matching. All are zero.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_rss_caps {
@@ -224,7 +224,7 @@ pub struct ibv_device_attr_ex {
     pub phys_port_cnt_ex: u32,
 }
 
-/// Attributes of a port. The newest form has one field more than that of 2022.
+/// Attributes of a port. The newest version has one more field than the version of 2022.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct ibv_port_attr {
@@ -360,7 +360,7 @@ pub struct ibv_comp_channel {
     pub refcnt: c_int,
 }
 
-/// A completion queue, as the oldest programs have it.
+/// A completion queue, in the version that the oldest programs use.
 #[repr(C)]
 pub struct ibv_cq {
     pub context: *mut ibv_context,
@@ -450,7 +450,7 @@ pub struct ibv_wc {
     pub dlid_path_bits: u8,
 }
 
-/// A global route header, as it precedes the payload of a received datagram.
+/// A global route header, which precedes the payload of a received datagram.
 #[repr(C)]
 pub struct ibv_grh {
     pub version_tclass_flow: [u8; 4],
@@ -465,7 +465,7 @@ pub struct ibv_grh {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_global_route {
-    /// Aligned to 8 bytes, because the union in the header contains 64-bit words.
+    /// Aligned to 8 bytes, because the union in the C header contains 64-bit words.
     pub dgid: Aligned,
     pub flow_label: u32,
     pub sgid_index: u8,
@@ -473,7 +473,7 @@ pub struct ibv_global_route {
     pub traffic_class: u8,
 }
 
-/// A GID with the alignment it has in C.
+/// A GID with the same alignment as in C.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub struct Aligned(pub ibv_gid);
@@ -564,8 +564,8 @@ pub struct ibv_qp_init_attr {
     pub sq_sig_all: c_int,
 }
 
-/// Attributes for creating an extended queue pair. Starts with the fields of [`ibv_qp_init_attr`],
-/// without its padding.
+/// Attributes for creating an extended queue pair. It starts with the fields of
+/// [`ibv_qp_init_attr`], without the padding of that structure.
 #[repr(C)]
 pub struct ibv_qp_init_attr_ex {
     pub qp_context: *mut c_void,
@@ -590,7 +590,7 @@ pub struct ibv_qp_init_attr_ex {
 }
 
 impl ibv_qp_init_attr_ex {
-    /// Returns the fields that [`ibv_qp_init_attr`] has too.
+    /// Returns the fields that also exist in [`ibv_qp_init_attr`].
     pub(crate) const fn plain(&self) -> ibv_qp_init_attr {
         ibv_qp_init_attr {
             qp_context: self.qp_context,
@@ -775,7 +775,7 @@ pub struct ibv_recv_wr {
 /// An asynchronous event.
 #[repr(C)]
 pub struct ibv_async_event {
-    /// A pointer to the object, or a port number in the low bytes.
+    /// A pointer to the object of the event, or a port number in the low bytes.
     pub element: usize,
     pub event_type: c_int,
 }

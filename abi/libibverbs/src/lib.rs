@@ -1,9 +1,10 @@
 //! The C libraries `libibverbs.so.1` and `librdmacm.so.1`, implemented by the crate `verbs`.
 //!
 //! Programs are compiled against C structures (`layout`) and linked to versioned symbols
-//! (`names.txt`). A call here checks its arguments, converts them, calls `verbs`, and returns what
-//! its manual page says. A panic becomes an error of the call and a device event; it never ends the
-//! program.
+//! (`names.txt`). A call of this crate checks its arguments, converts them, calls `verbs`, and
+//! returns what its manual page says.
+//!
+//! A panic becomes an error of the call and a device event. It never ends the program.
 
 mod address;
 mod builder;

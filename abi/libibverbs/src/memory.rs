@@ -20,15 +20,15 @@ use crate::shell;
 /// The library's state of a protection domain or parent domain.
 pub(crate) struct Domain {
     pub(crate) protects: Arc<ProtectionDomain>,
-    /// For a parent domain: the protection domain and the thread domain (or null) it was created
-    /// from.
+    /// For a parent domain: the protection domain and the thread domain from which the program
+    /// created it. The thread domain may be null.
     stands_for: Option<(*mut ibv_pd, *mut ibv_td)>,
-    /// Number of parent domains created from this domain.
+    /// Number of parent domains that the program has created from this domain.
     parents: AtomicU32,
 }
 
-/// The library's state of a thread domain. Thread domains have no effect, as any thread may use any
-/// queue.
+/// The library's state of a thread domain. Thread domains have no effect, because any thread may
+/// use any queue.
 pub(crate) struct ThreadDomain {
     parents: AtomicU32,
 }
@@ -36,12 +36,12 @@ pub(crate) struct ThreadDomain {
 /// The library's state of a memory region.
 pub(crate) struct Region {
     pub(crate) region: Arc<MemoryRegion>,
-    /// The device memory that was registered; null for ordinary memory.
+    /// The device memory in which the region is registered; null for a region of ordinary memory.
     device_memory: AtomicPtr<ibv_dm>,
 }
 
 impl Region {
-    /// Marks the region as registered from this device memory.
+    /// Marks the region as registered in this device memory.
     pub(crate) fn of_device(&self, memory: *mut ibv_dm) {
         self.device_memory.store(memory, Ordering::Release);
     }
@@ -55,20 +55,20 @@ pub(crate) struct Window {
 /// Returns the library's state of a protection domain.
 ///
 /// # Safety
-/// As for [`shell::Shell::ours`].
+/// The requirements are those of [`shell::Shell::ours`].
 pub(crate) unsafe fn domain<'a>(pd: *const ibv_pd) -> Result<&'a Domain, Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { shell::Domain::ours(pd, "protection domain") }
 }
 
-/// `ibv_alloc_pd`.
+/// Implements `ibv_alloc_pd`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_alloc_pd")]
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     pointer("ibv_alloc_pd", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let domain = unsafe { of(context) }?.allocate_domain()?;
         Ok(make_domain(context, domain, None))
     })
@@ -86,28 +86,28 @@ fn make_domain(
 /// `ibv_dealloc_pd`, for protection domains and parent domains.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_dealloc_pd")]
 pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     code("ibv_dealloc_pd", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let Domain { protects: own, stands_for, parents } = unsafe { domain(pd) }?;
         busy_with(parents, "parent domains use the protection domain")?;
         match *stands_for {
             None => own.deallocate()?,
             Some((base, thread)) => {
-                // SAFETY: the domain a parent domain was created from cannot be deallocated before
-                // it.
+                // SAFETY: a domain cannot be deallocated while a parent domain that was created
+                // from it exists.
                 unsafe { domain(base) }?.parents.fetch_sub(1, Ordering::AcqRel);
                 if !thread.is_null() {
-                    // SAFETY: as above.
+                    // SAFETY: the same holds for the thread domain.
                     let thread = unsafe { shell::ThreadDomain::ours(thread, "thread domain") }?;
                     thread.parents.fetch_sub(1, Ordering::AcqRel);
                 }
             }
         }
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
-        // program must not use a handle in another call while it destroys it.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
+        // The program must not use a handle in another call while it destroys the handle.
         unsafe { shell::Domain::free(pd) };
         Ok(())
     })
@@ -120,15 +120,15 @@ fn busy_with(count: &AtomicU32, what: &str) -> Result<(), Error> {
     }
 }
 
-/// `ibv_alloc_td`.
+/// Implements `ibv_alloc_td`.
 pub(crate) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     init: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
     pointer("ibv_alloc_td", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { of(context) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         if unsafe { init.as_ref() }.is_some_and(|init| init.comp_mask != 0) {
             return invalid("unknown attributes of a thread domain");
         }
@@ -139,42 +139,42 @@ pub(crate) unsafe extern "C" fn alloc_td(
     })
 }
 
-/// `ibv_dealloc_td`.
+/// Implements `ibv_dealloc_td`.
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     code("ibv_dealloc_td", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let ours = unsafe { shell::ThreadDomain::ours(td, "thread domain") }?;
         busy_with(&ours.parents, "parent domains use the thread domain")?;
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
-        // program must not use a handle in another call while it destroys it.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
+        // The program must not use a handle in another call while it destroys the handle.
         unsafe { shell::ThreadDomain::free(td) };
         Ok(())
     })
 }
 
-/// `ibv_alloc_parent_domain`. Ignores the allocators of the program: the library allocates nothing
-/// per queue pair that they could replace.
+/// Implements `ibv_alloc_parent_domain`. Ignores the allocators of the program: the library
+/// allocates nothing per queue pair that they could replace.
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     init: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
     pointer("ibv_alloc_parent_domain", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { of(context) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let Some(init) = (unsafe { init.as_ref() }) else {
             return invalid("the attributes are null");
         };
         if init.comp_mask & !PARENT_KNOWN != 0 {
             return invalid("unknown attributes of a parent domain");
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let base = unsafe { domain(init.pd) }?;
         if base.stands_for.is_some() {
             return invalid("a parent domain cannot be created from a parent domain");
         }
         if !init.td.is_null() {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             unsafe { shell::ThreadDomain::ours(init.td, "thread domain") }?
                 .parents
                 .fetch_add(1, Ordering::AcqRel);
@@ -184,10 +184,10 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     })
 }
 
-/// `ibv_reg_mr`.
+/// Implements `ibv_reg_mr`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_reg_mr")]
 pub(crate) unsafe extern "C" fn ibv_reg_mr(
     pd: *mut ibv_pd,
@@ -197,14 +197,14 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
 ) -> *mut ibv_mr {
     let access = AccessFlags(access.cast_unsigned());
     let start = first_address(addr.addr(), access);
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     pointer("ibv_reg_mr", || unsafe { register(pd, addr, length, start, access) })
 }
 
-/// `ibv_reg_mr_iova`.
+/// Implements `ibv_reg_mr_iova`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_reg_mr_iova")]
 pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
     pd: *mut ibv_pd,
@@ -213,16 +213,16 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     pointer("ibv_reg_mr_iova", || unsafe {
         register(pd, addr, length, iova, AccessFlags(access.cast_unsigned()))
     })
 }
 
-/// `ibv_reg_mr_iova2`.
+/// Implements `ibv_reg_mr_iova2`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_reg_mr_iova2")]
 pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     pd: *mut ibv_pd,
@@ -231,15 +231,15 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     pointer("ibv_reg_mr_iova2", || unsafe { register(pd, addr, length, iova, AccessFlags(access)) })
 }
 
 /// Registers memory.
 ///
 /// # Safety
-/// The domain is valid or null. The memory belongs to the program, and remains allocated while it
-/// is registered.
+/// The domain must be valid or null. The memory must belong to the program and must stay allocated
+/// while it is registered.
 pub(crate) unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -247,7 +247,7 @@ pub(crate) unsafe fn register(
     start: u64,
     access: AccessFlags,
 ) -> Result<*mut ibv_mr, Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let region = unsafe { domain(pd) }?.protects.register(
         addr.addr(),
         length as u64,
@@ -255,22 +255,22 @@ pub(crate) unsafe fn register(
         plain(access),
     )?;
     let key = region.key();
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let context = unsafe { (*pd).context };
     let c = ibv_mr { context, pd, addr, length, handle: handle(), lkey: key, rkey: key };
     Ok(shell::Region::make(c, Region { region, device_memory: AtomicPtr::default() }))
 }
 
-/// Returns the flags without `IBV_ACCESS_ON_DEMAND`. No memory is pinned, so all regions are paged
-/// on demand anyway.
+/// Returns the flags without `IBV_ACCESS_ON_DEMAND`. The library pins no memory, so all regions are
+/// paged on demand in any case.
 const fn plain(access: AccessFlags) -> AccessFlags {
     AccessFlags(access.0 & !AccessFlags::ON_DEMAND.0)
 }
 
-/// `ibv_rereg_mr`. Returns -1 on failure, and leaves the region unchanged then.
+/// Implements `ibv_rereg_mr`. Returns -1 on failure, and leaves the region unchanged then.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_rereg_mr")]
 pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
@@ -281,7 +281,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     access: c_int,
 ) -> c_int {
     number("ibv_rereg_mr", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let region = &unsafe { shell::Region::ours(mr, "memory region") }?.region;
         if flags & !(REREGISTER_RANGE | REREGISTER_DOMAIN | REREGISTER_ACCESS) != 0 || flags == 0 {
             return invalid("unknown changes of a memory region");
@@ -291,7 +291,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
             return invalid("the address is null or the length is 0");
         }
         let domain = if has(REREGISTER_DOMAIN) {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             Some(&unsafe { domain(pd) }?.protects)
         } else {
             None
@@ -302,7 +302,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
             access: has(REREGISTER_ACCESS).then_some(plain(AccessFlags(access.cast_unsigned()))),
         };
         region.reregister(&change)?;
-        // SAFETY: the structure belongs to the program, which does not access it during this call.
+        // SAFETY: the structure belongs to the program, which must not access it during this call.
         let c = unsafe { &mut *mr };
         (c.lkey, c.rkey) = (region.key(), region.key());
         if has(REREGISTER_DOMAIN) {
@@ -315,8 +315,8 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     })
 }
 
-/// `ibv_advise_mr`. Checks the arguments only: pages are mapped on first use, so there is nothing
-/// to prefetch.
+/// Implements `ibv_advise_mr`. Checks the arguments only: pages are mapped on first use, so there
+/// is nothing to prefetch.
 pub(crate) unsafe extern "C" fn advise_mr(
     pd: *mut ibv_pd,
     advice: c_int,
@@ -325,7 +325,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
     count: u32,
 ) -> c_int {
     code("ibv_advise_mr", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { domain(pd) }?;
         if !(0..=ADVICE_MAX).contains(&advice) {
             return unsupported("such advice");
@@ -337,29 +337,29 @@ pub(crate) unsafe extern "C" fn advise_mr(
     })
 }
 
-/// `ibv_dereg_mr`.
+/// Implements `ibv_dereg_mr`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_dereg_mr")]
 pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     code("ibv_dereg_mr", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let ours = unsafe { shell::Region::ours(mr, "memory region") }?;
         ours.region.deregister()?;
         let device_memory = ours.device_memory.load(Ordering::Acquire);
         if !device_memory.is_null() {
-            // SAFETY: the region was registered from this device memory.
+            // SAFETY: the region was registered in this device memory.
             unsafe { crate::device_memory::on_deregistered(device_memory) };
         }
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
-        // program must not use a handle in another call while it destroys it.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
+        // The program must not use a handle in another call while it destroys the handle.
         unsafe { shell::Region::free(mr) };
         Ok(())
     })
 }
 
-/// `ibv_alloc_mw`.
+/// Implements `ibv_alloc_mw`.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_mw {
     pointer("ibv_alloc_mw", || {
         let kind = match mw_type {
@@ -367,41 +367,42 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mu
             2 => WindowType::Two,
             _ => return unsupported("memory window types other than 1 and 2"),
         };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let window = unsafe { domain(pd) }?.protects.allocate_window(kind)?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let context = unsafe { (*pd).context };
         let c = ibv_mw { context, pd, rkey: window.key(), handle: handle(), mw_type };
         Ok(shell::Window::make(c, Window { window }))
     })
 }
 
-/// `ibv_dealloc_mw`.
+/// Implements `ibv_dealloc_mw`.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     code("ibv_dealloc_mw", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::Window::ours(mw, "memory window") }?.window.deallocate()?;
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
-        // program must not use a handle in another call while it destroys it.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
+        // The program must not use a handle in another call while it destroys the handle.
         unsafe { shell::Window::free(mw) };
         Ok(())
     })
 }
 
-/// Returns a new number for the `handle` field of an object. Programs print it; the library does
-/// not use it.
+/// Returns a new number for the `handle` field of an object. Programs print the number. The library
+/// does not use it.
 pub(crate) fn handle() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// `IBV_REREG_MR_CHANGE_TRANSLATION`, `..._CHANGE_PD` and `..._CHANGE_ACCESS`.
+/// Values of `IBV_REREG_MR_CHANGE_TRANSLATION`, `..._CHANGE_PD` and `..._CHANGE_ACCESS`.
 const REREGISTER_RANGE: c_int = 1;
 const REREGISTER_DOMAIN: c_int = 2;
 const REREGISTER_ACCESS: c_int = 4;
 
-/// `IBV_ADVISE_MR_ADVICE_PREFETCH`, `..._PREFETCH_WRITE` and `..._PREFETCH_NO_FAULT`.
+/// Largest known advice. `IBV_ADVISE_MR_ADVICE_PREFETCH`, `..._PREFETCH_WRITE` and
+/// `..._PREFETCH_NO_FAULT` are 0 to 2.
 const ADVICE_MAX: c_int = 2;
 
-/// `IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS` and `..._PD_CONTEXT`.
+/// Combines `IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS` and `..._PD_CONTEXT`.
 const PARENT_KNOWN: u32 = 1 | 2;

@@ -23,25 +23,26 @@ use crate::{builder, port, shell};
 /// The library's state of a queue pair.
 pub(crate) struct Pair {
     pub(crate) pair: Arc<QueuePair>,
-    /// Builds work requests by calls, if the program asked for that at creation.
+    /// The state for building work requests with `ibv_wr_start`. `None` if the program did not ask
+    /// for this at creation.
     pub(crate) builder: Option<Builder>,
 }
 
-/// `ibv_create_qp`.
+/// Implements `ibv_create_qp`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_create_qp")]
 pub(crate) unsafe extern "C" fn ibv_create_qp(
     pd: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
     pointer("ibv_create_qp", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let Some(init) = (unsafe { init.as_mut() }) else {
             return invalid("the attributes are null");
         };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let made = unsafe { create(pd, init, None) }?;
         // SAFETY: created just above.
         init.cap = unsafe { capabilities(made) }?;
@@ -49,15 +50,15 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(
     })
 }
 
-/// `ibv_create_qp_ex`.
+/// Implements `ibv_create_qp_ex`.
 pub(crate) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     init: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     pointer("ibv_create_qp_ex", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { crate::device::of(context) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let Some(init) = (unsafe { init.as_mut() }) else {
             return invalid("the attributes are null");
         };
@@ -73,7 +74,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         let plain = init.plain();
         let operations =
             (init.comp_mask & INIT_SEND_OPERATIONS != 0).then_some(init.send_ops_flags);
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let made = unsafe { create(init.pd, &plain, operations) }?;
         // SAFETY: created just above.
         init.cap = unsafe { capabilities(made) }?;
@@ -81,23 +82,23 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     })
 }
 
-/// `ibv_qp_to_qp_ex`.
+/// Implements `ibv_qp_to_qp_ex`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_qp_to_qp_ex")]
 pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     match unsafe { shell::pair(qp) } {
         Ok(Pair { builder: Some(_), .. }) => qp.cast(),
         _ => ptr::null_mut(),
     }
 }
 
-/// `ibv_modify_qp`.
+/// Implements `ibv_modify_qp`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_modify_qp")]
 pub(crate) unsafe extern "C" fn ibv_modify_qp(
     qp: *mut ibv_qp,
@@ -105,26 +106,27 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
     mask: c_int,
 ) -> c_int {
     code("ibv_modify_qp", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let pair = &unsafe { shell::pair(qp) }?.pair;
         if attributes.is_null() {
             return invalid("there are no attributes");
         }
         let mask = AttributeMask(mask.cast_unsigned());
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         pair.modify(&unsafe { modification(mask, attributes) }?)?;
         if mask.contains(AttributeMask::STATE) {
-            // SAFETY: guaranteed by the caller; one thread changes a queue pair at a time.
+            // SAFETY: the caller meets the requirements of this function; only one thread at a time
+            // may change a queue pair.
             unsafe { (*qp).state = (*attributes).qp_state };
         }
         Ok(())
     })
 }
 
-/// `ibv_query_qp`. Returns all attributes and ignores the mask.
+/// Implements `ibv_query_qp`. Returns all attributes and ignores the mask.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_query_qp")]
 pub(crate) unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
@@ -133,7 +135,7 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     code("ibv_query_qp", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let found = unsafe { shell::pair(qp) }?.pair.query()?;
         let cap = c_limits(&found.limits);
         let state = state_code(found.state);
@@ -167,9 +169,9 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
             alt_timeout: 0,
             rate_limit: 0,
         };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { port::write(attributes, &c, size_of::<ibv_qp_attr>()) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let pair = unsafe { &mut *qp };
         pair.state = state;
         let c = ibv_qp_init_attr {
@@ -181,22 +183,22 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
             qp_type: pair.qp_type,
             sq_sig_all: c_int::from(found.signals_all),
         };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { port::write(init, &c, size_of::<ibv_qp_init_attr>()) }
     })
 }
 
-/// `ibv_destroy_qp`.
+/// Implements `ibv_destroy_qp`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_destroy_qp")]
 pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     code("ibv_destroy_qp", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::pair(qp) }?.pair.destroy()?;
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
-        // program must not use a handle in another call while it destroys it.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
+        // The program must not use a handle in another call while it destroys the handle.
         unsafe { shell::Pair::free(qp.cast()) };
         Ok(())
     })
@@ -216,12 +218,12 @@ unsafe fn create(
     if operations.is_some_and(|wanted| wanted & !builder::operations(service) != 0) {
         return unsupported("send operations of this kind on this type of queue pair");
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let wanted = unsafe { init_of(service, init) }?;
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let pair = unsafe { domain(pd) }?.protects.create_queue_pair(&wanted)?;
     let builder = operations.map(|_| Builder::default());
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let context = unsafe { (*pd).context };
     let base = ibv_qp {
         context,
@@ -246,11 +248,11 @@ unsafe fn create(
 
 unsafe fn init_of(service: QueuePairType, init: &ibv_qp_init_attr) -> Result<QueuePairInit, Error> {
     let queue = |queue: *mut ibv_cq| {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::completions(queue) }.map(|ours| Arc::clone(&ours.queue))
     };
     let shared = |srq: *mut ibv_srq| {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::Shared::ours(srq, "shared receive queue") }
             .map(|ours| Arc::clone(&ours.queue))
     };
@@ -272,7 +274,7 @@ unsafe fn init_of(service: QueuePairType, init: &ibv_qp_init_attr) -> Result<Que
 
 /// Returns the actual sizes of a queue pair.
 unsafe fn capabilities(qp: *mut ibv_qp) -> Result<ibv_qp_cap, Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     Ok(c_limits(&unsafe { shell::pair(qp) }?.pair.limits()))
 }
 
@@ -286,16 +288,16 @@ fn c_limits(limits: &QueuePairLimits) -> ibv_qp_cap {
     }
 }
 
-/// Converts a change of attributes. Reads only the fields named by the mask, because programs leave
-/// the others uninitialised.
+/// Converts a change of attributes. Reads only the fields in the mask, because programs leave the
+/// other fields uninitialised.
 ///
 /// # Safety
-/// `c` points to attributes, of which the fields named by the mask are initialised.
+/// `c` must point to attributes. The fields in the mask must be initialised.
 unsafe fn modification(mask: AttributeMask, c: *const ibv_qp_attr) -> Result<Modification, Error> {
     macro_rules! said {
         ($bit:ident: $field:ident) => {
             if mask.contains(AttributeMask::$bit) {
-                // SAFETY: guaranteed by the caller.
+                // SAFETY: the caller meets the requirements of this function.
                 Some(unsafe { (&raw const (*c).$field).read() })
             } else {
                 None
@@ -348,12 +350,12 @@ fn state_code(state: QueuePairState) -> c_int {
         .map_or(-1, |place| c_int::try_from(place).unwrap_or(-1))
 }
 
-/// `IBV_QPT_RC`, `IBV_QPT_UC` and `IBV_QPT_UD`.
+/// Values of `IBV_QPT_RC`, `IBV_QPT_UC` and `IBV_QPT_UD`.
 const TYPE_RELIABLE: c_int = 2;
 const TYPE_UNRELIABLE: c_int = 3;
 const TYPE_DATAGRAM: c_int = 4;
 
-/// `IBV_QP_INIT_ATTR_PD`, `..._CREATE_FLAGS` and `..._SEND_OPS_FLAGS`.
+/// Values of `IBV_QP_INIT_ATTR_PD`, `..._CREATE_FLAGS` and `..._SEND_OPS_FLAGS`.
 const INIT_DOMAIN: u32 = 1;
 const INIT_FLAGS: u32 = 1 << 2;
 const INIT_SEND_OPERATIONS: u32 = 1 << 6;

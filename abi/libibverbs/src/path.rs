@@ -1,4 +1,5 @@
-//! Looks up paths for `libethernot_paths.so`, which shows the files of devices to programs.
+//! Looks up paths for `libethernot_paths.so`. That library makes the files of devices visible to
+//! programs.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
@@ -10,18 +11,19 @@ use crate::failure::{invalid, silent};
 
 /// Looks up an absolute path. Returns:
 ///
-/// - 0 for a folder; the text has a line for each name in it, after a letter for its kind as in
-///   `ls -l`,
-/// - 1 for a file; the text is its contents,
-/// - 2 for a character device,
-/// - 3 for a symbolic link; the text is its target,
-/// - -1 if nothing exists there,
+/// - 0 for a folder. The text has a line for each name in the folder; the line begins with a letter
+///   for the kind of the name, like in `ls -l`.
+/// - 1 for a file. The text is the content of the file.
+/// - 2 for a character device.
+/// - 3 for a symbolic link. The text is the target of the link.
+/// - -1 if nothing exists there.
 /// - -2 if the path belongs to the host.
 ///
-/// Writes the text to `text`, cut to `size` bytes, and its whole length to `length`.
+/// Writes the text to `text`, cut to `size` bytes. Writes the full length of the text to `length`.
 ///
 /// # Safety
-/// `path` ends with a zero; `text` has room for `size` bytes; `length` may be written.
+/// `path` must end with a zero, `text` must have room for `size` bytes, and `length` must be
+/// writable.
 #[unsafe(export_name = "ethernot_path")]
 pub(crate) unsafe extern "C" fn path(
     path: *const c_char,
@@ -29,13 +31,13 @@ pub(crate) unsafe extern "C" fn path(
     size: usize,
     length: *mut usize,
 ) -> c_int {
-    // If there are no devices, for instance because of wrong settings, the host's own files are
-    // used.
+    // If there are no devices, for example because of wrong settings, the program gets the files of
+    // the host.
     silent("ethernot_path", OF_THE_HOST, || {
         if path.is_null() || text.is_null() || length.is_null() {
             return invalid("the path, the text or the length is null");
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
         if sysfs::normalized(&path).is_none() {
             return Ok(OF_THE_HOST);
@@ -50,7 +52,7 @@ pub(crate) unsafe extern "C" fn path(
             Some(Found::Entry(SysfsEntry::Node)) => (2, String::new()),
             Some(Found::Entry(SysfsEntry::Link(target))) => (3, target),
         };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             ptr::copy_nonoverlapping(found.as_ptr().cast(), text, found.len().min(size));
             length.write(found.len());

@@ -13,25 +13,25 @@ use crate::layout::{
     ibv_port_attr, ibv_query_device_ex_input, ibv_rss_caps, ibv_values_ex,
 };
 
-/// `ibv_query_device`.
+/// Implements `ibv_query_device`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_query_device")]
 pub(crate) unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     into: *mut ibv_device_attr,
 ) -> c_int {
     code("ibv_query_device", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let context = unsafe { of(context) }?;
         let attributes = device_attributes(context.device().attributes());
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { write(into, &attributes, size_of::<ibv_device_attr>()) }
     })
 }
 
-/// `ibv_query_device_ex`.
+/// Implements `ibv_query_device_ex`.
 pub(crate) unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
     input: *const ibv_query_device_ex_input,
@@ -39,9 +39,9 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     size: usize,
 ) -> c_int {
     code("ibv_query_device_ex", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let context = unsafe { of(context) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0) {
             return invalid("unknown attributes of a device query");
         }
@@ -78,27 +78,27 @@ pub(crate) unsafe extern "C" fn query_device_ex(
             xrc_odp_caps: 0,
             phys_port_cnt_ex: 1,
         };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { write(into, &attributes, size) }
     })
 }
 
-/// `ibv_query_rt_values_ex`.
+/// Implements `ibv_query_rt_values_ex`.
 pub(crate) unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
     into: *mut ibv_values_ex,
 ) -> c_int {
     code("ibv_query_rt_values_ex", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { of(context) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let Some(values) = (unsafe { into.as_mut() }) else {
             return invalid("the pointer for the values is null");
         };
         let wanted = values.comp_mask;
         values.comp_mask = 0;
         if wanted & VALUES_RAW_CLOCK != 0 {
-            // Drivers return the ticks in the nanoseconds field, and programs read no other field.
+            // Drivers return ticks in the field for nanoseconds, and programs read only this field.
             let tv_nsec = i64::try_from(clock::now_ns()).unwrap_or(i64::MAX);
             values.raw_clock = libc::timespec { tv_sec: 0, tv_nsec };
             values.comp_mask = VALUES_RAW_CLOCK;
@@ -107,21 +107,22 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     })
 }
 
-/// `ibv_query_port` for programs compiled before 2019, whose structure is smaller.
+/// Implements `ibv_query_port` for programs that were compiled before 2019. Their structure is
+/// smaller.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_query_port")]
 pub(crate) unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
     port: u8,
     into: *mut ibv_port_attr,
 ) -> c_int {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { query_port(context, port, into, OLD_PORT_BYTES) }
 }
 
-/// `ibv_query_port` for programs compiled since 2019.
+/// Implements `ibv_query_port` for programs that were compiled in 2019 or later.
 pub(crate) unsafe extern "C" fn query_port(
     context: *mut ibv_context,
     port: u8,
@@ -129,17 +130,17 @@ pub(crate) unsafe extern "C" fn query_port(
     size: usize,
 ) -> c_int {
     code("ibv_query_port", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let attributes = port_attributes(&unsafe { of(context) }?.query_port(port)?);
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { write(into, &attributes, size) }
     })
 }
 
-/// `ibv_query_port_speed`. Returns the speed in units of 100 Mbit/s.
+/// Implements `ibv_query_port_speed`. Returns the speed in units of 100 Mbit/s.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_query_port_speed")]
 pub(crate) unsafe extern "C" fn ibv_query_port_speed(
     context: *mut ibv_context,
@@ -148,18 +149,18 @@ pub(crate) unsafe extern "C" fn ibv_query_port_speed(
 ) -> c_int {
     code("ibv_query_port_speed", || {
         let port = u8::try_from(port).unwrap_or(0);
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let attributes = unsafe { of(context) }?.query_port(port)?;
         let speed = attributes.rate.unwrap_or(sysfs::RATE_UNKNOWN) / 100_000_000;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { write(into, &speed, size_of::<u64>()) }
     })
 }
 
-/// `ibv_query_gid`.
+/// Implements `ibv_query_gid`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_query_gid")]
 pub(crate) unsafe extern "C" fn ibv_query_gid(
     context: *mut ibv_context,
@@ -168,18 +169,18 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
     into: *mut ibv_gid,
 ) -> c_int {
     number("ibv_query_gid", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let entry =
             unsafe { gid(context, u32::from(port), u32::try_from(index).unwrap_or(u32::MAX)) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { write(into, &entry.gid.0, size_of::<ibv_gid>()) }.map(|()| 0)
     })
 }
 
-/// `ibv_query_gid_ex`.
+/// Implements `ibv_query_gid_ex`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot__ibv_query_gid_ex")]
 pub(crate) unsafe extern "C" fn ibv_query_gid_ex(
     context: *mut ibv_context,
@@ -193,17 +194,17 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_ex(
         if flags != 0 {
             return Err(Error::NotSupported(format!("flags {flags:#x}")));
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let entry = unsafe { gid(context, port, index) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { write(into, &c_entry(&entry), size) }
     })
 }
 
-/// `ibv_query_gid_table`. Returns the number of entries, or a negative error number.
+/// Implements `ibv_query_gid_table`. Returns the number of entries, or a negative error number.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot__ibv_query_gid_table")]
 pub(crate) unsafe extern "C" fn ibv_query_gid_table(
     context: *mut ibv_context,
@@ -220,13 +221,14 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_table(
         if size < size_of::<ibv_gid_entry>() {
             return invalid("the size of an entry is too small");
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let gids = unsafe { of(context) }?.gids()?;
         if gids.len() > max {
             return invalid("the table has more entries than the array");
         }
         for entry in &gids {
-            // SAFETY: guaranteed by the caller; the entries are `size` bytes apart.
+            // SAFETY: the caller meets the requirements of this function; the entries are `size`
+            // bytes apart.
             unsafe { write(into.wrapping_byte_add(count * size), &c_entry(entry), size) }?;
             count += 1;
         }
@@ -235,10 +237,10 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_table(
     if failure == 0 { count.cast_signed() } else { -(failure as isize) }
 }
 
-/// `ibv_query_gid_type`, which tools use. Returns 1, for `RoCE` version 2.
+/// Implements `ibv_query_gid_type`, which tools use. Returns 1, which stands for `RoCE` version 2.
 ///
 /// # Safety
-/// As for [`ibv_query_gid`].
+/// The requirements are those of [`ibv_query_gid`].
 #[unsafe(export_name = "ethernot_ibv_query_gid_type")]
 pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
@@ -247,17 +249,17 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     into: *mut c_int,
 ) -> c_int {
     number("ibv_query_gid_type", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { gid(context, u32::from(port), index) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { write(into, &1, size_of::<c_int>()) }.map(|()| 0)
     })
 }
 
-/// `ibv_query_pkey`.
+/// Implements `ibv_query_pkey`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_query_pkey")]
 pub(crate) unsafe extern "C" fn ibv_query_pkey(
     context: *mut ibv_context,
@@ -267,17 +269,17 @@ pub(crate) unsafe extern "C" fn ibv_query_pkey(
 ) -> c_int {
     number("ibv_query_pkey", || {
         let index = u16::try_from(index).unwrap_or(u16::MAX);
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let key = unsafe { of(context) }?.query_partition_key(port, index)?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { write(into, &key.to_be(), size_of::<u16>()) }.map(|()| 0)
     })
 }
 
-/// `ibv_get_pkey_index`.
+/// Implements `ibv_get_pkey_index`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_get_pkey_index")]
 pub(crate) unsafe extern "C" fn ibv_get_pkey_index(
     context: *mut ibv_context,
@@ -285,7 +287,7 @@ pub(crate) unsafe extern "C" fn ibv_get_pkey_index(
     key: u16,
 ) -> c_int {
     number("ibv_get_pkey_index", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let found = unsafe { of(context) }?.query_partition_key(port, 0)?;
         if found.to_be() == key { Ok(0) } else { invalid("the port has no such partition key") }
     })
@@ -293,7 +295,7 @@ pub(crate) unsafe extern "C" fn ibv_get_pkey_index(
 
 /// Returns an entry of the GID table of a port.
 unsafe fn gid(context: *mut ibv_context, port: u32, index: u32) -> Result<GidEntry, Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { of(context) }?.query_gid(u8::try_from(port).unwrap_or(0), index)
 }
 
@@ -307,16 +309,16 @@ fn c_entry(entry: &GidEntry) -> ibv_gid_entry {
     }
 }
 
-/// Copies a value to the program, cut to `size` bytes.
+/// Copies a value to the program. Copies at most `size` bytes.
 ///
 /// # Safety
-/// `into` has `size` bytes, or is null.
+/// `into` must have room for `size` bytes, or be null.
 pub(crate) unsafe fn write<T>(into: *mut T, value: &T, size: usize) -> Result<(), Error> {
     if into.is_null() {
         return invalid("the pointer for the result is null");
     }
-    // SAFETY: guaranteed by the caller; the copy is no longer than the value. Bytes need no
-    // alignment.
+    // SAFETY: the caller meets the requirements of this function; the copy is at most as long as
+    // the value. Bytes need no alignment.
     unsafe {
         ptr::copy_nonoverlapping(
             ptr::from_ref(value).cast::<u8>(),
@@ -396,8 +398,8 @@ fn port_attributes(port: &PortAttributes) -> ibv_port_attr {
     }
 }
 
-/// Returns the codes of the lane width and lane speed whose product is closest to the rate, but not
-/// above it.
+/// Returns the codes for lane width and lane speed. Their product is the closest one that does not
+/// exceed `rate`.
 fn width_and_speed(rate: u64) -> (u8, u8) {
     const WIDTHS: [(u8, u64); 4] = [(1, 1), (2, 4), (4, 8), (8, 12)];
     const SPEEDS: [(u8, u64); 7] =
@@ -415,7 +417,7 @@ fn width_and_speed(rate: u64) -> (u8, u8) {
     best.1
 }
 
-/// Returns the code of an MTU in bytes, rounded down; at least that of 256.
+/// Returns the code for an MTU in bytes. Rounds down, but not below the code for 256 bytes.
 pub(crate) fn mtu_code(bytes: u32) -> c_int {
     match bytes {
         0..512 => 1,
@@ -426,44 +428,46 @@ pub(crate) fn mtu_code(bytes: u32) -> c_int {
     }
 }
 
-/// Returns the MTU of a code in bytes; `None` if the code is invalid.
+/// Returns the MTU in bytes for a code. Returns `None` if the code is invalid.
 pub(crate) fn mtu_bytes(code: c_int) -> Option<u32> {
     (1..=5).contains(&code).then(|| 128 << code)
 }
 
-/// A vendor number that no vendor has, as software devices report.
+/// A vendor number that no vendor has. Other software devices report it too.
 const VENDOR: u32 = 0x00ff_ffff;
 
-/// `IBV_DEVICE_CURR_QP_STATE_MOD`, `..._PORT_ACTIVE_EVENT`, `..._SYS_IMAGE_GUID`,
+/// Combines `IBV_DEVICE_CURR_QP_STATE_MOD`, `..._PORT_ACTIVE_EVENT`, `..._SYS_IMAGE_GUID`,
 /// `..._RC_RNR_NAK_GEN`, `..._MEM_WINDOW`, `..._MEM_MGT_EXTENSIONS` and `..._MEM_WINDOW_TYPE_2B`.
 const CAPABILITIES: u32 = 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 17 | 1 << 21 | 1 << 24;
 
-/// `IBV_ODP_SUPPORT`, and the operations that on-demand paging supports: sends, receives, writes,
-/// reads, atomics and shared receives are bits 0 to 5.
+/// `IBV_ODP_SUPPORT`, and the operations for which on-demand paging is supported. Bits 0 to 5 stand
+/// for sends, receives, writes, reads, atomics and shared receives.
 const ON_DEMAND: u64 = 1;
 const ON_DEMAND_RELIABLE: u32 = 0x3f;
 const ON_DEMAND_UNRELIABLE: u32 = 0x27;
 const ON_DEMAND_DATAGRAM: u32 = 0x3;
 
-/// `IBV_PORT_CM_SUP` and `IBV_PORT_IP_BASED_GIDS`.
+/// Combines `IBV_PORT_CM_SUP` and `IBV_PORT_IP_BASED_GIDS`.
 const PORT_CAPABILITIES: u32 = 1 << 16 | 1 << 26;
 
-/// `IBV_ATOMIC_HCA`: atomics are atomic only among operations of this device.
+/// Value of `IBV_ATOMIC_HCA`: atomics are atomic only with respect to other operations of this
+/// device.
 const ATOMIC_AMONG_DEVICE: c_int = 1;
 
-/// `IBV_LINK_LAYER_ETHERNET`.
+/// Value of `IBV_LINK_LAYER_ETHERNET`.
 const LINK_ETHERNET: u8 = 2;
 
-/// `IBV_GID_TYPE_ROCE_V2`.
+/// Value of `IBV_GID_TYPE_ROCE_V2`.
 const GID_TYPE_ROCE_2: u32 = 2;
 
-/// `IBV_VALUES_MASK_RAW_CLOCK`.
+/// Value of `IBV_VALUES_MASK_RAW_CLOCK`.
 const VALUES_RAW_CLOCK: u32 = 1;
 
-/// Bytes of `ibv_port_attr` in programs compiled before 2019.
+/// Size in bytes of `ibv_port_attr` in programs that were compiled before 2019.
 const OLD_PORT_BYTES: usize = 48;
 
-/// The longest message that posting accepts: 2 GiB, as in InfiniBand (IBA volume 1, 9.7.7).
+/// Maximum length of a message that posting accepts: 2 GiB, like in InfiniBand (IBA volume 1,
+/// 9.7.7).
 const MESSAGE_BYTES_MAX: u32 = work::OPERATION_BYTES_MAX;
 
 #[cfg(test)]

@@ -16,69 +16,69 @@ use crate::layout::{
 use crate::pair::Pair;
 use crate::shell;
 
-/// `ibv_post_send`.
+/// Implements `ibv_post_send`.
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
     first: *mut ibv_send_wr,
     refused: *mut *mut ibv_send_wr,
 ) -> c_int {
     code("ibv_post_send", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let pair = unsafe { shell::pair(qp) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let mut posting =
             pair.pair.begin_sends().inspect_err(|_| unsafe { report_refused(refused, first) })?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let add = |request: &ibv_send_wr| unsafe { add(pair, &mut posting, request) };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let added = unsafe { each(first, refused, |request| request.next, add) };
         posting.post();
         added
     })
 }
 
-/// `ibv_post_recv`.
+/// Implements `ibv_post_recv`.
 pub(crate) unsafe extern "C" fn post_recv(
     qp: *mut ibv_qp,
     first: *mut ibv_recv_wr,
     refused: *mut *mut ibv_recv_wr,
 ) -> c_int {
     code("ibv_post_recv", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let pair = unsafe { shell::pair(qp) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let mut posting = pair
             .pair
             .begin_receives()
             .inspect_err(|_| unsafe { report_refused(refused, first) })?;
         let add = |request: &ibv_recv_wr| {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             let pieces = unsafe { pieces(request.sg_list, request.num_sge) }?;
             posting.add(&ReceiveRequest { id: request.wr_id, pieces })
         };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let added = unsafe { each(first, refused, |request| request.next, add) };
         posting.post();
         added
     })
 }
 
-/// `ibv_bind_mw`: binds a memory window of type 1, which gets a new key.
+/// Implements `ibv_bind_mw`: binds a memory window of type 1 and gives it a new key.
 pub(crate) unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp,
     mw: *mut ibv_mw,
     bind: *mut ibv_mw_bind,
 ) -> c_int {
     code("ibv_bind_mw", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let pair = unsafe { shell::pair(qp) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let Some(bind) = (unsafe { bind.as_ref() }) else {
             return invalid("the bind attributes are null");
         };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let window = &unsafe { shell::Window::ours(mw, "memory window") }?.window;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let opcode = unsafe { binding(pair, mw, &bind.bind_info, None) }?;
         let mut posting = pair.pair.begin_sends()?;
         posting.add(&SendRequest {
@@ -91,7 +91,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
         })?;
         window.on_posted(&opcode);
         posting.post();
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { (*mw).rkey = window.key() };
         Ok(())
     })
@@ -100,12 +100,12 @@ pub(crate) unsafe extern "C" fn bind_mw(
 /// Adds one work request to the posting.
 ///
 /// # Safety
-/// Everything that the work request points to is valid.
+/// All pointers in the work request must be valid.
 unsafe fn add(pair: &Pair, posting: &mut SendPosting<'_>, c: &ibv_send_wr) -> Result<(), Error> {
     let immediate = c.imm_data;
-    // SAFETY: the fields of the union that are read are plain numbers, valid for any opcode. A
-    // pointer of the union is dereferenced only if the opcode or the type of the queue pair implies
-    // that the program has set it.
+    // SAFETY: the fields of the union that are read here are plain numbers, which are valid for any
+    // opcode. A pointer of the union is dereferenced only if the opcode or the type of the queue
+    // pair implies that the program has set it.
     let (rdma, atomic) = unsafe { (c.wr.rdma, c.wr.atomic) };
     let opcode = match c.opcode {
         0 | 1 => SendOpcode::Write {
@@ -127,26 +127,26 @@ unsafe fn add(pair: &Pair, posting: &mut SendPosting<'_>, c: &ibv_send_wr) -> Re
             operand: atomic.compare_add,
         },
         7 => SendOpcode::LocalInvalidate { key: immediate },
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         8 => unsafe { binding(pair, c.bind_mw.mw, &c.bind_mw.bind_info, Some(c.bind_mw.rkey)) }?,
         9 => SendOpcode::SendInvalidate { key: immediate },
         other => return unsupported(&format!("work requests of opcode {other}")),
     };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let to = unsafe { destination(pair, c.wr.ud.ah, c.wr.ud.remote_qpn, c.wr.ud.remote_qkey) }?;
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let pieces = unsafe { pieces(c.sg_list, c.num_sge) }?;
     let (id, flags) = (c.wr_id, flags(c.send_flags));
     if c.send_flags & INLINE == 0 {
         posting.add(&SendRequest { id, opcode, flags, pieces, inline: None, to })?;
     } else {
         let mut bytes = [0; INLINE_MAX];
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let inline = Some(unsafe { gather(pieces, &mut bytes) }?);
         posting.add(&SendRequest { id, opcode, flags, pieces: &[], inline, to })?;
     }
     if matches!(opcode, SendOpcode::BindWindow { .. }) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::Window::ours(c.bind_mw.mw, "memory window") }?.window.on_posted(&opcode);
     }
     Ok(())
@@ -155,29 +155,30 @@ unsafe fn add(pair: &Pair, posting: &mut SendPosting<'_>, c: &ibv_send_wr) -> Re
 /// Returns the operation that binds a memory window.
 ///
 /// # Safety
-/// `mw` and `info.mr` are valid or null.
+/// `mw` and `info.mr` must be valid or null.
 pub(crate) unsafe fn binding(
     pair: &Pair,
     mw: *mut ibv_mw,
     info: &ibv_mw_bind_info,
     key: Option<u32>,
 ) -> Result<SendOpcode, Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let window = &unsafe { shell::Window::ours(mw, "memory window") }?.window;
     let region = if info.mr.is_null() {
         None
     } else {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         Some(&*unsafe { shell::Region::ours(info.mr, "memory region") }?.region)
     };
     let (address, length, access) = (info.addr, info.length, AccessFlags(info.mw_access_flags));
     window.bind(&pair.pair, &WindowBinding { region, address, length, access, key })
 }
 
-/// Returns the destination of a datagram; `None` on a queue pair that is not for datagrams.
+/// Returns the destination of a datagram. Returns `None` if the queue pair does not carry
+/// datagrams.
 ///
 /// # Safety
-/// On a queue pair for datagrams, `ah` is an address handle or null.
+/// On a queue pair for datagrams, `ah` must be an address handle or null.
 pub(crate) unsafe fn destination(
     pair: &Pair,
     ah: *mut ibv_ah,
@@ -187,7 +188,7 @@ pub(crate) unsafe fn destination(
     if pair.pair.service() != verbs::QueuePairType::Datagram {
         return Ok(None);
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let handle = &unsafe { shell::Address::ours(ah, "address handle") }?.handle;
     Ok(Some(AddressVector { to: *handle.attributes(), destination, queue_key }))
 }
@@ -195,7 +196,7 @@ pub(crate) unsafe fn destination(
 /// Returns the scatter/gather list of a work request.
 ///
 /// # Safety
-/// The list has `count` entries.
+/// The list must have `count` entries.
 pub(crate) unsafe fn pieces<'a>(
     list: *const ibv_sge,
     count: c_int,
@@ -207,14 +208,15 @@ pub(crate) unsafe fn pieces<'a>(
     if count > PIECES_MAX || list.is_null() || !list.is_aligned() {
         return invalid("the scatter/gather list is null, misaligned or too long");
     }
-    // SAFETY: guaranteed by the caller; `ScatterGather` has the layout of `ibv_sge`.
+    // SAFETY: the caller meets the requirements of this function; `ScatterGather` has the layout of
+    // `ibv_sge`.
     Ok(unsafe { slice::from_raw_parts(list.cast(), count) })
 }
 
 /// Copies the bytes of an inline send.
 ///
 /// # Safety
-/// The entries point to readable memory of this process.
+/// The entries must point to readable memory of this process.
 unsafe fn gather<'a>(
     pieces: &[ScatterGather],
     into: &'a mut [u8; INLINE_MAX],
@@ -227,7 +229,8 @@ unsafe fn gather<'a>(
         };
         if !room.is_empty() {
             let from = ptr::with_exposed_provenance::<u8>(piece.address as usize);
-            // SAFETY: guaranteed by the caller; `room` is as long as the entry.
+            // SAFETY: the caller meets the requirements of this function; `room` is as long as the
+            // entry.
             unsafe { ptr::copy_nonoverlapping(from, room.as_mut_ptr(), bytes) };
         }
         length += bytes;
@@ -235,11 +238,11 @@ unsafe fn gather<'a>(
     Ok(into.get(..length).unwrap_or_default())
 }
 
-/// Adds the work requests of a list, up to the first one that is refused. Stores the address of
-/// that one in `refused`.
+/// Adds the work requests of a list, up to the first that is rejected. Stores the address of the
+/// rejected request in `refused`.
 ///
 /// # Safety
-/// The list ends with a null pointer, and `refused` is null or may be written.
+/// A null pointer must end the list, and `refused` must be null or writable.
 #[inline]
 pub(crate) unsafe fn each<T>(
     first: *mut T,
@@ -248,22 +251,22 @@ pub(crate) unsafe fn each<T>(
     mut add: impl FnMut(&T) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut at = first;
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     while let Some(request) = unsafe { at.as_ref() } {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         add(request).inspect_err(|_| unsafe { report_refused(refused, at) })?;
         at = next(request);
     }
     Ok(())
 }
 
-/// Stores the address of the refused work request for the program.
+/// Stores the address of the rejected work request for the program.
 ///
 /// # Safety
-/// `place` is null or may be written.
+/// `place` must be null or writable.
 pub(crate) unsafe fn report_refused<T>(place: *mut *mut T, request: *mut T) {
     if !place.is_null() {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { *place = request };
     }
 }
@@ -273,13 +276,13 @@ pub(crate) fn flags(c: c_uint) -> SendFlags {
     SendFlags { fence: c & FENCE != 0, signalled: c & SIGNALED != 0, solicited: c & SOLICITED != 0 }
 }
 
-/// `IBV_SEND_FENCE`, `IBV_SEND_SIGNALED`, `IBV_SEND_SOLICITED` and `IBV_SEND_INLINE`.
+/// Values of `IBV_SEND_FENCE`, `IBV_SEND_SIGNALED`, `IBV_SEND_SOLICITED` and `IBV_SEND_INLINE`.
 const FENCE: c_uint = 1;
 const SIGNALED: c_uint = 1 << 1;
 const SOLICITED: c_uint = 1 << 2;
 const INLINE: c_uint = 1 << 3;
 
-/// Maximum number of inline bytes of a work request, more than the limit of any device.
+/// Maximum number of inline bytes of a work request. It is at least the limit of any device.
 pub(crate) const INLINE_MAX: usize = 256;
 
 const _: () = assert!(size_of::<ScatterGather>() == size_of::<ibv_sge>());

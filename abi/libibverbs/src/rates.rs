@@ -2,8 +2,8 @@
 
 use std::ffi::c_int;
 
-/// Code, multiple of 2.5 Gbit/s (-1 if there is none) and Mbit/s of each rate, from IBA volume 1
-/// and later additions.
+/// Code, multiple of 2.5 Gbit/s and Mbit/s of each rate. The multiple is -1 if there is none. From
+/// IBA volume 1 and later additions.
 const RATES: [(c_int, c_int, c_int); 23] = [
     (2, 1, 2_500),
     (5, 2, 5_000),
@@ -30,16 +30,16 @@ const RATES: [(c_int, c_int, c_int); 23] = [
     (24, 480, 1_275_000),
 ];
 
-/// `IBV_RATE_MAX`: no limit.
+/// Value of `IBV_RATE_MAX`, which means no limit.
 const RATE_MAX: c_int = 0;
 
-/// `ibv_rate_to_mult`.
+/// Implements `ibv_rate_to_mult`.
 #[unsafe(export_name = "ethernot_ibv_rate_to_mult")]
 pub(crate) extern "C" fn ibv_rate_to_mult(rate: c_int) -> c_int {
     RATES.iter().find(|(code, ..)| *code == rate).map_or(-1, |(_, multiple, _)| *multiple)
 }
 
-/// `mult_to_ibv_rate`.
+/// Implements `mult_to_ibv_rate`.
 #[unsafe(export_name = "ethernot_mult_to_ibv_rate")]
 pub(crate) extern "C" fn mult_to_ibv_rate(multiple: c_int) -> c_int {
     RATES
@@ -48,13 +48,13 @@ pub(crate) extern "C" fn mult_to_ibv_rate(multiple: c_int) -> c_int {
         .map_or(RATE_MAX, |(code, ..)| *code)
 }
 
-/// `ibv_rate_to_mbps`.
+/// Implements `ibv_rate_to_mbps`.
 #[unsafe(export_name = "ethernot_ibv_rate_to_mbps")]
 pub(crate) extern "C" fn ibv_rate_to_mbps(rate: c_int) -> c_int {
     RATES.iter().find(|(code, ..)| *code == rate).map_or(-1, |(.., mbps)| *mbps)
 }
 
-/// `mbps_to_ibv_rate`.
+/// Implements `mbps_to_ibv_rate`.
 #[unsafe(export_name = "ethernot_mbps_to_ibv_rate")]
 pub(crate) extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> c_int {
     RATES.iter().find(|(.., other)| *other == mbps).map_or(RATE_MAX, |(code, ..)| *code)

@@ -1,4 +1,4 @@
-//! `librdmacm.so.1`: ids, events, blocking endpoints and `rsocket`.
+//! The library `librdmacm.so.1`: ids (`rdma_cm_id`), events, blocking endpoints and `rsocket`.
 
 mod addresses;
 mod calls;

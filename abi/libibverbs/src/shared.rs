@@ -20,34 +20,34 @@ pub(crate) struct Shared {
     pub(crate) queue: Arc<SharedReceiveQueue>,
 }
 
-/// `ibv_create_srq`.
+/// Implements `ibv_create_srq`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_create_srq")]
 pub(crate) unsafe extern "C" fn ibv_create_srq(
     pd: *mut ibv_pd,
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     pointer("ibv_create_srq", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let Some(init) = (unsafe { init.as_mut() }) else {
             return invalid("the attributes are null");
         };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { create(pd, init.srq_context, &mut init.attr) }
     })
 }
 
-/// `ibv_create_srq_ex`.
+/// Implements `ibv_create_srq_ex`.
 pub(crate) unsafe extern "C" fn create_srq_ex(
     context: *mut ibv_context,
     init: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
     pointer("ibv_create_srq_ex", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { crate::device::of(context) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let Some(init) = (unsafe { init.as_mut() }) else {
             return invalid("the attributes are null");
         };
@@ -58,7 +58,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         if init.comp_mask & INIT_DOMAIN == 0 {
             return invalid("a shared receive queue needs a protection domain");
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { create(init.pd, init.srq_context, &mut init.attr) }
     })
 }
@@ -68,13 +68,13 @@ unsafe fn create(
     srq_context: *mut std::ffi::c_void,
     attributes: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let domain = &unsafe { domain(pd) }?.protects;
     let queue = domain.create_shared_queue(attributes.max_wr, attributes.max_sge)?;
     let found = queue.query()?;
     (attributes.max_wr, attributes.max_sge) = (found.receives, found.pieces);
     let c = ibv_srq {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         context: unsafe { (*pd).context },
         srq_context,
         pd,
@@ -88,10 +88,10 @@ unsafe fn create(
     Ok(made)
 }
 
-/// `ibv_modify_srq`.
+/// Implements `ibv_modify_srq`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_modify_srq")]
 pub(crate) unsafe extern "C" fn ibv_modify_srq(
     srq: *mut ibv_srq,
@@ -99,9 +99,9 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
     mask: c_int,
 ) -> c_int {
     code("ibv_modify_srq", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let queue = &unsafe { shell::Shared::ours(srq, "shared receive queue") }?.queue;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let Some(attributes) = (unsafe { attributes.as_ref() }) else {
             return invalid("there are no attributes");
         };
@@ -115,65 +115,65 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
     })
 }
 
-/// `ibv_query_srq`.
+/// Implements `ibv_query_srq`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_query_srq")]
 pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, into: *mut ibv_srq_attr) -> c_int {
     code("ibv_query_srq", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let found = unsafe { shell::Shared::ours(srq, "shared receive queue") }?.queue.query()?;
         let c =
             ibv_srq_attr { max_wr: found.receives, max_sge: found.pieces, srq_limit: found.limit };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { port::write(into, &c, size_of::<ibv_srq_attr>()) }
     })
 }
 
-/// `ibv_destroy_srq`.
+/// Implements `ibv_destroy_srq`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_ibv_destroy_srq")]
 pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     code("ibv_destroy_srq", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::Shared::ours(srq, "shared receive queue") }?.queue.destroy()?;
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
-        // program must not use a handle in another call while it destroys it.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
+        // The program must not use a handle in another call while it destroys the handle.
         unsafe { shell::Shared::free(srq) };
         Ok(())
     })
 }
 
-/// `ibv_post_srq_recv`.
+/// Implements `ibv_post_srq_recv`.
 pub(crate) unsafe extern "C" fn post_srq_recv(
     srq: *mut ibv_srq,
     first: *mut ibv_recv_wr,
     refused: *mut *mut ibv_recv_wr,
 ) -> c_int {
     code("ibv_post_srq_recv", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let queue = &unsafe { shell::Shared::ours(srq, "shared receive queue") }?.queue;
         let post = |request: &ibv_recv_wr| {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             let pieces = unsafe { pieces(request.sg_list, request.num_sge) }?;
             let request = ReceiveRequest { id: request.wr_id, pieces };
             queue.post(&[request]).map_err(|(_, error)| error)
         };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { each(first, refused, |request| request.next, post) }
     })
 }
 
-/// `IBV_SRQ_MAX_WR` and `IBV_SRQ_LIMIT`.
+/// Values of `IBV_SRQ_MAX_WR` and `IBV_SRQ_LIMIT`.
 const MASK_SIZE: c_int = 1;
 const MASK_LIMIT: c_int = 2;
 
-/// `IBV_SRQ_INIT_ATTR_TYPE` and `..._PD`.
+/// Values of `IBV_SRQ_INIT_ATTR_TYPE` and `..._PD`.
 const INIT_TYPE: u32 = 1;
 const INIT_DOMAIN: u32 = 2;
 
-/// `IBV_SRQT_BASIC`.
+/// Value of `IBV_SRQT_BASIC`.
 const TYPE_BASIC: c_int = 0;

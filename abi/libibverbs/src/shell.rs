@@ -1,4 +1,4 @@
-//! C structures with library state behind them.
+//! C structures that have state of the library behind them.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -14,36 +14,36 @@ use crate::layout::{
 };
 
 /// A C structure that programs access, followed by state that only the library accesses. Programs
-/// hold pointers to the C structure.
+/// have pointers to the C structure.
 #[repr(C)]
 pub(crate) struct Shell<C, T> {
     c: C,
-    /// False once the object was destroyed.
+    /// False if the object is destroyed.
     is_alive: AtomicBool,
     ours: ManuallyDrop<T>,
 }
 
 impl<C, T> Shell<C, T> {
-    /// Allocates a shell. Its address stays the same until [`Shell::free`].
+    /// Allocates a shell. Its address does not change until [`Shell::free`].
     pub(crate) fn make(c: C, ours: T) -> *mut C {
         let (is_alive, ours) = (AtomicBool::new(true), ManuallyDrop::new(ours));
         Box::into_raw(Box::new(Self { c, is_alive, ours })).cast()
     }
 
-    /// Returns the library's state. Fails if the object was destroyed, as long as its shell is kept
+    /// Returns the library's state. Fails if the object is destroyed and its shell is still kept
     /// (see `DESTROYED_KEPT`).
     ///
     /// # Safety
-    /// The pointer is null or from [`Shell::make`] of the same types. It is not freed while the
-    /// reference is used. If it was freed before, at most [`DESTROYED_KEPT`] shells were freed
-    /// since.
+    /// The pointer must be null, or come from [`Shell::make`] with the same types. The shell must
+    /// not be freed while the reference is used. If the shell was freed before, at most
+    /// [`DESTROYED_KEPT`] shells may have been freed after it.
     #[inline]
     pub(crate) unsafe fn ours<'a>(pointer: *const C, what: &str) -> Result<&'a T, Error> {
         if pointer.is_null() {
             return Err(Error::Invalid(format!("there is no {what}")));
         }
-        // SAFETY: guaranteed by the caller; other threads write only to the C structure and to
-        // atomics.
+        // SAFETY: the caller meets the requirements of this function; other threads write only to
+        // the C structure and to atomics.
         let (is_alive, ours) = unsafe {
             let whole = pointer.cast::<Self>();
             (&(*whole).is_alive, &raw const (*whole).ours)
@@ -55,23 +55,23 @@ impl<C, T> Shell<C, T> {
         Ok(unsafe { &*ours })
     }
 
-    /// Drops the library's state. The shell is kept for some time, because some programs destroy
+    /// Drops the library's state. Keeps the shell for some time, because some programs destroy
     /// objects twice.
     ///
     /// # Safety
-    /// The pointer is from [`Shell::make`] of the same types, and no thread uses the library's
-    /// state any more.
+    /// The pointer must come from [`Shell::make`] with the same types. No thread may use the
+    /// library's state any more.
     pub(crate) unsafe fn free(pointer: *mut C) {
         let whole = pointer.cast::<Self>();
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         if unsafe { &(*whole).is_alive }.swap(false, Ordering::AcqRel) {
             // SAFETY: only this call has found the shell alive, so the state is dropped once.
             unsafe { ManuallyDrop::drop(&mut (*whole).ours) };
             keep(Destroyed {
                 structure: whole.cast(),
                 free: |structure| {
-                    // SAFETY: [`Shell::make`] allocated it as such a box; the library's state is
-                    // dropped already.
+                    // SAFETY: [`Shell::make`] allocated the structure as such a box. The library's
+                    // state is already dropped.
                     drop(unsafe { Box::from_raw(structure.cast::<Self>()) });
                 },
             });
@@ -85,10 +85,10 @@ struct Destroyed {
     free: fn(*mut c_void),
 }
 
-// SAFETY: it has one owner, and any thread may free it.
+// SAFETY: a destroyed shell has one owner, and any thread may free it.
 unsafe impl Send for Destroyed {}
 
-/// Keeps a shell. Frees the oldest one if more than [`DESTROYED_KEPT`] are kept.
+/// Keeps a shell. If more than [`DESTROYED_KEPT`] are kept, frees the oldest one.
 fn keep(destroyed: Destroyed) {
     static KEPT: Mutex<VecDeque<Destroyed>> = Mutex::new(VecDeque::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +100,8 @@ fn keep(destroyed: Destroyed) {
     }
 }
 
-/// Maximum number of shells kept after their objects were destroyed: 4096 of at most 1 KiB are 4 MiB.
+/// Maximum number of shells that are kept after their objects are destroyed. 4096 shells of at most
+/// 1 KiB are 4 MiB.
 const DESTROYED_KEPT: usize = 4096;
 
 pub(crate) type Context = Shell<verbs_context, crate::device::Opened>;
@@ -110,38 +111,42 @@ pub(crate) type Region = Shell<ibv_mr, crate::memory::Region>;
 pub(crate) type Window = Shell<ibv_mw, crate::memory::Window>;
 pub(crate) type DeviceMemory = Shell<ibv_dm, crate::device_memory::DeviceMemory>;
 pub(crate) type Channel = Shell<ibv_comp_channel, crate::completion::Channel>;
-/// All completion queues, extended or not: polling need not distinguish them.
+/// All completion queues are extended ones, so that polling need not distinguish them.
 pub(crate) type Completions = Shell<ibv_cq_ex, crate::completion::Completions>;
 pub(crate) type Shared = Shell<ibv_srq, crate::shared::Shared>;
 pub(crate) type Pair = Shell<ibv_qp_ex, crate::pair::Pair>;
 pub(crate) type Address = Shell<ibv_ah, crate::address::Address>;
 
-/// Returns the library's state of a completion queue, extended or not.
+/// Returns the library's state of a completion queue, which may be extended or not.
 ///
 /// # Safety
-/// As for [`Shell::ours`].
+/// The requirements are those of [`Shell::ours`].
 pub(crate) unsafe fn completions<'a>(
     queue: *const ibv_cq,
 ) -> Result<&'a crate::completion::Completions, Error> {
-    // SAFETY: guaranteed by the caller; all are created as extended ones.
+    // SAFETY: the caller meets the requirements of this function; the library creates all queues as
+    // extended ones.
     unsafe { Completions::ours(queue.cast(), "completion queue") }
 }
 
-/// Returns the library's state of a queue pair, extended or not.
+/// Returns the library's state of a queue pair, which may be extended or not.
 ///
 /// # Safety
-/// As for [`Shell::ours`].
+/// The requirements are those of [`Shell::ours`].
 pub(crate) unsafe fn pair<'a>(pair: *const ibv_qp) -> Result<&'a crate::pair::Pair, Error> {
-    // SAFETY: guaranteed by the caller; all are created as extended ones.
+    // SAFETY: the caller meets the requirements of this function; the library creates all queue
+    // pairs as extended ones.
     unsafe { Pair::ours(pair.cast(), "queue pair") }
 }
 
-/// Adds to an event counter in a C structure. Programs read it, and several threads may add to it.
+/// Adds to an event counter in a C structure. Programs read the counter, and several threads may
+/// add to it.
 ///
 /// # Safety
-/// The counter exists, and only this function writes to it.
+/// The counter must exist, and only this function may write to it.
 pub(crate) unsafe fn count(counter: *mut u32, events: u32) {
-    // SAFETY: guaranteed by the caller; a field of a structure is aligned.
+    // SAFETY: the caller meets the requirements of this function; a field of a structure is
+    // aligned.
     unsafe { AtomicU32::from_ptr(counter) }.fetch_add(events, Ordering::Release);
 }
 
@@ -158,13 +163,13 @@ mod tests {
         // SAFETY: created just above.
         let found = unsafe { Shell::<u64, Arc<i32>>::ours(made, "thing") };
         assert!(found.is_ok_and(|found| **found == 7));
-        // SAFETY: `make` made it above, and the test has no other reference to it.
+        // SAFETY: `make` created the object above, and the test has no other reference to it.
         unsafe { Shell::<u64, Arc<i32>>::free(made) };
         assert_eq!(Arc::strong_count(&ours), 1);
-        // SAFETY: it was destroyed a moment ago.
+        // SAFETY: the object was destroyed just above, so its shell is still kept.
         let found = unsafe { Shell::<u64, Arc<i32>>::ours(made, "thing") };
         assert_eq!(found, Err(Error::Invalid("the thing was destroyed".into())));
-        // SAFETY: as above.
+        // SAFETY: its shell is still kept, so a second destruction is allowed.
         unsafe { Shell::<u64, Arc<i32>>::free(made) };
         assert_eq!(Arc::strong_count(&ours), 1);
     }

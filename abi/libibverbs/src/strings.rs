@@ -2,31 +2,31 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-/// `ibv_wc_status_str`.
+/// Implements `ibv_wc_status_str`.
 #[unsafe(export_name = "ethernot_ibv_wc_status_str")]
 pub(crate) extern "C" fn ibv_wc_status_str(status: c_int) -> *const c_char {
     word(&STATUSES, status)
 }
 
-/// `ibv_event_type_str`.
+/// Implements `ibv_event_type_str`.
 #[unsafe(export_name = "ethernot_ibv_event_type_str")]
 pub(crate) extern "C" fn ibv_event_type_str(event: c_int) -> *const c_char {
     word(&EVENTS, event)
 }
 
-/// `ibv_node_type_str`.
+/// Implements `ibv_node_type_str`.
 #[unsafe(export_name = "ethernot_ibv_node_type_str")]
 pub(crate) extern "C" fn ibv_node_type_str(node_type: c_int) -> *const c_char {
     word(&NODE_TYPES, node_type)
 }
 
-/// `ibv_port_state_str`.
+/// Implements `ibv_port_state_str`.
 #[unsafe(export_name = "ethernot_ibv_port_state_str")]
 pub(crate) extern "C" fn ibv_port_state_str(state: c_int) -> *const c_char {
     word(&PORT_STATES, state)
 }
 
-/// `rdma_event_str`.
+/// Implements `rdma_event_str`.
 #[unsafe(export_name = "ethernot_rdma_event_str")]
 pub(crate) extern "C" fn rdma_event_str(event: c_int) -> *const c_char {
     word(&CONNECTION_EVENTS, event)
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn unknown_numbers_are_called_unknown() {
-        // SAFETY: each text is static.
+        // SAFETY: each pointer refers to a static text that ends with a zero.
         let text = |pointer| unsafe { CStr::from_ptr(pointer) };
         assert_eq!(text(ibv_wc_status_str(5)), c"Work Request Flushed Error");
         assert_eq!(text(ibv_wc_status_str(23)), c"TM software rendezvous");

@@ -1,11 +1,11 @@
-//! Functions that exist in name only. Several names share a function (`names.txt`), which ignores
-//! its arguments.
+//! Functions that exist only so that programs can be linked. Several names share one function
+//! (`names.txt`). A function ignores its arguments.
 
 use std::ffi::{c_int, c_void};
 
 use crate::failure::set_errno;
 
-/// Defines functions that fail: one returns an error number, one -1, and one null.
+/// Defines three functions that fail: one returns an error number, one -1, and one null.
 macro_rules! failing {
     ($number:expr, $code:ident $code_name:literal, $minus:ident $minus_name:literal, $null:ident $null_name:literal) => {
         /// Sets `errno` and returns the error number.
@@ -39,18 +39,18 @@ failing!(
     unsupported_null "ethernot_unsupported_null"
 );
 
-/// Does nothing.
+/// Does nothing. For names without a result.
 #[unsafe(export_name = "ethernot_nothing")]
 pub(crate) extern "C" fn nothing() {}
 
-/// Returns 0, which means success or none.
+/// Returns 0, which stands for success or for no result.
 #[unsafe(export_name = "ethernot_zero")]
 pub(crate) extern "C" fn zero() -> usize {
     0
 }
 
-/// `ibv_is_fork_initialized`. Returns `IBV_FORK_UNNEEDED`: no memory is pinned for a device, so a
-/// fork needs no preparation.
+/// Implements `ibv_is_fork_initialized`. Returns `IBV_FORK_UNNEEDED`, because the library pins no
+/// memory and a fork therefore needs no preparation.
 #[unsafe(export_name = "ethernot_ibv_is_fork_initialized")]
 pub(crate) extern "C" fn ibv_is_fork_initialized() -> c_int {
     2

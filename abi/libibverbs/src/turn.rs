@@ -1,8 +1,8 @@
-//! A lock that is held from one call of the program to a later one.
+//! A lock that a thread holds from one call of the program to a later call.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// A lock without a guard, as it is acquired in one call and released in another.
+/// A lock without a guard, because one call acquires it and another call releases it.
 #[derive(Default)]
 pub(crate) struct CallerTurn {
     is_taken: Mutex<bool>,
@@ -10,7 +10,7 @@ pub(crate) struct CallerTurn {
 }
 
 impl CallerTurn {
-    /// Acquires the lock; blocks while it is held.
+    /// Acquires the lock. Blocks while another thread holds it.
     pub(crate) fn take(&self) {
         let is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
         let mut is_taken = self

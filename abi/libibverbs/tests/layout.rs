@@ -1,4 +1,4 @@
-//! Compares the structures with the system's headers, if these are installed.
+//! Compares the structures with the system's headers, if the headers are installed.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -15,8 +15,8 @@ use ethernot_verbs::rdma_cm::layout::{
 const HEADER: &str = "/usr/include/infiniband/verbs.h";
 const MANAGER_HEADER: &str = "/usr/include/rdma/rdma_cma.h";
 
-/// Returns expressions in C and their values in Rust: the sizes of structures and the offsets of
-/// fields. A field has its name in C and its name in Rust.
+/// Returns C expressions with their values in Rust: the sizes of structures and the offsets of
+/// fields. For each field, `$c` is its name in C and `$field` its name in Rust.
 macro_rules! layouts {
     ($($structure:ident { $($c:literal = $field:ident),* $(,)? })*) => {
         vec![$(
@@ -29,8 +29,8 @@ macro_rules! layouts {
     };
 }
 
-/// Sizes and offsets equal those of the headers. Three structures have more fields than in the
-/// headers of 2022; for them, offsets are compared from the end, or the size is not.
+/// Sizes and offsets must equal those of the headers. Three structures have more fields than in the
+/// headers of 2022. For these, the test compares offsets from the end, or omits the size.
 #[test]
 fn structures_are_laid_out_as_programs_have_them() {
     if !Path::new(HEADER).exists() {
@@ -60,7 +60,7 @@ fn structures_of_the_connection_manager_are_laid_out_as_programs_have_them() {
         println!("skipped: {MANAGER_HEADER} is not installed");
         return;
     }
-    // Fixed numbers, for changes that would affect the header and the structure alike.
+    // Compare with fixed numbers, to detect changes that affect both the header and the structure.
     assert_eq!((size_of::<rdma_cm_id>(), size_of::<rdma_cm_event>()), (416, 80));
     assert_eq!((size_of::<rdma_conn_param>(), size_of::<rdma_addrinfo>()), (24, 96));
     let expressions = manager();

@@ -1,5 +1,5 @@
 //! Compares the symbols of the built libraries with those of the system's libraries, and with the
-//! needs of its programs.
+//! symbols that programs of the system need.
 
 mod built;
 
@@ -11,7 +11,7 @@ use built::folder;
 
 const SYSTEM: &str = "/usr/lib/x86_64-linux-gnu";
 
-/// Our libraries have every symbol of the system's libraries, in every version.
+/// Our libraries must have every symbol of the system's libraries, in every version.
 #[test]
 fn no_name_of_the_systems_libraries_is_missing() {
     let mut all_missing = 0;
@@ -29,7 +29,7 @@ fn no_name_of_the_systems_libraries_is_missing() {
     println!("figure: names that are missing: {all_missing}");
 }
 
-/// Every exported symbol has a version; internal symbols are hidden.
+/// Every exported symbol must have a version. Internal symbols must be hidden.
 #[test]
 fn nothing_is_exported_that_has_no_version() {
     for (library, expected) in [
@@ -44,7 +44,7 @@ fn nothing_is_exported_that_has_no_version() {
     }
 }
 
-/// The system's programs and modules find all symbols they need in our libraries.
+/// The system's programs and modules must find all symbols that they need in our libraries.
 #[test]
 fn programs_and_modules_of_the_system_load_with_our_libraries() {
     let clients = clients();
@@ -64,7 +64,7 @@ fn programs_and_modules_of_the_system_load_with_our_libraries() {
         text += &String::from_utf8_lossy(&output.stderr);
         let ours = format!("libibverbs.so.1 => {}", folder().display());
         assert!(text.contains(&ours), "{} loads another library:\n{text}", client.display());
-        // Ignore other symbols: modules get them from the program that loads them.
+        // Ignore other symbols, because modules get them from the program that loads them.
         let unresolved: Vec<&str> = text
             .lines()
             .filter(|line| line.contains("undefined symbol") || line.contains("not found"))
@@ -131,7 +131,8 @@ fn needs_verbs(path: &Path) -> bool {
     String::from_utf8_lossy(&output.stdout).contains("[libibverbs.so.1]")
 }
 
-/// Returns all exported symbols of a library with their versions, default or not.
+/// Returns all exported symbols of a library with their versions. Includes versions that are not
+/// the default.
 fn names(library: &Path) -> BTreeSet<String> {
     let output = Command::new("nm")
         .args(["-D", "--with-symbol-versions", "--defined-only"])

@@ -1,4 +1,4 @@
-//! Socket addresses.
+//! Converts socket addresses from and to C.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -7,52 +7,53 @@ use verbs::Error;
 
 use crate::failure::invalid;
 
-/// Converts an address from C; `None` if the pointer is null or the family is unspecified.
+/// Converts an address from C. Returns `None` if the pointer is null or the family is unspecified.
 ///
 /// # Safety
-/// The pointer is null, or to a complete address of its family.
+/// The pointer must be null, or point to a complete address of its family.
 pub(super) unsafe fn of_c(address: *const sockaddr) -> Result<Option<SocketAddr>, Error> {
     if address.is_null() {
         return Ok(None);
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     match c_int_of(unsafe { (*address).sa_family }) {
         libc::AF_INET => {
-            // SAFETY: guaranteed by the caller; the read needs no alignment, as programs may align
-            // it badly.
+            // SAFETY: the caller meets the requirements of this function; the read needs no
+            // alignment, because programs may not align the address.
             let v4 = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
             Ok(Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into()))
         }
         libc::AF_INET6 => {
-            // SAFETY: as above.
+            // SAFETY: the caller meets the requirements of this function; the read needs no
+            // alignment.
             let v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
             let port = u16::from_be(v6.sin6_port);
             Ok(Some(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into()))
         }
-        // The family of an address that the program left unspecified.
+        // Programs leave this family in an address that they do not specify.
         libc::AF_UNSPEC => Ok(None),
-        // librdmacm also fails for other families where there is no AF_IB.
+        // Without `AF_IB`, librdmacm also fails for other families.
         other => Err(Error::Invalid(format!("addresses of family {other}"))),
     }
 }
 
-/// Converts an address from C that must be specified.
+/// Converts an address from C. Fails if the address is not specified.
 ///
 /// # Safety
-/// As for [`of_c`].
+/// The requirements are those of [`of_c`].
 pub(super) unsafe fn needed(address: *const sockaddr) -> Result<SocketAddr, Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     match unsafe { of_c(address) }? {
         Some(address) => Ok(address),
         None => invalid("there is no address"),
     }
 }
 
-/// Converts an address to C; `None` becomes zeros.
+/// Converts an address to C. Returns zeros for `None`.
 pub(super) fn storage(address: Option<SocketAddr>) -> sockaddr_storage {
-    // SAFETY: all fields are numbers, for which zeros are valid.
+    // SAFETY: all fields are numbers, for which zero is a valid value.
     let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
     match address {
         None => {}
@@ -74,14 +75,14 @@ pub(super) fn storage(address: Option<SocketAddr>) -> sockaddr_storage {
                 sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
                 sin6_scope_id: v6.scope_id(),
             };
-            // SAFETY: as above.
+            // SAFETY: the storage is large enough and aligned for every address.
             unsafe { (&raw mut storage).cast::<sockaddr_in6>().write(c) };
         }
     }
     storage
 }
 
-/// Returns the number of bytes of an address of its family.
+/// Returns the size in bytes of the C structure for an address.
 pub(super) const fn len(address: SocketAddr) -> socklen_t {
     match address {
         SocketAddr::V4(_) => size_of::<sockaddr_in>() as socklen_t,
@@ -107,11 +108,11 @@ mod tests {
             assert_eq!(back, Some(address));
         }
         let nothing = storage(None);
-        // SAFETY: as above.
+        // SAFETY: the address was created just above.
         assert_eq!(unsafe { of_c((&raw const nothing).cast()) }, Ok(None));
         let mut strange = nothing;
         strange.ss_family = 27;
-        // SAFETY: for an unknown family, only the family is read.
+        // SAFETY: for an unknown family, the function reads only the family.
         assert!(unsafe { of_c((&raw const strange).cast()) }.is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Calls on ids.
+//! The calls that take an id.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -12,17 +12,17 @@ use super::ids::{complete, ours, refresh};
 use super::layout::{rdma_cm_id, rdma_conn_param};
 use crate::failure::{invalid, number, unsupported};
 
-/// `rdma_bind_addr`.
+/// Implements `rdma_bind_addr`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_bind_addr")]
 pub(crate) unsafe extern "C" fn rdma_bind_addr(
     id: *mut rdma_cm_id,
     address: *mut sockaddr,
 ) -> c_int {
     number("rdma_bind_addr", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             ours(id)?.id.bind(needed(address)?)?;
             refresh(id)?;
@@ -31,10 +31,10 @@ pub(crate) unsafe extern "C" fn rdma_bind_addr(
     })
 }
 
-/// `rdma_resolve_addr`. Ignores the timeout, because the result is available at once.
+/// Implements `rdma_resolve_addr`. Ignores the timeout, because the result is available at once.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_resolve_addr")]
 pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
@@ -43,7 +43,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     _timeout_ms: c_int,
 ) -> c_int {
     number("rdma_resolve_addr", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             ours(id)?.id.resolve_address(of_c(source)?, needed(to)?)?;
             complete(id)?;
@@ -52,17 +52,17 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     })
 }
 
-/// `rdma_resolve_route`.
+/// Implements `rdma_resolve_route`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_resolve_route")]
 pub(crate) unsafe extern "C" fn rdma_resolve_route(
     id: *mut rdma_cm_id,
     _timeout_ms: c_int,
 ) -> c_int {
     number("rdma_resolve_route", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             ours(id)?.id.resolve_route()?;
             complete(id)?;
@@ -71,14 +71,14 @@ pub(crate) unsafe extern "C" fn rdma_resolve_route(
     })
 }
 
-/// `rdma_listen`.
+/// Implements `rdma_listen`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_listen")]
 pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     number("rdma_listen", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             ours(id)?.id.listen(u32::try_from(backlog).unwrap_or(0))?;
             refresh(id)?;
@@ -87,17 +87,17 @@ pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int)
     })
 }
 
-/// `rdma_connect`.
+/// Implements `rdma_connect`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_connect")]
 pub(crate) unsafe extern "C" fn rdma_connect(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
 ) -> c_int {
     number("rdma_connect", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             let options = options_of(param)?.unwrap_or_else(usual);
             ours(id)?.id.connect(&options)?;
@@ -107,23 +107,23 @@ pub(crate) unsafe extern "C" fn rdma_connect(
     })
 }
 
-/// `rdma_accept`.
+/// Implements `rdma_accept`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_accept")]
 pub(crate) unsafe extern "C" fn rdma_accept(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
 ) -> c_int {
     number("rdma_accept", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             let options = options_of(param)?;
             let ours = ours(id)?;
             ours.id.accept(&AcceptOptions { options, queue_key: None })?;
             set_state(id, STATE_SENDING);
-            // On the accepting side, a datagram id gets no event after the accept.
+            // A datagram id gets no event after it has accepted a request.
             if ours.id.service() != QueuePairType::Datagram {
                 complete(id)?;
             }
@@ -132,10 +132,10 @@ pub(crate) unsafe extern "C" fn rdma_accept(
     })
 }
 
-/// `rdma_reject`.
+/// Implements `rdma_reject`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_reject")]
 pub(crate) unsafe extern "C" fn rdma_reject(
     id: *mut rdma_cm_id,
@@ -143,33 +143,33 @@ pub(crate) unsafe extern "C" fn rdma_reject(
     len: u8,
 ) -> c_int {
     number("rdma_reject", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { ours(id)?.id.reject(&said(private_data, len)?)? };
         Ok(0)
     })
 }
 
-/// `rdma_establish`.
+/// Implements `rdma_establish`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_establish")]
 pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     number("rdma_establish", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { ours(id)? }.id.establish()?;
         Ok(0)
     })
 }
 
-/// `rdma_disconnect`.
+/// Implements `rdma_disconnect`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_disconnect")]
 pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     number("rdma_disconnect", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             ours(id)?.id.disconnect()?;
             set_state(id, STATE_ERROR);
@@ -179,23 +179,24 @@ pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     })
 }
 
-/// `rdma_notify`. Checks the id only: a message cannot arrive before the event of its connection.
+/// Implements `rdma_notify`. Only checks the id, because a message cannot arrive before the event
+/// of its connection.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_notify")]
 pub(crate) unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, _event: c_uint) -> c_int {
     number("rdma_notify", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { ours(id)? };
         Ok(0)
     })
 }
 
-/// `rdma_set_option`.
+/// Implements `rdma_set_option`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_set_option")]
 pub(crate) unsafe extern "C" fn rdma_set_option(
     id: *mut rdma_cm_id,
@@ -205,7 +206,7 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
     len: usize,
 ) -> c_int {
     number("rdma_set_option", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let id = &unsafe { ours(id)? }.id;
         if level != LEVEL_ID {
             return unsupported("options of other levels than RDMA_OPTION_ID");
@@ -214,9 +215,11 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
         if value.is_null() || len != if is_long { size_of::<c_int>() } else { 1 } {
             return invalid("the value of the option is null or has the wrong length");
         }
-        // SAFETY: guaranteed by the caller; the value is `len` bytes long.
+        // SAFETY: the caller meets the requirements of this function; the value is `len` bytes
+        // long.
         let byte = unsafe { value.cast::<u8>().read() };
-        // SAFETY: as above; the options with numbers are read only after their length was checked.
+        // SAFETY: the caller meets the requirements of this function; an option that is a number is
+        // read only after its length was checked.
         let is_set = || unsafe { value.cast::<c_int>().read_unaligned() } != 0;
         id.set_option(match name {
             OPTION_TOS => IdOption::TypeOfService(byte),
@@ -229,13 +232,13 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
     })
 }
 
-/// Converts the parameters of a connection; `None` if the pointer is null.
+/// Converts the parameters of a connection. Returns `None` if the pointer is null.
 unsafe fn options_of(param: *const rdma_conn_param) -> Result<Option<ConnectOptions>, Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let Some(c) = (unsafe { param.as_ref() }) else { return Ok(None) };
     let unless_max = |wanted: u8| (wanted != MAX).then_some(wanted);
     Ok(Some(ConnectOptions {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         private_data: unsafe { said(c.private_data, c.private_data_len) }?,
         responder_resources: unless_max(c.responder_resources),
         initiator_depth: unless_max(c.initiator_depth),
@@ -246,7 +249,7 @@ unsafe fn options_of(param: *const rdma_conn_param) -> Result<Option<ConnectOpti
     }))
 }
 
-/// The parameters of a connection if the program passes none.
+/// Returns the parameters of a connection for a program that passes none.
 fn usual() -> ConnectOptions {
     ConnectOptions { retries: 7, not_ready_retries: 7, ..ConnectOptions::default() }
 }
@@ -258,11 +261,11 @@ unsafe fn said(private_data: *const c_void, len: u8) -> Result<Vec<u8>, Error> {
     if private_data.is_null() {
         return invalid("the private data is null, but its length is not 0");
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     Ok(unsafe { std::slice::from_raw_parts(private_data.cast::<u8>(), len.into()) }.to_vec())
 }
 
-/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the program wants the maximum.
+/// Values of `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the program wants the maximum.
 const MAX: u8 = 0xff;
 
 /// `RDMA_OPTION_ID` and its options.

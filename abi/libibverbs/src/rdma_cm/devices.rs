@@ -1,4 +1,4 @@
-//! The devices of ids. Each is opened once and stays open.
+//! The devices that ids use. Each device is opened once and stays open.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -13,7 +13,7 @@ use crate::failure::pointer;
 use crate::layout::{ibv_context, ibv_pd};
 use crate::memory;
 
-/// State shared by the ids of a process. A forked child creates its own.
+/// State that all ids of a process share. A forked child creates its own.
 pub(super) struct Shared {
     process: u32,
     pub(super) host: Arc<ManagedHost>,
@@ -23,14 +23,15 @@ pub(super) struct Shared {
 struct Slot {
     managed: ManagedDevice,
     context: *mut ibv_context,
-    /// Address of the protection domain for ids whose programs pass none; 0 until one needs it.
+    /// Address of the protection domain for ids whose programs pass none. 0 until an id needs the
+    /// domain.
     domain: Mutex<usize>,
 }
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 
-/// Returns the state shared by the ids of this process. It is never freed, because after a fork a
-/// thread of the parent may be using it.
+/// Returns the state that all ids of this process share. It is never freed, because after a fork a
+/// thread of the parent may have been using it.
 pub(super) fn shared() -> Result<&'static Shared, Error> {
     let process = std::process::id();
     let known = SHARED.load(Ordering::Acquire);
@@ -54,8 +55,8 @@ pub(super) fn shared() -> Result<&'static Shared, Error> {
     let host = ManagedHost::new(slots.iter().map(|slot| slot.managed.clone()).collect());
     let fresh = Box::into_raw(Box::new(Shared { process, host, slots }));
     let stored = SHARED.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
-    // If another thread was faster, its state is used, and the one made here stays unused.
-    // SAFETY: neither of them is ever freed.
+    // If another thread was faster, use the state of that thread. The state made here stays unused.
+    // SAFETY: neither of the two states is ever freed.
     Ok(unsafe { &*stored.map_or_else(|theirs| theirs, |_| fresh) })
 }
 
@@ -84,17 +85,17 @@ impl Shared {
     }
 }
 
-/// `rdma_get_devices`. The devices stay open when the list is freed.
+/// Implements `rdma_get_devices`. The devices stay open when the program frees the list.
 ///
 /// # Safety
-/// `count` is null or may be written to.
+/// `count` must be null or writable.
 #[unsafe(export_name = "ethernot_rdma_get_devices")]
 pub(crate) unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
     pointer("rdma_get_devices", || {
         let slots = &shared()?.slots;
         let mut list: Vec<*mut ibv_context> = slots.iter().map(|slot| slot.context).collect();
         if !count.is_null() {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             unsafe { *count = c_int::try_from(list.len()).unwrap_or(c_int::MAX) };
         }
         list.push(ptr::null_mut());
@@ -104,16 +105,16 @@ pub(crate) unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut
         if memory.is_null() {
             return Err(Error::NoRoom("memory for the list of devices".into()));
         }
-        // SAFETY: the allocation has room for the whole list, and does not overlap it.
+        // SAFETY: the allocation has room for the whole list and does not overlap it.
         unsafe { ptr::copy_nonoverlapping(list.as_ptr(), memory, list.len()) };
         Ok(memory)
     })
 }
 
-/// `rdma_free_devices`.
+/// Implements `rdma_free_devices`.
 ///
 /// # Safety
-/// The list is from [`rdma_get_devices`].
+/// The list must come from [`rdma_get_devices`].
 #[unsafe(export_name = "ethernot_rdma_free_devices")]
 pub(crate) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
     // SAFETY: the list is null or was allocated by `malloc`.

@@ -1,4 +1,5 @@
-//! Ids with blocking calls, created from the result of [`rdma_getaddrinfo`](super::resolution).
+//! Ids with blocking calls. Programs create them from the result of
+//! [`rdma_getaddrinfo`](super::resolution).
 
 use std::ffi::c_int;
 use std::ptr;
@@ -14,10 +15,10 @@ use super::resolution::PASSIVE;
 use crate::failure::{invalid, number, silent};
 use crate::layout::{ibv_pd, ibv_qp_init_attr};
 
-/// `rdma_create_ep`.
+/// Implements `rdma_create_ep`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_create_ep")]
 pub(crate) unsafe extern "C" fn rdma_create_ep(
     id: *mut *mut rdma_cm_id,
@@ -26,21 +27,21 @@ pub(crate) unsafe extern "C" fn rdma_create_ep(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     number("rdma_create_ep", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let (Some(found), false) = (unsafe { found.as_ref() }, id.is_null()) else {
             return invalid("the address information or the pointer for the id is null");
         };
         let service = (found.ai_qp_type != 0).then_some(found.ai_qp_type);
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let made =
             unsafe { create(ptr::null_mut(), ptr::null_mut(), found.ai_port_space, service) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         if let Err(error) = unsafe { set_up(made, found, domain, init) } {
-            // SAFETY: no other thread knows the address.
+            // SAFETY: no other thread has the address of the id.
             let _ = unsafe { destroy(made) };
             return Err(error);
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { *id = made };
         Ok(0)
     })
@@ -52,12 +53,12 @@ unsafe fn set_up(
     domain: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> Result<(), Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let ours = unsafe { ours(id)? };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let init = unsafe { init.as_mut() };
     if found.ai_flags & PASSIVE != 0 {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             ours.id.bind(needed(found.ai_src_addr)?)?;
             refresh(id)?;
@@ -66,12 +67,12 @@ unsafe fn set_up(
             ours.own().pair = Some(*init);
         }
         if !domain.is_null() {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             unsafe { (*id).pd = domain };
         }
         return Ok(());
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe {
         ours.id.resolve_address(of_c(found.ai_src_addr)?, needed(found.ai_dst_addr)?)?;
         complete(id)?;
@@ -79,20 +80,20 @@ unsafe fn set_up(
         complete(id)?;
     }
     let Some(init) = init else { return Ok(()) };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     init.qp_type = unsafe { (*id).qp_type };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { pairs::create(id, domain, init) }
 }
 
-/// `rdma_destroy_ep`.
+/// Implements `rdma_destroy_ep`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_destroy_ep")]
 pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     silent("rdma_destroy_ep", (), || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             ours(id)?;
             rdma_destroy_qp(id);
@@ -102,47 +103,47 @@ pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     });
 }
 
-/// `rdma_get_request`.
+/// Implements `rdma_get_request`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_get_request")]
 pub(crate) unsafe extern "C" fn rdma_get_request(
     listener: *mut rdma_cm_id,
     id: *mut *mut rdma_cm_id,
 ) -> c_int {
     number("rdma_get_request", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let ours = unsafe { ours(listener)? };
         if !ours.is_synchronous() || id.is_null() {
             return invalid(
                 "rdma_get_request needs an id without an event channel, and a pointer for the new id",
             );
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { release_event(listener) };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let event = unsafe { events::take((*listener).channel) }?;
-        // SAFETY: created just above.
+        // SAFETY: `take` created the event just above.
         let (kind, status, asked) = unsafe { ((*event).event, (*event).status, (*event).id) };
         if kind != CONNECT_REQUEST || status != 0 || asked.is_null() {
-            // SAFETY: created just above.
+            // SAFETY: `take` created the event just above.
             unsafe { events::acknowledge(event) };
             let number = if status == 0 { libc::EINVAL } else { status.abs() };
             return Err(Error::System { what: "waiting for a connection request".into(), number });
         }
         let pair = ours.own().pair;
-        // SAFETY: the id was created just above; the caller guarantees the listener.
+        // SAFETY: `take` created the id just above; the caller guarantees the listener.
         let set_up = unsafe { take_over(listener, asked, pair) };
         if let Err(error) = set_up {
-            // SAFETY: no other thread knows the addresses.
+            // SAFETY: no other thread has the addresses of the event and the id.
             unsafe {
                 events::acknowledge(event);
                 let _ = destroy(asked);
             }
             return Err(error);
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             (*asked).event = event;
             *id = asked;
@@ -151,17 +152,17 @@ pub(crate) unsafe extern "C" fn rdma_get_request(
     })
 }
 
-/// Moves the id of a request to a channel of its own, and creates its queue pair with the
-/// attributes given for the listener.
+/// Moves the id of a request to its own channel. Creates its queue pair with the attributes that
+/// the program passed for the listener.
 unsafe fn take_over(
     listener: *mut rdma_cm_id,
     asked: *mut rdma_cm_id,
     pair: Option<ibv_qp_init_attr>,
 ) -> Result<(), Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { migrate(asked, ptr::null_mut()) }?;
     let Some(mut init) = pair else { return Ok(()) };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe {
         init.qp_type = (*asked).qp_type;
         pairs::create(asked, (*listener).pd, &raw mut init)

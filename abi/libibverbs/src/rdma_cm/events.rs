@@ -1,4 +1,4 @@
-//! Connection manager events.
+//! Events of the connection manager.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -16,13 +16,13 @@ use crate::address::to_c;
 use crate::failure::{invalid, number};
 use crate::shell::Shell;
 
-/// An event: the C structure, and the library's event behind it.
+/// An event: the C structure, followed by the library's event.
 type ReportedEvent = Shell<rdma_cm_event, Event>;
 
-/// `rdma_get_cm_event`.
+/// Implements `rdma_get_cm_event`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_get_cm_event")]
 pub(crate) unsafe extern "C" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
@@ -32,11 +32,13 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
         if event.is_null() {
             return invalid("the pointer for the event is null");
         }
-        // SAFETY: guaranteed by the caller; of a destroyed channel the shell is kept.
+        // SAFETY: the caller meets the requirements of this function; the shell of a destroyed
+        // channel is kept.
         if event_loop::is_of(channel) && unsafe { Channel::ours(channel, "channel") }.is_err() {
             event_loop::wait_for_exit();
         }
-        // SAFETY: guaranteed by the caller. `take` succeeds only if the channel exists.
+        // SAFETY: the caller meets the requirements of this function, and `take` succeeds only if
+        // the channel exists.
         unsafe {
             *event = take(channel)?;
             event_loop::on_event(channel, (*channel).fd);
@@ -45,40 +47,40 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
     })
 }
 
-/// `rdma_ack_cm_event`.
+/// Implements `rdma_ack_cm_event`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_ack_cm_event")]
 pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     number("rdma_ack_cm_event", || {
         if event.is_null() {
             return invalid("there is no event");
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { acknowledge(event) };
         Ok(0)
     })
 }
 
-/// Waits for the next event of a channel, and updates the C structure of the event's id.
+/// Waits for the next event of a channel. Updates the C structure of the event's id.
 ///
 /// # Safety
-/// The channel is null or valid.
+/// The channel must be null or valid.
 pub(super) unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let event = unsafe { Channel::ours(channel, "channel") }?.get()?;
     let id = if event.kind == EventKind::ConnectRequest {
-        // SAFETY: the listening id cannot be destroyed before the event is acknowledged, so it
-        // exists.
+        // SAFETY: the listening id exists, because it cannot be destroyed before the event is
+        // acknowledged.
         unsafe { child(&event) }
     } else {
         named(&event.id)
     };
     let listener = event.listener.as_deref().map_or(ptr::null_mut(), named);
     if !id.is_null() {
-        // SAFETY: the id was created just above, or cannot be destroyed before the event is
-        // acknowledged.
+        // SAFETY: the id was created just above, or it exists because it cannot be destroyed before
+        // the event is acknowledged.
         unsafe { show(id, event.kind) }?;
     }
     let param = param_of(&event);
@@ -90,14 +92,14 @@ pub(super) unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_
 /// Acknowledges an event and frees its C structure.
 ///
 /// # Safety
-/// The event is from [`take`].
+/// The event must come from [`take`].
 pub(super) unsafe fn acknowledge(event: *mut rdma_cm_event) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     if let Ok(ours) = unsafe { ReportedEvent::ours(event, "event") } {
         ours.acknowledge();
     }
-    // SAFETY: guaranteed by the caller; a program does not use an event after it has acknowledged
-    // it.
+    // SAFETY: the caller meets the requirements of this function; a program must not use an event
+    // that it has acknowledged.
     unsafe { ReportedEvent::free(event) };
 }
 
@@ -106,11 +108,11 @@ fn named(id: &Id) -> *mut rdma_cm_id {
     ptr::with_exposed_provenance_mut(id.user.load(Ordering::Acquire))
 }
 
-/// Creates the C structure for the id of a connection request, with the channel and context of the
-/// listening id.
+/// Creates the C structure for the id of a connection request. The id has the channel and the
+/// context of the listening id.
 unsafe fn child(event: &Event) -> *mut rdma_cm_id {
     let listener = event.listener.as_deref().map_or(ptr::null_mut(), named);
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let Some(listens) = (unsafe { listener.as_ref() }) else { return ptr::null_mut() };
     ids::name(&event.id, listens.channel, listens.context, false)
 }
@@ -118,27 +120,27 @@ unsafe fn child(event: &Event) -> *mut rdma_cm_id {
 unsafe fn show(id: *mut rdma_cm_id, kind: EventKind) -> Result<(), Error> {
     match kind {
         EventKind::AddressResolved => {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             unsafe { ids::refresh(id) }
         }
         EventKind::RouteResolved => {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             unsafe { ids::show_path(id) }
         }
         EventKind::ConnectRequest => {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             unsafe {
                 ids::refresh(id)?;
                 ids::show_path(id)
             }
         }
         EventKind::Established => {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             unsafe { set_state(id, STATE_SENDING) };
             Ok(())
         }
         EventKind::Rejected | EventKind::Unreachable | EventKind::ConnectError => {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             unsafe { set_state(id, STATE_ERROR) };
             Ok(())
         }
@@ -149,9 +151,9 @@ unsafe fn show(id: *mut rdma_cm_id, kind: EventKind) -> Result<(), Error> {
 /// Stores the state of the queue pair in its C structure, where programs read it.
 ///
 /// # Safety
-/// The id was created here.
+/// This library must have created the id.
 pub(super) unsafe fn set_state(id: *mut rdma_cm_id, state: c_int) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     if let Some(pair) = unsafe { (*id).qp.as_mut() }
         && pair.qp_type != ids::TYPE_DATAGRAM
     {
@@ -196,9 +198,9 @@ fn param_of(event: &Event) -> rdma_event_param {
             },
         },
         Details::None => {
-            // Both parts of the union are filled in: programs may read the private data in either
-            // one.
-            // SAFETY: all fields are numbers or pointers, for which zeros are valid.
+            // Fill in both variants of the union, because programs may read the private data from
+            // either.
+            // SAFETY: all fields are numbers or pointers, for which zero is a valid value.
             let mut param: rdma_event_param = unsafe { std::mem::zeroed() };
             param.conn.private_data = data;
             param.conn.private_data_len = len;
@@ -211,10 +213,10 @@ fn param_of(event: &Event) -> rdma_event_param {
     }
 }
 
-/// `RDMA_CM_EVENT_CONNECT_REQUEST` and `..._REJECTED`.
+/// Values of `RDMA_CM_EVENT_CONNECT_REQUEST` and `..._REJECTED`.
 pub(super) const CONNECT_REQUEST: c_uint = EventKind::ConnectRequest as c_uint;
 pub(super) const REJECTED: c_uint = EventKind::Rejected as c_uint;
 
-/// `IBV_QPS_RTS` and `IBV_QPS_ERR`.
+/// Values of `IBV_QPS_RTS` and `IBV_QPS_ERR`.
 pub(super) const STATE_SENDING: c_int = 3;
 pub(super) const STATE_ERROR: c_int = 6;

@@ -22,10 +22,10 @@ use crate::layout::{Aligned, ibv_qp_init_attr};
 use crate::port::mtu_code;
 use crate::shell::Shell;
 
-/// An event channel: the C structure, and the library's state behind it.
+/// An event channel: the C structure, followed by the library's state.
 pub(super) type Channel = Shell<rdma_event_channel, Arc<EventChannel>>;
 
-/// An id: the C structure, and the library's state behind it.
+/// An id: the C structure, followed by the library's state.
 pub(super) type Named = Shell<rdma_cm_id, Ours>;
 
 /// The library's state of an id.
@@ -34,20 +34,21 @@ pub(super) struct Ours {
     state: Mutex<Own>,
 }
 
-/// The part of the state that calls change.
+/// State of an id that calls change.
 pub(super) struct Own {
-    /// Calls block until their event has arrived. The id has a channel of its own.
+    /// Whether calls block until their event has arrived. Such an id has its own channel.
     pub(super) is_synchronous: bool,
-    /// The attributes for queue pairs of accepted connections (`rdma_create_ep` of a listener).
+    /// The attributes for queue pairs of accepted connections. `rdma_create_ep` sets them for a
+    /// listener.
     pub(super) pair: Option<ibv_qp_init_attr>,
     path: Box<ibv_sa_path_rec>,
-    /// Whether the library created the send completion queue (and, below, the receive one) for the
-    /// id.
+    /// Whether the library created the completion queue for sends. The next field says this for
+    /// receives.
     pub(super) has_send_queue: bool,
     pub(super) has_receive_queue: bool,
 }
 
-// SAFETY: the pointers in it come from the program, and are only passed on in calls for it.
+// SAFETY: the pointers in this structure come from the program. Only calls of the program use them.
 unsafe impl Send for Own {}
 
 impl Ours {
@@ -63,21 +64,22 @@ impl Ours {
 /// Returns the library's state of an id. Fails if the id is null or misaligned.
 ///
 /// # Safety
-/// The id is null, or was created here and is not destroyed while the result is used.
+/// The id must be null, or this library must have created it. It must not be destroyed while the
+/// result is used.
 pub(super) unsafe fn ours<'a>(id: *const rdma_cm_id) -> Result<&'a Ours, Error> {
     // Some programs pass an uninitialised id after `rdma_create_id` has failed.
     if !id.is_aligned() {
         return invalid("the id is misaligned: rdma_create_id did not create it");
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { Named::ours(id, "id") }
 }
 
-/// `rdma_create_event_channel`.
+/// Implements `rdma_create_event_channel`.
 #[unsafe(export_name = "ethernot_rdma_create_event_channel")]
 pub(crate) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     pointer("rdma_create_event_channel", || {
-        // Creating a channel fails without a device: programs detect missing devices by this call.
+        // Without a device this call fails, because programs use it to detect missing devices.
         make_channel()
     })
 }
@@ -89,23 +91,23 @@ pub(super) fn make_channel() -> Result<*mut rdma_event_channel, Error> {
     Ok(Channel::make(rdma_event_channel { fd }, channel))
 }
 
-/// `rdma_destroy_event_channel`.
+/// Implements `rdma_destroy_event_channel`.
 ///
 /// # Safety
-/// The channel is from [`rdma_create_event_channel`], and no id uses it.
+/// The channel must come from [`rdma_create_event_channel`], and no id may use it.
 #[unsafe(export_name = "ethernot_rdma_destroy_event_channel")]
 pub(crate) unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     if !channel.is_null() {
         event_loop::on_destroy(channel);
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { Channel::free(channel) };
     }
 }
 
-/// `rdma_create_id`.
+/// Implements `rdma_create_id`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_create_id")]
 pub(crate) unsafe extern "C" fn rdma_create_id(
     channel: *mut rdma_event_channel,
@@ -114,22 +116,22 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
     space: c_int,
 ) -> c_int {
     number("rdma_create_id", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let made = unsafe { create(channel, context, space, None) }?;
         if id.is_null() {
             return invalid("the pointer for the id is null");
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { *id = made };
         Ok(0)
     })
 }
 
-/// Creates an id. If the channel is null, the id gets one of its own, and its calls block until
+/// Creates an id. If the channel is null, the id gets its own channel, and its calls block until
 /// their event has arrived.
 ///
 /// # Safety
-/// The channel is null or valid.
+/// The channel must be null or valid.
 pub(super) unsafe fn create(
     channel: *mut rdma_event_channel,
     context: *mut c_void,
@@ -148,7 +150,7 @@ pub(super) unsafe fn create(
     };
     let is_synchronous = channel.is_null();
     let channel = if is_synchronous { make_channel()? } else { channel };
-    // SAFETY: guaranteed by the caller, or the channel was created just above.
+    // SAFETY: the caller guarantees the channel, or it was created just above.
     let events = unsafe { Channel::ours(channel, "channel") }?;
     let made = Id::new(&shared.host, events, space, service);
     let id = made.inspect_err(|_| {
@@ -203,14 +205,14 @@ pub(super) fn name(
     made
 }
 
-/// Copies the addresses and the device of an id to its C structure, as far as they are known.
+/// Copies the addresses and the device of an id to its C structure, if they are known.
 ///
 /// # Safety
-/// The id was created here.
+/// This library must have created the id.
 pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let ours = unsafe { ours(id) }?;
-    // SAFETY: the program does not access the id in another thread during this call.
+    // SAFETY: the program must not access the id in another thread during this call.
     let c = unsafe { &mut *id };
     c.route.addr.src_addr = storage(ours.id.local());
     if let Some(remote) = ours.id.remote() {
@@ -231,9 +233,9 @@ pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), Error> {
 /// Writes the route to the peer to the C structure of an id.
 ///
 /// # Safety
-/// As for [`refresh`].
+/// The requirements are those of [`refresh`].
 pub(super) unsafe fn show_path(id: *mut rdma_cm_id) -> Result<(), Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let ours = unsafe { ours(id) }?;
     let gid = |address: Option<std::net::SocketAddr>| {
         let gid = address.map(|address| verbs::Gid::of(address.ip().to_canonical()));
@@ -245,7 +247,7 @@ pub(super) unsafe fn show_path(id: *mut rdma_cm_id) -> Result<(), Error> {
     own.path.dgid = gid(ours.id.remote());
     own.path.mtu = mtu_code(mtu) as u8;
     let path = &raw mut *own.path;
-    // SAFETY: as for `refresh`.
+    // SAFETY: the program must not access the id in another thread during this call.
     let c = unsafe { &mut *id };
     c.route.path_rec = path;
     c.route.num_paths = 1;
@@ -255,14 +257,15 @@ pub(super) unsafe fn show_path(id: *mut rdma_cm_id) -> Result<(), Error> {
     Ok(())
 }
 
-/// `rdma_destroy_id`. Blocks until all events that the program got for the id are acknowledged.
+/// Implements `rdma_destroy_id`. Blocks until the program has acknowledged all events of the id
+/// that it has read.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_destroy_id")]
 pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     number("rdma_destroy_id", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { destroy(id) }?;
         Ok(0)
     })
@@ -271,54 +274,56 @@ pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 /// Destroys an id.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 pub(super) unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let ours = unsafe { ours(id) }?;
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { release_event(id) };
     ours.id.destroy()?;
     let is_synchronous = ours.is_synchronous();
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let channel = unsafe { (*id).channel };
     // SAFETY: the id is alive, as checked above. Its queue pair and events are gone. The program
-    // must not use an id in another call while it destroys it.
+    // must not use an id in another call while it destroys the id.
     unsafe { Named::free(id) };
     if is_synchronous {
-        // SAFETY: the channel was created for this id alone.
+        // SAFETY: the channel was created for this id only.
         unsafe { Channel::free(channel) };
     }
     Ok(())
 }
 
-/// Acknowledges the event stored in the id (`rdma_cm_id::event`), if there is one.
+/// Acknowledges the event that is stored in the id (`rdma_cm_id::event`), if there is one.
 ///
 /// # Safety
-/// The id was created here.
+/// This library must have created the id.
 pub(super) unsafe fn release_event(id: *mut rdma_cm_id) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let held = unsafe { std::mem::replace(&mut (*id).event, ptr::null_mut()) };
     if !held.is_null() {
-        // SAFETY: [`complete`] or `rdma_get_request` stored an event that is not acknowledged yet.
+        // SAFETY: [`complete`] or `rdma_get_request` stored the event, and it is not acknowledged
+        // yet.
         unsafe { events::acknowledge(held) };
     }
 }
 
-/// Waits for the next event of an id whose calls block, and returns the outcome. Does nothing for
-/// other ids.
+/// Waits for the next event of an id whose calls block, and returns the outcome. Does nothing if
+/// the calls of the id do not block.
 ///
 /// # Safety
-/// The id was created here.
+/// This library must have created the id.
 pub(super) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     if !unsafe { ours(id) }?.is_synchronous() {
         return Ok(());
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { release_event(id) };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let event: *mut rdma_cm_event = unsafe { events::take((*id).channel) }?;
-    // SAFETY: guaranteed by the caller; the event was created just above.
+    // SAFETY: the caller meets the requirements of this function; `take` created the event just
+    // above.
     let (status, kind) = unsafe {
         (*id).event = event;
         ((*event).status, (*event).event)
@@ -333,76 +338,78 @@ pub(super) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Error> {
     Err(Error::System { what: "waiting for the outcome of the call".into(), number })
 }
 
-/// `rdma_migrate_id`. Blocks until all events that the program got for the id are acknowledged.
+/// Implements `rdma_migrate_id`. Blocks until the program has acknowledged all events of the id
+/// that it has read.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_migrate_id")]
 pub(crate) unsafe extern "C" fn rdma_migrate_id(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> c_int {
     number("rdma_migrate_id", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { migrate(id, channel) }?;
         Ok(0)
     })
 }
 
-/// Moves an id to another event channel. If the channel is null, the id gets one of its own, and
+/// Moves an id to another event channel. If the channel is null, the id gets its own channel, and
 /// its calls block.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 pub(super) unsafe fn migrate(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> Result<(), Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let ours = unsafe { ours(id) }?;
     let was_synchronous = ours.is_synchronous();
     let is_synchronous = channel.is_null();
     let channel = if is_synchronous { make_channel()? } else { channel };
     if was_synchronous {
-        // SAFETY: guaranteed by the caller. No other thread could acknowledge this event, and
-        // `migrate` waits until it is acknowledged.
+        // SAFETY: the caller meets the requirements of this function. `migrate` waits until this
+        // event is acknowledged, and no other thread could acknowledge it.
         unsafe { release_event(id) };
     }
-    // SAFETY: guaranteed by the caller, or the channel was created just above.
+    // SAFETY: the caller guarantees the channel, or it was created just above.
     ours.id.migrate(unsafe { Channel::ours(channel, "channel") }?)?;
     ours.own().is_synchronous = is_synchronous;
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let before = unsafe { std::mem::replace(&mut (*id).channel, channel) };
     if was_synchronous {
-        // SAFETY: the channel was created for this id alone.
+        // SAFETY: the channel was created for this id only.
         unsafe { Channel::free(before) };
     }
     Ok(())
 }
 
-/// `rdma_get_src_port`, in network byte order.
+/// Implements `rdma_get_src_port`. Returns the port in network byte order.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_get_src_port")]
 pub(crate) unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let port = unsafe { ours(id) }.ok().and_then(|ours| ours.id.local());
     port.map_or(0, |address| address.port().to_be())
 }
 
-/// `rdma_get_dst_port`, in network byte order.
+/// Implements `rdma_get_dst_port`. Returns the port in network byte order.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_get_dst_port")]
 pub(crate) unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let port = unsafe { ours(id) }.ok().and_then(|ours| ours.id.remote());
     port.map_or(0, |address| address.port().to_be())
 }
 
-/// `rdma_set_local_ece`. Ignores the options: there are no vendor options.
+/// Implements `rdma_set_local_ece`. Ignores the options, because this library has no vendor
+/// options.
 #[unsafe(export_name = "ethernot_rdma_set_local_ece")]
 pub(crate) extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, options: *const c_void) -> c_int {
     if id.is_null() || options.is_null() {
@@ -412,10 +419,10 @@ pub(crate) extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, options: *const
     0
 }
 
-/// `rdma_get_remote_ece`. Returns zeros: there are no vendor options.
+/// Implements `rdma_get_remote_ece`. Returns zeros, because this library has no vendor options.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_get_remote_ece")]
 pub(crate) unsafe extern "C" fn rdma_get_remote_ece(
     id: *mut rdma_cm_id,
@@ -425,7 +432,7 @@ pub(crate) unsafe extern "C" fn rdma_get_remote_ece(
         if id.is_null() || options.is_null() {
             return invalid("the id or the pointer for the options is null");
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             *options = super::layout::ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
         }
@@ -433,7 +440,7 @@ pub(crate) unsafe extern "C" fn rdma_get_remote_ece(
     })
 }
 
-/// Returns a path record of which only the defaults are filled in.
+/// Returns a path record that contains only default values.
 fn path() -> ibv_sa_path_rec {
     ibv_sa_path_rec {
         dgid: NO_GID,
@@ -458,10 +465,10 @@ fn path() -> ibv_sa_path_rec {
     }
 }
 
-/// The default partition key, of which every port is a member.
+/// The default partition key; every port is a member of this partition.
 const DEFAULT_PARTITION: u16 = 0xffff;
 
-/// `IBV_QPT_RC`, `IBV_QPT_UC` and `IBV_QPT_UD`.
+/// Values of `IBV_QPT_RC`, `IBV_QPT_UC` and `IBV_QPT_UD`.
 pub(super) const TYPE_RELIABLE: c_int = 2;
 pub(super) const TYPE_UNRELIABLE: c_int = 3;
 pub(super) const TYPE_DATAGRAM: c_int = 4;

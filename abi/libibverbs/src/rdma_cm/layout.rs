@@ -1,4 +1,4 @@
-//! The C structures of `librdmacm`, as compiled into programs.
+//! The C structures of `librdmacm`. Programs are compiled against them.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -33,7 +33,7 @@ pub struct rdma_route {
     pub num_paths: c_int,
 }
 
-/// A path record, as subnet managers report it.
+/// A path record. On InfiniBand, subnet managers report such records.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_sa_path_rec {
@@ -84,7 +84,7 @@ pub struct rdma_cm_id {
     pub qp_type: c_int,
 }
 
-/// Parameters of a connection, for `rdma_connect` and `rdma_accept` and in events.
+/// Parameters of a connection, in `rdma_connect`, in `rdma_accept` and in events.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_conn_param {
@@ -165,5 +165,5 @@ pub struct ibv_ece {
     pub comp_mask: u32,
 }
 
-/// The zero GID.
+/// The GID in which all bytes are zero.
 pub(crate) const NO_GID: crate::layout::Aligned = crate::layout::Aligned([0; 16]);

@@ -22,10 +22,10 @@ use crate::port::mtu_code;
 use crate::shared::{ibv_create_srq, ibv_destroy_srq};
 use crate::shell;
 
-/// `rdma_create_qp`.
+/// Implements `rdma_create_qp`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_create_qp")]
 pub(crate) unsafe extern "C" fn rdma_create_qp(
     id: *mut rdma_cm_id,
@@ -33,86 +33,87 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     number("rdma_create_qp", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { create(id, domain, init) }?;
         Ok(0)
     })
 }
 
-/// Creates the queue pair of an id, and the completion queues that the id lacks.
+/// Creates the queue pair of an id. Also creates the completion queues that the id lacks.
 ///
 /// # Safety
-/// The arguments must be as the manual page of `rdma_create_qp` requires.
+/// The arguments must meet the requirements of the manual page of `rdma_create_qp`.
 pub(super) unsafe fn create(
     id: *mut rdma_cm_id,
     domain: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> Result<(), Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { ours(id)? };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let Some(init) = (unsafe { init.as_mut() }) else { return invalid("the attributes are null") };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let domain = unsafe { domain_of(id, domain) }?;
     let mut filled = *init;
     let make = |filled: &mut ibv_qp_init_attr| {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { ibv_create_qp(domain, filled) }
     };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { create_with(id, &mut filled, make) }?;
     init.cap = filled.cap;
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { (*id).pd = domain };
     Ok(())
 }
 
-/// `rdma_create_qp_ex`.
+/// Implements `rdma_create_qp_ex`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_create_qp_ex")]
 pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     init: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
     number("rdma_create_qp_ex", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { ours(id)? };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let Some(init) = (unsafe { init.as_mut() }) else {
             return invalid("the attributes are null");
         };
         let said = if init.comp_mask & INIT_DOMAIN == 0 { ptr::null_mut() } else { init.pd };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let domain = unsafe { domain_of(id, said) }?;
         init.pd = domain;
         init.comp_mask |= INIT_DOMAIN;
         let mut filled = init.plain();
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let context = unsafe { (*id).verbs };
         let make = |filled: &mut ibv_qp_init_attr| {
             (init.send_cq, init.recv_cq, init.srq) = (filled.send_cq, filled.recv_cq, filled.srq);
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             unsafe { create_qp_ex(context, init) }
         };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { create_with(id, &mut filled, make) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { (*id).pd = domain };
         Ok(0)
     })
 }
 
-/// Returns the protection domain named by the program, or else that of the id.
+/// Returns the protection domain that the program passes. If it passes none, returns that of the
+/// id.
 unsafe fn domain_of(id: *mut rdma_cm_id, domain: *mut ibv_pd) -> Result<*mut ibv_pd, Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let (own, context) = unsafe { ((*id).pd, (*id).verbs) };
     let domain = if domain.is_null() { own } else { domain };
     if context.is_null() || domain.is_null() {
         return invalid("the id has no device yet");
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     if unsafe { (*domain).context } != context {
         return invalid("the protection domain belongs to another context than the id");
     }
@@ -124,9 +125,9 @@ unsafe fn create_with(
     init: &mut ibv_qp_init_attr,
     make: impl FnOnce(&mut ibv_qp_init_attr) -> *mut ibv_qp,
 ) -> Result<(), Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let ours = unsafe { ours(id)? };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let c = unsafe { &mut *id };
     if !c.qp.is_null() || init.qp_type != c.qp_type {
         return invalid("the id has a queue pair already, or is for another type of queue pair");
@@ -147,7 +148,7 @@ unsafe fn create_with(
             *said = own;
         }
         if said.is_null() {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             *said = unsafe { make_queue(id, is_send, entries) }?;
         }
     }
@@ -155,40 +156,40 @@ unsafe fn create_with(
     let made = make(init);
     if made.is_null() {
         let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { destroy_queues(id) };
         return Err(Error::System { what: "creating the queue pair".into(), number });
     }
-    // SAFETY: created just above.
+    // SAFETY: the queue pair was created just above.
     let pair = &unsafe { shell::pair(made) }?.pair;
     if let Err(error) = ours.id.take_queue_pair(pair) {
-        // SAFETY: no other thread knows the address.
+        // SAFETY: no other thread has the address of the queue pair.
         unsafe {
             ibv_destroy_qp(made);
             destroy_queues(id);
         }
         return Err(error);
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe {
         (*made).state = if (*made).qp_type == TYPE_DATAGRAM { STATE_SENDING } else { STATE_INIT };
         (*id).qp = made;
-        // A shared receive queue passed by the program is not stored in the id, because the id's is
-        // destroyed with the id.
+        // Do not store a shared receive queue that the program passes, because the library destroys
+        // the queue in the id together with the id.
         ((*id).send_cq, (*id).recv_cq) = (send_queue, receive_queue);
     }
     Ok(())
 }
 
-/// Creates a completion queue with a channel for the id.
+/// Creates a completion queue with a channel of its own for the id.
 unsafe fn make_queue(
     id: *mut rdma_cm_id,
     is_send: bool,
     entries: u32,
 ) -> Result<*mut ibv_cq, Error> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let ours = unsafe { ours(id)? };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let c = unsafe { &mut *id };
     // SAFETY: the device of an id stays open.
     let channel: *mut ibv_comp_channel = unsafe { ibv_create_comp_channel(c.verbs) };
@@ -204,7 +205,7 @@ unsafe fn make_queue(
     let queue = unsafe { ibv_create_cq(c.verbs, entries, id.cast::<c_void>(), channel, 0) };
     if queue.is_null() {
         let error = failed();
-        // SAFETY: no other thread knows the address.
+        // SAFETY: no other thread has the address of the channel.
         unsafe { ibv_destroy_comp_channel(channel) };
         return Err(error);
     }
@@ -217,18 +218,19 @@ unsafe fn make_queue(
     Ok(queue)
 }
 
-/// Destroys the completion queues created for the id, and removes those of the program from it.
+/// Destroys the completion queues that the library created for the id. Removes those of the program
+/// from the id.
 unsafe fn destroy_queues(id: *mut rdma_cm_id) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let Ok(ours) = (unsafe { ours(id) }) else { return };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let c = unsafe { &mut *id };
     let mut own = ours.own();
     let is_own = std::mem::take(&mut own.has_send_queue);
-    // SAFETY: the queue was created by `make_queue` if it is the id's own.
+    // SAFETY: if the queue is the id's own, `make_queue` created it.
     unsafe { destroy_queue(is_own, &mut c.send_cq, &mut c.send_cq_channel) };
     let is_own = std::mem::take(&mut own.has_receive_queue);
-    // SAFETY: as above.
+    // SAFETY: if the queue is the id's own, `make_queue` created it.
     unsafe { destroy_queue(is_own, &mut c.recv_cq, &mut c.recv_cq_channel) };
 }
 
@@ -240,7 +242,7 @@ unsafe fn destroy_queue(
     let (queue, channel) =
         (std::mem::replace(queue, ptr::null_mut()), std::mem::replace(channel, ptr::null_mut()));
     if is_own {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             ibv_destroy_cq(queue);
             ibv_destroy_comp_channel(channel);
@@ -248,22 +250,22 @@ unsafe fn destroy_queue(
     }
 }
 
-/// `rdma_destroy_qp`.
+/// Implements `rdma_destroy_qp`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_destroy_qp")]
 pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     silent("rdma_destroy_qp", (), || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let ours = unsafe { ours(id)? };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let pair = unsafe { std::mem::replace(&mut (*id).qp, ptr::null_mut()) };
         if pair.is_null() {
             return Ok(());
         }
         ours.id.release_queue_pair();
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             ibv_destroy_qp(pair);
             destroy_queues(id);
@@ -272,10 +274,10 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     });
 }
 
-/// `rdma_create_srq`.
+/// Implements `rdma_create_srq`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_create_srq")]
 pub(crate) unsafe extern "C" fn rdma_create_srq(
     id: *mut rdma_cm_id,
@@ -283,21 +285,21 @@ pub(crate) unsafe extern "C" fn rdma_create_srq(
     init: *mut ibv_srq_init_attr,
 ) -> c_int {
     number("rdma_create_srq", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { ours(id)? };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         if unsafe { !(*id).srq.is_null() } {
             return invalid("the id has a shared receive queue already");
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let domain = unsafe { domain_of(id, domain) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let made = unsafe { ibv_create_srq(domain, init) };
         if made.is_null() {
             let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
             return Err(Error::System { what: "creating a shared receive queue".into(), number });
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             (*id).srq = made;
             (*id).pd = domain;
@@ -306,16 +308,16 @@ pub(crate) unsafe extern "C" fn rdma_create_srq(
     })
 }
 
-/// `rdma_create_srq_ex`. Supports only the attributes of [`rdma_create_srq`].
+/// Implements `rdma_create_srq_ex`. Supports only the attributes that [`rdma_create_srq`] has.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_create_srq_ex")]
 pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
     id: *mut rdma_cm_id,
     init: *mut crate::layout::ibv_srq_init_attr_ex,
 ) -> c_int {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let Some(said) = (unsafe { init.as_ref() }) else {
         return number("rdma_create_srq_ex", || invalid("the attributes are null"));
     };
@@ -327,29 +329,30 @@ pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
     unsafe { rdma_create_srq(id, domain, init.cast()) }
 }
 
-/// `rdma_destroy_srq`.
+/// Implements `rdma_destroy_srq`.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_destroy_srq")]
 pub(crate) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     silent("rdma_destroy_srq", (), || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { ours(id)? };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let shared = unsafe { std::mem::replace(&mut (*id).srq, ptr::null_mut()) };
         if !shared.is_null() {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             unsafe { ibv_destroy_srq(shared) };
         }
         Ok(())
     });
 }
 
-/// `rdma_init_qp_attr`. Returns the attributes for a queue pair that the program connects itself.
+/// Implements `rdma_init_qp_attr`. Returns the attributes for a queue pair that the program
+/// connects itself.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_init_qp_attr")]
 pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
     id: *mut rdma_cm_id,
@@ -357,9 +360,9 @@ pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
     mask: *mut c_int,
 ) -> c_int {
     number("rdma_init_qp_attr", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let ours = unsafe { ours(id)? };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let (Some(c), false) = (unsafe { attributes.as_mut() }, mask.is_null()) else {
             return invalid("the pointer for the attributes or the mask is null");
         };
@@ -381,19 +384,19 @@ pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
         c.timeout = said.timeout;
         c.retry_cnt = said.retries;
         c.rnr_retry = said.not_ready_retries;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { *mask = change.mask.0.cast_signed() };
         Ok(0)
     })
 }
 
-/// `IBV_QPS_INIT`.
+/// Value of `IBV_QPS_INIT`.
 const STATE_INIT: c_int = 1;
 
-/// `IBV_QP_INIT_ATTR_PD`.
+/// Value of `IBV_QP_INIT_ATTR_PD`.
 const INIT_DOMAIN: u32 = 1;
 
-/// `IBV_SRQ_INIT_ATTR_TYPE` and `..._PD`, and `IBV_SRQT_BASIC`.
+/// Values of `IBV_SRQ_INIT_ATTR_TYPE` and `..._PD`, and `IBV_SRQT_BASIC`.
 const SRQ_TYPE: u32 = 1;
 const SRQ_DOMAIN: u32 = 1 << 1;
 const SRQ_BASIC: c_int = 0;

@@ -1,4 +1,5 @@
-//! `rdma_getaddrinfo`: addresses found by the system's resolver, in the form that ids need.
+//! `rdma_getaddrinfo`: asks the system's resolver for addresses and returns them in the form that
+//! ids need.
 
 use std::ffi::{c_char, c_int};
 use std::net::SocketAddr;
@@ -13,10 +14,10 @@ use super::ids::{TYPE_DATAGRAM, TYPE_RELIABLE};
 use super::layout::rdma_addrinfo;
 use crate::failure::{invalid, number};
 
-/// `rdma_getaddrinfo`. Returns the result of the system's resolver, or -1.
+/// Implements `rdma_getaddrinfo`. Returns the result of the system's resolver, or -1.
 ///
 /// # Safety
-/// The arguments must be as the manual page requires.
+/// The arguments must meet the requirements of the function's manual page.
 #[unsafe(export_name = "ethernot_rdma_getaddrinfo")]
 pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
     node: *const c_char,
@@ -25,7 +26,7 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
     found: *mut *mut rdma_addrinfo,
 ) -> c_int {
     number("rdma_getaddrinfo", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let hints = unsafe { hints.as_ref() };
         let says_nothing = node.is_null()
             && service.is_null()
@@ -35,7 +36,7 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
                 "there is no node, service or address, or the pointer for the result is null",
             );
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { find(node, service, hints, found) }
     })
 }
@@ -48,13 +49,13 @@ unsafe fn find(
 ) -> Result<c_int, Error> {
     let wanted = Wanted::of(hints);
     if node.is_null() && service.is_null() {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let made = unsafe { wanted.copy(hints) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { *found = made };
         return Ok(0);
     }
-    // SAFETY: all fields are numbers or pointers, for which zeros are valid.
+    // SAFETY: all fields are numbers or pointers, for which zero is a valid value.
     let mut asked: addrinfo = unsafe { std::mem::zeroed() };
     asked.ai_family = if wanted.family == FAMILY_IB { libc::AF_UNSPEC } else { wanted.family };
     asked.ai_socktype =
@@ -62,26 +63,26 @@ unsafe fn find(
     asked.ai_flags = if wanted.flags & PASSIVE != 0 { libc::AI_PASSIVE } else { 0 }
         | if wanted.flags & NUMERIC != 0 { libc::AI_NUMERICHOST } else { 0 };
     let mut list: *mut addrinfo = ptr::null_mut();
-    // SAFETY: the caller guarantees the strings; the other pointers are to local variables.
+    // SAFETY: the caller guarantees the strings; the other pointers refer to local variables.
     let code = unsafe { libc::getaddrinfo(node, service, &raw const asked, &raw mut list) };
     if code != 0 {
         return Ok(code);
     }
-    // SAFETY: the list is the one found above. Only its first entry is used, as in librdmacm.
+    // SAFETY: `getaddrinfo` returned the list above. Like librdmacm, use only its first entry.
     let first = unsafe { list.as_ref() }.map(|first| (first.ai_addr, first.ai_canonname));
     let made = match first {
-        // SAFETY: as above.
+        // SAFETY: the entry belongs to the list that `getaddrinfo` returned.
         Some((address, name)) => unsafe { wanted.make(address, name, hints) },
         None => invalid("nothing was found"),
     };
-    // SAFETY: the list was returned by `getaddrinfo`.
+    // SAFETY: `getaddrinfo` returned the list.
     unsafe { libc::freeaddrinfo(list) };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { *found = made? };
     Ok(0)
 }
 
-/// The request to the resolver: the hints, with defaults filled in.
+/// The request to the resolver: the hints of the program, completed with defaults.
 struct Wanted {
     flags: c_int,
     family: c_int,
@@ -108,7 +109,7 @@ impl Wanted {
         }
     }
 
-    /// Returns a result with the resolved address of one side; the address of the other side is
+    /// Returns a result. The address of one side comes from the resolver, that of the other side
     /// from the hints.
     unsafe fn make(
         &self,
@@ -117,13 +118,13 @@ impl Wanted {
         hints: Option<&rdma_addrinfo>,
     ) -> Result<*mut rdma_addrinfo, Error> {
         let is_passive = self.flags & PASSIVE != 0;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let known = unsafe { of_c(address) }?;
         let other =
             hints.map(|hints| if is_passive { hints.ai_dst_addr } else { hints.ai_src_addr });
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let other = unsafe { of_c(other.unwrap_or(ptr::null_mut())) }?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let name = if name.is_null() { ptr::null_mut() } else { unsafe { libc::strdup(name) } };
         if is_passive {
             self.found(known, other, name, ptr::null_mut())
@@ -132,16 +133,16 @@ impl Wanted {
         }
     }
 
-    /// Returns a result with the addresses of the hints.
+    /// Returns a result whose addresses come from the hints.
     unsafe fn copy(&self, hints: Option<&rdma_addrinfo>) -> Result<*mut rdma_addrinfo, Error> {
         let Some(hints) = hints else { return invalid("there are no hints") };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let (source, destination) = unsafe { (of_c(hints.ai_src_addr)?, of_c(hints.ai_dst_addr)?) };
         self.found(source, destination, ptr::null_mut(), ptr::null_mut())
     }
 
-    /// Creates a result. Takes ownership of the names, which are null or from the C library's
-    /// allocator.
+    /// Creates a result. Takes ownership of the names. A name must be null or come from the C
+    /// library's allocator.
     fn found(
         &self,
         source: Option<SocketAddr>,
@@ -173,7 +174,7 @@ impl Wanted {
             || (destination.is_some() && found.ai_dst_addr.is_null());
         let place = if is_short { ptr::null_mut() } else { allocated(found) };
         if place.is_null() {
-            // SAFETY: all pointers in it are null or from the C library's allocator.
+            // SAFETY: all pointers in the result are null or come from the C library's allocator.
             unsafe { free_what_it_holds(&found) };
             return Err(Error::NoRoom("the C library has no memory for an address".into()));
         }
@@ -181,9 +182,10 @@ impl Wanted {
     }
 }
 
-/// Moves a value to memory from the C library's allocator; null if there is no memory.
+/// Moves a value to memory from the C library's allocator. Returns null if there is no memory.
 fn allocated<T>(value: T) -> *mut T {
-    // SAFETY: the allocator aligns for every C type, and the allocation has the size of the value.
+    // SAFETY: the allocator aligns memory for every C type, and the allocation has the size of the
+    // value.
     unsafe {
         let place = libc::malloc(size_of::<T>()).cast::<T>();
         if !place.is_null() {
@@ -197,12 +199,13 @@ fn allocated_address(address: SocketAddr) -> *mut sockaddr {
     allocated(storage(Some(address))).cast()
 }
 
-/// Frees the memory that `found` points to, but not `found` itself nor the next entry.
+/// Frees the memory to which `found` points. Frees neither `found` itself nor the next entry.
 ///
 /// # Safety
-/// All its pointers are null or from the C library's allocator, and are not used again.
+/// All pointers of `found` must be null or come from the C library's allocator. They must not be
+/// used again.
 unsafe fn free_what_it_holds(found: &rdma_addrinfo) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe {
         libc::free(found.ai_src_addr.cast());
         libc::free(found.ai_dst_addr.cast());
@@ -213,18 +216,18 @@ unsafe fn free_what_it_holds(found: &rdma_addrinfo) {
     }
 }
 
-/// `rdma_freeaddrinfo`. Programs build such lists themselves with `malloc`, or replace parts of a
-/// list from `rdma_getaddrinfo`, as libfabric does. So every part is freed by the C library's
-/// allocator.
+/// Implements `rdma_freeaddrinfo`. Frees every part with the C library's allocator. Some programs,
+/// such as libfabric, build such lists with `malloc`, or replace parts of a list from
+/// `rdma_getaddrinfo`.
 ///
 /// # Safety
-/// All pointers in the list are null or from the C library's allocator.
+/// All pointers in the list must be null or come from the C library's allocator.
 #[unsafe(export_name = "ethernot_rdma_freeaddrinfo")]
 pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(found: *mut rdma_addrinfo) {
     let mut next = found;
     while !next.is_null() {
         let found = next;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             next = (*found).ai_next;
             free_what_it_holds(&*found);
@@ -233,10 +236,11 @@ pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(found: *mut rdma_addrinfo) {
     }
 }
 
-/// `AF_IB`. For this family librdmacm leaves the family of the resolver's request unspecified, too.
+/// Value of `AF_IB`. For this family, librdmacm also leaves the family of the resolver's request
+/// unspecified.
 const FAMILY_IB: c_int = 27;
 
-/// `RAI_PASSIVE` and `RAI_NUMERICHOST`.
+/// Values of `RAI_PASSIVE` and `RAI_NUMERICHOST`.
 pub(super) const PASSIVE: c_int = 1;
 const NUMERIC: c_int = 1 << 1;
 
@@ -245,7 +249,7 @@ mod tests {
     use super::*;
 
     fn zeroed() -> rdma_addrinfo {
-        // SAFETY: all fields are numbers or pointers, for which zeros are valid.
+        // SAFETY: all fields are numbers or pointers, for which zero is a valid value.
         unsafe { std::mem::zeroed() }
     }
 
@@ -253,7 +257,7 @@ mod tests {
     fn passive() -> *mut rdma_addrinfo {
         let hints = rdma_addrinfo { ai_flags: PASSIVE | NUMERIC, ..zeroed() };
         let mut found = ptr::null_mut();
-        // SAFETY: the strings end with a zero, and all pointers are to local variables.
+        // SAFETY: the strings end with a zero, and all pointers refer to local variables.
         let code = unsafe {
             rdma_getaddrinfo(
                 c"127.0.0.1".as_ptr(),
@@ -269,7 +273,7 @@ mod tests {
     #[test]
     fn programs_may_replace_what_is_found() {
         let found = passive();
-        // SAFETY: the result was created above; the address is replaced by memory of the C
+        // SAFETY: the result was created above. Its address is replaced by memory from the C
         // library's allocator.
         unsafe {
             assert_eq!((*found).ai_family, libc::AF_INET);
@@ -286,8 +290,8 @@ mod tests {
 
     #[test]
     fn programs_may_free_lists_of_their_own() {
-        // SAFETY: zeroed memory of the C library's allocator, linked to a result of
-        // `rdma_getaddrinfo`.
+        // SAFETY: the memory is zeroed and comes from the C library's allocator. It is linked to a
+        // result of `rdma_getaddrinfo`.
         unsafe {
             let own = libc::calloc(1, size_of::<rdma_addrinfo>()).cast::<rdma_addrinfo>();
             (*own).ai_src_addr = libc::calloc(1, 48).cast();

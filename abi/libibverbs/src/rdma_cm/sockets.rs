@@ -1,12 +1,12 @@
-//! `rsocket` and the calls of its family, implemented by kernel sockets.
+//! `rsocket` and the calls that belong to it, implemented with kernel sockets.
 //!
-//! Programs use `rsocket` for streams and datagrams. The kernel provides these by descriptors that
-//! can be polled, so each call is forwarded to the socket call of the same name without the `r`.
+//! Programs use `rsocket` for streams and datagrams. The kernel provides both with descriptors that
+//! programs can poll. Therefore each call is forwarded to the socket call whose name lacks the `r`.
 //!
-//! Sockets lack remote writes to mapped memory (`riomap`, `riounmap` and `riowrite`). These use a
-//! queue pair beside the socket, which exists only if the program sets `RDMA_IOMAPSIZE`. Bytes of
-//! `riowrite` are placed before anything sent after them, because the sender waits for their
-//! completion.
+//! Kernel sockets have no remote writes to mapped memory (`riomap`, `riounmap` and `riowrite`).
+//! These calls use a queue pair beside the socket. The queue pair exists only if the program sets
+//! `RDMA_IOMAPSIZE`. The library places the bytes of `riowrite` before everything that is sent
+//! after them, because the sender waits for the completion of the write.
 
 mod mappings;
 mod meeting;
@@ -24,17 +24,17 @@ use libc::{
 use super::addresses::{of_c, storage};
 use crate::failure::{invalid, number, set_errno, signed};
 
-/// Defines calls that forward to the kernel.
+/// Defines calls that are forwarded to the kernel.
 macro_rules! forwards {
     ($($name:literal $function:ident = $call:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
         $(
             #[doc = concat!("`", $name, "`.")]
             ///
             /// # Safety
-            /// The arguments must be as the manual page of the socket call requires.
+            /// The arguments must meet the requirements of the manual page of the socket call.
             #[unsafe(export_name = concat!("ethernot_", $name))]
             pub(crate) unsafe extern "C" fn $function($($argument: $kind),*) -> $result {
-                // SAFETY: guaranteed by the caller.
+                // SAFETY: the caller meets the requirements of this function.
                 unsafe { libc::$call($($argument),*) }
             }
         )*
@@ -73,20 +73,20 @@ forwards! {
     ) -> c_int;
 }
 
-/// Defines calls that send. Each waits until earlier writes to mapped memory are placed.
+/// Defines calls that send. Each call first waits until earlier writes to mapped memory are placed.
 macro_rules! sends {
     ($($name:literal $function:ident = $call:ident($($argument:ident: $kind:ty),*), $flags:expr;)*) => {
         $(
             #[doc = concat!("`", $name, "`.")]
             ///
             /// # Safety
-            /// The arguments must be as the manual page of the socket call requires.
+            /// The arguments must meet the requirements of the manual page of the socket call.
             #[unsafe(export_name = concat!("ethernot_", $name))]
             pub(crate) unsafe extern "C" fn $function(socket: c_int, $($argument: $kind),*) -> ssize_t {
                 if number($name, || mappings::before_sending(socket, $flags).map(|()| 0)) != 0 {
                     return -1;
                 }
-                // SAFETY: guaranteed by the caller.
+                // SAFETY: the caller meets the requirements of this function.
                 unsafe { libc::$call(socket, $($argument),*) }
             }
         )*
@@ -103,10 +103,10 @@ sends! {
     "rwritev" rwritev = writev(pieces: *const iovec, count: c_int), 0;
 }
 
-/// `rsocket`.
+/// Implements `rsocket`.
 #[unsafe(export_name = "ethernot_rsocket")]
 pub(crate) extern "C" fn rsocket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
-    // SAFETY: all arguments are numbers.
+    // SAFETY: all arguments are numbers, so no memory is accessed.
     let made = unsafe { libc::socket(family, kind, protocol) };
     if made >= 0 {
         mappings::forget(made);
@@ -114,27 +114,27 @@ pub(crate) extern "C" fn rsocket(family: c_int, kind: c_int, protocol: c_int) ->
     made
 }
 
-/// `rlisten`.
+/// Implements `rlisten`.
 #[unsafe(export_name = "ethernot_rlisten")]
 pub(crate) extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
-    // SAFETY: all arguments are numbers.
+    // SAFETY: all arguments are numbers, so no memory is accessed.
     if unsafe { libc::listen(socket, backlog) } != 0 {
         return -1;
     }
     number("rlisten", || mappings::on_listen(socket).map(|()| 0))
 }
 
-/// `raccept`.
+/// Implements `raccept`.
 ///
 /// # Safety
-/// The arguments must be as the manual page of `accept` requires.
+/// The arguments must meet the requirements of the manual page of `accept`.
 #[unsafe(export_name = "ethernot_raccept")]
 pub(crate) unsafe extern "C" fn raccept(
     socket: c_int,
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let made = unsafe { libc::accept(socket, address, len) };
     if made >= 0 {
         mappings::on_accept(socket, made);
@@ -142,17 +142,17 @@ pub(crate) unsafe extern "C" fn raccept(
     made
 }
 
-/// `rconnect`.
+/// Implements `rconnect`.
 ///
 /// # Safety
-/// The arguments must be as the manual page of `connect` requires.
+/// The arguments must meet the requirements of the manual page of `connect`.
 #[unsafe(export_name = "ethernot_rconnect")]
 pub(crate) unsafe extern "C" fn rconnect(
     socket: c_int,
     address: *const sockaddr,
     len: socklen_t,
 ) -> c_int {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let connected = unsafe { libc::connect(socket, address, len) };
     let number = errno();
     if connected == 0 || number == libc::EINPROGRESS {
@@ -162,28 +162,28 @@ pub(crate) unsafe extern "C" fn rconnect(
     connected
 }
 
-/// `rshutdown`.
+/// Implements `rshutdown`.
 #[unsafe(export_name = "ethernot_rshutdown")]
 pub(crate) extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
     if how != libc::SHUT_RD {
         mappings::on_last(socket);
     }
-    // SAFETY: all arguments are numbers.
+    // SAFETY: all arguments are numbers, so no memory is accessed.
     unsafe { libc::shutdown(socket, how) }
 }
 
-/// `rclose`.
+/// Implements `rclose`.
 #[unsafe(export_name = "ethernot_rclose")]
 pub(crate) extern "C" fn rclose(socket: c_int) -> c_int {
     mappings::on_close(socket);
-    // SAFETY: the argument is a number.
+    // SAFETY: the argument is a number, so no memory is accessed.
     unsafe { libc::close(socket) }
 }
 
-/// `rsetsockopt`. Accepts and ignores options of level `SOL_RDMA`, except the number of mappings.
+/// Implements `rsetsockopt`. Ignores options of level `SOL_RDMA`, except the number of mappings.
 ///
 /// # Safety
-/// The arguments must be as the manual page of `setsockopt` requires.
+/// The arguments must meet the requirements of the manual page of `setsockopt`.
 #[unsafe(export_name = "ethernot_rsetsockopt")]
 pub(crate) unsafe extern "C" fn rsetsockopt(
     socket: c_int,
@@ -193,7 +193,7 @@ pub(crate) unsafe extern "C" fn rsetsockopt(
     len: socklen_t,
 ) -> c_int {
     if level == LEVEL_RDMA && name == IO_MAP_SIZE {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let maps = unsafe { value.cast::<c_int>().as_ref() };
         let enough = len as usize >= size_of::<c_int>();
         return number("rsetsockopt", || match maps {
@@ -204,15 +204,15 @@ pub(crate) unsafe extern "C" fn rsetsockopt(
     if level == LEVEL_RDMA {
         return 0;
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { libc::setsockopt(socket, level, name, value, len) }
 }
 
-/// `rgetsockopt`. Options of level `SOL_RDMA` have the default values of librdmacm, except the
-/// number of mappings.
+/// Implements `rgetsockopt`. For options of level `SOL_RDMA`, returns the default values of
+/// librdmacm. The number of mappings is the only option with its own value.
 ///
 /// # Safety
-/// The arguments must be as the manual page of `getsockopt` requires.
+/// The arguments must meet the requirements of the manual page of `getsockopt`.
 #[unsafe(export_name = "ethernot_rgetsockopt")]
 pub(crate) unsafe extern "C" fn rgetsockopt(
     socket: c_int,
@@ -222,14 +222,14 @@ pub(crate) unsafe extern "C" fn rgetsockopt(
     len: *mut socklen_t,
 ) -> c_int {
     if level != LEVEL_RDMA {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         return unsafe { libc::getsockopt(socket, level, name, value, len) };
     }
     let Some(usual) = usize::try_from(name).ok().and_then(|name| USUAL.get(name)) else {
         set_errno(libc::ENOTSUP);
         return -1;
     };
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     if value.is_null() || len.is_null() || unsafe { *len } < size_of::<c_int>() as socklen_t {
         set_errno(libc::EINVAL);
         return -1;
@@ -243,7 +243,7 @@ pub(crate) unsafe extern "C" fn rgetsockopt(
     0
 }
 
-/// `riomap`.
+/// Implements `riomap`.
 #[unsafe(export_name = "ethernot_riomap")]
 pub(crate) extern "C" fn riomap(
     socket: c_int,
@@ -253,21 +253,21 @@ pub(crate) extern "C" fn riomap(
     _flags: c_int,
     offset: off_t,
 ) -> off_t {
-    // Peers may write to the mapped memory from now on, so its address is exposed.
+    // Expose the address, because peers may write to the mapped memory after this call.
     let address = buffer.expose_provenance();
     signed("riomap", || mappings::map(socket, address, len, protection, offset))
 }
 
-/// `riounmap`.
+/// Implements `riounmap`.
 #[unsafe(export_name = "ethernot_riounmap")]
 pub(crate) extern "C" fn riounmap(socket: c_int, buffer: *mut c_void, len: size_t) -> c_int {
     number("riounmap", || mappings::unmap(socket, buffer.addr(), len).map(|()| 0))
 }
 
-/// `riowrite`.
+/// Implements `riowrite`.
 ///
 /// # Safety
-/// `buffer` has `count` readable bytes.
+/// `buffer` must have `count` readable bytes.
 #[unsafe(export_name = "ethernot_riowrite")]
 pub(crate) unsafe extern "C" fn riowrite(
     socket: c_int,
@@ -278,14 +278,14 @@ pub(crate) unsafe extern "C" fn riowrite(
 ) -> ssize_t {
     let count = count.min(isize::MAX as usize);
     let written = signed("riowrite", || {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let written = unsafe { mappings::write(socket, buffer.cast(), count, offset, flags) };
         written.map(|written| written.cast_signed() as i64)
     });
     written as ssize_t
 }
 
-/// Returns the address of a socket from `getsockname` or `getpeername`.
+/// Returns an address of a socket. `call` is `getsockname` or `getpeername`.
 fn address_of(
     socket: c_int,
     call: unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
@@ -296,7 +296,7 @@ fn address_of(
     if unsafe { call(socket, (&raw mut address).cast(), &raw mut len) } != 0 {
         return None;
     }
-    // SAFETY: the call has written an address, or left the family unspecified.
+    // SAFETY: the call has written an address, or it has left the family unspecified.
     let known = unsafe { of_c((&raw const address).cast()) }.ok()??;
     Some(SocketAddr::new(known.ip().to_canonical(), known.port()))
 }
@@ -311,10 +311,10 @@ fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or_default()
 }
 
-/// `SOL_RDMA`.
+/// Value of `SOL_RDMA`.
 const LEVEL_RDMA: c_int = 0x10000;
 
-/// `RDMA_IOMAPSIZE`.
+/// Value of `RDMA_IOMAPSIZE`.
 const IO_MAP_SIZE: c_int = 3;
 
 /// Default values of `RDMA_SQSIZE`, `RDMA_RQSIZE`, `RDMA_INLINE` and `RDMA_IOMAPSIZE`.

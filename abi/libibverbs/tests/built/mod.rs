@@ -1,10 +1,10 @@
-//! The built libraries, as programs load them.
+//! Builds the libraries, in the form in which programs load them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Returns the folder of the libraries; builds them once for all tests.
+/// Returns the folder of the libraries. Builds them once for all tests.
 pub(crate) fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {

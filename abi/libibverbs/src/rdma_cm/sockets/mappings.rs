@@ -1,5 +1,5 @@
-//! Mappings of sockets: `riomap`, `riounmap` and `riowrite`, and the work of other calls for
-//! sockets that may have mappings.
+//! Mappings of sockets: `riomap`, `riounmap` and `riowrite`. Also does the extra work that other
+//! calls need for sockets with mappings.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -14,24 +14,24 @@ use super::meeting::{Listening, Meeting, look_for};
 use super::side::{MAPS_MAX, Side, is_non_blocking};
 use super::{address_of, peer_of};
 
-/// A socket for which the program set `RDMA_IOMAPSIZE`. `maps` is the number of mappings that its
-/// peer may announce.
+/// A socket for which the program has set `RDMA_IOMAPSIZE`. `maps` is the maximum number of
+/// mappings that its peer may announce.
 struct Socket {
     maps: u32,
     role: Role,
 }
 
 enum Role {
-    /// Neither connected nor listening.
+    /// The socket is neither connected nor listening.
     Fresh,
     Listens(Arc<Listening>),
-    /// Connected, or about to be. The listening end is kept open until this socket's end is
-    /// connected.
+    /// The socket is connected or connecting. The listening end stays open until the end of this
+    /// socket is connected.
     Connected(Arc<Meeting>, Option<Arc<Listening>>),
 }
 
-/// All such sockets, by descriptor. `COUNT` is their number; while it is 0, as in most programs,
-/// calls do not lock the map.
+/// All sockets with mappings, by descriptor. `COUNT` is their number. While it is 0, as in most
+/// programs, calls do not lock the map.
 static SOCKETS: Mutex<BTreeMap<c_int, Socket>> = Mutex::new(BTreeMap::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -39,7 +39,7 @@ fn sockets() -> MutexGuard<'static, BTreeMap<c_int, Socket>> {
     SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `change` on the sockets; returns `None` at once if there are none.
+/// Runs `change` on the sockets. Returns `None` at once if there are no sockets.
 fn with<R>(change: impl FnOnce(&mut BTreeMap<c_int, Socket>) -> Option<R>) -> Option<R> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
@@ -50,7 +50,7 @@ fn with<R>(change: impl FnOnce(&mut BTreeMap<c_int, Socket>) -> Option<R>) -> Op
     done
 }
 
-/// Handles a change of `RDMA_IOMAPSIZE`.
+/// Handles a new value of `RDMA_IOMAPSIZE`.
 pub(super) fn want(socket: c_int, maps: c_int) -> Result<(), Error> {
     let Ok(maps) = u32::try_from(maps) else {
         return Err(Error::Invalid(format!("{maps} mappings")));
@@ -82,7 +82,7 @@ pub(super) fn wanted(socket: c_int) -> c_int {
     with(|sockets| c_int::try_from(sockets.get(&socket)?.maps).ok()).unwrap_or(0)
 }
 
-/// Opens the listening end of a socket that begins to listen.
+/// Opens the listening end beside a socket that starts to listen.
 pub(super) fn on_listen(socket: c_int) -> Result<(), Error> {
     let wants = with(|sockets| sockets.get(&socket).map(|known| known.maps));
     let (Some(maps), Some(at)) = (wants, listens_at(socket)) else { return Ok(()) };
@@ -91,7 +91,7 @@ pub(super) fn on_listen(socket: c_int) -> Result<(), Error> {
     Ok(())
 }
 
-/// Starts the wait for the end of an accepted socket.
+/// Starts to wait for the end beside an accepted socket.
 pub(super) fn on_accept(listener: c_int, socket: c_int) {
     forget(socket);
     with(|sockets| {
@@ -104,7 +104,7 @@ pub(super) fn on_accept(listener: c_int, socket: c_int) {
     });
 }
 
-/// Starts to connect the end of a socket that is connected or connecting.
+/// Starts to connect the end beside a socket that is connected or connecting.
 pub(super) fn on_connect(socket: c_int) {
     with(|sockets| {
         let known = sockets.get_mut(&socket)?;
@@ -115,17 +115,17 @@ pub(super) fn on_connect(socket: c_int) {
     });
 }
 
-/// Forgets the previous socket of a descriptor that was reused.
+/// Forgets the previous socket of a descriptor that the kernel has reused.
 pub(super) fn forget(socket: c_int) {
-    // The value is dropped after the lock is released.
+    // Drop the value after the lock is released.
     drop(with(|sockets| sockets.remove(&socket)));
 }
 
-/// Waits until writes are placed, before a socket is closed or shut down for sending: the peer must
-/// find them placed when it sees the end of the stream.
+/// Waits until all writes are placed. Called before a socket is closed or shut down for sending,
+/// because the peer must find the writes placed when it sees the end of the stream.
 pub(super) fn on_last(socket: c_int) {
     if let Some(side) = met(socket) {
-        // If the peer is gone, there is nothing to wait for.
+        // If the peer is gone, ignore the error.
         let _gone = side.settle(true);
     }
 }
@@ -139,13 +139,13 @@ pub(super) fn on_close(socket: c_int) {
     }
 }
 
-/// Waits until earlier writes are placed, before more is sent.
+/// Waits until earlier writes are placed. Called before the socket sends more.
 pub(super) fn before_sending(socket: c_int, flags: c_int) -> Result<(), Error> {
     let Some(side) = met(socket) else { return Ok(()) };
     side.settle(!is_non_blocking(socket, flags))
 }
 
-/// `riomap`.
+/// Implements `riomap`.
 pub(super) fn map(
     socket: c_int,
     address: usize,
@@ -160,7 +160,7 @@ pub(super) fn map(
     }
     let side = meeting(socket)?.wait()?;
     with(|sockets| {
-        // The end is connected, so this socket needs no listening end any more.
+        // The end is connected, so this socket no longer needs the listening end.
         if let Role::Connected(_, listening) = &mut sockets.get_mut(&socket)?.role {
             *listening = None;
         }
@@ -175,15 +175,15 @@ pub(super) fn map(
     Ok(offset)
 }
 
-/// `riounmap`.
+/// Implements `riounmap`.
 pub(super) fn unmap(socket: c_int, address: usize, len: usize) -> Result<(), Error> {
     meeting(socket)?.wait()?.unmap(address, len)
 }
 
-/// `riowrite`.
+/// Implements `riowrite`.
 ///
 /// # Safety
-/// `from` has `count` readable bytes.
+/// `from` must have `count` readable bytes.
 pub(super) unsafe fn write(
     socket: c_int,
     from: *const u8,
@@ -192,7 +192,7 @@ pub(super) unsafe fn write(
     flags: c_int,
 ) -> Result<usize, Error> {
     let side = meeting(socket)?.wait()?;
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     unsafe { side.write(from, count, offset as u64, !is_non_blocking(socket, flags)) }
 }
 
@@ -212,11 +212,11 @@ fn meeting_if_any(socket: c_int) -> Option<Arc<Meeting>> {
     if COUNT.load(Ordering::Acquire) == 0 { None } else { meeting(socket).ok() }
 }
 
-/// Returns the address at which a socket listens; `None` if it does not listen.
+/// Returns the address at which a socket listens. Returns `None` if the socket does not listen.
 fn listens_at(socket: c_int) -> Option<SocketAddr> {
     let (mut listens, mut len): (c_int, _) = (0, size_of::<c_int>() as libc::socklen_t);
     let to = (&raw mut listens).cast();
-    // SAFETY: the variable has room for the number.
+    // SAFETY: the variable has room for the result.
     unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, to, &raw mut len) };
     if listens == 0 { None } else { address_of(socket, libc::getsockname) }
 }

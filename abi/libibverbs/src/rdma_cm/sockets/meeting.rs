@@ -1,8 +1,9 @@
-//! How the two ends beside a socket connect. The connecting end asks at the connection manager's
-//! port with the number of the socket's port, and names the socket.
+//! Connects the two ends beside a socket. The end of the connecting socket sends a request to the
+//! connection manager's port that has the same number as the socket's port. The request names the
+//! socket.
 //!
-//! The byte stream is not involved. So a socket with mappings can talk to one without, and only
-//! `riomap` fails for want of a peer.
+//! The byte stream of the socket is not involved. Therefore a socket with mappings can be connected
+//! to a socket without mappings. Then only `riomap` fails, because there is no peer.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -18,7 +19,7 @@ use verbs::{Error, start_thread};
 use super::super::devices::shared;
 use super::side::{Hello, Side};
 
-/// The wait for the end of a connected socket.
+/// Waits for the end beside a connected socket.
 #[derive(Default)]
 pub(super) struct Meeting {
     state: Mutex<State>,
@@ -30,12 +31,12 @@ enum State {
     #[default]
     Waits,
     Met(Arc<Side>),
-    /// The wait has ended: no peer has come, or the socket is closed.
+    /// The wait has ended: no peer has connected, or the socket is closed.
     Over,
 }
 
 impl Meeting {
-    /// Returns the end, if it is connected already.
+    /// Returns the end if it is already connected.
     pub(super) fn side(&self) -> Option<Arc<Side>> {
         match &*lock(&self.state) {
             State::Met(side) => Some(Arc::clone(side)),
@@ -43,7 +44,7 @@ impl Meeting {
         }
     }
 
-    /// Waits until the end is connected, at most [`PATIENCE`].
+    /// Waits until the end is connected. Waits for at most [`PATIENCE`].
     pub(super) fn wait(&self) -> Result<Arc<Side>, Error> {
         let waits = |state: &mut State| matches!(state, State::Waits);
         let state = lock(&self.state);
@@ -54,7 +55,7 @@ impl Meeting {
         }
     }
 
-    /// Ends the wait. Returns the end, if it was connected.
+    /// Ends the wait. Returns the end if it was connected.
     pub(super) fn end(&self) -> Option<Arc<Side>> {
         let before = std::mem::replace(&mut *lock(&self.state), State::Over);
         self.changed.notify_all();
@@ -64,7 +65,7 @@ impl Meeting {
         }
     }
 
-    /// Stores the connected end. Returns false, and drops the end, if the wait has ended already.
+    /// Stores the connected end. If the wait has already ended, drops the end and returns false.
     fn meet(&self, side: Side) -> bool {
         let mut state = lock(&self.state);
         let waits = matches!(*state, State::Waits);
@@ -80,13 +81,13 @@ impl Meeting {
     }
 }
 
-/// Starts to connect to the peer's end of a connecting socket. Runs in a thread of its own, as the
-/// program's call must not block.
+/// Starts to connect to the peer's end, for a connecting socket. The work runs in a separate
+/// thread, because the program's call must not block.
 pub(super) fn look_for(socket: c_int, maps: u32) -> Arc<Meeting> {
     let meeting = Arc::new(Meeting::default());
     let shared = Arc::clone(&meeting);
     let look = move || {
-        // Retry, because the peer may ask for mappings a moment after it has begun to listen.
+        // Retry, because the peer may enable mappings a moment after it starts to listen.
         for _ in 0..PATIENCE.as_millis() / PAUSE.as_millis() {
             if shared.has_ended() {
                 return;
@@ -109,12 +110,12 @@ pub(super) fn look_for(socket: c_int, maps: u32) -> Arc<Meeting> {
     meeting
 }
 
-/// Returns the local and the peer's address of a connected socket.
+/// Returns the local address and the peer's address of a connected socket.
 fn addresses(socket: c_int) -> Option<(SocketAddr, SocketAddr)> {
     Some((super::address_of(socket, libc::getsockname)?, super::peer_of(socket)?))
 }
 
-/// Asks the peer to connect; `None` if it does not accept.
+/// Sends the peer a request to connect. Returns `None` if the peer does not accept.
 fn ask(own: SocketAddr, peer: SocketAddr, maps: u32) -> Result<Option<Side>, Error> {
     let host = &shared()?.host;
     let channel = EventChannel::new(host)?;
@@ -133,7 +134,7 @@ fn ask(own: SocketAddr, peer: SocketAddr, maps: u32) -> Result<Option<Side>, Err
     }))
 }
 
-/// Waits for the next event, and fails if it is of another kind. Returns the peer's private data.
+/// Waits for the next event. Fails if the event has another kind. Returns the peer's private data.
 fn expect(channel: &EventChannel, kind: EventKind) -> Result<Vec<u8>, Error> {
     let event = take(channel)?;
     event.acknowledge();
@@ -161,10 +162,10 @@ fn said(hello: Hello) -> ConnectOptions {
     }
 }
 
-/// The listening end beside a listening socket. Listens until it is dropped.
+/// The listening end beside a listening socket. It listens until this value is dropped.
 pub(super) struct Listening {
     arrived: Arc<Arrived>,
-    /// Dropping it ends the serving thread, which polls the other end.
+    /// The serving thread polls the other end of this stream. Dropping this end stops the thread.
     _open: UnixStream,
 }
 
@@ -182,7 +183,7 @@ struct Here {
 }
 
 impl Listening {
-    /// Starts to listen beside a socket that listens at `at`.
+    /// Starts to listen. The socket listens at `at`.
     pub(super) fn open(at: SocketAddr, maps: u32) -> Result<Self, Error> {
         let host = &shared()?.host;
         let channel = EventChannel::new(host)?;
@@ -198,7 +199,7 @@ impl Listening {
         let served = Arc::clone(&arrived);
         let serve = move || {
             while is_open(&channel, &ends) {
-                // A failure affects one connection only; its peer is notified or times out.
+                // A failure affects only one connection. Its peer is notified or times out.
                 let _failed = served.serve(&channel, maps);
             }
             let _gone = id.destroy();
@@ -207,7 +208,8 @@ impl Listening {
         Ok(Self { arrived, _open: open })
     }
 
-    /// Returns the wait for the end of an accepted socket with this peer.
+    /// Returns the wait for the end beside an accepted socket. `peer` is the address of the
+    /// socket's peer.
     pub(super) fn expect(&self, peer: SocketAddr) -> Arc<Meeting> {
         let meeting = Arc::new(Meeting::default());
         let mut here = lock(&self.arrived.state);
@@ -232,8 +234,8 @@ impl Arrived {
         if event.kind != EventKind::ConnectRequest {
             return Ok(());
         }
-        // Accept only requests for a socket of the requesting host. Else a host could get the
-        // mappings meant for another one.
+        // Accept only requests for a socket of the requesting host. Without this check, a host
+        // could get the mappings of another host.
         let asks = event.id.remote().map(|remote| remote.ip().to_canonical());
         let hello = Hello::decode(&event.private_data);
         let Some(hello) = hello.filter(|hello| Some(hello.socket.ip()) == asks) else {
@@ -259,17 +261,17 @@ impl Arrived {
         let oldest = if is_full { here.sides.pop_front() } else { None };
         here.sides.push_back((of, side));
         drop(here);
-        // Dropped without the lock, because closing a connection takes a while.
+        // Drop it after the lock is released, because closing a connection takes some time.
         drop(oldest);
     }
 }
 
-/// Waits for an event; returns false if the listening end was dropped.
+/// Waits for an event. Returns false if the listening end is dropped.
 fn is_open(channel: &EventChannel, ends: &UnixStream) -> bool {
     let [news, end] = [channel.descriptor().as_raw_fd(), ends.as_raw_fd()];
     let mut wanted = [news, end].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     loop {
-        // SAFETY: the list lives for the call.
+        // SAFETY: the list lives until the call returns.
         unsafe { libc::poll(wanted.as_mut_ptr(), 2, -1) };
         match wanted {
             [_, libc::pollfd { revents: 1.., .. }] => return false,
@@ -288,16 +290,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long the other end is waited for. Both ends connect at about the same time, unless one of
-/// them has no mappings.
+/// Maximum time for which an end waits for the other end. Both ends connect at about the same time,
+/// if both have mappings.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Maximum number of ends that wait until their socket is accepted, as many as a listening socket
-/// has pending connections. Each takes 1 MiB of address space and a queue pair.
+/// Maximum number of ends that wait until their socket is accepted. It equals the number of pending
+/// connections of a listening socket. Each end takes 1 MiB of address space and a queue pair.
 const ARRIVED_MAX: usize = 128;
 
-/// The maximum number of retries.
+/// The maximum number of retries that a program can set.
 const RETRIES: u8 = 7;

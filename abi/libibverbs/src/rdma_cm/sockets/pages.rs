@@ -5,23 +5,26 @@ use std::ptr;
 
 use verbs::Error;
 
-/// Newly mapped pages, initially zero.
+/// Newly mapped pages. All bytes are zero at first.
 #[derive(Debug)]
 pub(super) struct Pages {
     start: *mut c_void,
     len: usize,
 }
 
-// SAFETY: plain memory without references to it; the owner synchronises reads and writes.
+// SAFETY: the pages are plain memory without references to it. The owner synchronises reads and
+// writes.
 unsafe impl Send for Pages {}
-// SAFETY: as above.
+// SAFETY: the pages are plain memory without references to it. The owner synchronises reads and
+// writes.
 unsafe impl Sync for Pages {}
 
 impl Pages {
     pub(super) fn new(len: usize) -> Result<Self, Error> {
         let (rights, kind) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new anonymous mapping, which affects no other memory.
+        // SAFETY: this creates an anonymous mapping at a free address, which affects no other
+        // memory.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, rights, kind, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(Error::NoRoom("memory for mappings of a socket".into()));
@@ -35,29 +38,31 @@ impl Pages {
         self.start.addr() + at
     }
 
-    /// Reads a number that a peer may be writing at the same time, so the result may mix old and
-    /// new bytes.
+    /// Reads a number. A peer may be writing it at the same time, so the result may mix old and new
+    /// bytes.
     pub(super) fn number(&self, at: usize) -> u64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len, "number at {at} of {}", self.len);
-        // SAFETY: inside the pages, and aligned because the pages are.
+        // SAFETY: the number is inside the pages. It is aligned, because the pages are.
         unsafe { self.start.byte_add(at).cast::<u64>().read_volatile() }
     }
 
     /// Copies bytes to index `at`.
     ///
     /// # Safety
-    /// `from` has `len` readable bytes, and no other thread accesses the destination meanwhile.
+    /// `from` must have `len` readable bytes. No other thread may access the destination during
+    /// this call.
     pub(super) unsafe fn fill(&self, at: usize, from: *const u8, len: usize) {
         assert!(at + len <= self.len, "{len} bytes at {at} of {}", self.len);
-        // SAFETY: inside the pages, as checked above; the caller guarantees the rest.
+        // SAFETY: the destination is inside the pages, as checked above. The caller guarantees the
+        // rest.
         unsafe { ptr::copy_nonoverlapping(from, self.start.cast::<u8>().add(at), len) };
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: this mapping was made by `new`, and no reference to it is left. A failure cannot
-        // be handled, so it is ignored.
+        // SAFETY: `new` created this mapping, and no reference to it is left. Ignore a failure,
+        // because it cannot be handled.
         unsafe { libc::munmap(self.start, self.len) };
     }
 }

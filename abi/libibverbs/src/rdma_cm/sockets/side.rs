@@ -1,9 +1,9 @@
-//! One end of the connection beside a socket: a queue pair that writes to mapped memory of the
-//! peer.
+//! One end of the connection beside a socket. It is a queue pair that writes to mapped memory of
+//! the peer.
 //!
-//! Each end has a table of the peer's mappings, which the peer writes. `riomap` adds an entry to
-//! the peer's table, and `riowrite` looks the offset up in its own. All writes of one end are
-//! placed in order, to the table and to mapped memory.
+//! Each end has a table of the peer's mappings, and the peer writes this table. `riomap` adds an
+//! entry to the peer's table. `riowrite` looks up the offset in its own table. The library places
+//! all writes of one end in order, to the table and to mapped memory.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -26,7 +26,7 @@ pub(super) struct Side {
     channel: Arc<CompletionChannel>,
     queue: Arc<CompletionQueue>,
     pair: Arc<QueuePair>,
-    /// The table that the peer writes to, followed by the slots for writes in flight.
+    /// The table that the peer writes, followed by the slots for writes in flight.
     pages: Pages,
     table: Arc<MemoryRegion>,
     slots: Arc<MemoryRegion>,
@@ -44,23 +44,23 @@ struct Sending {
     is_broken: bool,
 }
 
-/// Memory that was mapped by `riomap`. `remote` is its index in the peer's table and its region, or
-/// `None` if the peer may not write to it.
+/// Memory that the program has mapped with `riomap`. `remote` holds its index in the peer's table
+/// and its region. `remote` is `None` if the peer may not write to the memory.
 struct Mapped {
     address: usize,
     len: usize,
     remote: Option<(u32, Arc<MemoryRegion>)>,
 }
 
-/// The private data that the ends exchange when they connect.
+/// The private data that the two ends exchange when they connect.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Hello {
     /// Address and port of the connecting socket.
     pub(super) socket: SocketAddr,
-    /// Address of the sender's table.
+    /// Address of the table of the end that sends this.
     table: u64,
     key: u32,
-    /// Number of entries of the table.
+    /// Number of entries in the table.
     maps: u32,
 }
 
@@ -79,8 +79,8 @@ impl Hello {
         bytes
     }
 
-    /// Decodes private data; `None` if it is not a `Hello`. Ignores bytes after it, because private
-    /// data is padded with zeros.
+    /// Decodes private data. Returns `None` if the data is not a `Hello`. Ignores further bytes,
+    /// because private data is padded with zeros.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.strip_prefix(&MAGIC)?;
         let (ip, bytes) = bytes.split_first_chunk::<16>()?;
@@ -100,7 +100,7 @@ impl Hello {
 }
 
 impl Side {
-    /// Creates an end, and gives its queue pair to the id. Fails if the id has no device.
+    /// Creates an end and attaches its queue pair to the id. Fails if the id has no device.
     pub(super) fn new(id: &Arc<Id>, maps: u32) -> Result<Self, Error> {
         let Some(device) = id.device() else {
             return Err(Error::Invalid("the id has no device".into()));
@@ -150,7 +150,7 @@ impl Side {
         })
     }
 
-    /// Returns this end's private data for a connection of the socket.
+    /// Returns the private data of this end for a connection of `socket`.
     pub(super) fn hello(&self, socket: SocketAddr) -> Hello {
         let table = self.table.remote_address();
         Hello { socket, table, key: self.table.key(), maps: self.maps }
@@ -158,7 +158,7 @@ impl Side {
 
     /// Stores the peer's private data.
     pub(super) fn take_hello(&self, hello: Hello) {
-        // The peer sends it once, so it is not stored already.
+        // The peer sends this only once, so nothing is stored yet.
         let _again = self.peer.set(hello);
     }
 
@@ -166,7 +166,7 @@ impl Side {
         &self.id
     }
 
-    /// Lets the peer write to memory, which the peer addresses by `offset`.
+    /// Lets the peer write to memory. The peer addresses the memory by `offset`.
     pub(super) fn map(&self, address: usize, len: usize, offset: u64) -> Result<(), Error> {
         let peer = self.peer()?;
         let mut mapped = lock(&self.mapped);
@@ -186,12 +186,12 @@ impl Side {
         Ok(())
     }
 
-    /// Records a mapping that the peer may not write to.
+    /// Records a mapping to which the peer may not write.
     pub(super) fn map_for_itself(&self, address: usize, len: usize) {
         lock(&self.mapped).push(Mapped { address, len, remote: None });
     }
 
-    /// Ends a mapping: the peer may no longer write to it.
+    /// Ends a mapping. The peer may no longer write to it.
     pub(super) fn unmap(&self, address: usize, len: usize) -> Result<(), Error> {
         let mut mapped = lock(&self.mapped);
         let is_meant = |mapped: &Mapped| mapped.address == address && mapped.len == len;
@@ -201,16 +201,18 @@ impl Side {
         let Mapped { remote: Some((index, region)), .. } = mapped.swap_remove(at) else {
             return Ok(());
         };
-        // If the peer is gone, it need not be notified.
+        // If the peer is gone, ignore the error, because the peer needs no notification.
         let _sent = self.send_entry(index, [0; 4]);
         region.deregister()
     }
 
-    /// Writes to mapped memory of the peer. Returns the number of bytes written, which is smaller
-    /// than `count` where a mapping ends, or where all slots are in use and the call may not wait.
+    /// Writes to mapped memory of the peer. Returns the number of written bytes. The number is less
+    /// than `count` in two cases:
+    /// * The mapping ends.
+    /// * All slots are in use and the call may not wait.
     ///
     /// # Safety
-    /// `from` has `count` readable bytes.
+    /// `from` must have `count` readable bytes.
     pub(super) unsafe fn write(
         &self,
         from: *const u8,
@@ -224,7 +226,7 @@ impl Side {
             let at = offset.wrapping_add(done as u64);
             let Some((to, room, key)) = self.find(at) else { break };
             let len = (count - done).min(SLOT_BYTES).min(room);
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller meets the requirements of this function.
             let posted = unsafe { self.post(&mut sending, from.add(done), len, to, key, may_wait) };
             match posted {
                 Ok(()) => done += len,
@@ -235,7 +237,7 @@ impl Side {
         Ok(done)
     }
 
-    /// Waits until all writes are placed. Fails if some are pending and the call may not wait.
+    /// Waits until all writes are placed. Fails if writes are pending and the call may not wait.
     pub(super) fn settle(&self, may_wait: bool) -> Result<(), Error> {
         let mut sending = lock(&self.sending);
         self.wait(&mut sending, may_wait, |sending| sending.placed == sending.posted)
@@ -245,8 +247,8 @@ impl Side {
         self.peer.get().ok_or_else(|| Error::Invalid("the peer has not announced its table".into()))
     }
 
-    /// Finds the peer's mapping of an offset. Returns the remote address, the number of bytes from
-    /// there to the end of the mapping, and the key.
+    /// Finds the peer's mapping that contains an offset. Returns the remote address, the number of
+    /// bytes from there to the end of the mapping, and the key.
     fn find(&self, offset: u64) -> Option<(u64, usize, u32)> {
         (0..self.maps as usize).find_map(|index| {
             let number = |of: usize| self.pages.number(index * ENTRY_BYTES + of * 8);
@@ -257,19 +259,19 @@ impl Side {
         })
     }
 
-    /// Writes an entry of the peer's table.
+    /// Writes an entry to the peer's table.
     fn send_entry(&self, index: u32, entry: [u64; 4]) -> Result<(), Error> {
         let peer = self.peer()?;
         let to = peer.table.wrapping_add(u64::from(index) * ENTRY_BYTES as u64);
         let mut sending = lock(&self.sending);
-        // SAFETY: the entry lives for the call.
+        // SAFETY: the entry lives until the call returns.
         unsafe { self.post(&mut sending, entry.as_ptr().cast(), ENTRY_BYTES, to, peer.key, true) }
     }
 
     /// Posts a write of at most [`SLOT_BYTES`].
     ///
     /// # Safety
-    /// `from` has `len` readable bytes.
+    /// `from` must have `len` readable bytes.
     unsafe fn post(
         &self,
         sending: &mut Sending,
@@ -283,7 +285,8 @@ impl Side {
         self.wait(sending, may_wait, is_free)?;
         let slot = (sending.posted % u64::from(SLOTS)) as usize;
         let at = self.maps.max(1) as usize * ENTRY_BYTES + slot * SLOT_BYTES;
-        // SAFETY: guaranteed by the caller; no write in flight uses a free slot.
+        // SAFETY: the caller meets the requirements of this function; a free slot is not used by a
+        // write in flight.
         unsafe { self.pages.fill(at, from, len) };
         let address = self.pages.address(at) as u64;
         let piece = ScatterGather { address, length: len as u32, key: self.slots.key() };
@@ -367,7 +370,7 @@ impl Drop for Side {
             self.context.close(),
             self.id.destroy(),
         ];
-        // Errors are ignored: in a forked child, all of these objects belong to the parent.
+        // Errors are ignored, because in a forked child all of these objects belong to the parent.
         drop(ended);
     }
 }
@@ -376,24 +379,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Maximum number of mappings that a peer may announce: a table of 32 KiB. librdmacm allows 255.
+/// Maximum number of mappings that a peer may announce. The table takes 32 KiB. librdmacm allows
+/// 255.
 pub(super) const MAPS_MAX: u32 = 1024;
 
 /// The access that a peer has to mapped memory.
 const WRITABLE: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE);
 
-/// Bytes of a table entry: offset, address, length and key of a mapping. An unused entry is all
-/// zeros.
+/// Size of a table entry in bytes: offset, address, length and key of a mapping. An unused entry is
+/// all zeros.
 const ENTRY_BYTES: usize = 32;
 
-/// Maximum number of writes in flight. Their 64 × 16 KiB = 1 MiB of memory is touched page by page,
-/// as slots are used.
+/// Maximum number of writes in flight. Their memory takes 64 × 16 KiB = 1 MiB. Each page is touched
+/// only when a slot uses it.
 const SLOTS: u32 = 64;
 
-/// Bytes of a slot.
+/// Size of a slot in bytes.
 const SLOT_BYTES: usize = 16 << 10;
 
-/// The first bytes of private data. They distinguish it from that of other programs.
+/// First bytes of the private data. They distinguish it from the private data of other programs.
 const MAGIC: [u8; 4] = *b"rio1";
 
 /// Returns whether a call on a socket must not block.
