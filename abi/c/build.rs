@@ -1,5 +1,5 @@
-//! Sets the soname of the library, and links symbols that the C library has had since 2.28 (see
-//! `abi/floor`).
+//! Sets the soname of the library. Also links symbols that the C library has had since version 2.28
+//! (see `abi/floor`).
 
 include!("../floor/link.rs");
 

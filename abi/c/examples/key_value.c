@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A client of the key-value store of crates/ethernot/examples/key_value, which documents the layout of the server's
- * memory. A get is one read of that memory, without the server's program. A put is a compare-and-swap and writes, or a
- * message.
+ * A client of the key-value store in crates/ethernot/examples/key_value. That example documents the layout of the
+ * server's memory. A get reads that memory once; the server's program does nothing for it. A put is either a
+ * compare-and-swap followed by writes, or a message to the server's program.
  *
  *     cc $(pkg-config --cflags ethernot) key_value.c -o key_value $(pkg-config --libs ethernot)
  *     ./key_value 127.0.0.1:7000 put 42 "a value"
@@ -22,7 +22,7 @@
 
 /* All numbers are little-endian. This example runs on little-endian processors only. */
 struct slot {
-    uint64_t version; /* 0: the slot is free. Odd: the slot is being written. */
+    uint64_t version; /* 0: the slot is free. Odd: a client is writing it. */
     uint64_t key;
     uint64_t length;
     unsigned char value[VALUE_MAX];
@@ -63,7 +63,7 @@ static bool is_whole(const struct slot *slot)
     return slot->version == 0 || (slot->version % 2 == 0 && slot->checksum == sum_of(slot));
 }
 
-/* Finds the slot of a key, or the free slot for the key. Returns false if there is neither. */
+/* Finds the slot of a key, or a free slot for the key. Returns false if neither exists. */
 static bool find(struct client *client, uint64_t key, uint64_t *at, struct slot *slot)
 {
     uint64_t slots = client->table.length / sizeof *slot;
@@ -115,7 +115,7 @@ static bool put_by_swap(struct client *client, uint64_t key, const char *value)
         check(ethernot_write(client->connection, client->memory, WRITTEN * sizeof slot + 8, &client->table, at + 8,
                              sizeof slot - 8, NULL, NULL),
               "write");
-        /* Write the version last: the fence places it only after the rest. */
+        /* Write the version last. The fence ensures that the peer places it after the rest of the slot. */
         ethernot_operation_options options = {.size = sizeof options};
         options.flags = ETHERNOT_FENCE_BEFORE;
         check(ethernot_write_bytes(client->connection, &client->scratch[WRITTEN].version, 8, &client->table, at,

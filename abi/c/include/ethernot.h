@@ -29,7 +29,7 @@
 #include <stdint.h>
 
 /*
- Reads, results of atomics, and messages may be placed in the memory.
+ The library may place results of reads and atomics, and messages, in the memory.
  */
 #define ETHERNOT_LOCAL_WRITE 1
 
@@ -49,43 +49,44 @@
 #define ETHERNOT_REMOTE_ATOMIC 8
 
 /*
- Length in bytes of an encoded region description, to be sent in private data or a message.
+ Length in bytes of an encoded description of a region. Programs send such a description in
+ private data or in a message.
  */
 #define ETHERNOT_REMOTE_BYTES 20
 
 /*
- Performs the operation only after all earlier operations of the connection.
+ The peer performs the operation only after all earlier operations of the connection.
  */
 #define ETHERNOT_FENCE_BEFORE 1
 
 /*
- Performs all later operations of the connection only after this one.
+ The peer performs all later operations of the connection only after this one.
  */
 #define ETHERNOT_FENCE_AFTER 2
 
 /*
- Strict order, as on a reliable connection of verbs.
+ The operation has strict order, like on a reliable connection of verbs.
  */
 #define ETHERNOT_STRICT 4
 
 /*
- Queues a completion at this endpoint when the operation succeeds.
+ When the operation succeeds, it adds a completion at this endpoint.
  */
 #define ETHERNOT_SIGNALLED 8
 
 /*
- Notifies the peer of a write.
+ The write notifies the peer.
  */
 #define ETHERNOT_NOTIFY 16
 
 /*
- Sends `immediate` to the peer.
+ The operation sends `immediate` to the peer.
  */
 #define ETHERNOT_IMMEDIATE 32
 
 /*
- Allows the operation to wait until the next operation without this flag, the next poll or the
- next wait.
+ The library may delay the operation until the next operation without this flag, the next poll or
+ the next wait.
  */
 #define ETHERNOT_MORE 64
 
@@ -95,7 +96,8 @@
 #define ETHERNOT_VERSION 1000
 
 /*
- The result of a call. `ethernot_last_error` returns the text for all results except the first.
+ The result of a call. For each result except `ETHERNOT_RESULT_OK`, `ethernot_last_error` returns
+ a text.
  */
 enum ethernot_result
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -112,48 +114,50 @@ enum ethernot_result
    */
   ETHERNOT_RESULT_INVALID = 1,
   /*
-   The handle is null, of another kind, or freed.
+   The handle is null, belongs to an object of another kind, or is freed.
    */
   ETHERNOT_RESULT_BAD_HANDLE = 2,
   /*
-   The limit of a wait has expired; the awaited operation continues. Remedy: wait again.
+   The timeout of a wait has expired. The operation that the call waited for continues. Remedy:
+   wait again.
    */
   ETHERNOT_RESULT_TIMED_OUT = 3,
   /*
-   There is no event or no room at the moment. Remedy: poll, let operations end, and retry.
+   There is no event or no room now. Remedy: poll, let operations complete, and retry.
    */
   ETHERNOT_RESULT_AGAIN = 4,
   /*
-   The connection or the endpoint has ended. Remedy: make another.
+   The connection or the endpoint has ended. Remedy: create a new one.
    */
   ETHERNOT_RESULT_CLOSED = 5,
   /*
-   The peer is reachable and refused the connection. Remedy: check the service number.
+   The peer is reachable and has rejected the connection. Remedy: check the service number.
    */
   ETHERNOT_RESULT_REFUSED = 6,
   /*
-   No route leads to the peer, or no process answers there. Remedy: check that the peer's
-   process runs.
+   No route leads to the peer, or no process answers at its address. Remedy: check that the
+   peer's process is running.
    */
   ETHERNOT_RESULT_UNREACHABLE = 7,
   /*
-   The name or number is in use already. Remedy: choose another.
+   The name or number is already in use. Remedy: choose another one.
    */
   ETHERNOT_RESULT_IN_USE = 8,
   /*
-   An operation failed. The text says whether the peer refused it, was lost, or had no room.
+   An operation failed. The text says whether the peer rejected the operation, was lost, or had
+   no room.
    */
   ETHERNOT_RESULT_FAILED = 9,
   /*
-   The operating system refused a request. The text names the request.
+   The operating system rejected a request. The text names the request.
    */
   ETHERNOT_RESULT_SYSTEM = 10,
   /*
-   The process is a forked child. Remedy: make a new endpoint in the child.
+   The process is a forked child. Remedy: create a new endpoint in the child.
    */
   ETHERNOT_RESULT_FORKED = 11,
   /*
-   A bug in the library. The endpoint may be in any state.
+   The library has a bug. The endpoint may be in any state.
    */
   ETHERNOT_RESULT_FAULT = 12,
 };
@@ -186,15 +190,15 @@ enum ethernot_completion_kind
    */
   ETHERNOT_COMPLETION_KIND_ATOMIC = 3,
   /*
-   A message sent by this side has arrived at the peer.
+   A message that this side has sent and that has arrived at the peer.
    */
   ETHERNOT_COMPLETION_KIND_SEND = 4,
   /*
-   A posted receive contains a message.
+   A message that has arrived in a posted receive.
    */
   ETHERNOT_COMPLETION_KIND_RECEIVE = 5,
   /*
-   The peer has written to this side with a notification.
+   A write with which the peer has notified this side.
    */
   ETHERNOT_COMPLETION_KIND_NOTIFICATION = 6,
   /*
@@ -211,7 +215,7 @@ typedef int32_t ethernot_completion_kind;
 #endif // __cplusplus
 
 /*
- The kind of an event for `ethernot_wait_any`.
+ The kind of an event that `ethernot_wait_any` can wait for.
  */
 enum ethernot_awaited_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -219,23 +223,24 @@ enum ethernot_awaited_kind
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /*
-   A connection request. The handle is a listener.
+   A connection request. The handle is that of a listener.
    */
   ETHERNOT_AWAITED_KIND_REQUEST = 1,
   /*
-   A completion. The handle is a connection.
+   A completion. The handle is that of a connection.
    */
   ETHERNOT_AWAITED_KIND_COMPLETION = 2,
   /*
-   The end of a connection, which is the handle. A connection that has ended is always ready.
+   The end of a connection. The handle is that of the connection. If the connection has already
+   ended, the event has occurred.
    */
   ETHERNOT_AWAITED_KIND_END = 3,
   /*
-   The end of an operation, which is the handle.
+   The end of an operation. The handle is that of the operation.
    */
   ETHERNOT_AWAITED_KIND_OPERATION = 4,
   /*
-   A message. The handle is a receive.
+   A message. The handle is that of a receive.
    */
   ETHERNOT_AWAITED_KIND_MESSAGE = 5,
 };
@@ -248,7 +253,7 @@ typedef int32_t ethernot_awaited_kind;
 #endif // __cplusplus
 
 /*
- How the library's threads that serve peers wait while the program does other work.
+ How threads of the library wait for frames while the program does other work.
  */
 enum ethernot_waiting
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -264,7 +269,7 @@ enum ethernot_waiting
    */
   ETHERNOT_WAITING_SLEEP = 1,
   /*
-   The threads spin for `spin_us` of the options after the last work.
+   After the last work, the threads spin for the time in `spin_us` of the options.
    */
   ETHERNOT_WAITING_SPIN_FOR = 2,
   /*
@@ -291,7 +296,7 @@ typedef struct ethernot_attempt ethernot_attempt;
 typedef struct ethernot_connection ethernot_connection;
 
 /*
- One side of remote memory access: links, memory and connections of a process.
+ One side of remote memory access: the links, registered memory and connections of a process.
  */
 typedef struct ethernot_endpoint ethernot_endpoint;
 
@@ -321,16 +326,17 @@ typedef struct ethernot_receive ethernot_receive;
 typedef struct ethernot_request ethernot_request;
 
 /*
- Options of a connection. All zeros are the defaults.
+ Options of a connection. If all fields are zero, all options have their defaults.
  */
 typedef struct ethernot_connect_options {
   /*
-   `sizeof` the structure when the program was compiled; 0 means the size in the first version
+   `sizeof` this structure when the program was compiled. 0 means the size in the first version
    of the library.
    */
   size_t size;
   /*
-   Private data for the peer, sent with the request or its acceptance, at most 512 bytes.
+   Private data for the peer, at most 512 bytes. It is sent with the request or with its
+   acceptance.
    */
   const void *private_data;
   /*
@@ -338,54 +344,57 @@ typedef struct ethernot_connect_options {
    */
   size_t private_data_length;
   /*
-   Limit of the attempt in milliseconds. 0 means 30 s. Negative means as long as the peer's
-   host reports that its program has not decided. The attempt ends earlier if that host is
-   silent for 5 s.
+   Maximum duration of the attempt in milliseconds.
+
+   0 means 30 s. A negative value means no limit while the peer's host reports that its program
+   has not decided. The attempt ends earlier if the peer's host is silent for 5 s.
    */
   int64_t timeout_ms;
   /*
-   Number of the peer's listener; for `ethernot_connect` only.
+   Service number of the peer's listener. Only `ethernot_connect` uses it.
    */
   uint32_t service;
   /*
-   Number of completions, notifications and receives that may wait to be polled; 0 means 256.
+   Maximum number of completions, notifications and receives that may wait to be polled. 0
+   means 256.
    */
   uint32_t completions;
 } ethernot_connect_options;
 
 /*
- Options of an endpoint. All zeros are the defaults: UDP on every usable interface, on free
- ports.
+ Options of an endpoint. If all fields are zero, all options have their defaults: UDP on every
+ usable interface, on free ports.
  */
 typedef struct ethernot_endpoint_options {
   /*
-   `sizeof` the structure when the program was compiled; 0 means the size in the first version
+   `sizeof` this structure when the program was compiled. 0 means the size in the first version
    of the library.
    */
   size_t size;
   /*
-   Links by name, such as "eth0,packet:eth1". Null means the default links, or only the link of
-   `address`.
+   Names of links, such as "eth0,packet:eth1". Null means only the link in `address`, or the
+   default links if `address` is also null.
    */
   const char *links;
   /*
-   Address of a UDP link in addition to those of `links`, such as "127.0.0.1:0"; null for none.
+   Address of a UDP link in addition to the links in `links`, such as "127.0.0.1:0". Null means
+   no such link.
    */
   const char *address;
   /*
-   Port of links that do not name one; 0 for a free port.
+   Port of links whose name contains no port. 0 means a free port.
    */
   uint16_t port;
   /*
-   If not 0, the library has no thread that serves the endpoint; only calls serve it.
+   If not 0, the endpoint has no progress thread. Then only calls of the program make progress.
    */
   uint8_t without_progress_thread;
   /*
-   If not 0, that thread runs on `progress_processor` only.
+   If not 0, the progress thread runs only on the processor `progress_processor`.
    */
   uint8_t is_pinned;
   /*
-   One of `ethernot_waiting`.
+   A value of `ethernot_waiting`.
    */
   int32_t waiting;
   /*
@@ -393,7 +402,7 @@ typedef struct ethernot_endpoint_options {
    */
   uint32_t spin_us;
   /*
-   The processor on which that thread runs if `is_pinned` is not 0, numbered as in the kernel.
+   Processor of the progress thread if `is_pinned` is not 0. The number is that of the kernel.
    */
   uint32_t progress_processor;
 } ethernot_endpoint_options;
@@ -403,7 +412,7 @@ typedef struct ethernot_endpoint_options {
  */
 typedef struct ethernot_remote {
   /*
-   Address of the first byte, as the peer addresses it.
+   Address that the peer has given to the first byte of the region.
    */
   uint64_t address;
   /*
@@ -421,25 +430,25 @@ typedef struct ethernot_remote {
 } ethernot_remote;
 
 /*
- Ordering, notification and completion of an operation. All zeros are the defaults: relaxed
- order, and only the handle reports the end.
+ Order, notification and completion of an operation. If all fields are zero, all options have
+ their defaults: relaxed order, and only the handle reports the end of the operation.
  */
 typedef struct ethernot_operation_options {
   /*
-   `sizeof` the structure when the program was compiled; 0 means the size in the first version
+   `sizeof` this structure when the program was compiled. 0 means the size in the first version
    of the library.
    */
   size_t size;
   /*
-   Returned in the completion.
+   Value that the completion returns.
    */
   uint64_t context;
   /*
-   Sum of `ETHERNOT_FENCE_BEFORE` and the other flags.
+   Sum of the flags, such as `ETHERNOT_FENCE_BEFORE`.
    */
   uint32_t flags;
   /*
-   The 32-bit value for the peer, with `ETHERNOT_IMMEDIATE`.
+   The 32-bit value for the peer; used only with `ETHERNOT_IMMEDIATE`.
    */
   uint32_t immediate;
 } ethernot_operation_options;
@@ -449,11 +458,11 @@ typedef struct ethernot_operation_options {
  */
 typedef struct ethernot_completion {
   /*
-   The context with which the program posted; 0 for a notification.
+   The context that the program passed when it posted the work; 0 for a notification.
    */
   uint64_t context;
   /*
-   For an atomic, the old value. For a notification, the address that was written.
+   For an atomic, the old value of the word. For a notification, the address of the write.
    */
   uint64_t value;
   /*
@@ -465,7 +474,7 @@ typedef struct ethernot_completion {
    */
   ethernot_result result;
   /*
-   The number of transferred bytes.
+   Number of transferred bytes.
    */
   uint32_t bytes;
   /*
@@ -473,7 +482,7 @@ typedef struct ethernot_completion {
    */
   uint32_t immediate;
   /*
-   Not 0 if there is an immediate.
+   Not 0 if the message or notification has an immediate.
    */
   uint32_t has_immediate;
   /*
@@ -495,13 +504,13 @@ typedef struct ethernot_message {
    */
   uint32_t immediate;
   /*
-   Not 0 if there is an immediate.
+   Not 0 if the message has an immediate.
    */
   uint32_t has_immediate;
 } ethernot_message;
 
 /*
- An event that `ethernot_wait_any` waits for.
+ An event for which `ethernot_wait_any` waits.
  */
 typedef struct ethernot_awaited {
   /*
@@ -509,7 +518,7 @@ typedef struct ethernot_awaited {
    */
   const void *handle;
   /*
-   One of `ethernot_awaited_kind`.
+   A value of `ethernot_awaited_kind`.
    */
   int32_t kind;
   /*
@@ -523,24 +532,27 @@ typedef struct ethernot_awaited {
  */
 typedef struct ethernot_found {
   /*
-   Index of the event in the awaited ones.
+   Index of the event in the array `awaited`.
    */
   size_t index;
   /*
-   For `ETHERNOT_AWAITED_KIND_REQUEST`, the request, as from `ethernot_accept`. Otherwise null.
+   For `ETHERNOT_AWAITED_KIND_REQUEST`, the request, like from `ethernot_accept`. Otherwise
+   null.
    */
   struct ethernot_request *request;
   /*
-   For `ETHERNOT_AWAITED_KIND_COMPLETION`, the completion. Otherwise all zeros except its kind.
+   For `ETHERNOT_AWAITED_KIND_COMPLETION`, the completion. Otherwise all fields except its kind
+   are zero.
    */
   struct ethernot_completion completion;
   /*
-   For `ETHERNOT_AWAITED_KIND_OPERATION`, the old value of an atomic. Otherwise 0.
+   For `ETHERNOT_AWAITED_KIND_OPERATION`, the old value of the word if it was an atomic.
+   Otherwise 0.
    */
   uint64_t value;
   /*
-   `ETHERNOT_RESULT_FAILED` for a failed operation or message, `ETHERNOT_RESULT_CLOSED` for the
-   end of a connection, otherwise `ETHERNOT_RESULT_OK`.
+   `ETHERNOT_RESULT_FAILED` if an operation or a receive has failed. `ETHERNOT_RESULT_CLOSED`
+   for the end of a connection. Otherwise `ETHERNOT_RESULT_OK`.
    */
   ethernot_result result;
   /*
@@ -554,10 +566,11 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- Requests a connection as `ethernot_connect` does, but returns before the peer has answered.
- `ethernot_attempt_wait` or `ethernot_attempt_test` returns the connection. `timeout_ms` of the
- options limits only the search for MAC addresses. If the peer is given by a host name, this call
- resolves the name and may block. Free the attempt by `ethernot_attempt_free`.
+ Requests a connection like `ethernot_connect`, but returns before the peer has answered.
+ `ethernot_attempt_wait` or `ethernot_attempt_test` returns the connection.
+
+ `timeout_ms` in `options` limits only the search for MAC addresses. If `peer` contains a host
+ name, this call resolves the name and may block. Free the attempt with `ethernot_attempt_free`.
  */
 ethernot_result ethernot_connect_start(struct ethernot_endpoint *endpoint,
                                        const char *peer,
@@ -565,8 +578,8 @@ ethernot_result ethernot_connect_start(struct ethernot_endpoint *endpoint,
                                        struct ethernot_attempt **attempt);
 
 /*
- Accepts a request as `ethernot_request_accept` does, but returns before the peer has confirmed
- the acceptance. Frees the request. `timeout_ms` of the options is ignored. Free the attempt by
+ Accepts a request like `ethernot_request_accept`, but returns before the peer has confirmed the
+ connection. Frees the request. Ignores `timeout_ms` in `options`. Free the attempt with
  `ethernot_attempt_free`.
  */
 ethernot_result ethernot_request_accept_start(struct ethernot_request *request,
@@ -574,8 +587,8 @@ ethernot_result ethernot_request_accept_start(struct ethernot_request *request,
                                               struct ethernot_attempt **attempt);
 
 /*
- Waits for the connection. The call may be repeated after `ETHERNOT_RESULT_TIMED_OUT`. The
- outcome is returned once; later calls return `ETHERNOT_RESULT_INVALID` or
+ Waits for the connection. After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again.
+ The outcome is returned only once; later calls return `ETHERNOT_RESULT_INVALID` or
  `ETHERNOT_RESULT_CLOSED`.
  */
 ethernot_result ethernot_attempt_wait(struct ethernot_attempt *attempt,
@@ -583,28 +596,28 @@ ethernot_result ethernot_attempt_wait(struct ethernot_attempt *attempt,
                                       struct ethernot_connection **connection);
 
 /*
- Returns the connection, if it is established. Returns `ETHERNOT_RESULT_AGAIN` while it is
- pending, or while another thread waits for it. Otherwise returns the result of
+ Returns the connection, if it is established. Returns `ETHERNOT_RESULT_AGAIN` while the attempt
+ is pending, and while another thread waits for it. In all other cases returns the result of
  `ethernot_attempt_wait`.
  */
 ethernot_result ethernot_attempt_test(struct ethernot_attempt *attempt,
                                       struct ethernot_connection **connection);
 
 /*
- Frees an attempt. Cancels it if its outcome has not been returned.
+ Frees an attempt. If its outcome was not returned yet, cancels the attempt.
  */
 ethernot_result ethernot_attempt_free(struct ethernot_attempt *attempt);
 
 /*
- Listens for connection requests to `service`, a number that both sides agree on. Free the
- listener by `ethernot_listener_free`.
+ Listens for connection requests to `service`. The number of the service is one on which both
+ sides agree. Free the listener with `ethernot_listener_free`.
  */
 ethernot_result ethernot_listen(struct ethernot_endpoint *endpoint,
                                 uint32_t service,
                                 struct ethernot_listener **listener);
 
 /*
- Stops listening, and rejects the pending requests.
+ Stops listening and rejects the pending requests.
  */
 ethernot_result ethernot_listener_free(struct ethernot_listener *listener);
 
@@ -616,13 +629,13 @@ ethernot_result ethernot_accept(struct ethernot_listener *listener,
                                 struct ethernot_request **request);
 
 /*
- Copies the private data of the peer's request, at most `capacity` bytes. Writes the full length
- to `length`, unless `length` is null.
+ Copies at most `capacity` bytes of the private data in the peer's request. If `length` is not
+ null, writes the full length of the data to `length`.
  */
 ethernot_result ethernot_request_data(struct ethernot_request *request, void *data, size_t capacity, size_t *length);
 
 /*
- Accepts a request, waits until the peer has confirmed the acceptance, and frees the request.
+ Accepts a request and waits until the peer has confirmed the connection. Frees the request.
  `options` may be null.
  */
 ethernot_result ethernot_request_accept(struct ethernot_request *request,
@@ -630,13 +643,13 @@ ethernot_result ethernot_request_accept(struct ethernot_request *request,
                                         struct ethernot_connection **connection);
 
 /*
- Rejects a request, sends the peer up to 512 bytes of private data, and frees the request.
+ Rejects a request and sends the peer up to 512 bytes of private data. Frees the request.
  */
 ethernot_result ethernot_request_reject(struct ethernot_request *request, const void *data, size_t length);
 
 /*
- Connects to a listening peer at an address such as "10.0.0.2:7000". `options` may be null. Free
- the connection by `ethernot_connection_free`.
+ Connects to a peer that listens at an address such as "10.0.0.2:7000". `options` may be null.
+ Free the connection with `ethernot_connection_free`.
  */
 ethernot_result ethernot_connect(struct ethernot_endpoint *endpoint,
                                  const char *peer,
@@ -644,8 +657,8 @@ ethernot_result ethernot_connect(struct ethernot_endpoint *endpoint,
                                  struct ethernot_connection **connection);
 
 /*
- Copies the private data of the peer's request or acceptance, at most `capacity` bytes. Writes
- the full length to `length`, unless `length` is null.
+ Copies at most `capacity` bytes of the private data in the peer's request or acceptance. If
+ `length` is not null, writes the full length of the data to `length`.
  */
 ethernot_result ethernot_connection_data(struct ethernot_connection *connection,
                                          void *data,
@@ -654,68 +667,75 @@ ethernot_result ethernot_connection_data(struct ethernot_connection *connection,
 
 /*
  Closes a connection and sends the peer up to 128 bytes of private data. Pending operations and
- receives fail. The handle stays valid.
+ receives fail. The handle of the connection stays valid.
  */
 ethernot_result ethernot_connection_close(struct ethernot_connection *connection, const void *data, size_t length);
 
 /*
- Waits until a connection has ended. Then returns `ETHERNOT_RESULT_CLOSED`, and
- `ethernot_last_error` returns the reason.
+ Waits until a connection has ended. Then returns `ETHERNOT_RESULT_CLOSED`; `ethernot_last_error`
+ returns the reason.
  */
 ethernot_result ethernot_connection_wait_closed(struct ethernot_connection *connection, int64_t timeout_ms);
 
 /*
- Frees a connection. The connection is closed once the handles of its operations are freed, too.
+ Frees a connection. The connection closes when the handles of its operations are also freed.
  */
 ethernot_result ethernot_connection_free(struct ethernot_connection *connection);
 
 /*
- Makes an endpoint. `options` may be null. Free the endpoint by `ethernot_endpoint_free`.
+ Creates an endpoint. `options` may be null. Free the endpoint with `ethernot_endpoint_free`.
  */
 ethernot_result ethernot_endpoint_open(const struct ethernot_endpoint_options *options,
                                        struct ethernot_endpoint **endpoint);
 
 /*
- Frees an endpoint. It stays open while its connections, listeners or operations exist; freeing
- the last of them closes its connections. That call waits at most one millisecond for peers to
- confirm. If peers are silent, a thread of the library waits for them, for at most one second.
+ Frees an endpoint. The endpoint stays open while its connections, listeners or operations exist.
+ The call that frees the last of them closes the connections of the endpoint.
+
+ That call waits at most one millisecond until the peers confirm. If peers are silent, a thread
+ of the library waits for them, for at most one second.
  */
 ethernot_result ethernot_endpoint_free(struct ethernot_endpoint *endpoint);
 
 /*
- Waits until the operations of all connections are complete, closes the connections, and waits
- until the peers have confirmed that.
+ Waits until the operations of all connections are complete. Then closes the connections and
+ waits until the peers have confirmed this.
  */
 ethernot_result ethernot_endpoint_shutdown(struct ethernot_endpoint *endpoint, int64_t timeout_ms);
 
 /*
- Makes progress, unless another thread does. For endpoints without a progress thread.
+ Makes progress, unless another thread makes progress. For endpoints without a progress thread.
  */
 ethernot_result ethernot_endpoint_drive(struct ethernot_endpoint *endpoint);
 
 /*
- Returns a descriptor for event loops. After `ethernot_endpoint_arm`, it becomes readable at the
- next event. It belongs to the endpoint: the program must neither read nor close it.
+ Returns a descriptor for event loops. After `ethernot_endpoint_arm`, the descriptor becomes
+ readable at the next event. The endpoint owns the descriptor: the program must not read from it
+ or close it.
  */
 ethernot_result ethernot_endpoint_descriptor(struct ethernot_endpoint *endpoint, int32_t *descriptor);
 
 /*
- Arms the descriptor: it becomes readable at the next completion, end of an operation, request,
- or end of a connection. Returns `ETHERNOT_RESULT_AGAIN` if an event has occurred since the last
- call: check for events before sleeping. Without a progress thread, always returns
+ Arms the descriptor. It becomes readable at the next of these events: a completion, the end of
+ an operation, a connection request, or the end of a connection.
+
+ Returns `ETHERNOT_RESULT_AGAIN` if an event has occurred since the last call. The program must
+ then check for events before it sleeps. Without a progress thread, always returns
  `ETHERNOT_RESULT_AGAIN`.
  */
 ethernot_result ethernot_endpoint_arm(struct ethernot_endpoint *endpoint);
 
 /*
- Makes the descriptor unreadable. `ethernot_endpoint_arm` does this, too.
+ Makes the descriptor unreadable. `ethernot_endpoint_arm` also does this.
  */
 ethernot_result ethernot_endpoint_drain(struct ethernot_endpoint *endpoint);
 
 /*
- Writes the address at which peers reach the UDP link with this number, as a string that ends
- with a zero byte: "127.0.0.1:7000". Returns `ETHERNOT_RESULT_INVALID` if there is no such link
- or not enough room; 64 bytes are always enough.
+ Writes the address of a UDP link to `text`, such as "127.0.0.1:7000". Peers use this address. A
+ zero byte ends the text.
+
+ Returns `ETHERNOT_RESULT_INVALID` if there is no UDP link with the number `link`, or if
+ `capacity` is too small. 64 bytes are always enough.
  */
 ethernot_result ethernot_endpoint_address(struct ethernot_endpoint *endpoint,
                                           uint32_t link,
@@ -723,18 +743,21 @@ ethernot_result ethernot_endpoint_address(struct ethernot_endpoint *endpoint,
                                           size_t capacity);
 
 /*
- Returns the text of the last error of a call by this thread, or an empty string. The text is
- valid until the next call by this thread, and must not be freed.
+ Returns the error text of the last failed call of this thread. Returns an empty string if no
+ call has failed. The text is valid until the next call of this thread. The program must not free
+ it.
  */
 const char *ethernot_last_error(void);
 
 /*
- Returns the name of a result, such as "timed out". Returns "unknown" for any other number.
+ Returns the name of a result, such as "timed out". Returns "unknown" for a number that is not a
+ result.
  */
 const char *ethernot_result_name(int32_t result);
 
 /*
- Allocates zeroed memory and registers it. Free it by `ethernot_memory_free`.
+ Allocates memory, fills it with zeros and registers it. Free the memory with
+ `ethernot_memory_free`.
  */
 ethernot_result ethernot_memory_allocate(struct ethernot_endpoint *endpoint,
                                          uint64_t length,
@@ -742,7 +765,7 @@ ethernot_result ethernot_memory_allocate(struct ethernot_endpoint *endpoint,
                                          struct ethernot_memory **memory);
 
 /*
- Registers memory of the program, which must stay mapped until `ethernot_memory_free` has
+ Registers memory of the program. The memory must stay mapped until `ethernot_memory_free` has
  returned.
  */
 ethernot_result ethernot_memory_register(struct ethernot_endpoint *endpoint,
@@ -752,28 +775,31 @@ ethernot_result ethernot_memory_register(struct ethernot_endpoint *endpoint,
                                          struct ethernot_memory **memory);
 
 /*
- Returns the address of the memory, and its length in bytes. Peers write to it at any time. Read
- their data by atomics or volatile accesses, after a completion reports its arrival.
+ Returns the address and the length in bytes of the memory. Peers may write to the memory at any
+ time. Read their data with atomics or volatile accesses, after a completion has reported its
+ arrival.
  */
 ethernot_result ethernot_memory_data(struct ethernot_memory *memory, void **data, uint64_t *length);
 
 /*
- Returns the description with which peers can reach the memory.
+ Returns the description of the memory. Peers need it to access the memory.
  */
 ethernot_result ethernot_memory_remote(struct ethernot_memory *memory, struct ethernot_remote *remote);
 
 /*
- Deregisters memory. Peers cannot reach it once this call has returned.
+ Deregisters memory. When the call has returned, peers cannot access the memory any more.
 
- Memory that the library allocated must not be touched by the program afterwards. Pending
- operations that use it continue, and the library frees it when the last of them has ended.
- Memory of the program is no longer touched by the library once this call has returned. Pending
- operations that still need it end their connection.
+ If the library allocated the memory, the program must not access it after this call. Pending
+ operations that use the memory continue. The library frees the memory when the last of them has
+ ended.
+
+ If the memory belongs to the program, the library does not access it after this call. Pending
+ operations that still need the memory end their connection.
  */
 ethernot_result ethernot_memory_free(struct ethernot_memory *memory);
 
 /*
- Encodes the description of a region in `ETHERNOT_REMOTE_BYTES` bytes.
+ Encodes the description of a region into `ETHERNOT_REMOTE_BYTES` bytes.
  */
 ethernot_result ethernot_remote_to_bytes(const struct ethernot_remote *remote, uint8_t *bytes);
 
@@ -783,11 +809,11 @@ ethernot_result ethernot_remote_to_bytes(const struct ethernot_remote *remote, u
 ethernot_result ethernot_remote_from_bytes(const void *bytes, size_t length, struct ethernot_remote *remote);
 
 /*
- Copies bytes of local memory to the peer's memory. They must not change until the operation is
- complete.
+ Copies bytes of local memory to the peer's memory. The bytes must not change until the operation
+ is complete.
 
- For every call that posts an operation: `options` may be null. Free the handle by
- `ethernot_operation_free`. If `operation` is null, the operation has no handle, and its result
+ For every call that posts an operation: `options` may be null. Free the handle with
+ `ethernot_operation_free`. If `operation` is null, the operation gets no handle, and its result
  is not available.
  */
 ethernot_result ethernot_write(struct ethernot_connection *connection,
@@ -800,7 +826,7 @@ ethernot_result ethernot_write(struct ethernot_connection *connection,
                                struct ethernot_operation **operation);
 
 /*
- Writes up to 64 bytes. They are copied during the call.
+ Writes up to 64 bytes to the peer's memory. The call copies the bytes before it returns.
  */
 ethernot_result ethernot_write_bytes(struct ethernot_connection *connection,
                                      const void *bytes,
@@ -811,7 +837,8 @@ ethernot_result ethernot_write_bytes(struct ethernot_connection *connection,
                                      struct ethernot_operation **operation);
 
 /*
- Copies bytes of the peer's memory to local memory, which needs the right `ETHERNOT_LOCAL_WRITE`.
+ Copies bytes of the peer's memory to local memory. The local memory needs the right
+ `ETHERNOT_LOCAL_WRITE`.
  */
 ethernot_result ethernot_read(struct ethernot_connection *connection,
                               struct ethernot_memory *memory,
@@ -834,7 +861,7 @@ ethernot_result ethernot_fetch_add(struct ethernot_connection *connection,
                                    struct ethernot_operation **operation);
 
 /*
- Stores `swap` in a 64-bit word of the peer's memory if the word equals `compare`.
+ If a 64-bit word of the peer's memory equals `compare`, stores `swap` in the word.
  `ethernot_operation_wait` returns the old value.
  */
 ethernot_result ethernot_compare_swap(struct ethernot_connection *connection,
@@ -846,7 +873,8 @@ ethernot_result ethernot_compare_swap(struct ethernot_connection *connection,
                                       struct ethernot_operation **operation);
 
 /*
- Sends a message. It consumes a receive of the peer, posted before or after.
+ Sends a message. The message consumes a receive of the peer. The peer may post the receive
+ before or after this call.
  */
 ethernot_result ethernot_send(struct ethernot_connection *connection,
                               struct ethernot_memory *memory,
@@ -856,7 +884,7 @@ ethernot_result ethernot_send(struct ethernot_connection *connection,
                               struct ethernot_operation **operation);
 
 /*
- Sends a message of up to 64 bytes. They are copied during the call.
+ Sends a message of up to 64 bytes. The call copies the bytes before it returns.
  */
 ethernot_result ethernot_send_bytes(struct ethernot_connection *connection,
                                     const void *bytes,
@@ -865,11 +893,13 @@ ethernot_result ethernot_send_bytes(struct ethernot_connection *connection,
                                     struct ethernot_operation **operation);
 
 /*
- Posts a receive without a handle for one message. The memory needs the right
- `ETHERNOT_LOCAL_WRITE`. A completion of the connection reports the message, with `context` and
+ Posts a receive for one message. The receive has no handle. The memory needs the right
+ `ETHERNOT_LOCAL_WRITE`.
+
+ A completion of the connection reports the message. The completion has the value `context` and
  the kind `ETHERNOT_COMPLETION_KIND_RECEIVE`. This suits programs in which one thread polls all
- completions (`ethernot_poll`, `ethernot_wait_completion`). `ethernot_receive_post` makes a
- receive with a handle instead.
+ completions (`ethernot_poll`, `ethernot_wait_completion`). `ethernot_receive_post` posts a
+ receive with a handle.
  */
 ethernot_result ethernot_post_receive(struct ethernot_connection *connection,
                                       struct ethernot_memory *memory,
@@ -878,8 +908,8 @@ ethernot_result ethernot_post_receive(struct ethernot_connection *connection,
                                       uint64_t context);
 
 /*
- Waits until an operation is complete. Writes the old value of an atomic to `value`, unless
- `value` is null. The call may be repeated after `ETHERNOT_RESULT_TIMED_OUT`.
+ Waits until an operation is complete. For an atomic, writes the old value of the word to `value`
+ if `value` is not null. After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again.
  */
 ethernot_result ethernot_operation_wait(struct ethernot_operation *operation, int64_t timeout_ms, uint64_t *value);
 
@@ -896,14 +926,14 @@ ethernot_result ethernot_operation_test(struct ethernot_operation *operation);
 ethernot_result ethernot_operation_free(struct ethernot_operation *operation);
 
 /*
- Returns the oldest completion of a connection, after making progress if necessary. Returns
- `ETHERNOT_RESULT_AGAIN` if there is none.
+ Returns the oldest completion of a connection. If there is none, makes progress first. Returns
+ `ETHERNOT_RESULT_AGAIN` if there is still none.
  */
 ethernot_result ethernot_poll(struct ethernot_connection *connection, struct ethernot_completion *completion);
 
 /*
  Waits for a completion of a connection. Returns `ETHERNOT_RESULT_CLOSED` if the connection has
- ended and no completion is left.
+ ended and has no more completions.
  */
 ethernot_result ethernot_wait_completion(struct ethernot_connection *connection,
                                          int64_t timeout_ms,
@@ -911,14 +941,16 @@ ethernot_result ethernot_wait_completion(struct ethernot_connection *connection,
 
 /*
  Posts a receive with a handle for one message of at most `length` bytes. The memory needs the
- right `ETHERNOT_LOCAL_WRITE`. `ethernot_receive_wait` returns the message; no completion reports
- it. This suits programs whose threads share a connection. `ethernot_post_receive` makes a
- receive without a handle instead. Messages consume the receives of a connection, of both kinds,
- in the order of their posts.
+ right `ETHERNOT_LOCAL_WRITE`.
 
- For every call that makes a receive: free it by `ethernot_receive_free`. If a receive is freed
- before its message was read, the next `ethernot_receive_post` takes it over, including its
- buffer. So read the bytes by `ethernot_receive_wait`.
+ `ethernot_receive_wait` returns the message; no completion reports it. This suits programs whose
+ threads share a connection. `ethernot_post_receive` posts a receive without a handle. Messages
+ consume receives of both kinds in the order in which they were posted.
+
+ For every call that posts a receive with a handle: free the receive with
+ `ethernot_receive_free`. If a program frees a receive before it has read the message, the next
+ `ethernot_receive_post` takes over the receive with its buffer. Therefore read the bytes with
+ `ethernot_receive_wait`.
  */
 ethernot_result ethernot_receive_post(struct ethernot_connection *connection,
                                       struct ethernot_memory *memory,
@@ -927,9 +959,11 @@ ethernot_result ethernot_receive_post(struct ethernot_connection *connection,
                                       struct ethernot_receive **receive);
 
 /*
- Sends a question and posts a buffer for the answer, in one step. The question's bytes must not
- change until the answer has arrived. If several threads ask and the peer answers in order, each
- thread gets the answer to its own question. `options` may be null.
+ Sends a question and posts a receive for the answer, in one step. The bytes of the question must
+ not change until the answer has arrived.
+
+ Several threads may call this on one connection. If the peer answers in order, each thread gets
+ the answer to its own question. `options` may be null.
  */
 ethernot_result ethernot_call(struct ethernot_connection *connection,
                               struct ethernot_memory *question,
@@ -942,7 +976,8 @@ ethernot_result ethernot_call(struct ethernot_connection *connection,
                               struct ethernot_receive **receive);
 
 /*
- Sends a question as `ethernot_call` does, of up to 64 bytes. They are copied during the call.
+ Sends a question of up to 64 bytes, like `ethernot_call`. The call copies the bytes before it
+ returns.
  */
 ethernot_result ethernot_call_bytes(struct ethernot_connection *connection,
                                     const void *question,
@@ -954,9 +989,11 @@ ethernot_result ethernot_call_bytes(struct ethernot_connection *connection,
                                     struct ethernot_receive **receive);
 
 /*
- Waits for the message of a receive, and copies at most `capacity` bytes of it to `bytes`, which
- may be null. The call may be repeated after `ETHERNOT_RESULT_TIMED_OUT`. After the message has
- arrived, each call returns the message again.
+ Waits for the message of a receive. Copies at most `capacity` bytes of the message to `bytes`,
+ which may be null.
+
+ After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again. When the message has
+ arrived, each further call returns the message again.
  */
 ethernot_result ethernot_receive_wait(struct ethernot_receive *receive,
                                       int64_t timeout_ms,
@@ -965,27 +1002,29 @@ ethernot_result ethernot_receive_wait(struct ethernot_receive *receive,
                                       struct ethernot_message *message);
 
 /*
- Returns `ETHERNOT_RESULT_OK` if the message has arrived or the receive has failed, and
- `ETHERNOT_RESULT_AGAIN` otherwise. Does not make progress.
+ Returns `ETHERNOT_RESULT_OK` if the message has arrived or the receive has failed. Otherwise
+ returns `ETHERNOT_RESULT_AGAIN`. Does not make progress.
  */
 ethernot_result ethernot_receive_test(struct ethernot_receive *receive);
 
 /*
- Frees the handle of a receive. If its message was not read, the next `ethernot_receive_post` of
- the connection returns it.
+ Frees the handle of a receive. If the program has not read the message, the next
+ `ethernot_receive_post` of the connection returns this receive.
  */
 ethernot_result ethernot_receive_free(struct ethernot_receive *receive);
 
 /*
- Returns the version of the library that the program is running with, in the form of
+ Returns the version of the library that the program uses at run time, in the form of
  `ETHERNOT_VERSION`.
  */
 uint32_t ethernot_version(void);
 
 /*
- Waits until one of `count` events of one endpoint has occurred. The events are checked in their
- order, so an earlier one has priority. The call removes a returned request or completion from
- its queue. A message stays in its receive, for `ethernot_receive_wait`.
+ Waits until one of the `count` events in `awaited` has occurred. All events must belong to one
+ endpoint. The events are checked in the order of the array, so an earlier event has priority.
+
+ The call removes a returned request or completion from its queue. A message stays in its
+ receive; `ethernot_receive_wait` returns it.
  */
 ethernot_result ethernot_wait_any(struct ethernot_endpoint *endpoint,
                                   const struct ethernot_awaited *awaited,

@@ -1,5 +1,5 @@
-//! Attempts: connections that were requested or accepted and are not established yet, for programs
-//! that do other work meanwhile.
+//! Attempts: connections that a program has requested or accepted and that are not established yet.
+//! They let a program do other work during this time.
 
 use std::ffi::c_char;
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -35,10 +35,11 @@ impl Pending {
     }
 }
 
-/// Requests a connection as `ethernot_connect` does, but returns before the peer has answered.
-/// `ethernot_attempt_wait` or `ethernot_attempt_test` returns the connection. `timeout_ms` of the
-/// options limits only the search for MAC addresses. If the peer is given by a host name, this call
-/// resolves the name and may block. Free the attempt by `ethernot_attempt_free`.
+/// Requests a connection like `ethernot_connect`, but returns before the peer has answered.
+/// `ethernot_attempt_wait` or `ethernot_attempt_test` returns the connection.
+///
+/// `timeout_ms` in `options` limits only the search for MAC addresses. If `peer` contains a host
+/// name, this call resolves the name and may block. Free the attempt with `ethernot_attempt_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_connect_start(
     endpoint: *mut Endpoint,
@@ -48,17 +49,17 @@ pub unsafe extern "C" fn ethernot_connect_start(
 ) -> Result {
     call(|| {
         has_place(attempt)?;
-        // SAFETY: the program promises that the pointers are null or valid.
+        // SAFETY: the program promises that each pointer is null or valid.
         let (peer, options) = unsafe { (text(peer, "peer")?, options_of(options)?) };
         let connecting = ENDPOINTS.get(endpoint)?.start_connect(peer, options)?;
         let made = ATTEMPTS.add(Mutex::new(Pending::Connecting(connecting)))?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(attempt, made) }
     })
 }
 
-/// Accepts a request as `ethernot_request_accept` does, but returns before the peer has confirmed
-/// the acceptance. Frees the request. `timeout_ms` of the options is ignored. Free the attempt by
+/// Accepts a request like `ethernot_request_accept`, but returns before the peer has confirmed the
+/// connection. Frees the request. Ignores `timeout_ms` in `options`. Free the attempt with
 /// `ethernot_attempt_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_request_accept_start(
@@ -72,13 +73,13 @@ pub unsafe extern "C" fn ethernot_request_accept_start(
         let options = unsafe { options_of(options) }?;
         let accepting = take(request)?.start_accept(options)?;
         let made = ATTEMPTS.add(Mutex::new(Pending::Accepting(accepting)))?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(attempt, made) }
     })
 }
 
-/// Waits for the connection. The call may be repeated after `ETHERNOT_RESULT_TIMED_OUT`. The
-/// outcome is returned once; later calls return `ETHERNOT_RESULT_INVALID` or
+/// Waits for the connection. After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again.
+/// The outcome is returned only once; later calls return `ETHERNOT_RESULT_INVALID` or
 /// `ETHERNOT_RESULT_CLOSED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_attempt_wait(
@@ -91,13 +92,13 @@ pub unsafe extern "C" fn ethernot_attempt_wait(
         let attempt = ATTEMPTS.get(attempt)?;
         let mut attempt = attempt.lock().unwrap_or_else(PoisonError::into_inner);
         let made = attempt.wait_for(limit(timeout_ms).unwrap_or(Duration::MAX))?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(connection, CONNECTIONS.add(made)?) }
     })
 }
 
-/// Returns the connection, if it is established. Returns `ETHERNOT_RESULT_AGAIN` while it is
-/// pending, or while another thread waits for it. Otherwise returns the result of
+/// Returns the connection, if it is established. Returns `ETHERNOT_RESULT_AGAIN` while the attempt
+/// is pending, and while another thread waits for it. In all other cases returns the result of
 /// `ethernot_attempt_wait`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_attempt_test(
@@ -118,12 +119,12 @@ pub unsafe extern "C" fn ethernot_attempt_test(
             Result::TimedOut => pending(),
             _ => failure,
         })?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(connection, CONNECTIONS.add(made)?) }
     })
 }
 
-/// Frees an attempt. Cancels it if its outcome has not been returned.
+/// Frees an attempt. If its outcome was not returned yet, cancels the attempt.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_attempt_free(attempt: *mut Attempt) -> Result {
     call(|| ATTEMPTS.remove(attempt).map(drop))

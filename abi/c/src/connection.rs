@@ -31,24 +31,27 @@ pub(crate) static LISTENERS: Table<ethernot::Listener> = Table::new(3, "a listen
 pub(crate) static REQUESTS: Table<Mutex<Option<ConnectionRequest>>> = Table::new(4, "a request");
 pub(crate) static CONNECTIONS: Table<ethernot::Connection> = Table::new(5, "a connection");
 
-/// Options of a connection. All zeros are the defaults.
+/// Options of a connection. If all fields are zero, all options have their defaults.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ConnectOptions {
-    /// `sizeof` the structure when the program was compiled; 0 means the size in the first version
+    /// `sizeof` this structure when the program was compiled. 0 means the size in the first version
     /// of the library.
     pub size: usize,
-    /// Private data for the peer, sent with the request or its acceptance, at most 512 bytes.
+    /// Private data for the peer, at most 512 bytes. It is sent with the request or with its
+    /// acceptance.
     pub private_data: *const c_void,
     /// The length of `private_data` in bytes.
     pub private_data_length: usize,
-    /// Limit of the attempt in milliseconds. 0 means 30 s. Negative means as long as the peer's
-    /// host reports that its program has not decided. The attempt ends earlier if that host is
-    /// silent for 5 s.
+    /// Maximum duration of the attempt in milliseconds.
+    ///
+    /// 0 means 30 s. A negative value means no limit while the peer's host reports that its program
+    /// has not decided. The attempt ends earlier if the peer's host is silent for 5 s.
     pub timeout_ms: i64,
-    /// Number of the peer's listener; for `ethernot_connect` only.
+    /// Service number of the peer's listener. Only `ethernot_connect` uses it.
     pub service: u32,
-    /// Number of completions, notifications and receives that may wait to be polled; 0 means 256.
+    /// Maximum number of completions, notifications and receives that may wait to be polled. 0
+    /// means 256.
     pub completions: u32,
 }
 
@@ -60,14 +63,14 @@ unsafe impl Options for ConnectOptions {
 }
 
 /// # Safety
-/// `options` is null or valid.
+/// `options` must be null or valid.
 pub(crate) unsafe fn options_of(
     options: *const ConnectOptions,
 ) -> std::result::Result<ethernot::ConnectOptions, Failure> {
     let mut made = ethernot::ConnectOptions::new();
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let Some(options) = unsafe { known(options) }? else { return Ok(made) };
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises that the options are valid.
     made.private_data =
         unsafe { given(options.private_data, options.private_data_length) }?.to_vec();
     made.limit = match options.timeout_ms {
@@ -81,8 +84,8 @@ pub(crate) unsafe fn options_of(
     Ok(made)
 }
 
-/// Listens for connection requests to `service`, a number that both sides agree on. Free the
-/// listener by `ethernot_listener_free`.
+/// Listens for connection requests to `service`. The number of the service is one on which both
+/// sides agree. Free the listener with `ethernot_listener_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_listen(
     endpoint: *mut Endpoint,
@@ -92,12 +95,12 @@ pub unsafe extern "C" fn ethernot_listen(
     call(|| {
         has_place(listener)?;
         let made = LISTENERS.add(ENDPOINTS.get(endpoint)?.listen(service)?)?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(listener, made) }
     })
 }
 
-/// Stops listening, and rejects the pending requests.
+/// Stops listening and rejects the pending requests.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_listener_free(listener: *mut Listener) -> Result {
     call(|| LISTENERS.remove(listener).map(drop))
@@ -114,13 +117,13 @@ pub unsafe extern "C" fn ethernot_accept(
         has_place(request)?;
         let came = LISTENERS.get(listener)?.accept(limit(timeout_ms))?;
         let made = REQUESTS.add(Mutex::new(Some(came)))?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(request, made) }
     })
 }
 
-/// Copies the private data of the peer's request, at most `capacity` bytes. Writes the full length
-/// to `length`, unless `length` is null.
+/// Copies at most `capacity` bytes of the private data in the peer's request. If `length` is not
+/// null, writes the full length of the data to `length`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_request_data(
     request: *mut Request,
@@ -132,13 +135,13 @@ pub unsafe extern "C" fn ethernot_request_data(
         let request = REQUESTS.get(request)?;
         let request = request.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = request.as_ref().map_or(&[][..], ConnectionRequest::private_data);
-        // SAFETY: the program promises that the pointers are null or valid.
+        // SAFETY: the program promises that each pointer is null or valid.
         unsafe { hand_out(bytes, data, capacity, length) };
         Ok(())
     })
 }
 
-/// Accepts a request, waits until the peer has confirmed the acceptance, and frees the request.
+/// Accepts a request and waits until the peer has confirmed the connection. Frees the request.
 /// `options` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_request_accept(
@@ -152,12 +155,12 @@ pub unsafe extern "C" fn ethernot_request_accept(
         let options = unsafe { options_of(options) }?;
         let request = take(request)?;
         let made = CONNECTIONS.add(request.accept_with(options)?)?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(connection, made) }
     })
 }
 
-/// Rejects a request, sends the peer up to 512 bytes of private data, and frees the request.
+/// Rejects a request and sends the peer up to 512 bytes of private data. Frees the request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_request_reject(
     request: *mut Request,
@@ -177,8 +180,8 @@ pub(crate) fn take(request: *mut Request) -> std::result::Result<ConnectionReque
     taken.ok_or_else(|| Failure::new(Result::BadHandle, "the request is answered already"))
 }
 
-/// Connects to a listening peer at an address such as "10.0.0.2:7000". `options` may be null. Free
-/// the connection by `ethernot_connection_free`.
+/// Connects to a peer that listens at an address such as "10.0.0.2:7000". `options` may be null.
+/// Free the connection with `ethernot_connection_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_connect(
     endpoint: *mut Endpoint,
@@ -188,16 +191,16 @@ pub unsafe extern "C" fn ethernot_connect(
 ) -> Result {
     call(|| {
         has_place(connection)?;
-        // SAFETY: the program promises that the pointers are null or valid.
+        // SAFETY: the program promises that each pointer is null or valid.
         let (peer, options) = unsafe { (text(peer, "peer")?, options_of(options)?) };
         let made = CONNECTIONS.add(ENDPOINTS.get(endpoint)?.connect_with(peer, options)?)?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(connection, made) }
     })
 }
 
-/// Copies the private data of the peer's request or acceptance, at most `capacity` bytes. Writes
-/// the full length to `length`, unless `length` is null.
+/// Copies at most `capacity` bytes of the private data in the peer's request or acceptance. If
+/// `length` is not null, writes the full length of the data to `length`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_connection_data(
     connection: *mut Connection,
@@ -207,14 +210,14 @@ pub unsafe extern "C" fn ethernot_connection_data(
 ) -> Result {
     call(|| {
         let bytes = CONNECTIONS.get(connection)?.peer_data();
-        // SAFETY: the program promises that the pointers are null or valid.
+        // SAFETY: the program promises that each pointer is null or valid.
         unsafe { hand_out(&bytes, data, capacity, length) };
         Ok(())
     })
 }
 
 /// Closes a connection and sends the peer up to 128 bytes of private data. Pending operations and
-/// receives fail. The handle stays valid.
+/// receives fail. The handle of the connection stays valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_connection_close(
     connection: *mut Connection,
@@ -228,8 +231,8 @@ pub unsafe extern "C" fn ethernot_connection_close(
     })
 }
 
-/// Waits until a connection has ended. Then returns `ETHERNOT_RESULT_CLOSED`, and
-/// `ethernot_last_error` returns the reason.
+/// Waits until a connection has ended. Then returns `ETHERNOT_RESULT_CLOSED`; `ethernot_last_error`
+/// returns the reason.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_connection_wait_closed(
     connection: *mut Connection,
@@ -241,7 +244,7 @@ pub extern "C" fn ethernot_connection_wait_closed(
     })
 }
 
-/// Frees a connection. The connection is closed once the handles of its operations are freed, too.
+/// Frees a connection. The connection closes when the handles of its operations are also freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_connection_free(connection: *mut Connection) -> Result {
     call(|| CONNECTIONS.remove(connection).map(drop))

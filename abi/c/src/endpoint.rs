@@ -11,14 +11,14 @@ use crate::failure::{Failure, Result, call};
 use crate::handle::Table;
 use crate::options::{Options, known};
 
-/// One side of remote memory access: links, memory and connections of a process.
+/// One side of remote memory access: the links, registered memory and connections of a process.
 pub struct Endpoint {
     _opaque: [u8; 0],
 }
 
 pub(crate) static ENDPOINTS: Table<ethernot::Endpoint> = Table::new(1, "an endpoint");
 
-/// How the library's threads that serve peers wait while the program does other work.
+/// How threads of the library wait for frames while the program does other work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(i32)]
 pub enum Waiting {
@@ -26,36 +26,37 @@ pub enum Waiting {
     Adaptive = 0,
     /// The threads sleep at once.
     Sleep = 1,
-    /// The threads spin for `spin_us` of the options after the last work.
+    /// After the last work, the threads spin for the time in `spin_us` of the options.
     SpinFor = 2,
     /// The threads spin all the time.
     SpinAlways = 3,
 }
 
-/// Options of an endpoint. All zeros are the defaults: UDP on every usable interface, on free
-/// ports.
+/// Options of an endpoint. If all fields are zero, all options have their defaults: UDP on every
+/// usable interface, on free ports.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct EndpointOptions {
-    /// `sizeof` the structure when the program was compiled; 0 means the size in the first version
+    /// `sizeof` this structure when the program was compiled. 0 means the size in the first version
     /// of the library.
     pub size: usize,
-    /// Links by name, such as "eth0,packet:eth1". Null means the default links, or only the link of
-    /// `address`.
+    /// Names of links, such as "eth0,packet:eth1". Null means only the link in `address`, or the
+    /// default links if `address` is also null.
     pub links: *const c_char,
-    /// Address of a UDP link in addition to those of `links`, such as "127.0.0.1:0"; null for none.
+    /// Address of a UDP link in addition to the links in `links`, such as "127.0.0.1:0". Null means
+    /// no such link.
     pub address: *const c_char,
-    /// Port of links that do not name one; 0 for a free port.
+    /// Port of links whose name contains no port. 0 means a free port.
     pub port: u16,
-    /// If not 0, the library has no thread that serves the endpoint; only calls serve it.
+    /// If not 0, the endpoint has no progress thread. Then only calls of the program make progress.
     pub without_progress_thread: u8,
-    /// If not 0, that thread runs on `progress_processor` only.
+    /// If not 0, the progress thread runs only on the processor `progress_processor`.
     pub is_pinned: u8,
-    /// One of `ethernot_waiting`.
+    /// A value of `ethernot_waiting`.
     pub waiting: i32,
     /// Spin time in microseconds, for `ETHERNOT_WAITING_SPIN_FOR`.
     pub spin_us: u32,
-    /// The processor on which that thread runs if `is_pinned` is not 0, numbered as in the kernel.
+    /// Processor of the progress thread if `is_pinned` is not 0. The number is that of the kernel.
     pub progress_processor: u32,
 }
 
@@ -66,7 +67,7 @@ unsafe impl Options for EndpointOptions {
     const FIRST_BYTES: usize = 40;
 }
 
-/// Makes an endpoint. `options` may be null. Free the endpoint by `ethernot_endpoint_free`.
+/// Creates an endpoint. `options` may be null. Free the endpoint with `ethernot_endpoint_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_endpoint_open(
     options: *const EndpointOptions,
@@ -78,11 +79,11 @@ pub unsafe extern "C" fn ethernot_endpoint_open(
         // SAFETY: `options` is null, or valid for the call.
         if let Some(options) = unsafe { known(options) }? {
             if !options.links.is_null() {
-                // SAFETY: valid for the call, as `options` is.
+                // SAFETY: the string is valid for the call, because `options` is.
                 builder = builder.links(unsafe { text(options.links, "links") }?);
             }
             if !options.address.is_null() {
-                // SAFETY: valid for the call, as `options` is.
+                // SAFETY: the string is valid for the call, because `options` is.
                 builder = builder.bind(unsafe { text(options.address, "address") }?);
             }
             let polling = match options.waiting {
@@ -102,34 +103,37 @@ pub unsafe extern "C" fn ethernot_endpoint_open(
             }
         }
         let made = ENDPOINTS.add(builder.build()?)?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(endpoint, made) }
     })
 }
 
-/// Frees an endpoint. It stays open while its connections, listeners or operations exist; freeing
-/// the last of them closes its connections. That call waits at most one millisecond for peers to
-/// confirm. If peers are silent, a thread of the library waits for them, for at most one second.
+/// Frees an endpoint. The endpoint stays open while its connections, listeners or operations exist.
+/// The call that frees the last of them closes the connections of the endpoint.
+///
+/// That call waits at most one millisecond until the peers confirm. If peers are silent, a thread
+/// of the library waits for them, for at most one second.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_free(endpoint: *mut Endpoint) -> Result {
     call(|| ENDPOINTS.remove(endpoint).map(drop))
 }
 
-/// Waits until the operations of all connections are complete, closes the connections, and waits
-/// until the peers have confirmed that.
+/// Waits until the operations of all connections are complete. Then closes the connections and
+/// waits until the peers have confirmed this.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_shutdown(endpoint: *mut Endpoint, timeout_ms: i64) -> Result {
     call(|| Ok(ENDPOINTS.get(endpoint)?.shutdown(limit(timeout_ms))?))
 }
 
-/// Makes progress, unless another thread does. For endpoints without a progress thread.
+/// Makes progress, unless another thread makes progress. For endpoints without a progress thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_drive(endpoint: *mut Endpoint) -> Result {
     call(|| Ok(ENDPOINTS.get(endpoint)?.drive().map(drop)?))
 }
 
-/// Returns a descriptor for event loops. After `ethernot_endpoint_arm`, it becomes readable at the
-/// next event. It belongs to the endpoint: the program must neither read nor close it.
+/// Returns a descriptor for event loops. After `ethernot_endpoint_arm`, the descriptor becomes
+/// readable at the next event. The endpoint owns the descriptor: the program must not read from it
+/// or close it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_endpoint_descriptor(
     endpoint: *mut Endpoint,
@@ -139,9 +143,11 @@ pub unsafe extern "C" fn ethernot_endpoint_descriptor(
     call(|| unsafe { put(descriptor, ENDPOINTS.get(endpoint)?.as_raw_fd()) })
 }
 
-/// Arms the descriptor: it becomes readable at the next completion, end of an operation, request,
-/// or end of a connection. Returns `ETHERNOT_RESULT_AGAIN` if an event has occurred since the last
-/// call: check for events before sleeping. Without a progress thread, always returns
+/// Arms the descriptor. It becomes readable at the next of these events: a completion, the end of
+/// an operation, a connection request, or the end of a connection.
+///
+/// Returns `ETHERNOT_RESULT_AGAIN` if an event has occurred since the last call. The program must
+/// then check for events before it sleeps. Without a progress thread, always returns
 /// `ETHERNOT_RESULT_AGAIN`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_arm(endpoint: *mut Endpoint) -> Result {
@@ -152,15 +158,17 @@ pub extern "C" fn ethernot_endpoint_arm(endpoint: *mut Endpoint) -> Result {
     })
 }
 
-/// Makes the descriptor unreadable. `ethernot_endpoint_arm` does this, too.
+/// Makes the descriptor unreadable. `ethernot_endpoint_arm` also does this.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_drain(endpoint: *mut Endpoint) -> Result {
     call(|| Ok(ENDPOINTS.get(endpoint)?.drain()?))
 }
 
-/// Writes the address at which peers reach the UDP link with this number, as a string that ends
-/// with a zero byte: "127.0.0.1:7000". Returns `ETHERNOT_RESULT_INVALID` if there is no such link
-/// or not enough room; 64 bytes are always enough.
+/// Writes the address of a UDP link to `text`, such as "127.0.0.1:7000". Peers use this address. A
+/// zero byte ends the text.
+///
+/// Returns `ETHERNOT_RESULT_INVALID` if there is no UDP link with the number `link`, or if
+/// `capacity` is too small. 64 bytes are always enough.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_endpoint_address(
     endpoint: *mut Endpoint,
@@ -178,7 +186,7 @@ pub unsafe extern "C" fn ethernot_endpoint_address(
             let text = format!("the address needs {} bytes, not {capacity}", written.len());
             return Err(Failure::new(Result::Invalid, text));
         }
-        // SAFETY: null was refused above, and the program promises room for `capacity` bytes.
+        // SAFETY: null was rejected above, and the program promises room for `capacity` bytes.
         unsafe { hand_out(written.as_bytes(), text.cast(), capacity, std::ptr::null_mut()) };
         Ok(())
     })

@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ethernot::{Error, ErrorKind};
 
-/// The result of a call. `ethernot_last_error` returns the text for all results except the first.
+/// The result of a call. For each result except `ETHERNOT_RESULT_OK`, `ethernot_last_error` returns
+/// a text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(i32)]
 pub enum Result {
@@ -16,28 +17,30 @@ pub enum Result {
     /// The request is impossible, a pointer is null, or a string is not UTF-8. Remedy: change the
     /// request.
     Invalid = 1,
-    /// The handle is null, of another kind, or freed.
+    /// The handle is null, belongs to an object of another kind, or is freed.
     BadHandle = 2,
-    /// The limit of a wait has expired; the awaited operation continues. Remedy: wait again.
+    /// The timeout of a wait has expired. The operation that the call waited for continues. Remedy:
+    /// wait again.
     TimedOut = 3,
-    /// There is no event or no room at the moment. Remedy: poll, let operations end, and retry.
+    /// There is no event or no room now. Remedy: poll, let operations complete, and retry.
     Again = 4,
-    /// The connection or the endpoint has ended. Remedy: make another.
+    /// The connection or the endpoint has ended. Remedy: create a new one.
     Closed = 5,
-    /// The peer is reachable and refused the connection. Remedy: check the service number.
+    /// The peer is reachable and has rejected the connection. Remedy: check the service number.
     Refused = 6,
-    /// No route leads to the peer, or no process answers there. Remedy: check that the peer's
-    /// process runs.
+    /// No route leads to the peer, or no process answers at its address. Remedy: check that the
+    /// peer's process is running.
     Unreachable = 7,
-    /// The name or number is in use already. Remedy: choose another.
+    /// The name or number is already in use. Remedy: choose another one.
     InUse = 8,
-    /// An operation failed. The text says whether the peer refused it, was lost, or had no room.
+    /// An operation failed. The text says whether the peer rejected the operation, was lost, or had
+    /// no room.
     Failed = 9,
-    /// The operating system refused a request. The text names the request.
+    /// The operating system rejected a request. The text names the request.
     System = 10,
-    /// The process is a forked child. Remedy: make a new endpoint in the child.
+    /// The process is a forked child. Remedy: create a new endpoint in the child.
     Forked = 11,
-    /// A bug in the library. The endpoint may be in any state.
+    /// The library has a bug. The endpoint may be in any state.
     Fault = 12,
 }
 
@@ -53,7 +56,7 @@ impl Failure {
         Self { result, text: text.into() }
     }
 
-    /// Makes the failure for a null pointer where one is not allowed.
+    /// Creates the failure for a null pointer where null is not allowed.
     pub(crate) fn null(what: &str) -> Self {
         Self::new(Result::Invalid, format!("{what} is a null pointer"))
     }
@@ -77,7 +80,7 @@ impl<E: Into<Error>> From<E> for Failure {
         let mut text = error.to_string();
         let mut cause = error.source();
         while let Some(inner) = cause {
-            // Skip a cause whose text the error's text already contains.
+            // If the text already contains the text of a cause, skip that cause.
             let inner_text = inner.to_string();
             if !text.contains(&inner_text) {
                 text.push_str(": ");
@@ -93,7 +96,7 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Runs the body of a call, and stores the text of an error for the calling thread.
+/// Runs the body of a call. Stores the text of an error for the calling thread.
 pub(crate) fn call(body: impl FnOnce() -> std::result::Result<(), Failure>) -> Result {
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return Result::Ok,
@@ -101,20 +104,22 @@ pub(crate) fn call(body: impl FnOnce() -> std::result::Result<(), Failure>) -> R
         Err(_) => Failure::new(Result::Fault, "a fault of the library, reported on standard error"),
     };
     let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
-    // While a thread ends, its thread-local text may have been destroyed already.
+    // The thread may be exiting, and its thread-local text may already be destroyed.
     let _gone = LAST.try_with(|last| last.replace(text));
     failure.result
 }
 
-/// Returns the text of the last error of a call by this thread, or an empty string. The text is
-/// valid until the next call by this thread, and must not be freed.
+/// Returns the error text of the last failed call of this thread. Returns an empty string if no
+/// call has failed. The text is valid until the next call of this thread. The program must not free
+/// it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_last_error() -> *const c_char {
     let text = LAST.try_with(|last| last.try_borrow().map(|text| text.as_ptr()).ok());
     text.ok().flatten().unwrap_or(c"".as_ptr())
 }
 
-/// Returns the name of a result, such as "timed out". Returns "unknown" for any other number.
+/// Returns the name of a result, such as "timed out". Returns "unknown" for a number that is not a
+/// result.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_result_name(result: i32) -> *const c_char {
     let name = match result {

@@ -4,11 +4,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::failure::{Failure, Result};
 
-/// Objects of one kind, by handle.
+/// Table of all objects of one kind, by handle.
 ///
-/// The highest byte of a handle is the kind; below it are the generation of the object's place, and
-/// the index of the place plus one. A handle is never null. A freed handle is refused until its
-/// place has been reused 2^24 times.
+/// The highest byte of a handle is the kind of the object. Below it are the generation of the
+/// object's place in the table, and the index of the place plus one. A handle is never null. A
+/// freed handle is rejected until its place has been reused 2^24 times.
 pub(crate) struct Table<T> {
     kind: u8,
     name: &'static str,
@@ -33,7 +33,7 @@ impl<T> Table<T> {
         Self { kind, name, places: RwLock::new(Places { all: Vec::new(), free: Vec::new() }) }
     }
 
-    /// Stores an object and returns its handle. `H` is the handle's type in C.
+    /// Stores an object and returns its handle. `H` is the type of the handle in C.
     pub(crate) fn add<H>(&self, object: T) -> std::result::Result<*mut H, Failure> {
         let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
         let object = Some(Arc::new(object));
@@ -54,7 +54,7 @@ impl<T> Table<T> {
         Ok(std::ptr::without_provenance_mut(number as usize))
     }
 
-    /// Returns the object of a handle.
+    /// Returns the object that has this handle.
     pub(crate) fn get<H>(&self, handle: *const H) -> std::result::Result<Arc<T>, Failure> {
         let found = self.place_of(handle).and_then(|(index, generation)| {
             let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,8 @@ impl<T> Table<T> {
         found.ok_or_else(|| self.bad(handle))
     }
 
-    /// Removes the object of a handle and returns it. The handle is invalid afterwards.
+    /// Removes the object that has this handle and returns it. After the call the handle is
+    /// invalid.
     pub(crate) fn remove<H>(&self, handle: *const H) -> std::result::Result<Arc<T>, Failure> {
         let found = self.place_of(handle).and_then(|(index, generation)| {
             let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);

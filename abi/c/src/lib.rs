@@ -1,10 +1,11 @@
-//! `libethernot.so`: remote memory for programs in C and C++, with the objects of the Rust API.
+//! `libethernot.so`: remote memory for programs in C and C++. It has the same objects as the Rust
+//! API.
 //!
 //! cbindgen makes the header `include/ethernot.h` from this crate. The header is the reference for
-//! programs; [the guide](../../../docs/c-api.md) explains its use. Three rules apply everywhere:
+//! programs; [the guide](../../../docs/c-api.md) explains its use. Three rules apply to all calls:
 //!
-//! * Handles are numbers in the form of pointers, and are never dereferenced. So a call with a
-//!   handle that is null, of another kind or freed returns an error. If another thread frees a
+//! * Handles are numbers in the form of pointers. The library never dereferences them. Therefore a
+//!   call returns an error if a handle is null, of another kind or freed. If another thread frees a
 //!   handle during a call, the object stays valid until the call returns.
 //! * A panic is a bug in the library. It ends at the call, which returns `ETHERNOT_RESULT_FAULT`.
 //! * A call writes its outputs only if it succeeds.

@@ -18,14 +18,14 @@ pub struct Memory {
 /// The object of a memory handle.
 pub(crate) struct Registered {
     pub(crate) region: MemoryRegion,
-    /// The buffer, if the library allocated the memory.
+    /// The buffer; `None` if the program allocated the memory.
     buffer: Option<Arc<Buffer>>,
     start: usize,
 }
 
 pub(crate) static MEMORY: Table<Registered> = Table::new(2, "memory");
 
-/// Reads, results of atomics, and messages may be placed in the memory.
+/// The library may place results of reads and atomics, and messages, in the memory.
 pub const ETHERNOT_LOCAL_WRITE: u32 = 1;
 /// Peers may read the memory.
 pub const ETHERNOT_REMOTE_READ: u32 = 2;
@@ -38,7 +38,7 @@ pub const ETHERNOT_REMOTE_ATOMIC: u32 = 8;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(C)]
 pub struct Remote {
-    /// Address of the first byte, as the peer addresses it.
+    /// Address that the peer has given to the first byte of the region.
     pub address: u64,
     /// The length of the region in bytes.
     pub length: u64,
@@ -48,7 +48,8 @@ pub struct Remote {
     pub reserved: u32,
 }
 
-/// Length in bytes of an encoded region description, to be sent in private data or a message.
+/// Length in bytes of an encoded description of a region. Programs send such a description in
+/// private data or in a message.
 pub const ETHERNOT_REMOTE_BYTES: usize = 20;
 
 impl From<RemoteRegion> for Remote {
@@ -68,7 +69,8 @@ fn rights_of(bits: u32) -> std::result::Result<Rights, Failure> {
     known.ok_or_else(|| Failure::new(Result::Invalid, format!("rights {bits:#x} are unknown")))
 }
 
-/// Allocates zeroed memory and registers it. Free it by `ethernot_memory_free`.
+/// Allocates memory, fills it with zeros and registers it. Free the memory with
+/// `ethernot_memory_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_memory_allocate(
     endpoint: *mut Endpoint,
@@ -87,12 +89,12 @@ pub unsafe extern "C" fn ethernot_memory_allocate(
         let region = endpoint.register(Arc::clone(&buffer), rights_of(rights)?)?;
         let start = buffer.as_ptr().expose_provenance();
         let made = MEMORY.add(Registered { region, buffer: Some(buffer), start })?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(memory, made) }
     })
 }
 
-/// Registers memory of the program, which must stay mapped until `ethernot_memory_free` has
+/// Registers memory of the program. The memory must stay mapped until `ethernot_memory_free` has
 /// returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_memory_register(
@@ -109,20 +111,21 @@ pub unsafe extern "C" fn ethernot_memory_register(
         }
         let (endpoint, rights) = (ENDPOINTS.get(endpoint)?, rights_of(rights)?);
         let table = endpoint.memory();
-        // SAFETY: the program promises that the memory stays mapped until it is freed here. No Rust
-        // reference to it exists.
+        // SAFETY: the program promises that the memory stays mapped until `ethernot_memory_free`
+        // returns. No Rust reference to the memory exists.
         let region =
             unsafe { table.register_raw(endpoint.domain(), start.cast(), length, rights) }?;
         let region = endpoint.adopt(region)?;
         let start = start.expose_provenance();
         let made = MEMORY.add(Registered { region, buffer: None, start })?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(memory, made) }
     })
 }
 
-/// Returns the address of the memory, and its length in bytes. Peers write to it at any time. Read
-/// their data by atomics or volatile accesses, after a completion reports its arrival.
+/// Returns the address and the length in bytes of the memory. Peers may write to the memory at any
+/// time. Read their data with atomics or volatile accesses, after a completion has reported its
+/// arrival.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_memory_data(
     memory: *mut Memory,
@@ -131,7 +134,7 @@ pub unsafe extern "C" fn ethernot_memory_data(
 ) -> Result {
     call(|| {
         let memory = MEMORY.get(memory)?;
-        // SAFETY: `length` is null, or points to room for a number.
+        // SAFETY: `length` is null, or it points to room for a number.
         if let Some(length) = unsafe { length.as_mut() } {
             *length = memory.region.len();
         }
@@ -140,7 +143,7 @@ pub unsafe extern "C" fn ethernot_memory_data(
     })
 }
 
-/// Returns the description with which peers can reach the memory.
+/// Returns the description of the memory. Peers need it to access the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_memory_remote(
     memory: *mut Memory,
@@ -150,17 +153,20 @@ pub unsafe extern "C" fn ethernot_memory_remote(
     call(|| unsafe { put(remote, MEMORY.get(memory)?.region.remote().into()) })
 }
 
-/// Deregisters memory. Peers cannot reach it once this call has returned.
+/// Deregisters memory. When the call has returned, peers cannot access the memory any more.
 ///
-/// Memory that the library allocated must not be touched by the program afterwards. Pending
-/// operations that use it continue, and the library frees it when the last of them has ended.
-/// Memory of the program is no longer touched by the library once this call has returned. Pending
-/// operations that still need it end their connection.
+/// If the library allocated the memory, the program must not access it after this call. Pending
+/// operations that use the memory continue. The library frees the memory when the last of them has
+/// ended.
+///
+/// If the memory belongs to the program, the library does not access it after this call. Pending
+/// operations that still need the memory end their connection.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_memory_free(memory: *mut Memory) -> Result {
     call(|| {
         let mut memory = MEMORY.remove(memory)?;
-        // Another thread that posts an operation with the memory will release it soon.
+        // If another thread is posting an operation with the memory, wait until that thread has
+        // released it.
         let Registered { region, buffer, .. } = loop {
             match Arc::try_unwrap(memory) {
                 Ok(memory) => break memory,
@@ -174,7 +180,7 @@ pub extern "C" fn ethernot_memory_free(memory: *mut Memory) -> Result {
     })
 }
 
-/// Encodes the description of a region in `ETHERNOT_REMOTE_BYTES` bytes.
+/// Encodes the description of a region into `ETHERNOT_REMOTE_BYTES` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_remote_to_bytes(remote: *const Remote, bytes: *mut u8) -> Result {
     call(|| {
@@ -182,7 +188,7 @@ pub unsafe extern "C" fn ethernot_remote_to_bytes(remote: *const Remote, bytes: 
         let remote = unsafe { remote.as_ref() }.ok_or_else(|| Failure::null("remote"))?;
         let written = RemoteRegion::from(*remote).to_bytes();
         has_place(bytes)?;
-        // SAFETY: null was refused above, and the program promises room for the bytes.
+        // SAFETY: null was rejected above, and the program promises room for the bytes.
         unsafe { std::ptr::copy_nonoverlapping(written.as_ptr(), bytes, written.len()) };
         Ok(())
     })
@@ -203,5 +209,6 @@ pub unsafe extern "C" fn ethernot_remote_from_bytes(
     })
 }
 
-/// Largest allocation in bytes. An allocation beyond the address space would abort the process.
+/// Maximum allocation in bytes. A larger one could exceed the address space, which would abort the
+/// process.
 const ALLOCATED_MAX: u64 = 1 << 40;

@@ -1,4 +1,4 @@
-//! Operations on a peer's memory, messages, and completions.
+//! Operations on a peer's memory, messages and completions.
 
 use std::ffi::c_void;
 
@@ -18,35 +18,35 @@ pub struct Operation {
 
 pub(crate) static OPERATIONS: Table<OperationHandle> = Table::new(6, "an operation");
 
-/// Performs the operation only after all earlier operations of the connection.
+/// The peer performs the operation only after all earlier operations of the connection.
 pub const ETHERNOT_FENCE_BEFORE: u32 = 1;
-/// Performs all later operations of the connection only after this one.
+/// The peer performs all later operations of the connection only after this one.
 pub const ETHERNOT_FENCE_AFTER: u32 = 2;
-/// Strict order, as on a reliable connection of verbs.
+/// The operation has strict order, like on a reliable connection of verbs.
 pub const ETHERNOT_STRICT: u32 = 4;
-/// Queues a completion at this endpoint when the operation succeeds.
+/// When the operation succeeds, it adds a completion at this endpoint.
 pub const ETHERNOT_SIGNALLED: u32 = 8;
-/// Notifies the peer of a write.
+/// The write notifies the peer.
 pub const ETHERNOT_NOTIFY: u32 = 16;
-/// Sends `immediate` to the peer.
+/// The operation sends `immediate` to the peer.
 pub const ETHERNOT_IMMEDIATE: u32 = 32;
-/// Allows the operation to wait until the next operation without this flag, the next poll or the
-/// next wait.
+/// The library may delay the operation until the next operation without this flag, the next poll or
+/// the next wait.
 pub const ETHERNOT_MORE: u32 = 64;
 
-/// Ordering, notification and completion of an operation. All zeros are the defaults: relaxed
-/// order, and only the handle reports the end.
+/// Order, notification and completion of an operation. If all fields are zero, all options have
+/// their defaults: relaxed order, and only the handle reports the end of the operation.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct OperationOptions {
-    /// `sizeof` the structure when the program was compiled; 0 means the size in the first version
+    /// `sizeof` this structure when the program was compiled. 0 means the size in the first version
     /// of the library.
     pub size: usize,
-    /// Returned in the completion.
+    /// Value that the completion returns.
     pub context: u64,
-    /// Sum of `ETHERNOT_FENCE_BEFORE` and the other flags.
+    /// Sum of the flags, such as `ETHERNOT_FENCE_BEFORE`.
     pub flags: u32,
-    /// The 32-bit value for the peer, with `ETHERNOT_IMMEDIATE`.
+    /// The 32-bit value for the peer; used only with `ETHERNOT_IMMEDIATE`.
     pub immediate: u32,
 }
 
@@ -60,11 +60,11 @@ pub enum CompletionKind {
     Read = 2,
     /// An atomic by this side.
     Atomic = 3,
-    /// A message sent by this side has arrived at the peer.
+    /// A message that this side has sent and that has arrived at the peer.
     Send = 4,
-    /// A posted receive contains a message.
+    /// A message that has arrived in a posted receive.
     Receive = 5,
-    /// The peer has written to this side with a notification.
+    /// A write with which the peer has notified this side.
     Notification = 6,
     /// Any other kind.
     Other = 7,
@@ -74,19 +74,19 @@ pub enum CompletionKind {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Completion {
-    /// The context with which the program posted; 0 for a notification.
+    /// The context that the program passed when it posted the work; 0 for a notification.
     pub context: u64,
-    /// For an atomic, the old value. For a notification, the address that was written.
+    /// For an atomic, the old value of the word. For a notification, the address of the write.
     pub value: u64,
     /// The kind of the completed operation.
     pub kind: CompletionKind,
     /// `ETHERNOT_RESULT_OK` or `ETHERNOT_RESULT_FAILED`.
     pub result: Result,
-    /// The number of transferred bytes.
+    /// Number of transferred bytes.
     pub bytes: u32,
     /// The immediate of a message or notification.
     pub immediate: u32,
-    /// Not 0 if there is an immediate.
+    /// Not 0 if the message or notification has an immediate.
     pub has_immediate: u32,
     /// Reserved, always 0.
     pub reserved: u32,
@@ -113,11 +113,11 @@ unsafe impl Options for OperationOptions {
 }
 
 /// # Safety
-/// `options` is null or valid.
+/// `options` must be null or valid.
 pub(crate) unsafe fn options_of(
     options: *const OperationOptions,
 ) -> std::result::Result<ethernot::OperationOptions, Failure> {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let Some(options) = unsafe { known(options) }? else {
         return Ok(ethernot::OperationOptions::NONE);
     };
@@ -137,10 +137,11 @@ pub(crate) unsafe fn options_of(
         .more(has(ETHERNOT_MORE)))
 }
 
-/// Posts an operation and writes its handle to `operation`. If `operation` is null, the result of
-/// the operation is not available.
+/// Posts an operation and writes its handle to `operation`. If `operation` is null, the operation
+/// gets no handle, and the program cannot read its result.
 ///
 /// # Safety
+/// `options` and `operation` must be null or valid.
 /// `options` and `operation` are null or valid.
 unsafe fn start(
     options: *const OperationOptions,
@@ -148,31 +149,31 @@ unsafe fn start(
     post: impl FnOnce(ethernot::OperationOptions) -> std::result::Result<OperationHandle, Failure>,
 ) -> Result {
     call(|| {
-        // SAFETY: promised by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         let handle = post(unsafe { options_of(options) }?)?;
         if operation.is_null() {
             drop(handle);
             return Ok(());
         }
         let handle = OPERATIONS.add(handle)?;
-        // SAFETY: promised by the caller.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { put(operation, handle) }
     })
 }
 
 /// # Safety
-/// `remote` is null or valid.
+/// `remote` must be null or valid.
 unsafe fn remote_of(remote: *const Remote) -> std::result::Result<ethernot::RemoteRegion, Failure> {
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller meets the requirements of this function.
     let remote = unsafe { remote.as_ref() }.ok_or_else(|| Failure::null("remote"))?;
     Ok((*remote).into())
 }
 
-/// Copies bytes of local memory to the peer's memory. They must not change until the operation is
-/// complete.
+/// Copies bytes of local memory to the peer's memory. The bytes must not change until the operation
+/// is complete.
 ///
-/// For every call that posts an operation: `options` may be null. Free the handle by
-/// `ethernot_operation_free`. If `operation` is null, the operation has no handle, and its result
+/// For every call that posts an operation: `options` may be null. Free the handle with
+/// `ethernot_operation_free`. If `operation` is null, the operation gets no handle, and its result
 /// is not available.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_write(
@@ -191,11 +192,11 @@ pub unsafe extern "C" fn ethernot_write(
         let remote = unsafe { remote_of(remote) }?;
         Ok(connection.write(&memory.region, offset, &remote, remote_offset, length, options)?)
     };
-    // SAFETY: the program promises that the pointers are null or valid.
+    // SAFETY: the program promises that each pointer is null or valid.
     unsafe { start(options, operation, post) }
 }
 
-/// Writes up to 64 bytes. They are copied during the call.
+/// Writes up to 64 bytes to the peer's memory. The call copies the bytes before it returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_write_bytes(
     connection: *mut Connection,
@@ -208,15 +209,16 @@ pub unsafe extern "C" fn ethernot_write_bytes(
 ) -> Result {
     let post = |options| {
         let connection = CONNECTIONS.get(connection)?;
-        // SAFETY: the program promises that the pointers are null or valid.
+        // SAFETY: the program promises that each pointer is null or valid.
         let (bytes, remote) = unsafe { (given(bytes, length)?, remote_of(remote)?) };
         Ok(connection.write_bytes(bytes, &remote, remote_offset, options)?)
     };
-    // SAFETY: the program promises that the pointers are null or valid.
+    // SAFETY: the program promises that each pointer is null or valid.
     unsafe { start(options, operation, post) }
 }
 
-/// Copies bytes of the peer's memory to local memory, which needs the right `ETHERNOT_LOCAL_WRITE`.
+/// Copies bytes of the peer's memory to local memory. The local memory needs the right
+/// `ETHERNOT_LOCAL_WRITE`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_read(
     connection: *mut Connection,
@@ -234,7 +236,7 @@ pub unsafe extern "C" fn ethernot_read(
         let remote = unsafe { remote_of(remote) }?;
         Ok(connection.read(&memory.region, offset, &remote, remote_offset, length, options)?)
     };
-    // SAFETY: the program promises that the pointers are null or valid.
+    // SAFETY: the program promises that each pointer is null or valid.
     unsafe { start(options, operation, post) }
 }
 
@@ -254,11 +256,11 @@ pub unsafe extern "C" fn ethernot_fetch_add(
         let remote = unsafe { remote_of(remote) }?;
         Ok(CONNECTIONS.get(connection)?.fetch_add(&remote, remote_offset, operand, options)?)
     };
-    // SAFETY: the program promises that the pointers are null or valid.
+    // SAFETY: the program promises that each pointer is null or valid.
     unsafe { start(options, operation, post) }
 }
 
-/// Stores `swap` in a 64-bit word of the peer's memory if the word equals `compare`.
+/// If a 64-bit word of the peer's memory equals `compare`, stores `swap` in the word.
 /// `ethernot_operation_wait` returns the old value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_compare_swap(
@@ -276,11 +278,12 @@ pub unsafe extern "C" fn ethernot_compare_swap(
         let connection = CONNECTIONS.get(connection)?;
         Ok(connection.compare_swap(&remote, remote_offset, compare, swap, options)?)
     };
-    // SAFETY: the program promises that the pointers are null or valid.
+    // SAFETY: the program promises that each pointer is null or valid.
     unsafe { start(options, operation, post) }
 }
 
-/// Sends a message. It consumes a receive of the peer, posted before or after.
+/// Sends a message. The message consumes a receive of the peer. The peer may post the receive
+/// before or after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_send(
     connection: *mut Connection,
@@ -294,11 +297,11 @@ pub unsafe extern "C" fn ethernot_send(
         let (connection, memory) = (CONNECTIONS.get(connection)?, MEMORY.get(memory)?);
         Ok(connection.send(&memory.region, offset, length, options)?)
     };
-    // SAFETY: the program promises that the pointers are null or valid.
+    // SAFETY: the program promises that each pointer is null or valid.
     unsafe { start(options, operation, post) }
 }
 
-/// Sends a message of up to 64 bytes. They are copied during the call.
+/// Sends a message of up to 64 bytes. The call copies the bytes before it returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_send_bytes(
     connection: *mut Connection,
@@ -312,15 +315,17 @@ pub unsafe extern "C" fn ethernot_send_bytes(
         let bytes = unsafe { given(bytes, length) }?;
         Ok(CONNECTIONS.get(connection)?.send_bytes(bytes, options)?)
     };
-    // SAFETY: the program promises that the pointers are null or valid.
+    // SAFETY: the program promises that each pointer is null or valid.
     unsafe { start(options, operation, post) }
 }
 
-/// Posts a receive without a handle for one message. The memory needs the right
-/// `ETHERNOT_LOCAL_WRITE`. A completion of the connection reports the message, with `context` and
+/// Posts a receive for one message. The receive has no handle. The memory needs the right
+/// `ETHERNOT_LOCAL_WRITE`.
+///
+/// A completion of the connection reports the message. The completion has the value `context` and
 /// the kind `ETHERNOT_COMPLETION_KIND_RECEIVE`. This suits programs in which one thread polls all
-/// completions (`ethernot_poll`, `ethernot_wait_completion`). `ethernot_receive_post` makes a
-/// receive with a handle instead.
+/// completions (`ethernot_poll`, `ethernot_wait_completion`). `ethernot_receive_post` posts a
+/// receive with a handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_post_receive(
     connection: *mut Connection,
@@ -335,8 +340,8 @@ pub extern "C" fn ethernot_post_receive(
     })
 }
 
-/// Waits until an operation is complete. Writes the old value of an atomic to `value`, unless
-/// `value` is null. The call may be repeated after `ETHERNOT_RESULT_TIMED_OUT`.
+/// Waits until an operation is complete. For an atomic, writes the old value of the word to `value`
+/// if `value` is not null. After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_operation_wait(
     operation: *mut Operation,
@@ -345,7 +350,7 @@ pub unsafe extern "C" fn ethernot_operation_wait(
 ) -> Result {
     call(|| {
         let found = OPERATIONS.get(operation)?.wait(limit(timeout_ms))?;
-        // SAFETY: `value` is null, or points to room for a number.
+        // SAFETY: `value` is null, or it points to room for a number.
         if let Some(value) = unsafe { value.as_mut() } {
             *value = found;
         }
@@ -371,8 +376,8 @@ pub extern "C" fn ethernot_operation_free(operation: *mut Operation) -> Result {
     call(|| OPERATIONS.remove(operation).map(drop))
 }
 
-/// Returns the oldest completion of a connection, after making progress if necessary. Returns
-/// `ETHERNOT_RESULT_AGAIN` if there is none.
+/// Returns the oldest completion of a connection. If there is none, makes progress first. Returns
+/// `ETHERNOT_RESULT_AGAIN` if there is still none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_poll(
     connection: *mut Connection,
@@ -382,13 +387,13 @@ pub unsafe extern "C" fn ethernot_poll(
         has_place(completion)?;
         let found = CONNECTIONS.get(connection)?.poll()?;
         let none = || Failure::new(Result::Again, "there is no completion");
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(completion, completion_of(&found.ok_or_else(none)?)) }
     })
 }
 
 /// Waits for a completion of a connection. Returns `ETHERNOT_RESULT_CLOSED` if the connection has
-/// ended and no completion is left.
+/// ended and has no more completions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_wait_completion(
     connection: *mut Connection,
@@ -398,7 +403,7 @@ pub unsafe extern "C" fn ethernot_wait_completion(
     call(|| {
         has_place(completion)?;
         let found = CONNECTIONS.get(connection)?.wait_completion(limit(timeout_ms))?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(completion, completion_of(&found)) }
     })
 }

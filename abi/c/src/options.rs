@@ -1,16 +1,17 @@
-//! Structures of options that programs pass by pointer, compiled for this or another version of the
-//! library.
+//! Structures of options, which programs pass by pointer. The program may be compiled for another
+//! version of the library.
 
 use std::mem::MaybeUninit;
 
 use crate::failure::{Failure, Result};
 
-/// A structure of options. Later versions of the library add fields at its end. Zero in a new field
-/// means the behaviour of earlier versions.
+/// A structure of options. Later versions of the library add fields at its end. A zero in such a
+/// field selects the behaviour of earlier versions.
 ///
 /// # Safety
-/// The structure is `repr(C)`, begins with a `usize`, has no padding after the last field of its
-/// first version, and all zeros are a valid value.
+/// * The structure must be `repr(C)` and begin with a `usize`.
+/// * It must have no padding after the last field of its first version.
+/// * All zeros must be a valid value.
 pub(crate) unsafe trait Options: Copy {
     /// Name of the structure in C.
     const NAME: &'static str;
@@ -19,12 +20,12 @@ pub(crate) unsafe trait Options: Copy {
     const FIRST_BYTES: usize;
 }
 
-/// Returns the options that a program passes; `None` if `options` is null. Fields that the program
-/// does not know are zero.
+/// Returns the options that a program passes. Returns `None` if `options` is null. Fields that the
+/// program does not know are zero.
 ///
 /// # Safety
-/// `options` is null, or valid for the number of bytes in its first field, or for `FIRST_BYTES`
-/// bytes if that is 0.
+/// `options` must be null, or valid for the number of bytes in its first field. If that number is
+/// 0, it must be valid for `FIRST_BYTES` bytes.
 pub(crate) unsafe fn known<T: Options>(
     options: *const T,
 ) -> std::result::Result<Option<T>, Failure> {
@@ -45,7 +46,7 @@ pub(crate) unsafe fn known<T: Options>(
         return Err(Failure::new(Result::Invalid, text));
     }
     let shared = given.min(size_of::<T>());
-    // SAFETY: promised by the caller.
+    // SAFETY: the caller promises that the options are valid for `given` bytes.
     let unknown = unsafe { std::slice::from_raw_parts(bytes.add(shared), given - shared) };
     if unknown.iter().any(|&byte| byte != 0) {
         let text = format!(
@@ -57,23 +58,23 @@ pub(crate) unsafe fn known<T: Options>(
         return Err(Failure::new(Result::Invalid, text));
     }
     let mut known = MaybeUninit::<T>::zeroed();
-    // SAFETY: both structures have at least `shared` bytes. All zeros are a valid value, and so is
-    // any beginning of valid options followed by zeros.
+    // SAFETY: both structures have at least `shared` bytes. All zeros are a valid value. The first
+    // part of valid options, followed by zeros, is also a valid value.
     unsafe {
         known.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes, shared);
         Ok(Some(known.assume_init()))
     }
 }
 
-/// Upper limit for the size of options in any version, in bytes. A larger size means that the
-/// program did not initialize the structure.
+/// Maximum size of options in any version, in bytes. A larger size means that the program has not
+/// initialized the structure.
 const BYTES_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The structure in this version of the library.
+    /// The version of the structure that this library has.
     #[derive(Clone, Copy)]
     #[repr(C)]
     struct Now {
@@ -100,7 +101,7 @@ mod tests {
     #[test]
     fn programs_of_earlier_versions_leave_what_they_do_not_know_at_zero() {
         for size in [0, 16] {
-            // The third word is not part of the program's structure.
+            // The third word is outside the program's structure.
             assert_eq!(known_of(&[size, 7, 9]), Ok((7, 0)));
         }
         assert_eq!(known_of(&[24, 7, 9]), Ok((7, 9)));

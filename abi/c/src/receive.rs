@@ -1,4 +1,4 @@
-//! Receives with handles, for threads that share a connection: each message goes to exactly one
+//! Receives with handles, for threads that share a connection. Each message goes to exactly one
 //! handle.
 
 use std::ffi::c_void;
@@ -27,19 +27,21 @@ pub struct Message {
     pub length: u64,
     /// The immediate of the message.
     pub immediate: u32,
-    /// Not 0 if there is an immediate.
+    /// Not 0 if the message has an immediate.
     pub has_immediate: u32,
 }
 
 /// Posts a receive with a handle for one message of at most `length` bytes. The memory needs the
-/// right `ETHERNOT_LOCAL_WRITE`. `ethernot_receive_wait` returns the message; no completion reports
-/// it. This suits programs whose threads share a connection. `ethernot_post_receive` makes a
-/// receive without a handle instead. Messages consume the receives of a connection, of both kinds,
-/// in the order of their posts.
+/// right `ETHERNOT_LOCAL_WRITE`.
 ///
-/// For every call that makes a receive: free it by `ethernot_receive_free`. If a receive is freed
-/// before its message was read, the next `ethernot_receive_post` takes it over, including its
-/// buffer. So read the bytes by `ethernot_receive_wait`.
+/// `ethernot_receive_wait` returns the message; no completion reports it. This suits programs whose
+/// threads share a connection. `ethernot_post_receive` posts a receive without a handle. Messages
+/// consume receives of both kinds in the order in which they were posted.
+///
+/// For every call that posts a receive with a handle: free the receive with
+/// `ethernot_receive_free`. If a program frees a receive before it has read the message, the next
+/// `ethernot_receive_post` takes over the receive with its buffer. Therefore read the bytes with
+/// `ethernot_receive_wait`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_receive_post(
     connection: *mut Connection,
@@ -52,14 +54,16 @@ pub unsafe extern "C" fn ethernot_receive_post(
         has_place(receive)?;
         let (connection, memory) = (CONNECTIONS.get(connection)?, MEMORY.get(memory)?);
         let made = RECEIVES.add(connection.receive(&memory.region, offset, length)?)?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(receive, made) }
     })
 }
 
-/// Sends a question and posts a buffer for the answer, in one step. The question's bytes must not
-/// change until the answer has arrived. If several threads ask and the peer answers in order, each
-/// thread gets the answer to its own question. `options` may be null.
+/// Sends a question and posts a receive for the answer, in one step. The bytes of the question must
+/// not change until the answer has arrived.
+///
+/// Several threads may call this on one connection. If the peer answers in order, each thread gets
+/// the answer to its own question. `options` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_call(
     connection: *mut Connection,
@@ -87,12 +91,13 @@ pub unsafe extern "C" fn ethernot_call(
             options,
         )?;
         let made = RECEIVES.add(asked)?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(receive, made) }
     })
 }
 
-/// Sends a question as `ethernot_call` does, of up to 64 bytes. They are copied during the call.
+/// Sends a question of up to 64 bytes, like `ethernot_call`. The call copies the bytes before it
+/// returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_call_bytes(
     connection: *mut Connection,
@@ -106,20 +111,22 @@ pub unsafe extern "C" fn ethernot_call_bytes(
 ) -> Result {
     call(|| {
         has_place(receive)?;
-        // SAFETY: the program promises that the pointers are null or valid.
+        // SAFETY: the program promises that each pointer is null or valid.
         let (question, options) =
             unsafe { (given(question, question_length)?, options_of(options)?) };
         let (connection, answer) = (CONNECTIONS.get(connection)?, MEMORY.get(answer)?);
         let asked = connection.call(question, &answer.region, offset, length, options)?;
         let made = RECEIVES.add(asked)?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(receive, made) }
     })
 }
 
-/// Waits for the message of a receive, and copies at most `capacity` bytes of it to `bytes`, which
-/// may be null. The call may be repeated after `ETHERNOT_RESULT_TIMED_OUT`. After the message has
-/// arrived, each call returns the message again.
+/// Waits for the message of a receive. Copies at most `capacity` bytes of the message to `bytes`,
+/// which may be null.
+///
+/// After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again. When the message has
+/// arrived, each further call returns the message again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_receive_wait(
     receive: *mut Receive,
@@ -139,8 +146,8 @@ pub unsafe extern "C" fn ethernot_receive_wait(
                 )
             };
             let copy = received.to_vec().map_err(freed)?;
-            // SAFETY: the program promises room for `capacity` bytes, and the copy is a separate
-            // allocation.
+            // SAFETY: the program promises room for `capacity` bytes. The copy is a separate
+            // allocation, so the two do not overlap.
             unsafe { hand_out(&copy, bytes, capacity, std::ptr::null_mut()) };
         }
         let description = Message {
@@ -148,13 +155,13 @@ pub unsafe extern "C" fn ethernot_receive_wait(
             immediate: received.immediate().unwrap_or_default(),
             has_immediate: received.immediate().is_some().into(),
         };
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(message, description) }
     })
 }
 
-/// Returns `ETHERNOT_RESULT_OK` if the message has arrived or the receive has failed, and
-/// `ETHERNOT_RESULT_AGAIN` otherwise. Does not make progress.
+/// Returns `ETHERNOT_RESULT_OK` if the message has arrived or the receive has failed. Otherwise
+/// returns `ETHERNOT_RESULT_AGAIN`. Does not make progress.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_receive_test(receive: *mut Receive) -> Result {
     call(|| {
@@ -164,8 +171,8 @@ pub extern "C" fn ethernot_receive_test(receive: *mut Receive) -> Result {
     })
 }
 
-/// Frees the handle of a receive. If its message was not read, the next `ethernot_receive_post` of
-/// the connection returns it.
+/// Frees the handle of a receive. If the program has not read the message, the next
+/// `ethernot_receive_post` of the connection returns this receive.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_receive_free(receive: *mut Receive) -> Result {
     call(|| RECEIVES.remove(receive).map(drop))

@@ -3,7 +3,7 @@
 /// The version of this header: major, minor and patch level, as `major * 1000000 + minor * 1000 + patch`.
 pub const ETHERNOT_VERSION: u32 = 1000;
 
-/// Returns the version of the library that the program is running with, in the form of
+/// Returns the version of the library that the program uses at run time, in the form of
 /// `ETHERNOT_VERSION`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_version() -> u32 {

@@ -1,4 +1,4 @@
-//! Waiting for several events at a time.
+//! Waits for several events at the same time.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -12,29 +12,30 @@ use crate::failure::{Failure, Result, call};
 use crate::operation::{Completion, OPERATIONS, completion_of};
 use crate::receive::RECEIVES;
 
-/// The kind of an event for `ethernot_wait_any`.
+/// The kind of an event that `ethernot_wait_any` can wait for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(i32)]
 pub enum AwaitedKind {
-    /// A connection request. The handle is a listener.
+    /// A connection request. The handle is that of a listener.
     Request = 1,
-    /// A completion. The handle is a connection.
+    /// A completion. The handle is that of a connection.
     Completion = 2,
-    /// The end of a connection, which is the handle. A connection that has ended is always ready.
+    /// The end of a connection. The handle is that of the connection. If the connection has already
+    /// ended, the event has occurred.
     End = 3,
-    /// The end of an operation, which is the handle.
+    /// The end of an operation. The handle is that of the operation.
     Operation = 4,
-    /// A message. The handle is a receive.
+    /// A message. The handle is that of a receive.
     Message = 5,
 }
 
-/// An event that `ethernot_wait_any` waits for.
+/// An event for which `ethernot_wait_any` waits.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct WaitedFor {
     /// A handle of the type that `kind` requires.
     pub handle: *const c_void,
-    /// One of `ethernot_awaited_kind`.
+    /// A value of `ethernot_awaited_kind`.
     pub kind: i32,
     /// Reserved, always 0.
     pub reserved: u32,
@@ -44,16 +45,19 @@ pub struct WaitedFor {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Found {
-    /// Index of the event in the awaited ones.
+    /// Index of the event in the array `awaited`.
     pub index: usize,
-    /// For `ETHERNOT_AWAITED_KIND_REQUEST`, the request, as from `ethernot_accept`. Otherwise null.
+    /// For `ETHERNOT_AWAITED_KIND_REQUEST`, the request, like from `ethernot_accept`. Otherwise
+    /// null.
     pub request: *mut Request,
-    /// For `ETHERNOT_AWAITED_KIND_COMPLETION`, the completion. Otherwise all zeros except its kind.
+    /// For `ETHERNOT_AWAITED_KIND_COMPLETION`, the completion. Otherwise all fields except its kind
+    /// are zero.
     pub completion: Completion,
-    /// For `ETHERNOT_AWAITED_KIND_OPERATION`, the old value of an atomic. Otherwise 0.
+    /// For `ETHERNOT_AWAITED_KIND_OPERATION`, the old value of the word if it was an atomic.
+    /// Otherwise 0.
     pub value: u64,
-    /// `ETHERNOT_RESULT_FAILED` for a failed operation or message, `ETHERNOT_RESULT_CLOSED` for the
-    /// end of a connection, otherwise `ETHERNOT_RESULT_OK`.
+    /// `ETHERNOT_RESULT_FAILED` if an operation or a receive has failed. `ETHERNOT_RESULT_CLOSED`
+    /// for the end of a connection. Otherwise `ETHERNOT_RESULT_OK`.
     pub result: Result,
     /// Reserved, always 0.
     pub reserved: u32,
@@ -95,9 +99,11 @@ impl Object {
     }
 }
 
-/// Waits until one of `count` events of one endpoint has occurred. The events are checked in their
-/// order, so an earlier one has priority. The call removes a returned request or completion from
-/// its queue. A message stays in its receive, for `ethernot_receive_wait`.
+/// Waits until one of the `count` events in `awaited` has occurred. All events must belong to one
+/// endpoint. The events are checked in the order of the array, so an earlier event has priority.
+///
+/// The call removes a returned request or completion from its queue. A message stays in its
+/// receive; `ethernot_receive_wait` returns it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_wait_any(
     endpoint: *mut Endpoint,
@@ -119,7 +125,7 @@ pub unsafe extern "C" fn ethernot_wait_any(
         let objects = objects?;
         let awaited: Vec<_> = objects.iter().map(Object::awaited).collect();
         let (index, occurred) = endpoint.wait_any(&awaited, limit(timeout_ms))?;
-        // SAFETY: null was refused above.
+        // SAFETY: null was rejected above.
         unsafe { put(found, found_of(index, occurred)?) }
     })
 }
@@ -144,7 +150,8 @@ fn found_of(index: usize, occurred: Occurred) -> std::result::Result<Found, Fail
         Occurred::End(..) => Found { result: Result::Closed, ..nothing },
         Occurred::Operation(Ok(value)) => Found { value, ..nothing },
         Occurred::Message(Ok(_)) => nothing,
-        // Later kinds cannot occur, because programs of this version cannot await them.
+        // Kinds of later versions cannot occur here, because programs of this version cannot wait
+        // for them.
         _ => Found { result: Result::Failed, ..nothing },
     })
 }

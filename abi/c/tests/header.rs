@@ -11,7 +11,7 @@ use std::process::Command;
 
 const HEADER: &str = include_str!("../include/ethernot.h");
 
-/// Compares the exported functions of the sources with those of the header.
+/// Compares the functions that the sources export with those of the header.
 #[test]
 fn the_header_has_every_function_of_the_library_and_no_other() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -35,8 +35,8 @@ fn the_header_has_every_function_of_the_library_and_no_other() {
     assert_eq!(exported, in_header, "make it again: see cbindgen.toml");
 }
 
-/// Uses the program that `CBINDGEN` names, or the installed `cbindgen`, from version 0.29. Older
-/// versions do not parse this edition of Rust.
+/// Uses the program in `CBINDGEN`, or the installed `cbindgen`. The version must be at least 0.29,
+/// because older versions do not parse this edition of Rust.
 #[test]
 fn the_header_is_what_cbindgen_makes_of_the_library() {
     let program = std::env::var("CBINDGEN").unwrap_or_else(|_| "cbindgen".into());
@@ -58,7 +58,7 @@ fn the_header_is_what_cbindgen_makes_of_the_library() {
     assert_eq!(made, HEADER, "make it again: see cbindgen.toml");
 }
 
-/// Returns the names in comments that programs would look up in the header.
+/// Returns the names in comments of the header that programs would look up there.
 fn named_in_comments() -> BTreeSet<&'static str> {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let comments = HEADER.split("/*").skip(1).filter_map(|rest| rest.split("*/").next());

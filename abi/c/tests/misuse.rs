@@ -1,4 +1,4 @@
-//! Tests that misuse by programs gives an error, not a crash.
+//! Tests that misuse by a program causes an error and not a crash.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
@@ -37,8 +37,8 @@ use ethernot_c::receive::{
 use ethernot_c::waiting::{AwaitedKind, Found, WaitedFor, ethernot_wait_any};
 
 fn text() -> String {
-    // SAFETY: the pointer is never null, its text ends with a zero byte, and it is valid until the
-    // next call.
+    // SAFETY: the pointer is never null. A zero byte ends its text, which is valid until the next
+    // call.
     unsafe { CStr::from_ptr(ethernot_last_error()) }.to_string_lossy().into_owned()
 }
 
@@ -73,7 +73,7 @@ fn memory_for(endpoint: *mut Endpoint, length: u64, rights: u32) -> *mut Memory 
     memory
 }
 
-/// Connects two endpoints. Returns the server's connection and the client's.
+/// Connects two endpoints. Returns the connection of the server and that of the client.
 fn connect(server: *mut Endpoint, client: *mut Endpoint) -> (*mut Connection, *mut Connection) {
     let (mut listener, mut address) = (null_mut(), [0; 64]);
     // SAFETY: all output pointers are valid.
@@ -122,7 +122,7 @@ fn connect(server: *mut Endpoint, client: *mut Endpoint) -> (*mut Connection, *m
 fn null_is_an_error_everywhere() {
     let mut place = 0_usize;
     let any = (&raw mut place).cast::<c_void>();
-    // SAFETY: null pointers are tried on purpose; all others are valid.
+    // SAFETY: null pointers are passed on purpose. All other pointers are valid.
     unsafe {
         assert_eq!(ethernot_endpoint_open(null(), null_mut()), Result::Invalid);
         assert_eq!(ethernot_memory_allocate(null_mut(), 8, 0, any.cast()), Result::BadHandle);
@@ -209,10 +209,10 @@ fn an_operation_from_start_to_end_and_what_may_not_be_asked_of_it() {
 
 const NO_MESSAGE: Message = Message { length: 0, immediate: 0, has_immediate: 0 };
 
-/// Answers `count` questions, each with its own bytes.
+/// Answers `count` questions. Each answer has the bytes of its question.
 ///
 /// # Safety
-/// No requirement: the handles are numbers, and any number is allowed.
+/// There is no requirement, because handles are numbers and any number is allowed.
 unsafe fn echo(connection: usize, memory: usize, count: u32) {
     let connection = std::ptr::with_exposed_provenance_mut::<Connection>(connection);
     let memory = std::ptr::with_exposed_provenance_mut::<Memory>(memory);
@@ -287,7 +287,7 @@ fn a_receive_from_start_to_end_and_what_may_not_be_asked_of_it() {
     let (mut receive, mut message): (*mut Receive, _) = (null_mut(), NO_MESSAGE);
     let (mut two, into_message) = ([0_u8; 2], &raw mut message);
     let into = two.as_mut_ptr().cast();
-    // SAFETY: all output pointers are valid, or null, which is tried on purpose.
+    // SAFETY: each output pointer is valid, or null on purpose.
     unsafe {
         let post =
             |offset, length, place| ethernot_receive_post(accepted, inbox, offset, length, place);
@@ -337,7 +337,7 @@ fn a_receive_from_start_to_end_and_what_may_not_be_asked_of_it() {
     }
 }
 
-/// Returns the address of an endpoint, as text that ends with a zero byte.
+/// Returns the address of an endpoint as text. A zero byte ends the text.
 fn address_of(endpoint: *mut Endpoint) -> [std::ffi::c_char; 64] {
     let mut address = [0; 64];
     // SAFETY: the array has room for the address.
@@ -356,7 +356,7 @@ fn attempts_are_tested_and_waited_for_and_return_their_outcome_once() {
     let (mut connected, mut accepted): (*mut Connection, *mut Connection) =
         (null_mut(), null_mut());
     let mut request = null_mut();
-    // SAFETY: all output pointers are valid, or null, which is tried on purpose.
+    // SAFETY: each output pointer is valid, or null on purpose.
     unsafe {
         assert_eq!(ethernot_listen(server, 0, &raw mut listener), Result::Ok);
         let peer = address.as_ptr();
@@ -381,7 +381,8 @@ fn attempts_are_tested_and_waited_for_and_return_their_outcome_once() {
             assert_eq!(ethernot_attempt_free(attempt), Result::Ok);
             assert_eq!(ethernot_attempt_free(attempt), Result::BadHandle);
         }
-        // A cancelled attempt leaves no request, or one that has ended when it is accepted.
+        // A cancelled attempt leaves no request, or a request that has already ended when it is
+        // accepted.
         assert_eq!(start(&raw mut connecting), Result::Ok, "{}", text());
         assert_eq!(ethernot_attempt_free(connecting), Result::Ok);
         for connection in [connected, accepted] {
@@ -407,7 +408,7 @@ fn one_call_waits_for_things_of_every_kind() {
         kind: kind as i32,
         reserved: 0,
     };
-    // SAFETY: all output pointers are valid, or null, which is tried on purpose.
+    // SAFETY: each output pointer is valid, or null on purpose.
     unsafe {
         assert_eq!(ethernot_listen(server, 0, &raw mut listener), Result::Ok);
         assert_eq!(ethernot_receive_post(accepted, inbox, 0, 8, &raw mut receive), Result::Ok);
@@ -485,8 +486,8 @@ fn memory_of_the_library_is_freed_when_nothing_uses_it_and_that_of_the_program_a
     let mut message = NO_MESSAGE;
     let mut got = [0_u8; 7];
     let into_message = &raw mut message;
-    // SAFETY: all output pointers are valid, and the program's memory outlives the call that frees
-    // it.
+    // SAFETY: all output pointers are valid. The program's memory exists until the call that frees
+    // it has returned.
     unsafe {
         let mut memory = null_mut();
         let (start, rights) = (own.as_mut_ptr().cast(), ETHERNOT_LOCAL_WRITE);
@@ -527,7 +528,7 @@ fn memory_of_the_program_is_registered_where_it_lies() {
     let mut mine = [7_u64; 8];
     let (mut memory, mut data, mut length) = (null_mut(), null_mut(), 0);
     let start: *mut c_void = (&raw mut mine).cast();
-    // SAFETY: the memory outlives its registration, and the output pointers are valid.
+    // SAFETY: the memory exists longer than its registration, and the output pointers are valid.
     unsafe {
         let none = ethernot_memory_register(endpoint, null_mut(), 64, 0, &raw mut memory);
         assert_eq!(none, Result::Invalid);
@@ -547,7 +548,7 @@ fn memory_of_the_program_is_registered_where_it_lies() {
 fn an_armed_endpoint_has_a_descriptor_to_sleep_on() {
     let endpoint = endpoint();
     let mut descriptor = -1;
-    // SAFETY: the output pointer is valid; null is tried on purpose.
+    // SAFETY: the output pointer is valid, or null on purpose.
     unsafe {
         assert_eq!(ethernot_endpoint_descriptor(endpoint, &raw mut descriptor), Result::Ok);
         assert_eq!(ethernot_endpoint_descriptor(endpoint, null_mut()), Result::Invalid);

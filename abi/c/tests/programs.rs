@@ -1,4 +1,4 @@
-//! Tests of C programs against servers in Rust.
+//! Tests C programs with servers that are written in Rust.
 
 mod built;
 

@@ -1,4 +1,5 @@
-//! Builds what tests of C programs need: the library, the programs, and a server in Rust.
+//! Builds everything that tests of C programs need: the library, the programs, and a server in
+//! Rust.
 
 use std::env;
 use std::io::{BufRead as _, BufReader};
@@ -42,14 +43,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The server may have ended already.
+        // The server may already have ended, so ignore errors.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Runs a compiler on a program or a header. Prints a reason and returns false if there is no such
-/// compiler.
+/// Runs a compiler on a program or a header. If there is no such compiler, prints this and returns
+/// false.
 pub(crate) fn compiles(compiler: &str, arguments: &[&str]) -> bool {
     let Ok(output) = Command::new(compiler).args(arguments).output() else {
         println!("skipped: there is no compiler `{compiler}`");
@@ -77,7 +78,7 @@ const fn profile() -> &'static str {
     if cfg!(debug_assertions) { "debug" } else { "release" }
 }
 
-/// Returns the target folder. Test programs are in its `PROFILE/deps`.
+/// Returns the target folder. The test programs are in `PROFILE/deps` below it.
 fn target_folder() -> PathBuf {
     let program = env::current_exe().expect("a program knows where it is");
     program
