@@ -485,8 +485,8 @@ const fn opcode_code(opcode: CompletionOpcode) -> c_int {
     }
 }
 
-/// Number of completions polled at once, which is a common batch size of programs. They take 16 ×
-/// 48 B on the stack.
+/// Number of completions polled at once, which is a common batch size of programs. The completions
+/// take 16 × 48 B on the stack.
 const POLLED_AT_ONCE: usize = 16;
 
 /// Number of completion vectors. The library does not spread events over vectors, so one is enough.

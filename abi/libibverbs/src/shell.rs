@@ -70,8 +70,8 @@ impl<C, T> Shell<C, T> {
             keep(Destroyed {
                 structure: whole.cast(),
                 free: |structure| {
-                    // SAFETY: [`Shell::make`] allocated the structure as such a box. The library's
-                    // state is already dropped.
+                    // SAFETY: [`Shell::make`] allocated the structure with `Box::new`. The
+                    // library's state is already dropped.
                     drop(unsafe { Box::from_raw(structure.cast::<Self>()) });
                 },
             });

@@ -77,7 +77,7 @@ pub(crate) struct OutOperation {
     length: u32,
     /// Number of bytes that were cut into fragments, not counting retransmissions.
     sent: u32,
-    /// Whether the last fragment was handed out; for a read, whether its request was.
+    /// Whether the last fragment was handed out. For a read, whether the request was handed out.
     all_sent: bool,
     signalled: bool,
     waits_for_answers: bool,

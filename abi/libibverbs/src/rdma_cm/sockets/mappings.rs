@@ -121,8 +121,8 @@ pub(super) fn forget(socket: c_int) {
     drop(with(|sockets| sockets.remove(&socket)));
 }
 
-/// Waits until all writes are placed. Called before a socket is closed or shut down for sending,
-/// because the peer must find the writes placed when it sees the end of the stream.
+/// Waits until all writes are placed. Called before a socket is closed or shut down for sending.
+/// When the peer sees the end of the stream, all writes must be placed.
 pub(super) fn on_last(socket: c_int) {
     if let Some(side) = met(socket) {
         // If the peer is gone, ignore the error.
