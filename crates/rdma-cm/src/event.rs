@@ -8,7 +8,7 @@ use verbs::{AddressVectorAttributes, Error, EventQueue};
 use super::id::Id;
 use super::ports::ManagedHost;
 
-/// Kind of an event, numbered as `rdma_cm_event_type`.
+/// Kind of an event, with the numbers of `rdma_cm_event_type`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub enum EventKind {

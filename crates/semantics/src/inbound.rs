@@ -81,7 +81,8 @@ pub enum Refusal {
     /// peer.
     NotReady(MessageNumber),
     /// On a queue pair, the access of this fragment fails, but earlier operations are not delivered
-    /// yet. The peer must see the error only after these, so it must retransmit the fragment.
+    /// yet. The peer must see the error only after these operations, so it must retransmit the
+    /// fragment.
     Early,
 }
 
@@ -104,7 +105,7 @@ pub struct Inbound {
     /// Number of the first operation that is not delivered.
     expected: OperationNumber,
     /// Slot of the first open operation; open operations form a list in ascending order. [`NIL`] if
-    /// none is open, as when each frame completes its operation.
+    /// none is open. No operation is open while each frame completes its operation.
     head: u32,
     /// Record that was used last, by a fragment that did not complete its operation at once.
     current: u32,

@@ -63,9 +63,9 @@ pub struct PoolLimits {
     /// 16 full links of 4096 packets. If more fragments are lost at the same time, memory is
     /// allocated for them.
     pub retransmissions: u32,
-    /// Blocks of the order pool. 2048 × 1.5 KiB = 3 MiB. One connection needs a block for each
-    /// small operation in its window; the other half serves six connections that use their full 256
-    /// KiB.
+    /// Blocks of the order pool. 2048 × 1.5 KiB = 3 MiB. Half of them is a block for each small
+    /// operation in the window of one connection. The rest serves six connections that use their
+    /// full 256 KiB.
     pub order_blocks: u32,
 }
 

@@ -25,8 +25,8 @@ use crate::{SharedReceives, Unfit};
 pub struct Pools {
     pub(crate) operations: Slab<OutOperation>,
     pub(crate) incoming: Slab<InOperation>,
-    /// Ranges of received bytes. The index is the operation's slot in `incoming`. They include held
-    /// bytes.
+    /// Ranges of received bytes. The index is the operation's slot in `incoming`. The ranges
+    /// include held bytes.
     pub(crate) received: Vec<RangeSet>,
     pub(crate) responses: Slab<Response>,
     /// Number of answers to peers that have begun so far.
@@ -48,9 +48,8 @@ pub struct Pools {
     pub(crate) beyond: Beyond,
 }
 
-/// Size in bytes of the records that each connection may use in any case. These are its share of
-/// operations, the lists of pieces of both halves, the operation in turn of the peer, and one
-/// answer.
+/// Size in bytes of the records that each connection may use in any case. The records are its share
+/// of operations, the lists of pieces of both halves, the peer's operation in turn, and one answer.
 pub const SHARE_BYTES: usize = OPERATION_SHARE as usize * size_of::<OutOperation>()
     + 2 * LIST_SHARE as usize * size_of::<StoredPieces>()
     + size_of::<InOperation>()

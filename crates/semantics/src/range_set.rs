@@ -64,8 +64,8 @@ impl RangeSet {
         usize::from(self.len) < RANGES_MAX || !self.is_apart(start, end)
     }
 
-    /// Returns whether `[start, end)` would add a range to a set that is not empty. It does if it
-    /// touches no range of the set.
+    /// Returns whether `[start, end)` touches no range of a set that is not empty. Inserting such a
+    /// range makes the set one range longer.
     pub(crate) fn is_apart(&self, start: u32, end: u32) -> bool {
         start < end
             && self.len > 0

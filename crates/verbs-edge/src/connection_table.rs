@@ -490,9 +490,9 @@ impl ConnectionTable {
             self.seek_again(&mut tables, now, number, wanted);
             return Then::Nothing;
         };
-        // A queue pair that is its own peer has two connections. One may be established long before
-        // the other. Until now the first has the short timeouts of an attempt, so set the normal
-        // ones.
+        // A queue pair that is its own peer has two connections. One of them may be established
+        // long before the other one. It still has the short timeouts of an attempt, so give it the
+        // normal timeouts.
         let alone = Ends { sends: handle, receives: handle };
         be_patient(engine, alone, entry.source.queue_pair(), &greeting);
         let Some(ends) = search.ends() else { return Then::Nothing };

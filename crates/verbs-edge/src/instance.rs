@@ -88,7 +88,7 @@ impl Instance {
             match ShmLink::open() {
                 Ok(link) => all.push(wrapping.capture(Box::new(link))),
                 Err(error) if !settings.links.is_empty() => return Err(failed(error)),
-                // On a host without shared memory, use the other links.
+                // A host without shared memory uses only the configured links.
                 Err(_) => {}
             }
         }

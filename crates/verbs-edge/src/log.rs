@@ -22,7 +22,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Opens the log as configured.
+    /// Opens the log with the level and the trace file in `settings`.
     pub(crate) fn open(settings: &Settings) -> Result<Self, Error> {
         let trace = settings.trace.as_deref().map(shared_files::append_to).transpose();
         let trace = trace.map_err(|error| match failed(error) {

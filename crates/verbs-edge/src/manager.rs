@@ -1,8 +1,8 @@
-//! The connection manager. A request is the Hello of a connection that stays open while its ids
-//! (`rdma_cm_id`) are connected, so that each end notices when the other is gone. If both ids have
-//! their queue pairs when they connect, these take over the connection. Otherwise it only carries
-//! the messages of the exchange. Each listening port is a redirect port: it redirects requesters to
-//! the slot (UDP port) of the process (protocol.md §10.3).
+//! The connection manager. A request is the Hello of a connection. This connection stays open while
+//! its ids (`rdma_cm_id`) are connected, so that an end notices when its peer is gone. If both ids
+//! have their queue pairs when they connect, these take over the connection. Otherwise it only
+//! carries the messages of the exchange. Each listening port is a redirect port: it redirects
+//! requesters to the slot (UDP port) of the process (protocol.md §10.3).
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};

@@ -36,9 +36,9 @@ pub(crate) fn search_ns(
 /// Returns how long work may remain outstanding after the peer has closed the connection, in
 /// nanoseconds.
 ///
-/// An adapter would retransmit the work for that time, and most programs end within it. When one of
-/// two peers has received everything that it waits for and closes, the last messages of many queue
-/// pairs may still be in flight.
+/// An adapter would retransmit the work for that time, and most programs end within it. A peer
+/// closes when it has received everything that it waits for. The last messages of many queue pairs
+/// may then still be in flight.
 pub(crate) fn parting_ns(attributes: &QueuePairAttributes) -> u64 {
     attempts_ns(QueuePairType::Reliable, attributes).clamp(PARTING_NS_MIN, PARTING_NS_MAX)
 }

@@ -32,7 +32,7 @@ pub struct Settings {
     pub strictness: Strictness,
 }
 
-/// Settings of a further device.
+/// Settings of the second or a later device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceSettings {
     /// Name of the device.

@@ -301,12 +301,12 @@ const _: () = assert!(WINDOW > OPERATION_SHARE);
 const _: () = assert!(QUEUE_PAIRS_MAX as usize * semantics::SHARE_BYTES <= 64 << 20);
 
 /// Time for which a closing queue pair waits for acknowledgements after its last send, in
-/// nanoseconds. This is many round trips, and as long as the peer's process may wait for its
-/// processor. If many queue pairs close one after another, only the first waits this long.
+/// nanoseconds. The time is many round trips long, and as long as the peer's process may wait for
+/// its processor. If many queue pairs close one after another, only the first waits this long.
 const LINGER_NS: u64 = 20_000_000;
 
 /// Time for which a closing queue pair, after its first send, waits until its peer is found, in
-/// nanoseconds. An adapter would have sent the work at once if the peer is ready. Here the two ends
+/// nanoseconds. An adapter would send the work at once to a peer that is ready. Here the two ends
 /// first exchange greetings, which takes some round trips.
 const MEETING_NS: u64 = 50_000_000;
 

@@ -27,7 +27,7 @@ fn name_of(argument: &str) -> Name {
     Name { gid, number: number(), psn: number() }
 }
 
-/// Runs the other process: connects an end, sends one message, and calls `then`.
+/// Runs in the second process: connects an end, sends one message, and calls `then`.
 fn be_other(argument: &str, then: impl FnOnce(&Program, &End)) -> ! {
     let (links, peer) = argument.split_once('|').expect("two parts");
     let program = Program::new(&with_links(links));
@@ -44,7 +44,7 @@ fn be_other(argument: &str, then: impl FnOnce(&Program, &End)) -> ! {
     }
 }
 
-/// Starts another process and connects to it. Also returns a write to memory of that process.
+/// Starts a second process and connects to it. Also returns a write to memory of that process.
 fn with_other(name: &str, links: &str) -> (process::Child, Program, End, SendOpcode) {
     let program = Program::new(&with_links(links));
     let end = program.end(33);

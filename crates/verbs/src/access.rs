@@ -1,4 +1,4 @@
-//! Access rights to memory, as programs request them.
+//! Access rights to memory that programs request.
 
 use mem::Rights;
 

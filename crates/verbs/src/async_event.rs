@@ -15,7 +15,7 @@ pub struct AsyncEvent {
     pub element: EventElement,
 }
 
-/// Kinds of events, numbered as `ibv_event_type`.
+/// Kinds of events, with the numbers of `ibv_event_type`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum AsyncEventKind {

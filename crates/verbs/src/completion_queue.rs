@@ -431,10 +431,9 @@ impl CompletionQueue {
     /// Requests one event for the next completion. With [`Arm::Solicited`], requests an event for
     /// the next completion that is solicited or has failed.
     ///
-    /// If such a completion is already in the queue, raises the event at once, unless an earlier
-    /// event has reported the completion. Adapters do the same, because the request to arm carries
-    /// the consumer index. A program that waits for the descriptor may therefore arm a queue that
-    /// is not empty.
+    /// If the queue already holds such a completion that no event has reported, raises the event at
+    /// once. Adapters do the same, because the request to arm carries the consumer index. A program
+    /// that waits for the descriptor may therefore arm a queue that is not empty.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.

@@ -30,7 +30,7 @@ pub enum Error {
     /// The operating system reported an error.
     #[error("{what}: error {number} of the operating system")]
     System {
-        /// What was attempted.
+        /// The attempted action.
         what: String,
         /// The `errno` value.
         number: i32,

@@ -1,8 +1,8 @@
 //! Verbs: devices, protection domains, memory regions, completion queues and queue pairs, with the
 //! rules that they must obey. A wire, which moves the work, implements [`Provider`].
 //!
-//! The crate `rdma-cm` is the connection manager, `verbs-edge` implements the provider on top of
-//! Ethernot's protocol engine, and `libibverbs-abi` is the C ABI for programs.
+//! The crate `rdma-cm` is the connection manager. `verbs-edge` implements the provider on top of
+//! Ethernot's protocol engine. `libibverbs-abi` is the C ABI for programs.
 //!
 //! Only `registration.rs` has unsafe code.
 #![deny(unsafe_code)]

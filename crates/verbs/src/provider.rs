@@ -12,7 +12,8 @@ use crate::queue_pair::QueuePair;
 use crate::registry::Registry;
 
 /// A device, implemented by its wire. A provider starts threads and opens sockets only when a call
-/// needs them, so that a program that only lists devices has no threads and no sockets.
+/// needs them. A program that only lists devices therefore has no threads and no sockets of the
+/// library.
 pub trait Provider: Send + Sync {
     /// Returns the limits and abilities of the device.
     fn attributes(&self) -> &DeviceAttributes;

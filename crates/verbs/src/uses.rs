@@ -1,4 +1,4 @@
-//! Counts the users of an object, so that it is not destroyed while in use.
+//! Counts the users of an object. An object with users must not be destroyed.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -5,7 +5,7 @@ use work::CompletionStatus;
 use crate::attributes::AddressVectorAttributes;
 use crate::memory_window::WindowType;
 
-/// A scatter/gather entry, laid out as `ibv_sge`.
+/// A scatter/gather entry with the memory layout of `ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[repr(C)]
 pub struct ScatterGather {

@@ -43,8 +43,8 @@ pub enum CarriedKind {
     Control,
 }
 
-/// The part of an operation for one frame. It is valid as long as the memory access with which it
-/// was cut.
+/// The part of an operation for one frame. The fragment is valid as long as the memory access with
+/// which it was cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Fragment<'a> {
     /// The header that follows the common header of the packet.

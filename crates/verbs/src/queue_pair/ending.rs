@@ -344,8 +344,8 @@ impl QueuePair {
         }
     }
 
-    /// Handles the loss of the peer. The loss is an error if the peer did not carry out a send.
-    /// This is known only when all completions are dequeued.
+    /// Handles the loss of the peer. The loss is an error if the peer did not carry out a send. The
+    /// queue pair knows this only when all completions are dequeued.
     fn on_lost(&self) {
         if self.state() == State::Error {
             self.begin_flush();
