@@ -1,4 +1,4 @@
-//! Work requests that programs build by calls, between `ibv_wr_start` and `ibv_wr_complete`.
+//! Work requests that a program builds with calls between `ibv_wr_start` and `ibv_wr_complete`.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};

@@ -34,7 +34,7 @@ pub struct Reply {
 /// A rejection.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Refusal {
-    /// Reason, numbered as in InfiniBand (IBA volume 1, table 108).
+    /// Reason code of InfiniBand (IBA volume 1, table 108).
     pub reason: u16,
     /// Private data of the program.
     pub private_data: Vec<u8>,

@@ -196,7 +196,7 @@ impl SharedReceives {
             return Ok(place(context, &[Piece { region, offset, length }]));
         };
         let placed = place(context, pieces.list().pieces());
-        // If `spare` is full, the memory is freed.
+        // If `spare` is full, the push fails and drops the memory.
         let _ = self.spare.push(pieces);
         Ok(placed)
     }
@@ -221,7 +221,7 @@ impl SharedReceives {
         let UntakenReceive { receive, pieces } = self.take_entry()?;
         let Some(pieces) = pieces else { return Some(receive.into()) };
         let slot = lists.keep(pieces.list());
-        // If `spare` is full, the memory is freed.
+        // If `spare` is full, the push fails and drops the memory.
         let _ = self.spare.push(pieces);
         let Receive { length, context, .. } = receive;
         Some(Posted::new(context, length, Destination::List(slot)))

@@ -946,5 +946,5 @@ const ROOM_NS: u64 = 1_000_000;
 /// the program has named earlier or may name later.
 const HELD_MAX: usize = 16;
 
-/// Maximum number of work requests pulled at once when a queue pair is connected.
+/// Maximum number of work requests that one call pulls when a queue pair is connected.
 const PULLED_AT_ONCE: u32 = 1024;

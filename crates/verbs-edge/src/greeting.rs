@@ -44,7 +44,7 @@ pub(crate) enum Refusal {
     UnknownNumber = 1,
     /// The queue pair expects another peer: the service or the packet numbers differ.
     Another = 2,
-    /// The private data are not a greeting.
+    /// The private data is not a greeting.
     NotUnderstood = 3,
     /// Too many requests are held for this queue pair.
     TooMany = 4,
@@ -125,7 +125,7 @@ pub(crate) const GREETING_BYTES: usize = 64;
 /// First bytes of a greeting.
 const MAGIC: [u8; 4] = *b"EVQP";
 const VERSION: u8 = 1;
-/// Flag: the packet number that the sender uses first is known.
+/// Flag: the greeting contains the first packet number that its sender uses.
 const HAS_SEND_PSN: u8 = 1;
 /// Maximum of queue pair numbers and packet numbers, which have 24 bits.
 const NUMBER_MAX: u32 = (1 << 24) - 1;

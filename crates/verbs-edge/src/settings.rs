@@ -16,7 +16,7 @@ pub struct Settings {
     pub links: Vec<LinkSpec>,
     /// Name of the first device.
     pub device: String,
-    /// Further devices, each with its own links.
+    /// The second and later devices, each with its own links.
     pub others: Vec<DeviceSettings>,
     /// Path of the trace file.
     pub trace: Option<PathBuf>,

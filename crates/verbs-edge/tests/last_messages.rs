@@ -22,7 +22,7 @@ const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
 /// Number of messages for each kind of end and each of [`LINKS`], when the test runs by default.
 const MESSAGES: usize = 50;
 
-/// Number of messages for `xtask acceptance faults`.
+/// Number of messages when `xtask acceptance faults` runs the test.
 const MESSAGES_MANY: usize = 1000;
 
 #[test]

@@ -308,7 +308,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Flushes the work of queue pairs in ERR whose earlier completions have all been dequeued.
+    /// Flushes work of queue pairs in ERR into `out`, after all their earlier completions are
+    /// dequeued. Returns the number of completions in `out`.
     #[cold]
     fn flush(&self, polling: &Polling, out: &mut [WorkCompletion]) -> usize {
         if self.is_strict && !self.has_places_to_flush(polling) {

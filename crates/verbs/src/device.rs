@@ -276,5 +276,5 @@ pub(crate) fn cookie(user: &AtomicUsize) -> usize {
     user.load(Ordering::Acquire)
 }
 
-/// The default partition, of which every port is a member.
+/// Key of the default partition. Every port is a member of this partition.
 const DEFAULT_PARTITION_KEY: u16 = 0xffff;

@@ -67,7 +67,8 @@ impl Ours {
 /// The id must be null, or this library must have created it. It must not be destroyed while the
 /// result is used.
 pub(super) unsafe fn ours<'a>(id: *const rdma_cm_id) -> Result<&'a Ours, Error> {
-    // Some programs pass an uninitialised id after `rdma_create_id` has failed.
+    // Some programs pass an uninitialised pointer after `rdma_create_id` has failed. A misaligned
+    // pointer shows this.
     if !id.is_aligned() {
         return invalid("the id is misaligned: rdma_create_id did not create it");
     }
@@ -465,7 +466,7 @@ fn path() -> ibv_sa_path_rec {
     }
 }
 
-/// The default partition key; every port is a member of this partition.
+/// Key of the default partition. Every port is a member of this partition.
 const DEFAULT_PARTITION: u16 = 0xffff;
 
 /// Values of `IBV_QPT_RC`, `IBV_QPT_UC` and `IBV_QPT_UD`.

@@ -22,7 +22,7 @@ pub(crate) enum Side {
     Receive,
 }
 
-/// How far a connection has ended, and which of its events were raised.
+/// State of the end of a connection, and flags for the events that the queue pair has raised.
 #[derive(Debug, Default)]
 pub(super) struct End {
     /// The connection has ended, and the wire delivers no more completions.

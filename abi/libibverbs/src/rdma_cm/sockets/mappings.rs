@@ -130,7 +130,7 @@ pub(super) fn on_last(socket: c_int) {
     }
 }
 
-/// Forgets a closed socket and ends its wait.
+/// Forgets a closed socket. Ends the wait for the end beside the socket.
 pub(super) fn on_close(socket: c_int) {
     on_last(socket);
     let closed = with(|sockets| sockets.remove(&socket));
