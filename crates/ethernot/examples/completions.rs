@@ -1,5 +1,5 @@
-//! Polled completions, for a program with thousands of operations in flight and no thread to wait
-//! for each.
+//! Polled completions, for a program that has thousands of operations in flight and no thread for
+//! each of them.
 //!
 //! Also shows how a server decides which clients it accepts and what they may access, and which
 //! counters an endpoint has.
@@ -21,7 +21,8 @@ const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 
 pub(crate) fn main() -> Result<(), Error> {
     let server = Endpoint::builder().bind("127.0.0.1:0").handles_max(100).build()?;
-    // Peers of this domain reach the regions registered in it, and no other memory of the endpoint.
+    // Peers of this domain can access the regions registered in it, and no other memory of the
+    // endpoint.
     let domain = server.memory().allocate_domain();
     let memory = Buffer::new(4096);
     let rights = Rights::REMOTE_WRITE.union(Rights::LOCAL_WRITE);
@@ -40,7 +41,7 @@ pub(crate) fn main() -> Result<(), Error> {
         };
         println!("{} asks, {:?}", request.peer(), request.private_data());
         let options = ConnectOptions::new().private_data(offered).domain(domain);
-        // Allow all rights of the regions, but only one read at a time.
+        // Grant all rights of the regions, but only one read at a time.
         let grants = Grants::default().read_depth(Some(1)).rights(Some(rights));
         Ok(request.accept_with(options.terms(Terms::default().grants(grants)))?)
     });
@@ -62,14 +63,14 @@ pub(crate) fn main() -> Result<(), Error> {
     count(&client)?;
     be_refused(&connection, &remote)?;
 
-    // When this returns, all posted operations are complete, and peers have confirmed that their
-    // connections are closed.
+    // When this returns, all posted operations are complete, and the peers have confirmed that
+    // their connections are closed.
     client.shutdown(LIMIT)?;
     assert!(accepted.wait_closed(LIMIT)?.0 != Closed::Here);
     Ok(())
 }
 
-/// Posts many writes, several of which share a frame, and polls until all are complete.
+/// Posts many writes, so that several share a frame, and polls until all are complete.
 fn write_much(
     client: &Endpoint,
     connection: &Connection,

@@ -1,6 +1,6 @@
 //! HTTP over a byte stream: hyper's client and server over remote memory instead of TCP. Other
-//! libraries that accept `AsyncRead` and `AsyncWrite` of tokio, such as tonic and rustls, are used
-//! in the same way.
+//! libraries that accept `AsyncRead` and `AsyncWrite` of tokio, such as tonic and rustls, work in
+//! the same way.
 #![forbid(unsafe_code)]
 
 use std::error::Error;

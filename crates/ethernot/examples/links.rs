@@ -1,4 +1,4 @@
-//! Links: by name, with a given driver, in wrappers that disturb traffic, and their statistics.
+//! Links: named, with a custom driver, and in wrappers that disturb traffic. Also their statistics.
 #![forbid(unsafe_code)]
 
 use std::thread;
@@ -25,8 +25,8 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let peers = PeerSpec::parse_list("10.0.0.2:7471,02:00:00:00:00:01/7471,any/7471")?;
     println!("peers by name: {peers:?}");
 
-    // Two named links, each with 100 µs of additional latency. If interfaces are followed, a link
-    // that cannot be made is not an error.
+    // Two named links, each with 100 µs of additional latency. Because the endpoint follows
+    // interfaces, `build` succeeds even if a link cannot be made.
     let wrap: LinkWrapper = Box::new(|_, link| Box::new(Delay::new(link, 100_000)));
     let named: EndpointBuilder = Endpoint::builder();
     let server = named
@@ -39,7 +39,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         .build()?;
     assert!(server.link_problems().is_empty());
 
-    // A custom link: UDP that loses one frame in twenty and writes its traffic to a file for
+    // A custom link: a UDP link that loses one frame in twenty and writes its traffic to a file for
     // Wireshark.
     let features = UdpFeatures::ALL.segmentation(false);
     let config = UdpConfig::default().features(features);

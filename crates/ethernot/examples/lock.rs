@@ -5,10 +5,10 @@
 //!
 //! 1. *Lock*: compare-and-swap the lock word from 0 to the client's own number. Repeat until the
 //!    old value was 0.
-//! 2. *Read* the record, if the new content depends on it.
+//! 2. *Read* the record, if the new content depends on the old one.
 //! 3. *Write* the record, in any number of operations and pieces.
-//! 4. *Unlock*: write 0 to the lock word with `fence_before`. The 0 is placed only after all of
-//!    step 3, so no thread needs to wait for step 3.
+//! 4. *Unlock*: write 0 to the lock word with `fence_before`. The target places the 0 only after
+//!    all of step 3, so no thread needs to wait for step 3.
 //!
 //! Threads of the server take the same steps with `Buffer::word`. The number in the lock word
 //! identifies the owner of the lock. If that client is lost, the server repairs the record and
@@ -24,7 +24,7 @@ use ethernot::{
     Buffer, Connection, Endpoint, Error, OperationOptions, Records, RemoteRegion, Rights,
 };
 
-/// The protected record: words that are always equal.
+/// The protected record. Its words are always equal.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Account {
@@ -87,7 +87,7 @@ fn add_remotely(server: std::net::SocketAddr, number: u64) -> Result<(), Error> 
         // After this wait the source bytes may change.
         write.wait(LIMIT)?;
     }
-    // Wait for the last unlocking: this read is performed after it.
+    // Wait until the last unlock is complete: the target performs this read after it.
     connection.read(&local, 0, &remote, LOCK, 8, none)?.wait(LIMIT)?;
     Ok(())
 }

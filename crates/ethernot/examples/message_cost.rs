@@ -1,11 +1,10 @@
 //! Measures the cost of a small message: two endpoints on one thread write 8 bytes to each other in
 //! turn.
 //!
-//! With a processor for each side the exchange would be faster but less repeatable. The program
-//! serves to count instructions, whose number does not depend on the load of the host. Compile it
-//! crate by crate, because the tool does not find the function in a program that was compiled as
-//! one unit:
-//!
+//! The exchange would be faster, but less repeatable, if each side had its own processor. The
+//! program serves to count instructions, because their number does not depend on the load of the
+//! host. Compile it crate by crate: if the program is compiled as one unit, the tool does not find
+//! the function:
 //! ```sh
 //! cargo build --release -p ethernot --example message_cost
 //! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*exchange*' \
@@ -16,8 +15,9 @@
 //! * the link: `shm`, `udp`, a name for both sides such as `packet:lo`, or one for each such as
 //!   `packet:veth0+packet:veth1`;
 //! * the number of round trips;
-//! * `slow` under a tool such as the above, which slows the program so much that every
-//!   acknowledgement would be due. Acknowledgements are then delayed a thousand times as long.
+//! * `slow`, if the program runs under such a tool. The tool slows the program so much that every
+//!   acknowledgement would be due. With `slow`, acknowledgements are delayed a thousand times as
+//!   long.
 #![expect(clippy::disallowed_methods, reason = "measures time")]
 
 use std::error::Error;
@@ -77,7 +77,7 @@ impl Side {
     }
 }
 
-/// Exchanges all messages. Not inlined, so that tools find the function.
+/// Exchanges all messages. Not inlined, so that counting tools find the function.
 #[inline(never)]
 fn exchange_all(sides: &[Side; 2], before: u64, rounds: u64) -> Result<(), Failure> {
     let [left, right] = sides;
@@ -145,7 +145,7 @@ impl Memory {
             context: 0,
             status: None,
         };
-        // The region stays registered until the program ends.
+        // Keep the region registered until the program ends.
         std::mem::forget(self.region);
         Ok(Side { endpoint, connection, buffer: self.buffer, write })
     }

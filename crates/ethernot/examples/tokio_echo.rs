@@ -1,8 +1,8 @@
 //! An echo service on tokio, with one task for each client. The clients are tasks, too. No call
 //! blocks a thread.
 //!
-//! Futures of this crate run on any executor. A wait that is cancelled, for example by a timeout,
-//! can be repeated.
+//! Futures of this crate run on any executor. After a wait was cancelled, for example by a timeout,
+//! the task can wait again.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -59,7 +59,7 @@ async fn echo(endpoint: Endpoint, accepting: Accepting) -> Result<(), Error> {
         let Ok(message): Result<Received, _> = next.await else { return Ok(()) };
         let mut bytes = [0; MESSAGE_BYTES as usize];
         let length = message.copy_to(&mut bytes).expect("the memory is registered");
-        // The send continues without its handle; the client waits for the answer.
+        // The send continues after its handle is dropped; the client waits for the answer.
         drop(connection.send_bytes(&bytes[..length], OperationOptions::NONE)?);
     }
 }
@@ -95,8 +95,8 @@ async fn ask(server: SocketAddr, number: usize) -> Result<(), Error> {
         };
         assert_eq!((sent.result, call.await?.len()), (Ok(()), 5));
     }
-    // A thread that sleeps on the endpoint's descriptor instead arms it before, and may drain it
-    // afterwards.
+    // A thread that sleeps on the endpoint's descriptor instead arms the descriptor before each
+    // sleep. It may drain the descriptor after the sleep.
     endpoint.drain()?;
     connection.close(b"thanks")?;
     connection.ended().await?;

@@ -1,5 +1,5 @@
-//! Two links and a failover: a connection uses both links at once, continues when one is cut, and
-//! uses a link that is added later.
+//! Two links and a failover: a connection uses both links at once, continues after one of them is
+//! cut, and uses a link that is added later.
 #![forbid(unsafe_code)]
 
 use std::thread;
@@ -24,7 +24,7 @@ pub(crate) fn main() -> Result<(), Error> {
         Ok::<_, Error>(request.accept(&offered)?)
     });
 
-    // Any address of the server suffices, because each side announces its others.
+    // Any address of the server suffices, because the server announces its other addresses.
     let client = Endpoint::builder().bind("127.0.0.1:0").bind("127.0.0.2:0").build()?;
     let connection = client.connect(&*addresses)?;
     let accepted = accepting.join().expect("it does not panic")?;
@@ -42,9 +42,9 @@ pub(crate) fn main() -> Result<(), Error> {
 
     write(1)?;
     println!("{} links", links(&connection)?);
-    // Remove one link of the server. The client gets no notification, as with a cut cable. Frames
-    // in flight on the link are retransmitted over the other link. No operation fails, and none is
-    // performed twice.
+    // Remove one link of the server. The client gets no notification, like after a cut cable.
+    // Frames in flight on that link are retransmitted over the other link. No operation fails, and
+    // none is performed twice.
     assert!(server.remove_link(LinkId(1))?);
     for byte in 2..10 {
         write(byte)?;

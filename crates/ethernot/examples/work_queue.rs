@@ -1,5 +1,5 @@
 //! A work queue: a producer has tasks in its memory, and consumers claim them by fetch-and-add. The
-//! producer's application is idle until results arrive.
+//! producer's application waits for the results and does nothing before.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytemuck::{Pod, Zeroable};
 use ethernot::{Buffer, Endpoint, Error, OperationOptions, Records, RemoteRegion, Rights};
 
-/// A task and its result, which the task's consumer writes.
+/// A task and its result. The consumer of the task writes the result.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Task {

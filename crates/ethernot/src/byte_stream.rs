@@ -17,8 +17,8 @@ use crate::receive::ReceiveHandle;
 use crate::region::MemoryRegion;
 use crate::room::unless_busy;
 
-/// A byte stream in both directions over a connection. The stream owns the connection. Both ends
-/// make one.
+/// A byte stream in both directions over a connection. The stream owns the connection. Each end
+/// makes a stream of its connection.
 ///
 /// With the feature `tokio` it implements `AsyncRead` and `AsyncWrite` of tokio, and with the
 /// feature `futures` those of the crate `futures-io`; hyper, tonic and rustls then run over it.
@@ -29,10 +29,10 @@ use crate::room::unless_busy;
 /// [`ByteStream::MESSAGES`] can be in flight in each direction. Their memory is registered once. If
 /// the peer does not read, its receives run out and the writer blocks, as with a TCP window.
 ///
-/// An empty message ends a direction of the stream. [`ByteStream::poll_end`] sends it (`shutdown`
-/// of tokio, `close` of futures). The other direction stays open. A stream that is dropped without
-/// it resets the connection, and bytes that the peer has not received are lost. A TCP socket would
-/// still send these bytes after the drop.
+/// An empty message ends one direction of the stream. [`ByteStream::poll_end`] sends it (`shutdown`
+/// of tokio, `close` of futures). The other direction stays open. If a stream is dropped before
+/// `poll_end`, the connection is reset, and bytes that the peer has not received are lost. In
+/// contrast, a TCP socket still sends such bytes after the drop.
 ///
 /// ```
 /// # #[cfg(feature = "tokio")]
@@ -80,7 +80,7 @@ pub struct ByteStream {
 struct Sending {
     buffer: Arc<Buffer>,
     region: MemoryRegion,
-    /// Messages in flight, oldest first. They complete in this order and then free their places.
+    /// Messages in flight, oldest first. They complete in this order. Each then frees its place.
     posted: VecDeque<OperationHandle>,
     /// Place of the next message in the buffer.
     place: u64,
@@ -95,7 +95,7 @@ struct Receiving {
     buffer: Arc<Buffer>,
     region: MemoryRegion,
     posted: VecDeque<ReceiveHandle>,
-    /// Places whose receives are not posted yet, for want of room.
+    /// Places whose receives are not posted yet, because there was no room.
     unposted: VecDeque<u64>,
     /// The message that has been received but not completely read.
     unread: Option<Unread>,
@@ -112,7 +112,7 @@ struct Unread {
     length: u64,
 }
 
-/// A wait for a free handle or record of the endpoint.
+/// A wait until the endpoint has a free handle or record.
 #[derive(Debug, Default)]
 struct Room {
     spin_budget: SpinBudget,
@@ -176,8 +176,8 @@ impl ByteStream {
         }
         let Self { connection, receiving, .. } = self;
         loop {
-            // Post receives before reading, because the peer may wait for them. If the post is
-            // refused, it is repeated below when no receive is left.
+            // Post receives before reading, because the peer may wait for them. Ignore a refusal:
+            // when no receive is left, the code below posts again.
             let _refused = receiving.post(connection);
             if let Some(length) = receiving.read(bytes) {
                 return Poll::Ready(Ok(length));
@@ -205,8 +205,8 @@ impl ByteStream {
         self.poll_send_vectored(context, &[IoSlice::new(bytes)])
     }
 
-    /// Sends bytes of several slices as [`ByteStream::poll_send`] does. They go in one message, as
-    /// far as they fit.
+    /// Sends bytes of several slices as [`ByteStream::poll_send`] does, in one message. Bytes
+    /// beyond the largest message are not sent.
     ///
     /// # Errors
     /// The errors of [`ByteStream::poll_send`].
@@ -227,12 +227,12 @@ impl ByteStream {
         sending.poll_post(connection, context, parts).map_err(pipe)
     }
 
-    /// Ends the stream, after which nothing can be sent. Ready when the peer has received
-    /// everything.
+    /// Ends the stream. Afterwards this side cannot send. Ready when the peer has received all
+    /// bytes.
     ///
     /// # Errors
-    /// The error of the connection, if it had ended before. It is no error if the peer has closed
-    /// the connection, because the peer has then read what it wanted.
+    /// The error of the connection, if it had ended before. There is no error if the peer has
+    /// closed the connection, because the peer no longer wants the remaining bytes.
     pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { connection, sending, .. } = self;
         let outcome = ready!(sending.poll_end(connection, context));
@@ -243,14 +243,15 @@ impl ByteStream {
 
 impl Drop for ByteStream {
     fn drop(&mut self) {
-        // Close the connection now, because the handles that are dropped below would keep it open.
-        // In a forked child, the connection belongs to the parent.
+        // Close the connection now: the handles dropped below would otherwise keep it open. In a
+        // forked child, this fails and changes nothing, because the connection belongs to the
+        // parent.
         let _forked = self.connection.close(&[]);
     }
 }
 
 impl Sending {
-    /// Waits until at most `left` messages are in flight.
+    /// Waits until no more than `left` messages are in flight.
     fn poll_places(&mut self, context: &mut Context<'_>, left: usize) -> Poll<io::Result<()>> {
         let mut in_flight = self.posted.len();
         while let Some(oldest) = self.posted.front_mut() {
@@ -265,8 +266,8 @@ impl Sending {
         Poll::Ready(Ok(()))
     }
 
-    /// Posts a message of the first bytes of `parts`; the caller ensures that a place is free.
-    /// Returns the number of bytes.
+    /// Posts a message with the first bytes of `parts`. The caller ensures that a place is free.
+    /// Returns the number of bytes in the message.
     fn poll_post(
         &mut self,
         connection: &Connection,
@@ -312,7 +313,7 @@ impl Sending {
 }
 
 impl Receiving {
-    /// Posts the receives that are not posted yet. Without room, the rest stay unposted.
+    /// Posts the receives that are not posted yet. If there is no room, the rest stay unposted.
     fn post(&mut self, connection: &Connection) -> Result<(), PostError> {
         while let Some(&place) = self.unposted.front() {
             let at = place * ByteStream::MESSAGE_BYTES as u64;
@@ -323,7 +324,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Copies unread bytes of the current message. Returns their number.
+    /// Copies unread bytes of the current message. Returns the number of copied bytes.
     fn read(&mut self, bytes: &mut [u8]) -> Option<usize> {
         let unread = self.unread.as_mut()?;
         let length = (unread.length - unread.taken).min(bytes.len() as u64);

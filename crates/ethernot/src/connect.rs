@@ -26,25 +26,26 @@ use crate::news::{Stage, Subscriber};
 #[must_use]
 #[non_exhaustive]
 pub struct ConnectOptions {
-    /// Number of the peer's listener; 0 by default. For [`Endpoint::connect`] only.
+    /// Service number of the peer's listener; 0 by default. Ignored when a request is accepted.
     pub service: u32,
     /// Private data for the peer, sent with the request or its acceptance, at most 512 bytes.
     pub private_data: Vec<u8>,
-    /// Limit of the attempt; `None`, the default, means [`ConnectOptions::LIMIT`]. The attempt ends
-    /// earlier if the peer's host is silent (`silence_budget_ns`, 5 s). With [`Duration::MAX`] it
-    /// lasts as long as the host reports that its program has not decided.
+    /// Time limit of the attempt; `None`, the default, means [`ConnectOptions::LIMIT`]. The attempt
+    /// ends earlier if the peer's host is silent for `silence_budget_ns` (5 s by default). With
+    /// [`Duration::MAX`] the attempt lasts as long as that host reports that its application has
+    /// not decided yet.
     pub limit: Option<Duration>,
-    /// Queue for the completions, if connections share one.
+    /// Completion queue that this connection shares with others.
     pub queue: Option<Arc<CompletionQueue>>,
-    /// Otherwise, the number of entries of the connection's own queue: at least 1, 256 by default,
-    /// 64 bytes each. While pending, every signalled operation, every operation without a handle
-    /// and every posted receive reserves an entry. Programs with thousands of connections should
-    /// share a queue.
+    /// Number of entries of the connection's own queue, if `queue` is `None`: at least 1, 256 by
+    /// default. An entry takes 64 bytes. Each pending signalled operation, each pending operation
+    /// without a handle and each posted receive reserves an entry. Programs with thousands of
+    /// connections should share a queue.
     pub completions: usize,
     /// Protection domain of the regions that the peer may reach; by default the endpoint's own.
     pub domain: Option<ProtectionDomain>,
-    /// Settings of this connection: timeouts, depth of reads, receives; by default those of the
-    /// endpoint.
+    /// Settings of this connection, such as timeouts and the number of receives. By default the
+    /// endpoint's settings apply.
     pub terms: Terms,
 }
 
@@ -63,8 +64,8 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Default limit of [`Endpoint::connect_with`]. A program that starts may take seconds to
-    /// accept; a program that never accepts must not block the caller forever.
+    /// Default limit of [`Endpoint::connect_with`]. A peer's program may take seconds to start and
+    /// accept. If it never accepts, the caller must not block forever.
     pub const LIMIT: Duration = Duration::from_secs(30);
 
     /// Returns the defaults.
@@ -165,8 +166,8 @@ impl Endpoint {
         self.start_connect(peer, options)?.wait(Some(limit))
     }
 
-    /// Requests a connection without waiting for the answer. Returns an object that waits for it.
-    /// The limit of the options applies only to the search for MAC addresses.
+    /// Requests a connection without waiting for the answer. Returns an object with which to wait
+    /// for the answer. The limit in the options applies only to the search for MAC addresses.
     ///
     /// If the peer is given by a host name, this call resolves the name and may block. Tasks should
     /// use addresses.
@@ -200,7 +201,8 @@ impl Endpoint {
         };
         let news = Arc::clone(&self.inner.news);
         let (handle, fate) = self.inner.runtime.control(move |engine, _memory, now| {
-            // The search for the peer may have taken seconds.
+            // The endpoint may have been shut down during the search for the peer, which can take
+            // seconds.
             if news.is_shut_down() {
                 return Err(ConnectError::ShutDown);
             }
@@ -227,8 +229,8 @@ pub struct Connecting {
 }
 
 impl Connecting {
-    /// Waits for the answer, for at most `limit` (`None`: as long as the peer's host reports that
-    /// its program has not decided).
+    /// Waits for the peer's answer, for at most `limit`. With `None`, waits as long as the peer's
+    /// host reports that its application has not decided yet.
     ///
     /// # Errors
     /// [`ConnectError`], one variant for each cause. [`ConnectError::TimedOut`] cancels the
@@ -237,9 +239,9 @@ impl Connecting {
         self.wait_until(limit)
     }
 
-    /// Waits for the answer as [`Connecting::wait`] does, but the attempt continues after
-    /// [`ConnectError::TimedOut`], so the call may be repeated. With a limit of 0, only checks for
-    /// an answer.
+    /// Waits for the answer as [`Connecting::wait`] does, but continues the attempt after
+    /// [`ConnectError::TimedOut`]. The call may therefore be repeated. With a limit of 0, only
+    /// checks for an answer.
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, is_given_up: fn() -> bool) -> Result<(), ethernot::Error> {
@@ -291,7 +293,7 @@ impl Future for Connecting {
     }
 }
 
-/// Returns the connection if it is established, or the reason why not.
+/// Returns the connection if it is established, or the reason why it is not.
 fn connected(
     connection: Connection,
     stage: Stage,
@@ -306,8 +308,8 @@ fn connected(
 }
 
 impl Endpoint {
-    /// Returns the pairs of link and peer address to try, best first, with at most one for each
-    /// link.
+    /// Returns the pairs of link and peer address to try, best first. Each link is in at most one
+    /// pair.
     fn paths_to(
         &self,
         peers: &[PeerSpec],
@@ -343,8 +345,8 @@ impl Endpoint {
     }
 }
 
-/// Largest number of entries of a connection's own queue: 1 GiB of them.
+/// Largest number of entries of a connection's own queue. They take 1 GiB.
 const COMPLETIONS_MAX: usize = 1 << 24;
 
-/// Time limit to resolve the MAC addresses of one network: ARP asks three times, a second apart.
+/// Time limit for resolving the MAC addresses of one network. ARP sends three requests, 1 s apart.
 const SEARCH_LIMIT: Duration = Duration::from_secs(3);

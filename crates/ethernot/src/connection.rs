@@ -26,8 +26,8 @@ use crate::tasks::{UntilCompletion, UntilNews};
 /// A connection to a peer.
 ///
 /// When the connection and all handles of its operations are dropped, the connection is closed.
-/// Operations that are not complete then are abandoned. To make sure that they complete, wait for
-/// their handles or call [`Endpoint::shutdown`].
+/// Operations that are not complete at that time are abandoned. To make sure that they complete,
+/// wait for their handles or call [`Endpoint::shutdown`].
 #[derive(Debug)]
 pub struct Connection {
     inner: Arc<ConnectionInner>,
@@ -44,8 +44,8 @@ pub(crate) struct ConnectionInner {
     pub(crate) orphans: Orphans,
 }
 
-/// Ordering, notification and completion of one operation. The default is that of `MultiEdge`:
-/// relaxed order and no notification; only the handle reports the end of the operation.
+/// Ordering, notification and completion of one operation. By default, as in `MultiEdge`, the order
+/// is relaxed, the peer is not notified, and only the handle reports the end of the operation.
 ///
 /// ```
 /// use ethernot::OperationOptions;
@@ -63,20 +63,20 @@ pub struct OperationOptions {
     pub fence_after: bool,
     /// Relaxed or strict order.
     pub order: Order,
-    /// Queues a completion at this endpoint when the operation succeeds. Until then, a place in the
-    /// queue is reserved for it. If the operation fails, the completion is queued only if the queue
-    /// has room; the handle reports the failure in any case.
+    /// Queues a completion at this endpoint when the operation succeeds. Posting reserves an entry
+    /// of the queue for it. If the operation fails, a completion is queued only if the queue has
+    /// room; the handle reports the failure in any case.
     pub signalled: bool,
-    /// Notifies the peer of a write: a completion is queued there, with `immediate` or 0. The peer
-    /// is notified of a message in any case.
+    /// Notifies the peer of a write by a completion in the peer's queue, with `immediate` or 0. A
+    /// message always causes a completion there.
     pub notify: bool,
     /// A 32-bit value for the peer, sent with a message or with the notification of a write.
     /// Implies `notify`.
     pub immediate: Option<u32>,
-    /// Returned in the completion.
+    /// Value that the completion returns.
     pub context: u64,
-    /// Allows the operation to wait until the next operation without this flag, the next poll or
-    /// the next wait. Many small operations then leave together.
+    /// Allows the library to defer the operation until the next operation without this flag, the
+    /// next poll or the next wait. Many small operations are then sent together.
     pub more: bool,
 }
 
@@ -196,7 +196,7 @@ impl Connection {
         self.start(request, length, options)
     }
 
-    /// Writes up to 64 bytes. They are copied during the call.
+    /// Writes up to 64 bytes. The call copies them, so that they may change afterwards.
     ///
     /// # Errors
     /// The errors of [`Connection::write`], and [`PostError::InlineTooLong`] for more than 64
@@ -213,8 +213,8 @@ impl Connection {
         self.start(request, bytes.len() as u64, options)
     }
 
-    /// Copies `length` bytes of the peer's memory to `local`, from `local_offset`. The local region
-    /// needs [`Rights::LOCAL_WRITE`](crate::Rights::LOCAL_WRITE).
+    /// Copies `length` bytes of the peer's memory to `local`, from `local_offset` on. The local
+    /// region needs [`Rights::LOCAL_WRITE`](crate::Rights::LOCAL_WRITE).
     ///
     /// # Errors
     /// The errors of [`Connection::write`].
@@ -268,7 +268,7 @@ impl Connection {
         self.start(request, WORD_BYTES, options)
     }
 
-    /// Sends a message. It consumes a receive of the peer, posted before or after.
+    /// Sends a message. The message consumes a receive that the peer has posted or will post.
     ///
     /// # Errors
     /// The errors of [`Connection::write`].
@@ -283,7 +283,7 @@ impl Connection {
         self.start(Request::Send { source }, length, options)
     }
 
-    /// Sends a message of up to 64 bytes. They are copied during the call.
+    /// Sends a message of up to 64 bytes. The call copies them, so that they may change afterwards.
     ///
     /// # Errors
     /// The errors of [`Connection::write`], and [`PostError::InlineTooLong`] for more than 64
@@ -313,9 +313,8 @@ impl Connection {
         self.post_posting(receive, Doorbell::Ring)
     }
 
-    /// Posts an operation without a handle, and so without a status slot, for programs that poll
-    /// completions. The operation is sent at once. Its fields have the meaning of those of
-    /// [`OperationOptions`].
+    /// Posts an operation without a handle or a status slot, for programs that poll completions.
+    /// Sends the operation at once. Its fields have the same meaning as in [`OperationOptions`].
     ///
     /// # Errors
     /// The errors of [`Connection::write`].
@@ -324,8 +323,9 @@ impl Connection {
         self.submit_plain(operation, Doorbell::Ring)
     }
 
-    /// Posts an operation without a handle. It may wait until the next operation that is sent at
-    /// once, the next poll or the next wait. Many small operations then leave together.
+    /// Posts an operation without a handle. The library may defer the operation until the next
+    /// operation that is sent at once, the next poll or the next wait. Many small operations are
+    /// then sent together.
     ///
     /// # Errors
     /// The errors of [`Connection::write`].
@@ -350,15 +350,16 @@ impl Connection {
         Ok(self.inner.queue.poll())
     }
 
-    /// Returns the oldest completion as [`Connection::poll`] does, but waits for it for at most
-    /// `limit` (`None`: until the connection ends).
+    /// Returns the oldest completion as [`Connection::poll`] does. If there is none, waits for at
+    /// most `limit` (`None`: until the connection ends).
     ///
     /// # Errors
     /// [`WaitError::TimedOut`], and [`WaitError::Closed`] if the connection has ended and its queue is empty.
     pub fn wait_completion(&self, limit: Option<Duration>) -> Result<Completion, WaitError> {
         let ConnectionInner { endpoint, queue, fate, .. } = &*self.inner;
         let found = endpoint.runtime.wait(Interest::Completion(queue), limit, || {
-            // Read the state before the queue: completions are queued before the connection ends.
+            // Read the state before the queue. Completions are queued before the connection ends,
+            // so an empty queue is final only if the state was *ended* before.
             let has_ended = fate.has_ended();
             let end =
                 || fate.closed().filter(|_| has_ended).map(|reason| Err(WaitError::Closed(reason)));
@@ -396,8 +397,8 @@ impl Connection {
         &self.inner.queue
     }
 
-    /// Returns the owner number in the completions of this connection. No other connection has the
-    /// number.
+    /// Returns the number that identifies this connection in its completions. No other connection
+    /// has the same number.
     pub fn owner(&self) -> Owner {
         self.inner.handle.owner()
     }
@@ -416,7 +417,7 @@ impl Connection {
     }
 
     /// Waits until the connection has ended, for at most `limit` (`None`: without a limit). Returns
-    /// the reason, and the private data with which the peer closed it.
+    /// the reason, and the private data that the peer sent when it closed the connection.
     ///
     /// # Errors
     /// [`WaitError::TimedOut`].
@@ -437,8 +438,8 @@ impl Connection {
         async move { Ok(ended.await?) }
     }
 
-    /// Closes the connection and sends the peer `private_data` (at most 128 bytes, the rest is cut
-    /// off). Operations and receives that are not complete fail as flushed.
+    /// Closes the connection and sends the peer `private_data` (at most 128 bytes; the rest is
+    /// dropped). Operations and receives that are not complete fail as flushed.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -446,8 +447,8 @@ impl Connection {
         self.inner.close(private_data.to_vec())
     }
 
-    /// Returns the state of the connection and its links, with all counters; `None` once it has
-    /// ended.
+    /// Returns the state of the connection and its links, with all counters. Returns `None` after
+    /// the connection has ended.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -456,8 +457,9 @@ impl Connection {
         self.inner.endpoint.runtime.control(move |engine, _memory, _now| engine.info(handle))
     }
 
-    /// Adds a link of this endpoint to the connection; `peer` is the peer's address on it. The link
-    /// carries data once the peer has answered on it. Returns its index within the connection.
+    /// Adds a link of this endpoint to the connection. `peer` is the peer's address on the link.
+    /// The link carries data after the peer has answered on it. Returns the link's index within the
+    /// connection.
     ///
     /// # Errors
     /// [`LinkError`]: the link cannot be added, or the process is a forked child.
@@ -469,8 +471,8 @@ impl Connection {
         added.map_err(|_unknown| LinkError::Refused)
     }
 
-    /// Removes a link from the connection. Frames in flight on it are retransmitted over the
-    /// others. The last link cannot be removed.
+    /// Removes a link from the connection. Frames in flight on the link are retransmitted over the
+    /// other links. The last link cannot be removed.
     ///
     /// # Errors
     /// [`LinkError`]: there is no such link, or the process is a forked child.
@@ -492,8 +494,8 @@ impl Connection {
         self.start_bytes(request, length, None, options)
     }
 
-    /// Posts an operation with a handle, as [`Connection::start`] does. If there is a list, its
-    /// pieces contain the bytes.
+    /// Posts an operation with a handle, as [`Connection::start`] does. If `list` has pieces, they
+    /// contain the bytes.
     pub(crate) fn start_bytes(
         &self,
         request: Request,
@@ -587,7 +589,7 @@ impl Connection {
         result.map_err(|error| self.explain(error.into()))
     }
 
-    /// Adds the reason why the connection has ended, if that is the cause of the error.
+    /// Replaces the error of an unconnected connection by the reason why the connection has ended.
     #[cold]
     fn explain(&self, error: PostError) -> PostError {
         let is_unconnected = error == semantics::PostError::NotConnected.into();
@@ -602,7 +604,7 @@ impl ConnectionInner {
     fn close(&self, private_data: Vec<u8>) -> Result<(), Forked> {
         let handle = self.handle;
         self.endpoint.runtime.control(move |engine, _memory, now| {
-            // The connection may have ended already.
+            // Ignore the error: the connection may have ended already.
             let _unknown = engine.close(now, handle, &private_data);
         })
     }
@@ -610,8 +612,8 @@ impl ConnectionInner {
 
 impl Drop for ConnectionInner {
     fn drop(&mut self) {
-        // In a forked child, the connection belongs to the parent, and threads of the parent may
-        // hold locks.
+        // Do nothing in a forked child: the connection belongs to the parent, and locks that
+        // threads of the parent held at the fork are never released.
         if self.endpoint.runtime.check_process().is_err() {
             return;
         }
@@ -622,12 +624,12 @@ impl Drop for ConnectionInner {
     }
 }
 
-/// Makes a message of up to 64 bytes, to be posted with a receive.
+/// Makes a message of up to 64 bytes. [`Connection::call`] posts it with a receive.
 pub(crate) fn question(bytes: &[u8], options: OperationOptions) -> Result<Operation, PostError> {
     operation(Request::Send { source: inline(bytes)? }, bytes.len() as u64, options)
 }
 
-/// Makes a message from a region, to be posted with a receive.
+/// Makes a message from a region. [`Connection::call_from`] posts it with a receive.
 pub(crate) fn question_from(
     local: &MemoryRegion,
     offset: u64,
@@ -657,8 +659,8 @@ fn operation(
     })
 }
 
-/// Returns the immediate of a write that notifies the peer without naming one, because the
-/// notification needs an immediate.
+/// Returns 0 for a write that notifies the peer without an immediate, because each notification
+/// carries an immediate.
 #[inline]
 fn implied_immediate(request: &Request, notify: bool) -> Option<u32> {
     (notify && matches!(request, Request::Write { .. })).then_some(0)

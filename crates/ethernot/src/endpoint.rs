@@ -20,10 +20,10 @@ use crate::error::{PollError, WaitError, in_time};
 use crate::news::EventTable;
 use crate::tasks::{UntilCompletion, UntilLook};
 
-/// Settings of an endpoint to be made. The defaults need no configuration. Without a named link,
-/// the endpoint uses UDP on every interface that is up, has a carrier and an address, and leads off
-/// the host; if there is none, it uses the loopback interface. It adds further links when a peer
-/// that it connects to requires them.
+/// Settings of an endpoint to be made. The defaults need no configuration. If no link is named, the
+/// endpoint uses UDP on every interface that leads off the host, is up, and has a carrier and an
+/// address. If there is no such interface, it uses the loopback interface. The endpoint adds a
+/// further link when it connects to a peer that no present link can reach.
 #[derive(Default)]
 #[must_use]
 pub struct EndpointBuilder {
@@ -43,17 +43,18 @@ pub struct EndpointBuilder {
     shutdown_grace: Option<Duration>,
 }
 
-/// Wraps a link in another one that does more, or disturbs traffic. Its first argument is the
-/// position of the link among the named ones.
+/// Wraps a link in another link, which adds functions or disturbs traffic. The first argument is
+/// the position of the link among the named links.
 pub type LinkWrapper = Box<dyn FnMut(usize, Box<dyn Link>) -> Box<dyn Link> + Send>;
 
 /// One side of remote memory access: the links, memory regions and connections of a process.
 ///
-/// Cheap to clone and to share between threads. When the last clone is dropped, together with all
+/// Clones are cheap, and threads may share them. When the last clone is dropped, together with all
 /// connections, listeners and handles made from it, the endpoint closes its connections. The drop
-/// waits at most one millisecond for peers to confirm. If a peer is silent, another thread waits
-/// for it, and the links stay open meanwhile ([`EndpointBuilder::shutdown_grace`]). To be sure that
-/// operations are complete and that peers know, call [`Endpoint::shutdown`] first.
+/// waits at most one millisecond for the peers to confirm. If a peer is silent, another thread
+/// waits for that peer, and the links stay open during this wait
+/// ([`EndpointBuilder::shutdown_grace`]). To make sure that operations are complete and that peers
+/// have confirmed, call [`Endpoint::shutdown`] first.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     pub(crate) inner: Arc<EndpointInner>,
@@ -79,21 +80,22 @@ impl EndpointBuilder {
     }
 
     /// Adds a link with a custom driver, or a UDP link in a wrapper such as
-    /// [`Capture`](crate::Capture). These links precede those of [`EndpointBuilder::bind`].
+    /// [`Capture`](crate::Capture). The endpoint numbers these links before those of
+    /// [`EndpointBuilder::bind`].
     pub fn link(mut self, link: Box<dyn Link>) -> Self {
         self.links.push(link);
         self
     }
 
-    /// Adds links by name, such as `eth0,packet:eth1/vlan=100` (see [`LinkSpec`]). They follow
-    /// those of [`EndpointBuilder::link`] and [`EndpointBuilder::bind`].
+    /// Adds links by name, such as `eth0,packet:eth1/vlan=100` (see [`LinkSpec`]). The endpoint
+    /// numbers these links after those of [`EndpointBuilder::link`] and [`EndpointBuilder::bind`].
     pub fn links(mut self, names: impl Into<String>) -> Self {
         self.named.push(names.into());
         self
     }
 
-    /// Sets the port of links that do not name one, for UDP and raw Ethernet. The default, 0,
-    /// selects a free port on each link. A server chooses a port that its clients know.
+    /// Sets the port of links whose name contains no port, for UDP and raw Ethernet. The default,
+    /// 0, selects a free port on each link. A server needs a fixed port that its clients know.
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
@@ -108,12 +110,12 @@ impl EndpointBuilder {
     }
 
     /// Sets whether the endpoint shares memory with peers that are processes of this host and of
-    /// this user. A connection to such a peer uses the shared memory, whichever link its handshake
-    /// used. By default memory is shared if no link was chosen, or if `shm` is among the names of
-    /// [`EndpointBuilder::links`].
+    /// this user. A connection to such a peer uses the shared memory, even if its handshake used
+    /// another link. By default memory is shared if no link was chosen, or if `shm` is among the
+    /// names of [`EndpointBuilder::links`].
     ///
-    /// Such a peer may read all of a large buffer from which bytes are sent to it: see
-    /// [`Buffer`](crate::Buffer).
+    /// A peer that shares memory may be able to read all of a large buffer from which bytes are
+    /// sent to it: see [`Buffer`](crate::Buffer).
     pub fn shared_memory(mut self, wanted: bool) -> Self {
         self.shared_memory = Some(wanted);
         self
@@ -159,15 +161,15 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets whether a thread serves the endpoint while no application thread does (the default).
-    /// Without it, peers are served only while the application is in a call.
+    /// Sets whether a progress thread serves the endpoint while no application thread does (the
+    /// default). Without it, peers are served only while the application is in a call.
     pub fn progress_thread(mut self, wanted: bool) -> Self {
         self.without_progress_thread = !wanted;
         self
     }
 
     /// Pins the progress thread to this processor, numbered as in the kernel. This suits
-    /// [`Polling::ALWAYS`], if the application does not use that processor.
+    /// [`Polling::ALWAYS`], if the application leaves the processor to that thread.
     ///
     /// ```no_run
     /// use ethernot::{Endpoint, Polling};
@@ -186,8 +188,8 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets how long the links stay open after the last clone is dropped, for peers to confirm that
-    /// connections are closed (1 s by default). A thread of the library waits for the peers.
+    /// Sets how long the links stay open after the last clone is dropped (1 s by default), so that
+    /// peers can confirm that connections are closed. A thread of the library waits for the peers.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.shutdown_grace = Some(grace);
         self
@@ -225,7 +227,7 @@ impl EndpointBuilder {
         });
         match (self.shared_memory, is_default) {
             (Some(true), _) => links.push(Box::new(ShmLink::open()?)),
-            // If the host does not support shared memory, use the other links.
+            // Without shared memory on this host, continue with the other links.
             (None, true) => links.extend(ShmLink::open().map(|link| Box::new(link) as _)),
             (Some(false), _) | (None, false) => {}
         }
@@ -315,7 +317,7 @@ impl Endpoint {
     }
 
     /// Adds a link while the endpoint is in use, on an address such as `10.0.0.1:0` or by name (see
-    /// [`LinkSpec`]). New connections use it. Add it to existing ones by
+    /// [`LinkSpec`]). New connections use the link. For existing connections, call
     /// [`Connection::add_link`](crate::Connection::add_link).
     ///
     /// # Errors
@@ -347,8 +349,9 @@ impl Endpoint {
         self.inner.runtime.memory()
     }
 
-    /// Returns the problems that prevent links which were named or which interfaces would allow.
-    /// Empty if interfaces are not followed ([`EndpointBuilder::follow_interfaces`]).
+    /// Returns the problems that prevent links. These are links that were named, and links on
+    /// interfaces that the endpoint could use. The list is empty if the endpoint does not follow
+    /// interfaces ([`EndpointBuilder::follow_interfaces`]).
     pub fn link_problems(&self) -> Vec<LinkProblem> {
         self.inner.named.as_ref().map(NamedLinks::problems).unwrap_or_default()
     }
@@ -359,8 +362,8 @@ impl Endpoint {
     }
 
     /// Makes progress, unless another thread does. Polling a queue makes progress, too. Returns at
-    /// once, with one exception: if the application polls without results while other threads want
-    /// its processor, the call sleeps until a frame arrives, for at most 4 ms.
+    /// once, with one exception: if the application keeps polling without results and other threads
+    /// want its processor, the call sleeps until a frame arrives, for at most 4 ms.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -386,8 +389,8 @@ impl Endpoint {
         Ok(queue.poll())
     }
 
-    /// Returns the oldest completion as [`Endpoint::poll`] does, but waits for it for at most
-    /// `limit` (`None`: without a limit).
+    /// Returns the oldest completion as [`Endpoint::poll`] does. If there is none, waits for at
+    /// most `limit` (`None`: without a limit).
     ///
     /// # Errors
     /// [`WaitError::TimedOut`], [`WaitError::ForeignQueue`], and [`WaitError::ShutDown`] if the
@@ -424,7 +427,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the counters of events outside of established connections.
+    /// Returns the counters of events that belong to no established connection.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -448,7 +451,7 @@ impl Endpoint {
         self.inner.runtime.link_statistics(link)
     }
 
-    /// Returns how many records of the pools that all connections share are in use.
+    /// Returns how many records are in use in the pools that all connections share.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -456,8 +459,8 @@ impl Endpoint {
         self.inner.runtime.control(|engine, _memory, _now| engine.pool_use())
     }
 
-    /// Returns the number of connections of the endpoint, including those in handshake and those
-    /// being closed.
+    /// Returns the number of connections of the endpoint, including those whose handshake or close
+    /// is pending.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -466,7 +469,7 @@ impl Endpoint {
     }
 
     /// Shuts the endpoint down in three steps: waits until the operations of all connections are
-    /// complete, closes the connections, and waits until their peers have confirmed that. Each wait
+    /// complete, closes the connections, and waits until their peers have confirmed. Each wait
     /// takes at most `limit` (`None`: without a limit). Calls that wait on the endpoint return
     /// [`WaitError::ShutDown`].
     ///
@@ -476,8 +479,8 @@ impl Endpoint {
         self.inner.shutdown(limit)
     }
 
-    /// Shuts down in a task as [`Endpoint::shutdown`] does in a thread. If the future is dropped
-    /// before the operations are complete, no connection is closed.
+    /// Shuts the endpoint down in a task, as [`Endpoint::shutdown`] does in a thread. If the future
+    /// is dropped before the operations are complete, no connection is closed.
     ///
     /// ```no_run
     /// # async fn f(endpoint: ethernot::Endpoint) -> Result<(), ethernot::Error> {
@@ -526,8 +529,8 @@ impl Endpoint {
 }
 
 impl EndpointInner {
-    /// Checks that the queue is not of another endpoint: progress of this endpoint would not fill
-    /// such a queue.
+    /// Checks that the queue belongs to this endpoint. Progress of this endpoint never fills the
+    /// queue of another endpoint, so a wait for it would not end.
     #[inline]
     pub(crate) fn check_queue(&self, queue: &CompletionQueue) -> Result<(), PollError> {
         if queue.is_foreign_to(self.runtime.queue_owner()) {
@@ -537,7 +540,7 @@ impl EndpointInner {
         }
     }
 
-    /// Returns the error for waiting calls, if the endpoint is shut down.
+    /// Returns the error [`WaitError::ShutDown`], if the endpoint is shut down.
     pub(crate) fn shut_down<R>(&self) -> Option<Result<R, WaitError>> {
         self.news.is_shut_down().then_some(Err(WaitError::ShutDown))
     }
@@ -548,12 +551,12 @@ impl EndpointInner {
         in_time(self.until(limit, is_closed)?.then_some(()), limit)
     }
 
-    /// Closes all connections. Waiting calls return the error that the endpoint is shut down.
+    /// Closes all connections. Calls that wait then return [`WaitError::ShutDown`].
     fn close_all(&self) -> Result<(), Forked> {
         let open = self.news.open_connections();
         self.runtime.control(move |engine, _memory, now| {
             for handle in open {
-                // The connection may have ended meanwhile.
+                // Ignore the error: the connection may have ended already.
                 let _unknown = engine.close(now, handle, &[]);
             }
         })?;
@@ -562,8 +565,8 @@ impl EndpointInner {
         Ok(())
     }
 
-    /// Returns a predicate on the engine: whether the operations of all connections that are open
-    /// now are complete.
+    /// Returns a predicate on the engine. It is true when the operations of all connections that
+    /// are open now are complete.
     fn is_flushed(&self) -> impl Fn(&engine::Engine) -> bool + Send + Sync + 'static {
         let open = self.news.open_connections();
         move |engine| {
@@ -590,7 +593,7 @@ impl EndpointInner {
     }
 
     /// Waits until `is_met` returns true, for at most `limit`. The predicate runs inside the
-    /// engine. Returns whether it became true.
+    /// engine. Returns whether the predicate became true.
     pub(crate) fn until(
         &self,
         limit: Option<Duration>,
@@ -638,12 +641,12 @@ impl Drop for EndpointInner {
         {
             follower.stop();
         }
-        // In a forked child, the endpoint belongs to the parent.
+        // In a forked child, do nothing, because the endpoint belongs to the parent.
         if self.close_all().is_err() {
             return;
         }
-        // Live peers confirm within a moment. Do not wait longer for the others here, because the
-        // calling thread may belong to an executor.
+        // Live peers confirm within `LOOK_AGAIN`. Another thread waits for silent peers, because
+        // the calling thread may belong to an executor.
         if !self.until(Some(LOOK_AGAIN), is_closed).is_ok_and(|is_closed| is_closed) {
             let grace = self.grace;
             self.runtime.stop_later(move |runtime| {
@@ -653,8 +656,8 @@ impl Drop for EndpointInner {
     }
 }
 
-/// Returns whether all peers have confirmed that their connections are closed, or have been given
-/// up.
+/// Returns whether no connection waits for its peer: each peer has confirmed the end, or the engine
+/// has given the peer up.
 fn is_closed(engine: &engine::Engine) -> bool {
     !engine.is_closing()
 }
@@ -665,7 +668,8 @@ fn resolve(address: &str) -> Result<SocketAddr, BindError> {
     found.next().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))
 }
 
-/// Time for peers to confirm that connections are closed: five repetitions after 20 to 320 ms.
+/// Time for peers to confirm that connections are closed. The engine retransmits the request five
+/// times, after 20 to 320 ms.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// Interval of checks for changes that cause no notification.

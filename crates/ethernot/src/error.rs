@@ -1,4 +1,4 @@
-//! Errors. Each names the faulty value and the remedy.
+//! Error types. Each error text names the faulty value and the remedy.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub enum Error {
     /// A wait ended without a result.
     #[error(transparent)]
     Wait(#[from] WaitError),
-    /// Bytes are not a remote region.
+    /// The bytes do not describe a remote region, because their number is wrong.
     #[error(transparent)]
     RemoteRegion(#[from] RemoteRegionError),
     /// A link of a connection could not be added or removed.
@@ -66,7 +66,7 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// The service has a listener.
+    /// The service has a listener already. Contains the number of the service.
     #[error("the endpoint listens for service {0} already; choose another number")]
     InUse(u32),
     /// The endpoint was shut down.
@@ -90,10 +90,10 @@ pub enum ConnectError {
     /// A link that the peer's address requires could not be made.
     #[error("cannot make a link towards the peer: {0}")]
     Link(#[source] Box<BindError>),
-    /// No host on raw Ethernet has the address or serves the port.
+    /// On raw Ethernet, no host has the address, or that host does not serve the port.
     #[error("no peer found on raw Ethernet: {0}")]
     Neighbour(#[from] PacketError),
-    /// No local link can send to any of the addresses.
+    /// No local link can send to any of the peer's addresses.
     #[error(
         "no link of this endpoint can send to {}; add one that does: IPv4 reaches IPv4 only, and \
          stations are reached by packet and xdp links",
@@ -103,7 +103,7 @@ pub enum ConnectError {
         /// The addresses that were given for the peer.
         peers: Vec<PeerSpec>,
     },
-    /// The engine of this side refused the request.
+    /// The local engine refused the request.
     #[error(transparent)]
     Request(#[from] engine::ConnectError),
     /// The protection domain belongs to another endpoint.
@@ -129,7 +129,7 @@ pub enum ConnectError {
     /// The endpoint was shut down.
     #[error("the endpoint is shut down; connect from another one")]
     ShutDown,
-    /// The attempt has ended, and its outcome was returned already.
+    /// An earlier call has already returned the outcome of the attempt.
     #[error("the outcome of this attempt was returned before; connect again")]
     Answered,
     /// The limit of the attempt has expired.
@@ -159,7 +159,7 @@ pub enum AcceptError {
     /// A setting of the connection is out of range.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// The request no longer exists, or the options do not allow an answer.
+    /// The request no longer exists, or the options are invalid.
     #[error(transparent)]
     Refused(#[from] engine::AcceptError),
     /// The protection domain belongs to another endpoint.
@@ -209,7 +209,7 @@ pub enum PostError {
     /// All handles are in use.
     #[error("all operation handles of the endpoint are in use; drop those of finished operations")]
     NoHandleLeft,
-    /// The pieces of memory do not form a valid list.
+    /// The list of memory pieces is invalid.
     #[error(transparent)]
     Pieces(#[from] PieceListError),
     /// The range exceeds the remote region.
@@ -224,16 +224,16 @@ pub enum PostError {
         /// Length of the region in bytes.
         limit: u64,
     },
-    /// An operation without a handle names a status slot.
+    /// The operation names a status slot, although it has no handle.
     #[error(
         "status slot {0} may follow an operation of another handle; leave `status` empty, or post by a \
          method that returns a handle"
     )]
     Status(u32),
-    /// More bytes than an operation can carry inline.
+    /// The operation has more bytes than it can carry inline. Contains their number.
     #[error("{0} bytes are more than the {max} an operation carries by value; register them", max = semantics::INLINE_BYTES_MAX)]
     InlineTooLong(usize),
-    /// More bytes than an operation can carry.
+    /// The operation has more bytes than any operation can carry. Contains their number.
     #[error("{0} bytes are more than the {max} an operation carries; split it", max = semantics::OPERATION_BYTES_MAX)]
     TooLong(u64),
 }
@@ -342,7 +342,7 @@ pub enum LinkError {
     Forked(#[from] Forked),
 }
 
-/// Bytes do not describe a remote region. Contains their number.
+/// The bytes do not describe a remote region. Contains the number of bytes.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("a remote region is described by {expected} bytes, not {0}; have the peer send `RemoteRegion::to_bytes`", expected = crate::RemoteRegion::BYTES)]
 pub struct RemoteRegionError(pub usize);

@@ -9,7 +9,7 @@ use crate::error::{
     PostError, WaitError,
 };
 
-/// The kind of an [`Error`], by the remedy.
+/// The kind of an [`Error`]. Errors of one kind have the same remedy.
 ///
 /// ```
 /// use ethernot::{Endpoint, Error, ErrorKind};
@@ -27,8 +27,8 @@ pub enum ErrorKind {
     Invalid,
     /// The limit of a wait has expired; the awaited operation continues. Remedy: wait again.
     TimedOut,
-    /// There is no room at the moment, or another thread is at work. Remedy: poll, let operations
-    /// end, and retry.
+    /// A table or queue is full, or another thread occupies the engine. Remedy: poll, wait until
+    /// operations end, and retry.
     Busy,
     /// The connection or the endpoint has ended. Remedy: make another.
     Closed,
@@ -39,8 +39,8 @@ pub enum ErrorKind {
     Unreachable,
     /// The name or number is in use already. Remedy: choose another.
     InUse,
-    /// An operation failed. The error text says whether the peer refused it, was lost, or had no
-    /// room.
+    /// An operation failed. The error text says whether the peer refused the operation, was lost,
+    /// or had no room.
     Failed,
     /// The operating system refused a request. The error text names the request.
     System,

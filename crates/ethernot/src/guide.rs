@@ -1,10 +1,10 @@
-//! Guides, one for each subject. The tests run all code in them.
+//! Guides, one for each subject. The tests run all code in the guides.
 //!
 //! 1. [Getting started](getting_started)
 //! 2. [One-sided or messages, and when](one_sided_or_messages)
 //! 3. [Passive servers](passive_servers)
 //! 4. [Sharing among threads](threads)
-//! 5. [Fences and order](fences): what may be torn, locks
+//! 5. [Fences and order](fences), torn accesses, and locks
 //! 6. [Failures, and what survives them](failures)
 //! 7. [Tuning](tuning)
 //!

@@ -1,4 +1,4 @@
-//! Handles: the state of one operation, and waiting for its end.
+//! Handles: the state of one operation, and the wait for its end.
 
 use std::fmt;
 use std::future::Future;
@@ -18,9 +18,10 @@ use crate::tasks::poll_slot;
 /// longer available.
 ///
 /// A thread calls [`OperationHandle::wait`]. A task awaits the handle, which is a future with the
-/// result of `wait`, on any executor. A task may await it by reference and cancel the wait at any
-/// time, as in a `select!`: the operation continues, and the handle can be awaited again. Awaited
-/// after the end, it returns the same result again. Waiting allocates nothing.
+/// result of `wait`, on any executor. A task may await the handle by reference and cancel the wait
+/// at any time, for example in a `select!`. The operation then continues, and the task can await
+/// the handle again. After the operation has ended, the handle returns the same result each time.
+/// Waiting allocates no memory.
 #[must_use = "drop it explicitly to let the operation go on unobserved"]
 pub struct OperationHandle {
     connection: Arc<ConnectionInner>,
@@ -49,8 +50,8 @@ impl OperationHandle {
 
     /// Waits until the operation is complete, for at most `limit` (`None`: without a limit).
     /// Returns the old value of the peer's word for an atomic, and 0 for other operations. The call
-    /// may be repeated: after [`OperationFailure::TimedOut`] it waits again, and after the end it
-    /// returns the same result again.
+    /// may be repeated: after [`OperationFailure::TimedOut`] it waits again; after the operation
+    /// has ended, it returns the same result.
     ///
     /// # Errors
     /// [`OperationFailure`]: the operation failed, the limit expired, or the process is a forked

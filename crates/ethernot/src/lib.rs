@@ -33,16 +33,18 @@
 //!
 //! The [guides](guide) explain more, from getting started to tuning.
 //!
-//! # Who makes progress
+//! # Progress
 //!
-//! Threads that poll or wait drive the protocol themselves, which makes latencies of microseconds
-//! possible. A progress thread drives it while the application does something else, and for targets
-//! that make no calls at all. See [`EndpointBuilder::progress_thread`] and [`Polling`].
+//! Threads that poll or wait also drive the protocol, which makes latencies of microseconds
+//! possible. A progress thread drives it while no application thread does. So a target serves its
+//! peers even if its application makes no calls. See [`EndpointBuilder::progress_thread`] and
+//! [`Polling`].
 //!
 //! # Many small operations
 //!
 //! [`Connection::post_later`] with a shared or private completion queue costs the least time per
-//! operation. Operations posted between two polls leave together, and posting allocates nothing.
+//! operation. Operations posted between two polls are sent together, and posting allocates no
+//! memory.
 //!
 //! # Programs that expect TCP
 //!

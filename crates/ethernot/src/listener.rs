@@ -101,11 +101,12 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let service = self.service;
         let news = Arc::clone(&self.endpoint.inner.news);
-        // In a forked child, the service belongs to the parent.
+        // In a forked child, this fails and changes nothing, because the service belongs to the
+        // parent.
         let _forked = self.endpoint.inner.runtime.control(move |engine, _memory, _now| {
             engine.unlisten(service);
             for request in news.close_service(service) {
-                // The peer may have cancelled the request meanwhile.
+                // Ignore the error: the peer may have cancelled the request already.
                 let _unknown = engine.reject(request.connection, &[]);
             }
         });
@@ -151,11 +152,11 @@ impl ConnectionRequest {
         self.start_accept(options)?.wait(limit)
     }
 
-    /// Accepts the request without waiting for the peer's confirmation. Returns an object that
-    /// waits for it. The limit of the options is ignored.
+    /// Accepts the request without waiting for the peer's confirmation. Returns an object with
+    /// which to wait for the confirmation. Ignores the limit in the options.
     ///
     /// # Errors
-    /// [`AcceptError`], if the request can no longer be accepted, or the options are out of range.
+    /// [`AcceptError`], if the request no longer exists, or the options are out of range.
     pub fn start_accept(mut self, options: ConnectOptions) -> Result<Accepting, AcceptError> {
         let mut options = options;
         let inner = Arc::clone(&self.endpoint.inner);
@@ -194,7 +195,7 @@ impl ConnectionRequest {
     fn reject_with(&mut self, private_data: Vec<u8>) -> Result<(), Forked> {
         let Some(handle) = self.connection.take() else { return Ok(()) };
         self.endpoint.inner.runtime.control(move |engine, _memory, _now| {
-            // The peer may have cancelled the request meanwhile.
+            // Ignore the error: the peer may have cancelled the request already.
             let _unknown = engine.reject(handle, &private_data);
         })
     }
@@ -224,8 +225,8 @@ impl Accepting {
     }
 
     /// Waits as [`Accepting::wait`] does, but the acceptance stays valid after
-    /// [`AcceptError::TimedOut`], so the call may be repeated. With a limit of 0, only checks for
-    /// the confirmation.
+    /// [`AcceptError::TimedOut`]. The call may therefore be repeated. With a limit of 0, only
+    /// checks for the confirmation.
     ///
     /// # Errors
     /// [`AcceptError`], one variant for each cause; [`engine::AcceptError::Gone`] after the outcome
@@ -248,7 +249,7 @@ impl Accepting {
 impl Future for Accepting {
     type Output = Result<Connection, AcceptError>;
 
-    /// Returns the error that the request is gone if polled after its end.
+    /// Returns the error `AcceptError::Refused(Gone)` if polled after the future has ended.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { connection, spin_budget, subscriber } = self.get_mut();
         let Some(waiting) = &connection else {
@@ -273,7 +274,8 @@ fn accepted(connection: Connection, stage: &Stage) -> Result<Connection, AcceptE
 
 impl Drop for ConnectionRequest {
     fn drop(&mut self) {
-        // In a forked child, the request belongs to the parent.
+        // In a forked child, this fails and changes nothing, because the request belongs to the
+        // parent.
         let _forked = self.reject_with(Vec::new());
     }
 }

@@ -33,8 +33,8 @@ use crate::receive::ReceiveHandle;
 /// # }
 /// ```
 impl Connection {
-    /// Sends a copy of `bytes` as one message. It consumes a receive of the peer, posted before or
-    /// after.
+    /// Sends a copy of `bytes` as one message. The message consumes a receive that the peer has
+    /// posted or will post.
     ///
     /// # Errors
     /// The errors of [`Connection::send`], and [`PostError::Register`] if no more regions can be
@@ -53,7 +53,7 @@ impl Connection {
         }
         let buffer = Buffer::new(length);
         buffer.write(0, bytes);
-        // The pending message keeps the region registered after the drop.
+        // The pending message keeps the memory registered after this function drops `region`.
         let region = self.endpoint().register(buffer, Rights::NONE)?;
         self.send(&region, 0, length, options)
     }

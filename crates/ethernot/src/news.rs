@@ -12,12 +12,12 @@ use wire_edge::PeerAddr;
 
 /// Receives the engine's events, and stores the state of each connection.
 ///
-/// The thread inside the engine calls [`NewsDesk::on_event`], which takes the lock. So no thread
-/// may call the runtime while it holds the lock; the functions here do not.
+/// The thread inside the engine calls [`EventTable::on_event`], which takes the lock. A thread that
+/// calls the runtime may have to wait for that thread, so it must not hold the lock.
 #[derive(Debug, Default)]
 pub(crate) struct EventTable {
     board: Mutex<Board>,
-    /// Receives the tasks to wake, once there is a runtime.
+    /// Queues the tasks to wake. Set after the runtime was made.
     status: OnceLock<Arc<StatusTable>>,
 }
 
@@ -71,11 +71,11 @@ pub(crate) struct Request {
     pub(crate) private_data: Vec<u8>,
 }
 
-/// The state of a connection, as far as it was reported.
+/// The state of a connection, as the engine last reported it.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
     stage: Mutex<Stage>,
-    /// Whether the stage is [`Stage::Closed`], so that posting threads need not take the lock.
+    /// Whether the stage is [`Stage::Closed`]. Threads that post read it without taking the lock.
     has_ended: AtomicBool,
 }
 
@@ -93,7 +93,7 @@ pub(crate) enum Stage {
         reason: Closed,
         /// The peer's private data.
         private_data: Vec<u8>,
-        /// Whether the connection was usable before.
+        /// Whether the connection was established before.
         was_established: bool,
     },
 }
@@ -103,7 +103,7 @@ impl Fate {
         self.lock().clone()
     }
 
-    /// Returns the stage, unless it is pending.
+    /// Returns the stage, or `None` while it is pending.
     pub(crate) fn settled(&self) -> Option<Stage> {
         match self.stage() {
             Stage::Pending => None,
@@ -187,7 +187,7 @@ impl EventTable {
         self.pass_on(tasks.into_iter().flatten());
     }
 
-    /// Queues tasks to be woken by the next thread that leaves the engine.
+    /// Queues tasks. The next thread that leaves the engine wakes them.
     fn pass_on(&self, tasks: impl Iterator<Item = (u64, Waker)>) {
         let Some(status) = self.status.get() else { return };
         for (_, waker) in tasks {
@@ -200,8 +200,8 @@ impl EventTable {
         self.status.get_or_init(|| Arc::clone(status));
     }
 
-    /// Subscribes a task to the next event of a topic. The task must check once more after this
-    /// call, because an event may have occurred before.
+    /// Subscribes a task to the next event of a topic. The task must check for the event after this
+    /// call, because the event may have occurred before the subscription.
     pub(crate) fn subscribe(self: &Arc<Self>, topic: Topic, waker: &Waker) -> Subscriber {
         let mut board = self.lock();
         board.tasks_count += 1;
@@ -257,7 +257,7 @@ impl EventTable {
         is_new
     }
 
-    /// Stops to store requests for `service`. Returns the unanswered ones.
+    /// Stops storing requests for `service`. Returns the unanswered ones.
     pub(crate) fn close_service(&self, service: u32) -> VecDeque<Request> {
         self.lock().requests.remove(&service).unwrap_or_default()
     }

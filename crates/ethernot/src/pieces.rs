@@ -8,9 +8,9 @@ use crate::handle::OperationHandle;
 use crate::region::{RegionSlice, RemoteRegion};
 
 /// Operations and receives with scatter/gather lists. The pieces may lie in several regions or at
-/// several places of one region, and may be empty. Together, in the order of the list, they are the
-/// bytes of one operation. A list has at most [`Connection::PIECES_MAX`] pieces. The peer sees no
-/// difference.
+/// several places of one region, and may be empty. An operation transfers the bytes of all pieces,
+/// in the order of the list. A list has at most [`Connection::PIECES_MAX`] pieces. The peer cannot
+/// distinguish such an operation from one without a list.
 ///
 /// ```
 /// # use std::{thread, time::Duration};
@@ -67,8 +67,8 @@ impl Connection {
         self.start_bytes(request, u64::from(list.length()), Some(list), options)
     }
 
-    /// Reads bytes of the peer's memory, from `remote_offset`, into `pieces`, in order. The length
-    /// of the read is the total length of the pieces. Their regions need
+    /// Reads bytes of the peer's memory, from `remote_offset`, and stores them in `pieces`, in
+    /// order. The length of the read is the total length of the pieces. Their regions need
     /// [`Rights::LOCAL_WRITE`](crate::Rights::LOCAL_WRITE).
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Connection {
     }
 }
 
-/// The source of an operation with a list. The engine ignores it.
+/// Placeholder for the source of an operation with a list. The engine ignores it.
 const ELSEWHERE: Source =
     Source::Region { region: Piece::NOTHING.region, offset: Piece::NOTHING.offset };
 

@@ -1,4 +1,4 @@
-//! Receives with handles: each message has one owner, even if threads share the connection.
+//! Receives with handles. Each message has one owner, even if threads share the connection.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,18 +20,19 @@ use crate::tasks::poll_slot;
 
 /// Handle of a posted receive: a buffer for one message.
 ///
-/// As with an [`OperationHandle`](crate::OperationHandle), a thread [waits](ReceiveHandle::wait)
-/// and a task awaits it. Await it by reference if the wait may be cancelled.
+/// A thread calls [`ReceiveHandle::wait`]; a task awaits the handle, like an
+/// [`OperationHandle`](crate::OperationHandle). A task that may cancel the wait should await the
+/// handle by reference.
 ///
 /// If a handle of [`Connection::receive`] is dropped before its message was read, no message is
-/// lost: the next `receive` of the connection takes over the posted receive, with its present or
-/// future message. If a handle of [`Connection::call`] is dropped, the answer is discarded. The
-/// answer's buffer stays in use until the answer has arrived.
+/// lost: the next `receive` of the connection takes over the posted receive and its message. If a
+/// handle of [`Connection::call`] is dropped, the answer is discarded. The buffer for the answer
+/// stays in use until the answer has arrived.
 #[must_use = "the next receive of the connection takes its message over if it is dropped"]
 pub struct ReceiveHandle {
     connection: Arc<ConnectionInner>,
     place: ReceivePlace,
-    /// Whether the next receive takes this one over, unless the message has been read.
+    /// Whether the next call of `receive` takes this receive over if its message was not read.
     is_kept: bool,
     is_seen: AtomicBool,
     spin_budget: SpinBudget,
@@ -39,8 +40,8 @@ pub struct ReceiveHandle {
 
 /// A received message, in the buffer of its receive.
 ///
-/// The bytes are valid until the program reuses the buffer. If the [`MemoryRegion`] is dropped, its
-/// memory stays registered for the message.
+/// The bytes are valid until the program reuses the buffer. If the [`MemoryRegion`] is dropped, the
+/// memory stays registered while this value exists.
 #[derive(Clone)]
 pub struct Received {
     connection: Arc<ConnectionInner>,
@@ -48,7 +49,7 @@ pub struct Received {
     arrival: Arrival,
 }
 
-/// The status slot of a receive, and its buffer, which stays registered for the message.
+/// The status slot of a receive, and its buffer. The buffer stays registered while this exists.
 #[derive(Clone, Debug)]
 struct ReceivePlace {
     slot: u32,
@@ -61,17 +62,17 @@ struct ReceivePlace {
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     list: Mutex<VecDeque<ReceivePlace>>,
-    /// Whether the list has entries, so that receiving threads need not lock an empty list.
+    /// Whether the list has entries. If not, threads that receive need not take the lock.
     has_any: AtomicBool,
 }
 
 impl Connection {
     /// Posts a buffer for one message of at most `length` bytes. Only the handle reports the
-    /// message: there is no completion. Messages consume the receives of a connection in the order
-    /// of their posts.
+    /// message; no completion is queued. Messages consume the receives of a connection in the order
+    /// in which they were posted.
     ///
-    /// If a handle was dropped before, the new handle takes over its receive instead, and the
-    /// message is in the *earlier* buffer: read the bytes through [`Received`].
+    /// If an earlier handle was dropped, the new handle takes over the receive of that handle. The
+    /// message is then in the *earlier* buffer: read the bytes through [`Received`].
     ///
     /// # Errors
     /// The errors of [`Connection::write`].
@@ -114,8 +115,8 @@ impl Connection {
         self.call_by(question(bytes, options)?, answer, offset, length, options)
     }
 
-    /// Sends a question as [`Connection::call`] does, with `question_length` bytes of a region.
-    /// They must not change until the answer has arrived.
+    /// Sends a question as [`Connection::call`] does, with `question_length` bytes of a region. The
+    /// bytes must not change until the answer has arrived.
     ///
     /// # Errors
     /// The errors of [`Connection::write`].
@@ -158,7 +159,7 @@ impl Connection {
             give_back(status, asking);
             return Err(error);
         }
-        // The answer also acknowledges the question.
+        // Release the slot of the question: the answer also shows that the question arrived.
         status.release(asking);
         Ok(ReceiveHandle::new(inner, place, false))
     }
@@ -200,8 +201,8 @@ impl ReceiveHandle {
     }
 
     /// Waits for the message, for at most `limit` (`None`: without a limit). The call may be
-    /// repeated: after [`OperationFailure::TimedOut`] it waits again, and after the end it returns
-    /// the same result again.
+    /// repeated: after [`OperationFailure::TimedOut`] it waits again; after the receive has ended,
+    /// it returns the same result.
     ///
     /// # Errors
     /// [`OperationFailure`]: the receive failed, the limit expired, or the process is a forked
@@ -251,7 +252,8 @@ impl Future for ReceiveHandle {
 
 impl Drop for ReceiveHandle {
     fn drop(&mut self) {
-        // When the process was forked, a thread of the parent may have held the lock of the list.
+        // Do nothing in a forked child: if a thread of the parent held the lock of the list at the
+        // fork, the lock is never released.
         if self.connection.endpoint.runtime.check_process().is_err() {
             return;
         }
@@ -300,8 +302,8 @@ impl Received {
     /// bytes.
     ///
     /// # Errors
-    /// [`AccessError::InvalidKey`] if the region was deregistered meanwhile. A dropped region is
-    /// deregistered at once if its memory belongs to the program.
+    /// [`AccessError::InvalidKey`] if the region was deregistered before this call. If the memory
+    /// belongs to the program, dropping the region deregisters it at once.
     pub fn copy_to(&self, bytes: &mut [u8]) -> Result<usize, AccessError> {
         let length = self.len().min(bytes.len());
         let memory = self.connection.endpoint.runtime.memory();
@@ -350,8 +352,8 @@ impl Orphans {
 
     /// Releases all receives in the list, because the connection is closed.
     pub(crate) fn release(&self, status: &StatusTable) {
-        // Do not hold the lock while releasing: dropping memory makes progress, which must not
-        // happen under the lock.
+        // Do not hold the lock while releasing: releasing drops memory and then drives the engine,
+        // and the engine must not run under this lock.
         let places = std::mem::take(&mut *self.lock());
         for place in places {
             status.release(place.slot);

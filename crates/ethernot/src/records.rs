@@ -8,17 +8,17 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use mem::{Buffer, BufferError};
 
-/// An array of plain-old-data values in a [`Buffer`]. Whole values are copied in and out; no
-/// reference to the buffer's bytes exists.
+/// An array of plain-old-data values in a [`Buffer`]. Its methods copy whole values in and out;
+/// they return no reference to the buffer's bytes.
 ///
 /// A type is plain old data if every bit pattern is a valid value and the type has no padding
-/// ([`bytemuck::Pod`], which can be derived on structures with `#[repr(C)]`). A peer with the same
-/// type and byte order has the same layout. For peers of another byte order, use integers of a
-/// fixed order (`u64::to_le`).
+/// ([`bytemuck::Pod`], which can be derived on structures with `#[repr(C)]`). Both ends have the
+/// same layout if they use the same type and byte order. For peers of another byte order, use
+/// integers of a fixed order (`u64::to_le`).
 ///
-/// A value that a peer writes during the copy may be torn (see [`Buffer`]). Version words,
-/// checksums, fences or a lock prevent or detect that, as described in [the
-/// guide](crate::guide::fences).
+/// If a peer writes a value during the copy, the copy may be torn (see [`Buffer`]). Version words
+/// and checksums detect that; fences and locks prevent it. [The guide](crate::guide::fences)
+/// describes both.
 ///
 /// ```
 /// use bytemuck::{Pod, Zeroable};
@@ -52,7 +52,7 @@ impl<T: Pod> Records<T> {
     pub const BYTES: u64 = size_of::<T>() as u64;
 
     /// Makes an array of `count` values that starts `offset` bytes into the buffer. Values need no
-    /// alignment, except for words in them that atomics access.
+    /// alignment. Only words that atomics access must be aligned.
     ///
     /// # Errors
     /// [`BufferError::Bounds`] if the array exceeds the buffer.

@@ -18,12 +18,15 @@ use crate::error::{PostError, RemoteRegionError};
 /// Registered memory of this process. Operations may use it, and peers may access it as its rights
 /// allow.
 ///
-/// When it is dropped, peers can no longer reach it. Pending operations and receives of this side
-/// continue: memory of a [`Buffer`] stays registered until the last of them has ended. So a timeout
-/// may drop the future of an operation together with its memory. Memory that the program owns
-/// ([`Endpoint::adopt`]) and the [whole address space](Endpoint::register_whole_address_space) are
-/// deregistered at once: their bytes are no longer touched after the drop, and pending operations
-/// that need them end their connection.
+/// When the region is dropped, peers can no longer access it. Pending operations and receives of
+/// this side depend on the kind of memory:
+///
+/// * Memory of a [`Buffer`] stays registered until all of them have ended. So a timeout may drop
+///   the future of an operation together with its memory.
+/// * Memory that the program owns ([`Endpoint::adopt`]) and the
+///   [whole address space](Endpoint::register_whole_address_space) are deregistered at once. The
+///   library does not touch their bytes after the drop. If a pending operation needs these bytes,
+///   its connection ends.
 ///
 /// ```
 /// # use std::{thread, time::Duration};
@@ -50,7 +53,8 @@ pub struct MemoryRegion {
     registration: Arc<Registration>,
 }
 
-/// The registration of a region. Received messages keep it until their bytes have been read.
+/// The registration of a region. Received messages hold a reference to it, so that they can be read
+/// after the region was dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
     region: RegionId,
@@ -65,14 +69,14 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // The only error is that the region was deregistered already, through the table by its
+        // Ignore the only possible error: the program has already deregistered the region, by its
         // identifier.
         let _gone = self.regions.release(self.region);
     }
 }
 
 impl MemoryRegion {
-    /// Returns the description of the region with which peers can reach it.
+    /// Returns the description with which peers can access the region.
     pub const fn remote(&self) -> RemoteRegion {
         RemoteRegion { key: self.region.key, address: self.region.start, len: self.region.len }
     }
@@ -92,8 +96,8 @@ impl MemoryRegion {
         self.region.len
     }
 
-    /// Returns a part of the region, in bytes from its start. Such parts make up the
-    /// [lists](Connection::write_list) of scatter/gather operations.
+    /// Returns a part of the region. The range counts bytes from the start of the region. The
+    /// [lists](Connection::write_list) of scatter/gather operations consist of such parts.
     ///
     /// ```
     /// # fn main() -> Result<(), ethernot::Error> {
@@ -124,7 +128,7 @@ pub struct RegionSlice<'a> {
 }
 
 impl<'a> RegionSlice<'a> {
-    /// Returns a part of the slice, in bytes from its start.
+    /// Returns a part of the slice. The range counts bytes from the start of the slice.
     ///
     /// # Errors
     /// [`RangeError`] if the range exceeds the slice.
@@ -134,9 +138,10 @@ impl<'a> RegionSlice<'a> {
         Ok(Self { region: self.region, offset: self.offset + start, length })
     }
 
-    /// Returns the description of these bytes with which peers can reach them. The key is that of
-    /// the region, and reaches all of it. A [part of a buffer](MemoryTable::register_part) that is
-    /// registered separately has its own key.
+    /// Returns the description of these bytes for peers. It contains the key of the whole region,
+    /// so a peer that has it can access all of the region. A
+    /// [part of a buffer](MemoryTable::register_part) that is registered separately has its own
+    /// key.
     pub const fn remote(&self) -> RemoteRegion {
         let RemoteRegion { key, address, .. } = self.region.remote();
         RemoteRegion { key, address: address.wrapping_add(self.offset), len: self.length }
@@ -163,7 +168,7 @@ impl<'a> RegionSlice<'a> {
     }
 }
 
-/// A range exceeds the region or slice of which it should be a part.
+/// Error for a range that exceeds the region or slice.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("bytes {start} to {end} are not a part of {limit} bytes; name a range within these")]
 pub struct RangeError {
@@ -200,10 +205,10 @@ fn part(range: impl RangeBounds<u64>, limit: u64) -> Result<(u64, u64), RangeErr
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         let Registration { region, regions } = &*self.registration;
-        // Otherwise this drop ends the registration, because no other reference to it exists.
+        // The last reference needs no call: dropping it ends the registration.
         if Arc::strong_count(&self.registration) > 1 {
-            // The only error is that the region was deregistered already, through the table by its
-            // identifier.
+            // Ignore the only possible error: the program has already deregistered the region, by
+            // its identifier.
             let _gone = regions.revoke(*region);
         }
     }
@@ -211,12 +216,13 @@ impl Drop for MemoryRegion {
 
 /// A region of a peer: its key, address and length.
 ///
-/// Its encoding has 20 bytes, to be sent as private data of a handshake or in a message.
+/// [`RemoteRegion::to_bytes`] encodes it in 20 bytes. Programs send these bytes as private data of
+/// a handshake or in a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RemoteRegion {
     /// Key of the region.
     pub key: RemoteKey,
-    /// Address of the first byte, as the peer addresses it.
+    /// Address of the first byte in the peer's address space.
     pub address: u64,
     /// Length in bytes.
     pub len: u64,
@@ -260,8 +266,9 @@ impl RemoteRegion {
         })
     }
 
-    /// Returns a part of the region, in bytes from its start. Operations on the part cannot exceed
-    /// it. The check is local: the peer does not know of the part.
+    /// Returns a part of the region. The range counts bytes from the start of the region.
+    /// Operations on the part cannot exceed it. Only this side checks that: the key still opens the
+    /// whole region.
     ///
     /// ```
     /// use ethernot::{RemoteKey, RemoteRegion};
@@ -279,12 +286,12 @@ impl RemoteRegion {
         let (start, len) = part(range, self.len)?;
         match self.address.checked_add(start) {
             Some(address) => Ok(Self { key: self.key, address, len }),
-            // The peer's description exceeds the address space.
+            // The region that the peer described exceeds the address space.
             None => Err(RangeError { start, end: start.saturating_add(len), limit: self.len }),
         }
     }
 
-    /// Returns the address of `offset`, if `length` bytes from there lie in the region.
+    /// Returns the address at `offset`, if the `length` bytes from there lie in the region.
     pub(crate) fn address_of(&self, offset: u64, length: u64) -> Result<u64, PostError> {
         let inside = offset.checked_add(length).is_some_and(|end| end <= self.len);
         match self.address.checked_add(offset) {
@@ -295,8 +302,8 @@ impl RemoteRegion {
 }
 
 impl Endpoint {
-    /// Registers a buffer in the endpoint's own protection domain. [`Buffer`] documents which other
-    /// processes can read it if memory is shared.
+    /// Registers a buffer in the endpoint's own protection domain. If the endpoint shares memory
+    /// with other processes, [`Buffer`] documents which of them can read the buffer.
     ///
     /// # Errors
     /// [`RegisterError`], one variant for each cause.
@@ -308,7 +315,7 @@ impl Endpoint {
         self.register_in(self.domain(), buffer, rights)
     }
 
-    /// Registers a buffer in a protection domain. Only connections of this domain reach it.
+    /// Registers a buffer in a protection domain. Only connections of this domain can access it.
     ///
     /// # Errors
     /// [`RegisterError`], one variant for each cause.
@@ -321,9 +328,9 @@ impl Endpoint {
         self.adopt(self.memory().register(domain, buffer, rights)?)
     }
 
-    /// Registers every address of this process, as in `MultiEdge`, where peers name plain
-    /// addresses. Peers get the power of a debugger, so use it in trusted clusters only. Each copy
-    /// costs a system call, and access to an unmapped address is an error.
+    /// Registers every address of this process, so that peers name plain addresses, as in
+    /// `MultiEdge`. Peers can then read and change all memory, so use it in trusted clusters only.
+    /// Each copy costs a system call. Access to an unmapped address is an error.
     ///
     /// # Errors
     /// [`RegisterError`], one variant for each cause.
@@ -334,9 +341,9 @@ impl Endpoint {
         self.adopt(self.memory().register_whole_address_space(self.domain(), rights)?)
     }
 
-    /// Makes an owner of a region in the endpoint's table, which deregisters the region when
-    /// dropped. Use it for memory of the program, registered by the unsafe
-    /// [`MemoryTable::register_raw`].
+    /// Returns an owner for a region in the endpoint's table. Dropping the owner deregisters the
+    /// region. Use it for memory of the program that the unsafe [`MemoryTable::register_raw`]
+    /// registered.
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, start: *mut u8) -> Result<(), ethernot::Error> {

@@ -11,10 +11,10 @@ use crate::error_kind::ErrorKind;
 use crate::tasks::UntilLook;
 
 impl Connection {
-    /// Repeats `post` until it is not refused for want of room ([`ErrorKind::Busy`]), and returns
-    /// its result. So tasks may post more than there is room for. Room is freed when operations
-    /// end, handles are dropped and completions are polled. Waiting does not free what this task
-    /// itself holds.
+    /// Repeats `post` while it is refused because there is no room ([`ErrorKind::Busy`]), and
+    /// returns its result. So tasks may post more operations than there is room for. Room becomes
+    /// free when operations end, handles are dropped and completions are polled. A task does not
+    /// free what it holds itself while it waits.
     ///
     /// ```
     /// # use ethernot::{Buffer, ConnectOptions, Endpoint, Error, OperationOptions, RemoteRegion, Rights};
@@ -46,7 +46,7 @@ impl Connection {
     /// ```
     ///
     /// # Errors
-    /// The errors of `post`, except for want of room.
+    /// The errors of `post`, except those of kind [`ErrorKind::Busy`].
     pub fn when_room<'a, R, P>(
         &'a self,
         mut post: P,
@@ -64,8 +64,8 @@ impl Connection {
         }
     }
 
-    /// Waits in a task for room for an operation with a handle. Another task may use the room
-    /// first; [`Connection::when_room`] waits and posts in one step.
+    /// Waits in a task until there is room for an operation with a handle. Another task may use the
+    /// room first. [`Connection::when_room`] waits and posts in one step.
     ///
     /// ```no_run
     /// # async fn f(connection: &ethernot::Connection) -> Result<(), ethernot::Error> {
@@ -95,7 +95,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`WaitError::TimedOut`]; [`WaitError::Closed`] if the connection has ended. Operations that
-    /// were not complete have failed then.
+    /// were not complete at its end have failed.
     pub fn flush(&self, limit: Option<Duration>) -> Result<(), WaitError> {
         let handle = self.handle();
         let endpoint = &self.inner().endpoint;

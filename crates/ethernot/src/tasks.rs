@@ -11,8 +11,8 @@ use semantics::CompletionQueue;
 use crate::endpoint::EndpointInner;
 use crate::news::{Subscriber, Topic};
 
-/// Polls a slot of the status table: calls `ended`, and if it returns `None`, registers the task to
-/// be woken at the end.
+/// Polls a slot of the status table: calls `ended`. If it returns `None`, registers the task to be
+/// woken when the slot's operation ends.
 #[inline]
 pub(crate) fn poll_slot<R>(
     runtime: &Runtime,
@@ -22,12 +22,12 @@ pub(crate) fn poll_slot<R>(
     ended: impl FnMut() -> Option<R>,
 ) -> Poll<Result<R, Forked>> {
     runtime.poll_wait(context, spin_budget, ended, |waker| {
-        // The runtime checks once more in any case, so the result can be ignored.
+        // Ignore the result, because the runtime checks the slot again in any case.
         let _waits = runtime.status().watch(slot, waker);
     })
 }
 
-/// Waits until `look` returns a result. Calls it at each notification of a topic.
+/// Waits until `look` returns a result. Calls `look` at each notification of a topic.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub(crate) struct UntilNews<'a, L> {
@@ -55,7 +55,7 @@ impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilNews<'_, L> {
     }
 }
 
-/// Waits until `look` returns a result. Calls it at each completion in a queue and at each
+/// Waits until `look` returns a result. Calls `look` at each completion in a queue and at each
 /// notification.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
@@ -89,8 +89,8 @@ impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilCompletion<'_, L> {
     }
 }
 
-/// Waits until `look` returns a result that causes no notification. Calls it at each notification
-/// of the application, and from time to time.
+/// Waits until `look` returns a result, if no notification announces that result. Calls `look` at
+/// each notification of the application, and from time to time.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub(crate) struct UntilLook<'a, L> {

@@ -1,5 +1,5 @@
-//! Waiting for several events at a time: by a descriptor, by one call, or by an iterator over
-//! completions.
+//! Waiting for several events at the same time: by a file descriptor, by one call, or by an
+//! iterator over completions.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub enum Awaited<'a> {
     Request(&'a Listener),
     /// A completion.
     Completion(&'a CompletionQueue),
-    /// The end of a connection. It stays reported once it has happened.
+    /// The end of a connection. Every later wait reports it, too.
     End(&'a Connection),
     /// The end of an operation.
     Operation(&'a OperationHandle),
@@ -50,8 +50,8 @@ pub enum Occurred {
 
 impl Endpoint {
     /// Waits until one of these events has occurred, for at most `limit` (`None`: without a limit).
-    /// Returns its index in `awaited` and the event. The events are checked in the order of
-    /// `awaited`, so an earlier one has priority.
+    /// Returns its index in `awaited` and the event. If several events have occurred, returns the
+    /// first of them in `awaited`.
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, queue: &ethernot::CompletionQueue) -> Result<(), ethernot::Error> {
@@ -86,8 +86,8 @@ impl Endpoint {
         in_time(found, limit)?
     }
 
-    /// Arms the endpoint's descriptor: it becomes readable at the next event. Events are
-    /// completions, the end of an operation or a message with a handle, connection requests,
+    /// Arms the endpoint's file descriptor, so that it becomes readable at the next event. Events
+    /// are completions, the end of an operation or a message with a handle, connection requests,
     /// established connections and ended connections. Like an event descriptor of UCX or a
     /// completion channel of verbs, it works with `poll`, epoll and everything built on them:
     ///
@@ -106,11 +106,11 @@ impl Endpoint {
     /// # }
     /// ```
     ///
-    /// Returns false if an event has occurred since the last call: check again before sleeping, and
-    /// no event is missed. Always returns false without a [progress
-    /// thread](crate::EndpointBuilder::progress_thread), because no thread would serve the links
-    /// during the sleep. Only one thread or task at a time may use the descriptor; others may wait
-    /// in other ways.
+    /// Returns false if an event has occurred since the last call. Then check for events again
+    /// before sleeping; otherwise the program would miss an event. Without a
+    /// [progress thread](crate::EndpointBuilder::progress_thread) it always returns false, because
+    /// no thread would serve the links during the sleep. Only one thread or task at a time may use
+    /// the descriptor; others may wait in other ways.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -118,7 +118,7 @@ impl Endpoint {
         self.inner.runtime.arm()
     }
 
-    /// Makes the endpoint's descriptor unreadable. [`Endpoint::arm`] does this, too.
+    /// Makes the endpoint's descriptor unreadable. [`Endpoint::arm`] also does this.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -126,8 +126,8 @@ impl Endpoint {
         self.inner.runtime.drain()
     }
 
-    /// Returns an iterator over the completions of a queue. It waits for each completion for at
-    /// most `limit`.
+    /// Returns an iterator over the completions of a queue. The iterator waits for each completion
+    /// for at most `limit`.
     pub fn completions<'a>(
         &'a self,
         queue: &'a Arc<CompletionQueue>,
@@ -138,8 +138,8 @@ impl Endpoint {
 }
 
 impl Connection {
-    /// Returns an iterator over the completions of the connection's queue. It waits for each
-    /// completion for at most `limit`, and ends when the connection ends.
+    /// Returns an iterator over the completions of the connection's queue. The iterator waits for
+    /// each completion for at most `limit`. It ends when the connection ends.
     ///
     /// ```no_run
     /// # fn f(connection: &ethernot::Connection) -> Result<(), ethernot::Error> {

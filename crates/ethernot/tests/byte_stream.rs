@@ -1,4 +1,4 @@
-//! Tests of the byte stream: every byte arrives once and in order, ends, back pressure, and
+//! Tests of the byte stream: every byte arrives once and in order; ends; back-pressure; and
 //! programs that expect TCP.
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
@@ -163,7 +163,7 @@ fn what_was_sent_before_the_end_is_read_after_the_connection_has_ended() {
     });
 }
 
-/// The peer may be any program.
+/// The peer may be a program that does not use streams.
 #[test]
 fn messages_that_no_stream_sends_end_the_stream_or_the_connection() {
     let begin = || {
@@ -179,7 +179,7 @@ fn messages_that_no_stream_sends_end_the_stream_or_the_connection() {
     let error = run(stream.read(&mut [0; 8])).expect_err("it does not fit");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     longer.wait(Some(LIMIT)).expect_err("it does not fit");
-    // The stream returns nothing after its end.
+    // The stream ignores messages that arrive after its end.
     let (client, _server, mut stream) = begin();
     let sent = [5, 0, 7].map(|length| send(&client.connection, length));
     let mut got = Vec::new();

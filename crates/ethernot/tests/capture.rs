@@ -1,6 +1,6 @@
-//! Captures a real run and reads the file by `tshark` with the project's dissector.
+//! Captures the frames of a real run, and reads the file by `tshark` with the project's dissector.
 //!
-//! Skipped, with a message, where `tshark` is not installed.
+//! If `tshark` is not installed, the test prints a message and does nothing.
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
 mod pair;
@@ -56,8 +56,8 @@ fn a_capture_of_a_real_run_has_every_kind_of_frame_and_none_malformed() {
     let mut kinds: Vec<&str> = rows.iter().map(|row| row.0.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    // The kinds from the handshake to AtomicResponse. Probes of the path MTU are not needed on
-    // loopback.
+    // The kinds from the handshake to AtomicResponse. Loopback needs no probes of the path MTU, so
+    // their kind is missing.
     for kind in ["0", "1", "2", "3", "4", "5", "6", "7", "8"] {
         assert!(kinds.contains(&kind), "no frame of kind {kind} among {kinds:?}");
     }

@@ -19,7 +19,7 @@ use executor::{block_on, waker};
 use pair::{BYTES, EVERYTHING, LIMIT, Pair, loopback};
 
 const NONE: OperationOptions = OperationOptions::NONE;
-/// Options of an operation that may wait for the next one.
+/// Returns options that allow the library to defer the operation until the next one.
 fn later() -> OperationOptions {
     OperationOptions::NONE.more(true)
 }
@@ -30,15 +30,15 @@ fn register(endpoint: &Endpoint, rights: Rights) -> (Arc<Buffer>, MemoryRegion) 
     (buffer, region)
 }
 
-/// Returns when the endpoint has at most `regions` regions. Its threads deregister unused ones.
+/// Waits until the endpoint has at most `regions` regions. Its threads deregister unused ones.
 fn until_regions(endpoint: &Endpoint, regions: u32) {
     while endpoint.memory().regions() > regions {
         endpoint.drive().expect("not forked");
     }
 }
 
-/// Returns when the endpoint holds no reference to the buffer. Another thread may be about to drop
-/// the last one.
+/// Waits until the endpoint holds no reference to the buffer. Another thread may be about to drop
+/// the last reference.
 fn until_freed(endpoint: &Endpoint, buffer: &Arc<Buffer>) {
     while Arc::strong_count(buffer) > 1 {
         endpoint.drive().expect("not forked");
@@ -165,16 +165,16 @@ fn peers_lose_a_region_at_once_that_is_still_used_here() {
 
 #[test]
 fn the_whole_address_space_is_given_up_at_once() {
-    // A thread inside the engine may send a write at once. Such a write succeeds and proves
-    // nothing.
+    // A thread inside the engine may send a write at once. Such a write succeeds, so one attempt
+    // proves nothing.
     let failed = (0..ATTEMPTS).filter(|_| write_fails_without_the_address_space()).count();
     assert!(failed > 0, "all of {ATTEMPTS} writes were sent before the region was dropped");
 }
 
 const ATTEMPTS: usize = 20;
 
-/// Returns whether a write fails if its region is dropped after the post. The connection ends, even
-/// if the engine had sent the write before.
+/// Returns whether a write fails if its region is dropped after the write was posted. In each case
+/// the connection ends, even if the engine had sent the write before.
 fn write_fails_without_the_address_space() -> bool {
     let pair = Pair::new();
     let client = &pair.client;

@@ -1,4 +1,4 @@
-//! Runs the examples, which check their results. The limits of their waits bound the time of each.
+//! Runs the examples, which check their own results. Their waits have limits, which bound the time.
 #![forbid(unsafe_code)]
 
 #[path = "../examples/completions.rs"]

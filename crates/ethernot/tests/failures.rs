@@ -1,5 +1,5 @@
-//! Failures between two endpoints on loopback: each is a typed error, occurs within a bounded time,
-//! and leaves the process usable.
+//! Failures between two endpoints on loopback. Each failure is a typed error, occurs within a
+//! bounded time, and leaves the process usable.
 #![forbid(unsafe_code)]
 
 mod pair;
@@ -24,8 +24,8 @@ fn impatient() -> EndpointBuilder {
     Endpoint::builder().bind("127.0.0.1:0").engine(engine)
 }
 
-/// Checks that the peer refuses `attempt` with `fault`. Then the connection has ended, and both
-/// endpoints can still make new ones.
+/// Checks that the peer refuses `attempt` with `fault` and ends the connection. Checks also that
+/// both endpoints can still make new connections.
 fn is_refused(
     rights: Rights,
     fault: AccessFault,
@@ -171,8 +171,8 @@ fn a_region_deregistered_at_the_target_of_a_running_write_ends_it() {
 
 #[test]
 fn a_message_longer_than_its_receive_ends_the_connection() {
-    // Without a progress thread, the client learns of the end after both messages are posted, not
-    // in between.
+    // Without a progress thread, the client learns that the connection has ended only after it has
+    // posted both messages.
     let still = loopback().progress_thread(false);
     let pair = Pair::build(still, loopback(), Rights::LOCAL_WRITE);
     let posted = pair.server.connection.post_receive(&pair.server.region, 0, 3, 1);
@@ -208,7 +208,7 @@ fn receives_learn_why_their_connection_ended() {
     let pair = waiting();
     let client = &pair.client;
     // Make sure that the engine has the receive before its region is deregistered. Otherwise only
-    // the receive would fail.
+    // the receive would fail, and the connection would continue.
     client.connection.info().expect("not forked").expect("it is open");
     client.endpoint.memory().deregister(client.region.region().id).expect("it is registered");
     let posted = pair.server.connection.send_bytes(b"x", OperationOptions::NONE);
@@ -421,7 +421,7 @@ fn random_datagrams_only_count() {
     for round in 0..2000_u64 {
         let len = random() % 1400;
         let mut bytes: Vec<u8> = (0..len).map(|_| random() as u8).collect();
-        // Every second datagram resembles a frame of the protocol.
+        // Every second datagram has the first byte of a frame.
         if let Some(first) = bytes.first_mut()
             && round % 2 == 0
         {

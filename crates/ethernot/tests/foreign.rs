@@ -1,5 +1,5 @@
-//! Tests that objects of another endpoint of the process are refused, even if an own object has the
-//! same number.
+//! Tests that an endpoint refuses objects of another endpoint of the same process, even if it has
+//! an object with the same number.
 #![forbid(unsafe_code)]
 
 mod pair;

@@ -1,5 +1,5 @@
-//! Tests of futures: they run on any executor, may be cancelled at any time, and are woken by the
-//! thread that finds their event.
+//! Tests of futures: they run on any executor, tasks may cancel them at any time, and the thread
+//! that finds the awaited event wakes the task.
 
 #[path = "executor/mod.rs"]
 mod executor;
@@ -21,7 +21,7 @@ use ethernot::{
 use executor::{block_on, waker};
 use pair::{EVERYTHING, LIMIT, Pair, loopback};
 
-/// Makes a pair whose tasks wait at once, without spinning before.
+/// Makes a pair whose tasks sleep at once, without spinning first.
 fn sleepy() -> Pair {
     let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
     let side = || loopback().polling(Polling::NEVER);
@@ -112,7 +112,7 @@ async fn serve(server: &Endpoint, listener: Listener) -> Closed {
     let region = server.register(memory, Rights::LOCAL_WRITE).expect("there is room");
     let connection = request.start_accept(ConnectOptions::new()).unwrap().await.unwrap();
     loop {
-        // The connection may end before the receive is posted, or afterwards.
+        // The connection may end before the receive is posted, or while the task awaits it.
         let Ok(message) = connection.receive(&region, 0, 64) else { break };
         let Ok(message) = message.await else { break };
         let answer = message.to_vec().expect("registered");
@@ -249,8 +249,8 @@ fn tasks_wait_without_a_progress_thread() {
     }
 }
 
-/// Compares the time of awaited 8-byte writes with that of handles that a thread waits for. Run it
-/// alone, on a quiet host:
+/// Compares the time of 8-byte writes that a task awaits with that of writes that a thread waits
+/// for. Run it alone, on a quiet host:
 ///
 /// ```sh
 /// cargo test --release -p ethernot --test futures -- --ignored --nocapture speeds

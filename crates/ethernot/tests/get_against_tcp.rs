@@ -1,6 +1,6 @@
-//! Compares one-sided gets of the key-value store with a TCP server that polls. They take turns, so
-//! that noise of the machine affects both. The server of the store is passive: its application
-//! makes no calls while clients get.
+//! Compares one-sided gets of the key-value store with a TCP server that polls. The two take turns,
+//! so that noise of the machine affects both equally. The server of the store is passive: its
+//! application makes no calls while clients get.
 #![forbid(unsafe_code)]
 #![expect(clippy::disallowed_methods, reason = "measures time")]
 
@@ -20,14 +20,14 @@ use ethernot::{Connection, Endpoint};
 use hosts::Host;
 use store::{Client, LIMIT, Server, VALUE_MAX, first_slot};
 
-/// Number of turns of each.
+/// Number of turns for each variant.
 const TURNS: usize = 7;
-/// Gets per turn. A tenth as many precede them unmeasured.
+/// Gets per turn. Before them, a tenth as many run unmeasured.
 const GETS: u64 = 20_000;
 const KEYS: u64 = 1000;
 
-/// Tests tables of any size that are a quarter full: consecutive keys take one read each, and keys
-/// at other distances little more.
+/// Tests tables of any size that are a quarter full. A get takes one read if the keys are
+/// consecutive, and little more on average if they are not.
 #[test]
 fn keys_in_a_row_lie_in_their_first_slots() {
     let strides = [1, 2, 7, 64, 1000].map(|stride| (stride, KEYS));

@@ -26,8 +26,8 @@ fn idle_queue_pairs_end_when_their_peer_on_another_host_is_killed() {
         let endpoint = Endpoint::builder().bind("10.9.0.1:0").build().expect("an endpoint");
         let terms = Terms::default().queue_pair(true);
         let options = ConnectOptions::new().limit(Some(LIMIT)).terms(terms);
-        // More connections than the network reports refusals for: it answers six frames at once,
-        // and then one a second.
+        // Use more connections than the network answers with refusals: it refuses six frames at
+        // once, and after that one frame a second.
         let connect = |_| endpoint.connect_with(&*address, options.clone()).expect("it listens");
         (0..8).map(connect).collect::<Vec<_>>()
     });
@@ -37,7 +37,7 @@ fn idle_queue_pairs_end_when_their_peer_on_another_host_is_killed() {
     assert_eq!(none, Err(WaitError::TimedOut { limit }));
     let killed_at = Instant::now();
     copy::end(process, Signal::SIGKILL);
-    // The connections must end before an ordinary connection would send a keep-alive.
+    // The connections must end before an ordinary keep-alive is due.
     for connection in connections {
         let closed = connection.wait_closed(Some(LIMIT)).expect("it ends");
         assert!(matches!(closed, (Closed::Refused(_), _)), "{closed:?}");

@@ -1,4 +1,4 @@
-//! Tests of misuse by programs: each has a typed error or defined behaviour.
+//! Tests of programs that misuse the library: each misuse has a typed error or defined behaviour.
 
 #[path = "executor/mod.rs"]
 mod executor;
@@ -25,14 +25,14 @@ use pair::{BYTES, EVERYTHING, LIMIT, Pair, loopback};
 
 const NONE: OperationOptions = OperationOptions::NONE;
 
-/// Serializes the tests: a child would inherit the unfinished state of another test, and a test
-/// that forks must not run beside others.
+/// Serializes the tests. A child inherits the state of all threads, so a test that forks must not
+/// run beside others.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a pair whose tasks and threads wait at once, without spinning before.
+/// Makes a pair whose tasks and threads sleep at once, without spinning first.
 fn sleepy() -> Pair {
     let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
     let side = || loopback().polling(Polling::NEVER);
@@ -76,7 +76,7 @@ fn a_region_of_another_endpoint_is_refused_by_every_call_that_takes_one() {
         );
         assert!(is_local_access, "{refused:?}");
     }
-    // The refused operations leave no trace.
+    // The refused operations left no trace: the connection still works.
     let write = connection.write(own, 0, remote, 0, 8, NONE).expect("it is posted");
     assert_eq!(write.wait(Some(LIMIT)), Ok(0));
 }
@@ -322,9 +322,10 @@ fn tasks_that_wait_return_when_the_endpoint_is_shut_down() {
     });
 }
 
-/// Returns the result of `work` in a child process. Kills a child that hangs.
+/// Runs `work` in a child process, and returns its result. Kills a child that hangs.
 fn is_true_in_child(work: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the allocator works in a child, and the child ends without the parent's exit handlers.
+    // SAFETY: the allocator works in a child, and the child does not run the parent's exit
+    // handlers.
     match unsafe { nix::unistd::fork() } {
         Ok(nix::unistd::ForkResult::Child) => {
             nix::unistd::alarm::set(60);
@@ -420,10 +421,10 @@ fn a_full_queue_that_is_not_polled_refuses_more_and_loses_nothing() {
     }
     let full = refusal(write(capacity).expect_err("there is no place"));
     assert_eq!(full, OperationRefusal::CompletionQueueFull(capacity as usize));
-    // Operations that need no place in the queue still succeed.
+    // Operations that need no entry of the queue still succeed.
     let plain = client.write_bytes(b"y", &pair.remote, 0, NONE).expect("it takes no place");
     assert_eq!(block_on(plain), Ok(0));
-    // Notifications find no place in the peer's queue either, so they wait at the peer.
+    // Notifications find no free entry in the peer's queue either, so they wait at the peer.
     let notify = || client.write_bytes(b"z", &pair.remote, 0, OperationOptions::NOTIFY);
     let notified: Vec<_> = (0..capacity + 8).map(|_| notify().expect("it is posted")).collect();
     let last = notified.last().expect("some").wait(Some(Duration::from_millis(1)));

@@ -1,4 +1,4 @@
-//! Tests of endpoints whose links are named or chosen automatically.
+//! Tests of endpoints with named links, and of endpoints that choose their links.
 #![forbid(unsafe_code)]
 
 use std::process::Command;
@@ -32,7 +32,7 @@ fn an_interface_name_is_enough() {
 
 #[test]
 fn the_port_is_that_of_the_link_or_the_endpoint() {
-    // Another test may take the port between the two calls.
+    // Another test may take the port between these two calls.
     let at_free_port = || {
         let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         Some((free, Endpoint::builder().links("lo").port(free).build().ok()?))
@@ -85,7 +85,7 @@ fn every_usable_interface_is_taken_and_new_ones_are_added() {
         until(|| addresses(&endpoint) == ["127.0.0.1", "10.9.1.1"]);
         let second = Endpoint::builder().build().expect("an interface leaves the host");
         assert_eq!(addresses(&second), ["10.9.1.1"], "loopback does not leave the host");
-        // The peer's address requires a loopback link.
+        // The peer's address requires a loopback link, which the client adds.
         let lone = Endpoint::with_links("lo").expect("everybody has loopback");
         let address = lone.local_addresses().expect("not forked")[0];
         write_over(&lone, &second, &address.to_string());
@@ -154,7 +154,7 @@ fn addresses(endpoint: &Endpoint) -> Vec<String> {
     links.iter().filter_map(ip).collect()
 }
 
-/// Runs `test` in its own network namespace, which ends with the thread and its endpoints.
+/// Runs `test` in its own network namespace. The namespace ends with the thread and its endpoints.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = thread::spawn(move || {
         if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
@@ -177,7 +177,7 @@ fn ip(arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
-/// Waits until `condition` returns true, for about 20 seconds at most.
+/// Waits until `condition` returns true, for at most about 20 seconds.
 fn until(condition: impl Fn() -> bool) {
     for _ in 0..4000 {
         if condition() {

@@ -1,4 +1,4 @@
-//! Awaited operations and receives allocate nothing after set-up.
+//! Tests that awaited operations and receives allocate no memory after set-up.
 
 #[path = "../../runtime/tests/counting/mod.rs"]
 mod counting;
@@ -39,8 +39,8 @@ async fn converse(
 fn awaited_operations_and_receives_allocate_nothing() {
     let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
     for polling in [Polling::default(), Polling::NEVER] {
-        // If this test is descheduled for long, idle connections would be compressed, which
-        // allocates.
+        // If the host does not run this test for a long time, the endpoint would compress its idle
+        // connections, which allocates memory.
         let engine = EngineConfig::default().rest_ns(u64::MAX);
         let side = || loopback().polling(polling).engine(engine.clone());
         let pair = Pair::build(side(), side(), rights);
@@ -54,7 +54,7 @@ fn awaited_operations_and_receives_allocate_nothing() {
             for _ in 0..100 {
                 converse(&pair, &mut handles, &mut receives).await;
             }
-            // The ends still compare their links from time to time, by frames that are allocated.
+            // Both ends compare their links from time to time, by frames that they allocate.
             let (allocations, operations) = (allocations() - before, 100 * 66);
             assert!(allocations < operations / 50, "{allocations} with {polling:?}");
         });

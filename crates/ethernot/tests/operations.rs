@@ -152,7 +152,7 @@ fn operations_with_handles_need_no_place_in_the_queue() {
     let pair = Pair::new();
     let (client, server) = (&pair.client.connection, &pair.server.connection);
     let places = client.queue().capacity();
-    // Without a receive at the peer, the sends stay pending.
+    // Without a receive at the peer, the sends stay pending and occupy the queue's entries.
     let sends: Vec<_> = (0..4 * places)
         .map(|_| client.send_bytes(b"x", OperationOptions::NONE).expect("it is posted"))
         .collect();
@@ -164,8 +164,8 @@ fn operations_with_handles_need_no_place_in_the_queue() {
     }
     assert!(sends.iter().all(|send| send.wait(Some(LIMIT)) == Ok(0)));
     assert!(client.queue().is_empty());
-    // Failed sends complete at their handles. The queue gets as many completions as it has room
-    // for.
+    // Failed sends report their end through their handles. The queue gets completions for as many
+    // of them as it has room for.
     let sends: Vec<_> = (0..4 * places)
         .map(|_| client.send_bytes(b"x", OperationOptions::NONE).expect("it is posted"))
         .collect();
@@ -288,7 +288,8 @@ fn threads_that_meet_in_the_engine_lose_nothing_and_keep_their_order() {
                     let mut write = write_one(remote, 8 * (thread + 1));
                     write.context = thread << 32 | round;
                     write.length = 8;
-                    // The queue holds 256 completions. Until they are polled, posting is refused.
+                    // The queue holds 256 completions. The endpoint refuses posts until the program
+                    // polls some.
                     while let Err(error) = client.post(&write) {
                         assert!(matches!(error, PostError::Submit(_)), "{error}");
                         thread::yield_now();
@@ -429,13 +430,13 @@ fn a_thread_that_spins_for_a_passive_target_ends_with_its_endpoint() {
     }
 }
 
-/// Longer than any test takes: a thread that spins this long does not sleep.
+/// Longer than any test takes, so that a thread with this policy never sleeps.
 const LONG: Polling = Polling::for_at_most(Duration::from_secs(1000));
 
-/// Returns whether threads of the target, whose application is idle, sleep while a peer reads. For
-/// 100 ms after the application last polled, which accepting does, the progress thread sleeps with
-/// every setting. So this function makes rounds of a hundred reads until a round
-/// wakes no thread, four hundred rounds at most.
+/// Returns whether threads of the target sleep while a peer reads and the target's application is
+/// idle. For 100 ms after the application last polled, which includes accepting, the progress
+/// thread sleeps under every policy. So this function makes rounds of a hundred reads until a round
+/// wakes no thread, at most four hundred rounds.
 fn sleeps_between_reads(polling: Polling) -> bool {
     let pair = Pair::build(loopback(), loopback().polling(polling), Rights::REMOTE_READ);
     let Side { endpoint, connection, buffer, .. } = &pair.client;

@@ -1,5 +1,5 @@
-//! Tests of endpoints on raw Ethernet, over packet links. They need root: each test has its own
-//! network namespace, which ends with its thread.
+//! Tests of endpoints on raw Ethernet, over packet links. They need root. Each test has its own
+//! network namespace, which ends with the test's thread.
 #![expect(clippy::disallowed_methods, reason = "the clock bounds a test that fails")]
 
 mod copy;
@@ -18,7 +18,7 @@ use ethernot::{
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 
-/// Limit of waits, far longer than anything here takes. It only bounds a failing test.
+/// Limit of waits, far longer than any step of a test takes. It only bounds a failing test.
 const LIMIT: Duration = Duration::from_secs(30);
 
 const BYTES: u64 = 1 << 20;
@@ -52,7 +52,7 @@ fn ends_of_unlike_mtu_agree_on_what_gets_through() {
         pair.read_and_verify(6);
         pair.await_frames(1488);
     });
-    // No handshake contains the second link's MTU.
+    // The handshake does not contain the MTU of the second link.
     in_namespace(|| {
         add_pair("edge2", "edge3");
         for end in ["edge0", "edge1", "edge2"] {
@@ -76,7 +76,8 @@ fn transfer_goes_on_when_the_mtu_changes() {
         let pair = Pair::of("edge0", "edge1");
         pair.write_and_verify(0);
         pair.await_frames(8988);
-        // First both ends get a smaller MTU, then only the end that cannot notify the sender.
+        // First both ends get a smaller MTU. Then only the end that cannot notify the sender gets
+        // one.
         for (first, second, frame_bytes) in [("edge0", Some("edge1"), 1488), ("edge1", None, 1388)]
         {
             let mtu = frame_bytes + 12;
@@ -115,8 +116,8 @@ fn transfer_survives_frames_of_others_under_our_ethertype() {
         let pair = Pair::of("edge0", "edge1");
         let links = pair.server.links().expect("not forked");
         let stop = AtomicBool::new(false);
-        // Meanwhile a second endpoint on each interface sends traffic, on a port that the first
-        // does not use. So does an endpoint with a VLAN.
+        // At the same time, a second endpoint on each interface sends traffic on a port that the
+        // first does not use. So does a third endpoint with a VLAN.
         let config = |end: &str, vlan| PacketConfig::new(end).vlan(vlan);
         thread::scope(|scope| {
             for vlan in [None, Some(5)] {
@@ -145,8 +146,8 @@ fn transfer_survives_frames_of_others_under_our_ethertype() {
 
 #[test]
 fn interfaces_with_one_address_serve_one_connection() {
-    // Ports of the server's interfaces, and the number of links. Interfaces with equal addresses
-    // are one link.
+    // Ports of the server's interfaces, and the expected number of links. Two interfaces with equal
+    // addresses are one link.
     for (ports, links) in [([0, 0], 2), ([7471, 7472], 2), ([7471, 7471], 1)] {
         in_namespace(move || {
             add_pair("edge2", "edge3");
@@ -182,7 +183,7 @@ fn a_station_with_our_own_address_cannot_be_connected_to() {
         let counted = server.link_statistics(links[0].0).expect("not forked").expect("a link");
         assert!(counted.receive_own_station > 0, "{counted:?}");
         assert_eq!(counted.receive_frames, 0);
-        // Both endpoints still work, with peers that they can reach.
+        // Both endpoints still work with peers that they can reach.
         ip("link set edge1 address 02:00:00:00:00:01");
         let pair = Pair::connect(client, endpoint(&[PacketConfig::new("edge1")]));
         pair.write_and_verify(3);
@@ -250,8 +251,8 @@ fn capture_of_a_real_run_is_dissected_without_complaint() {
     }
 }
 
-/// Returns, for each frame: `EtherType`, VLAN, kind of the envelope, verdict on its checksum, and
-/// complaints.
+/// Returns for each frame: `EtherType`, VLAN, kind of the envelope, verdict on the envelope's
+/// checksum, and complaints of the dissector.
 fn dissect(file: &Path) -> Vec<[String; 5]> {
     let script =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tools/wireshark/ethernot.lua");
@@ -293,7 +294,7 @@ struct Pair {
     /// The client's memory.
     buffer: Arc<Buffer>,
     region: MemoryRegion,
-    /// The server's memory, and its description at the client.
+    /// The server's memory, and the description that the client has of it.
     target: Arc<Buffer>,
     _target_region: MemoryRegion,
     remote: RemoteRegion,
@@ -364,7 +365,7 @@ impl Pair {
         assert!(bytes(&self.target) == bytes(&self.buffer), "memories differ, seed {seed}");
     }
 
-    /// Calls `something` while memory is written repeatedly.
+    /// Calls `something` while a thread writes memory repeatedly.
     fn while_writing(&self, something: impl FnOnce() + Send) {
         let is_done = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -427,8 +428,8 @@ fn endpoint(configs: &[PacketConfig]) -> Endpoint {
     builder.build().expect("an endpoint")
 }
 
-/// Opens a link on a port that is about to become free. A test that starts a program holds a copy
-/// of all descriptors until the program runs.
+/// Opens a link on a port that becomes free within a moment. A program that another test starts
+/// inherits all descriptors, and closes them only when it begins to run.
 fn open_when_free(config: &PacketConfig) -> PacketLink {
     let started = Instant::now();
     loop {
@@ -488,7 +489,7 @@ fn add_pair(first: &str, second: &str) {
     }
 }
 
-/// Returns everything about the interfaces that a link could have changed. Counters are omitted.
+/// Returns all properties of the interfaces that a link could have changed, without counters.
 fn state() -> [String; 2] {
     [output("ip", &["-d", "link"]), output("tc", &["qdisc"])]
 }

@@ -1,5 +1,5 @@
-//! Tests of servers that make no calls: the processor of their progress thread, its cost and its
-//! benefit.
+//! Tests of servers whose application makes no calls: the processor of their progress thread, the
+//! cost of that thread, and its benefit.
 #![forbid(unsafe_code)]
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
@@ -48,8 +48,8 @@ fn a_processor_that_is_not_there_is_an_error_that_names_it() {
     }
 }
 
-/// Prints the latency of gets against processor time of the server, by polling policy and by the
-/// client's pause between gets.
+/// Prints the latency of gets and the processor time of the server, for each polling policy and
+/// each pause of the client between two gets.
 #[test]
 #[ignore = "slow: run by hand, in release mode with --ignored --nocapture, on a quiet host; prints a table"]
 fn gets_from_a_passive_server() {
@@ -86,7 +86,7 @@ fn gets_from_a_passive_server() {
     println!("figure: processor of a passive server beyond the better: {dearer:.1}");
 }
 
-/// Returns the latencies of gets with a pause after each, in nanoseconds, and the share of a
+/// Returns the latencies of gets with a pause after each, in nanoseconds, and the share of one
 /// processor that the server used.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn measure(polling: Polling, pause: Duration) -> (Vec<u64>, f64) {
@@ -120,13 +120,14 @@ fn measure(polling: Polling, pause: Duration) -> (Vec<u64>, f64) {
     (times, busy)
 }
 
-/// Returns the processor time of progress threads in nanoseconds. Only servers have one.
+/// Returns the processor time of all progress threads in nanoseconds. Only servers have such
+/// threads.
 fn processor_ns() -> u64 {
     let first = |text: String| text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok());
     of_progress_threads("schedstat").into_iter().filter_map(first).sum()
 }
 
-/// Returns the content of a file in `/proc` for each progress thread of the process.
+/// Returns the content of a file in `/proc` for each progress thread of this process.
 fn of_progress_threads(file: &str) -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").expect("the threads of this process");
     let of_task = |task: fs::DirEntry| {

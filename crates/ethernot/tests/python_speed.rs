@@ -16,8 +16,8 @@ use pair::{LIMIT, Pair, loopback};
 const GETS: usize = 20_000;
 const TURNS: usize = 5;
 
-/// Prints medians of gets of 128 bytes from a passive server in Rust. The clients take turns. Needs
-/// the package that `./x python` installs. Run it alone:
+/// Prints medians of gets of 128 bytes from a passive server in Rust. The Python client and the
+/// Rust client take turns. The test needs the package that `./x python` installs. Run it alone:
 ///
 /// ```sh
 /// cargo test --release -p ethernot --test python_speed -- --ignored --nocapture

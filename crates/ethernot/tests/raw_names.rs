@@ -1,4 +1,4 @@
-//! Tests of links on raw Ethernet by name, and of peers that are found there. They need root.
+//! Tests of named links on raw Ethernet, and of peers found there. They need root.
 #![forbid(unsafe_code)]
 
 mod hosts;
@@ -17,7 +17,7 @@ fn peers_on_raw_ethernet_are_found_by_station_and_by_broadcast() {
     let client = a.endpoint("packet:edge0").unwrap();
     target.is_written_by(&a, &client, station);
     target.is_written_by(&a, &client, "any/7471");
-    // Without an IP address, a packet link is the best kind for the interface.
+    // Without an IP address, the endpoint chooses a packet link for the interface.
     let client = a.endpoint("edge0").unwrap();
     assert!(client.local_addresses().unwrap().is_empty());
     target.is_written_by(&a, &client, station.to_string());
@@ -96,7 +96,8 @@ fn an_interface_that_comes_back_gets_its_link_back() {
     let client = a.endpoint("udp:edge0,packet:edge1").unwrap();
     let peers = "10.9.9.2:7471";
     let [connection, _accepted] = target.is_written_by(&a, &client, peers);
-    // The thread that drives the endpoint recreates its sockets, so it has to run on the host.
+    // The thread that drives the endpoint recreates its sockets, so that thread must run on the
+    // host.
     let connection = Arc::new(connection);
     let up = || {
         let connection = Arc::clone(&connection);

@@ -1,4 +1,4 @@
-//! Tests of receives with handles, with which threads share a connection.
+//! Tests of receives with handles. They allow threads to share a connection.
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
 mod pair;
@@ -14,7 +14,8 @@ const MESSAGES: u64 = 100_000;
 const THREADS: u64 = 4;
 const ANSWER_BYTES: u32 = 64;
 
-/// Answers `count` messages, each with its own bytes, in the order of their arrival.
+/// Answers `count` messages in the order of their arrival. Each answer has the bytes of its
+/// message.
 fn echo(side: &Side, count: u64) {
     let receive = |number: u64| {
         let offset = number % 64 * u64::from(ANSWER_BYTES);
@@ -30,7 +31,7 @@ fn echo(side: &Side, count: u64) {
             receives.push_back(receive(posted));
             posted += 1;
         }
-        // Retry while the largest number of operations of the connection is pending.
+        // Retry while as many operations are pending as the connection allows.
         loop {
             match side.connection.send_bytes(&bytes[..length], NONE) {
                 Ok(sent) => break drop(sent),
@@ -43,8 +44,8 @@ fn echo(side: &Side, count: u64) {
     }
 }
 
-/// Asks `count` questions on behalf of a thread, and sometimes adds to the thread's word of the
-/// peer's memory. Every answer must belong to that thread.
+/// Asks `count` questions for one thread. Sometimes also adds to the thread's word in the peer's
+/// memory. Every answer must belong to that thread.
 fn ask(pair: &Pair, thread: u64, count: u64) {
     let (client, offset) = (&pair.client, thread * u64::from(ANSWER_BYTES));
     let connection = &client.connection;
@@ -67,7 +68,7 @@ fn ask(pair: &Pair, thread: u64, count: u64) {
 /// Offset of the threads' words, after the buffers of the server's receives.
 const WORDS: u64 = 1 << 16;
 
-/// Lets `threads` threads ask `count` questions in total.
+/// Makes `threads` threads ask `count` questions in total.
 fn ask_together(pair: &Pair, threads: u64, count: u64) {
     thread::scope(|scope| {
         scope.spawn(|| echo(&pair.server, count));
@@ -82,7 +83,7 @@ fn threads_that_share_a_connection_get_their_own_answers() {
     ask_together(&Pair::new(), THREADS, MESSAGES);
 }
 
-/// Number of answers; a single thread asks a tenth as many.
+/// Number of answers. A single thread asks for a tenth as many.
 const ANSWERS: u64 = 1_000_000;
 const TURNS: u64 = 20;
 
@@ -96,7 +97,7 @@ const TURNS: u64 = 20;
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn speeds_of_threads_that_share_a_connection() {
     let pair = Pair::new();
-    // The variants take turns, so that noise of the machine affects both.
+    // The variants take turns, so that noise of the machine affects both equally.
     let mut ratios: Vec<f64> = (0..TURNS)
         .map(|_| {
             let [one, four] = [(1, ANSWERS / 10), (THREADS, ANSWERS)].map(|(threads, answers)| {
@@ -153,7 +154,7 @@ fn the_message_of_a_handle_that_was_dropped_goes_to_the_next_receive() {
         sent.expect("it is posted").wait(Some(LIMIT)).expect("there is a receive");
     };
     let receive = |offset| server.connection.receive(&server.region, offset, 8).unwrap();
-    // Drop one handle after its message has arrived, and one before.
+    // Drop one handle after its message has arrived, and the other before.
     let (had, waits) = (receive(0), receive(8));
     say(b"first");
     drop((had, waits));

@@ -1,5 +1,5 @@
-//! Tests of waiting for room, for complete operations and for peers to confirm the end. None of
-//! these waits blocks a thread.
+//! Tests of tasks that wait for room, for the completion of operations, and for peers to confirm
+//! the end. None of these waits blocks a thread.
 
 #[path = "executor/mod.rs"]
 mod executor;
@@ -25,7 +25,7 @@ fn all_rights() -> Rights {
     EVERYTHING.into_iter().fold(Rights::NONE, Rights::union)
 }
 
-/// Makes a pair whose server is silent unless the test drives it.
+/// Makes a pair whose server answers only while the test drives it.
 fn silent_server() -> Pair {
     Pair::build(loopback(), loopback().progress_thread(false), all_rights())
 }
@@ -34,7 +34,7 @@ fn poll_once<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(waker))
 }
 
-/// Runs a future, and drives the peer meanwhile.
+/// Runs a future, and drives the peer at the same time.
 fn drive_beside<F: Future>(pair: &Pair, future: F) -> F::Output {
     let (mut future, waker) = (pin!(future), waker());
     loop {

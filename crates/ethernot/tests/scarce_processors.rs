@@ -1,9 +1,9 @@
-//! Tests on hosts where threads cannot always run: one processor, a part of one, other scheduling
-//! classes, competing processes, late timers, stalls. Endpoints must make progress there, and use
-//! almost no processor time while idle.
+//! Tests on hosts where threads cannot always run: one processor, a share of a processor, other
+//! scheduling classes, competing processes, late timers, stalls. Endpoints must make progress
+//! there, and use almost no processor time while idle.
 //!
-//! No assertion depends on the speed of the host. Awaited events have a limit of a minute.
-//! Processor time and sleeps are limited relative to the elapsed time.
+//! No assertion depends on the speed of the host. A wait for an event is limited to a minute. The
+//! limits of processor time and of sleeps are relative to the elapsed time.
 #![expect(clippy::disallowed_methods, reason = "phases of a test last for a while")]
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
@@ -76,9 +76,9 @@ fn a_real_time_end_leaves_the_processor_to_its_peer() {
     ] {
         let ends = [client, server].map(|launcher| End::start(launcher, name, setting));
         for Phase { what, elapsed, used } in exercise(setting, ends) {
-            // Where the kernel throttles real-time threads, it leaves 5 % to other threads that are
-            // ready. The idle class yields its
-            // processor to all other threads, so an end of that class may poll while its peer is silent.
+            // Where the kernel throttles real-time threads, it leaves 5 % of the time to other
+            // threads that are ready. A thread of the idle class yields its processor to all
+            // others, so an end of that class may poll while its peer is silent.
             let real_time_used = used[usize::from(server == &real_time)];
             let is_left = real_time_used.processor * 100 < elapsed * 97;
             assert!(is_left, "{what}: {used:?} in {elapsed:?}");
@@ -170,9 +170,9 @@ struct Phase {
     used: [Usage; 2],
 }
 
-/// Connects a client and a server, exchanges data in each way, and leaves them idle.
+/// Connects a client and a server, exchanges data in each style, and leaves both idle.
 ///
-/// Panics if an end spins without need or wakes up in vain.
+/// Panics if an end spins or wakes up without need.
 fn exercise(setting: &str, ends: [End; 2]) -> Vec<Phase> {
     let mut ends = ends;
     connect(&mut ends);
@@ -225,7 +225,7 @@ fn measured(what: String, ends: &mut [End; 2], run: impl FnOnce(&mut [End; 2])) 
     Phase { what, elapsed, used }
 }
 
-/// Panics if an idle end used a fifth of a processor, or slept more than 600 times a second.
+/// Panics if an idle end used a fifth of a processor, or slept more than 600 times in a second.
 fn demand_rest(phase: &Phase, used: Usage) {
     let Phase { what, elapsed, .. } = phase;
     assert!(used.processor < *elapsed / 5, "{what}: {used:?} in {elapsed:?}");
@@ -233,7 +233,7 @@ fn demand_rest(phase: &Phase, used: Usage) {
     assert!(u128::from(used.sleeps) < sleeps_max, "{what}: {used:?} in {elapsed:?}");
 }
 
-/// Panics if an end slept more often than 50 times for each operation plus 50 times for each
+/// Panics if an end slept more often than 50 times for each operation, plus 50 times for each
 /// millisecond.
 fn demand_few_sleeps(phase: &Phase, operations: u64) {
     let Phase { what, elapsed, used } = phase;
@@ -242,7 +242,7 @@ fn demand_few_sleeps(phase: &Phase, operations: u64) {
     assert!(used.iter().all(are_few), "{what}: {used:?} in {elapsed:?}");
 }
 
-/// A control group. It is removed with this value, after its processes have ended.
+/// A control group. Dropping this value removes the group after its processes have ended.
 struct Group {
     path: String,
 }
@@ -277,7 +277,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The kernel removes an ended process from its group only after a delay.
+        // The kernel removes an ended process from its group only after some time.
         let until = Instant::now() + ends::LIMIT;
         while fs::remove_dir(&self.path).is_err() && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
@@ -312,13 +312,13 @@ fn processor() -> String {
     digits.expect("there is one").to_owned()
 }
 
-/// Serializes the tests of this file, because they would take processors from each other.
+/// Serializes the tests of this file, because each would take processor time from the others.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Time for which ends are left idle.
+/// Time during which the ends stay idle.
 const IDLE: Duration = Duration::from_millis(300);
 
 const SETTINGS: [&str; 3] = ["ADAPTIVE", "NEVER", "ALWAYS"];

@@ -106,7 +106,7 @@ fn a_killed_peer_ends_the_connection_and_its_memory_is_given_back() {
     copy::end(server, Signal::SIGKILL);
     let mut looks = 0;
     while maps_shared_memory() {
-        // After the end of the connection, waits for completions return at once, so sleep here.
+        // After the end of the connection, waits for completions return at once. So sleep here.
         std::thread::park_timeout(Duration::from_millis(1));
         looks += 1;
         assert!(looks < 20_000, "the memory is still there");
@@ -133,14 +133,14 @@ fn an_idle_connection_over_memory_ends_when_its_peer_is_killed() {
         looks += 1;
         assert!(looks < 20_000, "no frame has come over shared memory");
     }
-    // After this wait the connections have compared their links and are idle: no frame is sent
+    // After this wait the connections have compared their links and are idle. They send no frame
     // before the next keep-alive.
     let limit = Duration::from_millis(3_500);
     let none = connections[0].wait_completion(Some(limit));
     assert_eq!(none, Err(WaitError::TimedOut { limit }));
     let killed_at = Instant::now();
     copy::end(server, Signal::SIGKILL);
-    // The connections must end before they would send a keep-alive.
+    // The connections must end before a keep-alive is due.
     for connection in connections {
         let closed = connection.wait_closed(Some(LIMIT)).expect("it ends");
         assert!(matches!(closed, (Closed::Refused(_), _)), "{closed:?}");

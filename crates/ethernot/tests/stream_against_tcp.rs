@@ -85,7 +85,7 @@ fn calls_over_the_stream_against_tcp() {
     }
 }
 
-/// Number of turns of each.
+/// Number of turns for each transport.
 const TURNS: usize = 7;
 
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +103,7 @@ fn hosts() -> Option<[Host; 2]> {
     Some(hosts)
 }
 
-/// The client's ends of the streams.
+/// The client's ends of the streams to the servers.
 struct Streams {
     edge: ByteStream,
     tcp: TcpStream,
@@ -174,7 +174,7 @@ async fn serve(protocol: Protocol, stream: impl AsyncRead + AsyncWrite + Unpin +
             serving.serve_connection(stream, service_fn(call)).await
         }
     };
-    // The result of a cancelled connection is not tested.
+    // Ignore the result: a cancelled connection may end with an error.
     drop(served);
 }
 
@@ -248,7 +248,7 @@ impl tower_service::Service<Request<tonic::body::Body>> for Sender {
     }
 }
 
-/// The server's method.
+/// The method that the server offers.
 struct Echo;
 
 impl tower_service::Service<tonic::Request<Bytes>> for Echo {

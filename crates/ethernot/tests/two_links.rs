@@ -1,4 +1,4 @@
-//! Measures the cost of a second link if no link is the bottleneck.
+//! Measures what a second link costs if no link is the bottleneck.
 #![forbid(unsafe_code)]
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
@@ -15,8 +15,8 @@ const READS: usize = 300;
 const IN_FLIGHT: usize = 4;
 const ROUNDS: usize = 15;
 
-/// Compares reads of 1 MiB over two UDP links on loopback with reads over one link. They take
-/// turns, round by round. Run it alone:
+/// Compares reads of 1 MiB over two UDP links on loopback with reads over one link. The two
+/// variants take turns, round by round. Run it alone:
 ///
 /// ```sh
 /// cargo test --release -p ethernot --test two_links -- --ignored --nocapture

@@ -1,5 +1,5 @@
-//! Tests of waiting for several events at a time: the descriptor in event loops, one call for all
-//! events, iterators.
+//! Tests of waits for several events at the same time: by the descriptor in event loops, by one
+//! call for all events, and by iterators.
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
 mod pair;
@@ -29,7 +29,7 @@ fn is_readable(endpoint: &Endpoint) -> bool {
     poll(&mut fds, PollTimeout::ZERO).expect("the descriptor is there") == 1
 }
 
-/// Returns the result of `look`. While there is none, sleeps by `sleep`.
+/// Calls `look` until it returns a result. Sleeps by `sleep` between two calls.
 fn event_loop<R>(
     endpoint: &Endpoint,
     sleep: impl Fn(&Endpoint),
@@ -45,7 +45,8 @@ fn event_loop<R>(
     }
 }
 
-/// Makes both sides answer each other `count` times. Both sleep in between.
+/// Makes the sides answer each other `count` times. Each side sleeps until its next message
+/// arrives.
 fn ping_pong(pair: &Pair, count: u32, sleep: impl Fn(&Endpoint) + Sync) {
     let say = |connection: &Connection, number| {
         let options = OperationOptions::NOTIFY.immediate(Some(number));
@@ -148,8 +149,8 @@ fn what_has_come_already_is_to_be_looked_at_before_sleeping() {
     while !client.endpoint.arm().expect("not forked") {}
     let write = client.connection.write_bytes(b"x", &pair.remote, 0, OperationOptions::SIGNALLED);
     write.expect("it is posted").wait(Some(LIMIT)).expect("it succeeds");
-    // The descriptor was armed. The thread that completed the write makes it readable only after
-    // leaving the engine.
+    // The descriptor was armed. The thread that completed the write makes the descriptor readable
+    // only after that thread has left the engine.
     sleep_in_poll(&client.endpoint);
     client.endpoint.drain().expect("not forked");
     assert!(!is_readable(&client.endpoint));
@@ -189,8 +190,8 @@ fn requests_completions_messages_and_ends_are_waited_for_together() {
         let (2, Occurred::Message(Ok(received))) = wait(&awaited) else { panic!("no message") };
         assert_eq!(received.to_vec().unwrap(), b"second");
         let send = connection.send_bytes(b"bye", OperationOptions::NONE).expect("it is posted");
-        // The peer ends the connection as soon as it has the message. Of several events, the first
-        // in the list is reported.
+        // The peer ends the connection as soon as it has the message. If several events have
+        // occurred, `wait_any` reports the first of them in the list.
         let found = wait(&[Awaited::Operation(&send), Awaited::End(&connection)]);
         assert!(matches!(found, (0, Occurred::Operation(Ok(0)))), "{found:?}");
         let (0, Occurred::End(_, said)) = wait(&[Awaited::End(&connection)]) else {

@@ -1,5 +1,5 @@
-//! A key-value store. A get reads the server's memory without involving the server's application. A
-//! put is a message, or a compare-and-swap and writes.
+//! A key-value store. A get reads the server's memory; the server's application does nothing. A put
+//! is either a message, or a compare-and-swap and writes.
 //!
 //! ```sh
 //! cargo run --release -p ethernot --example key_value -- serve 127.0.0.1:7000

@@ -1,27 +1,28 @@
 //! The table of the store, its server and its client.
 //!
-//! # What lies in memory
+//! # Layout
 //!
 //! The server registers a table of slots of 128 bytes. It sends the table's key, address and length
 //! to its clients when they connect. A slot is a [`Slot`]: a version, the key, the length of the
 //! value, 96 bytes for the value, and a checksum of all of these. All numbers are little-endian. A
-//! key is in one of the [`PROBES`] slots from [`first_slot`], namely the first that was free. Keys
-//! are never removed.
+//! key is in one of the [`PROBES`] slots from [`first_slot`], namely in the first slot that was
+//! free when the key was put. Keys are never removed.
 //!
-//! # Who changes a slot
+//! # Writing
 //!
 //! A client or the server locks a slot by making its version odd, with a compare-and-swap from the
 //! even version that it read. The owner of the lock writes the rest of the slot, and finally the
-//! next even version. (If a client dies meanwhile, the slot stays locked. A server that must
-//! survive this stores the client's identity in the odd version, and unlocks the slot when the
-//! connection ends.)
+//! next even version. (If a client dies while it owns the lock, the slot stays locked. A server
+//! that must survive this stores the client's identity in the odd version, and unlocks the slot
+//! when the connection ends.)
 //!
-//! # Who reads one
+//! # Reading
 //!
-//! Any client reads a slot with one read, without work at the server. The bytes of a read may be
-//! torn, because they are copied frame by frame in any order. So the version alone does not show
-//! whether the slot is whole; the checksum, which covers the version, does. If the version is odd
-//! or the checksum is wrong, the slot is being written, and the client reads it again.
+//! Any client reads a slot with one read, without work at the server's application. The bytes of a
+//! read may be torn, because they are copied frame by frame in any order. So the version alone does
+//! not show whether the slot is whole. The checksum does, because it covers the version. If the
+//! version is odd or the checksum is wrong, another client is writing the slot. The reader then
+//! reads the slot again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,16 +37,16 @@ use ethernot::{
 
 /// Length of the longest value, in bytes.
 pub(crate) const VALUE_MAX: usize = 96;
-/// Number of slots, from the first one, in which a key may be.
+/// Number of consecutive slots in which a key may be.
 const PROBES: u64 = 8;
 /// Limit of waits, far longer than an operation takes while the server is alive.
 pub(crate) const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 
-/// The content of a slot, and of a message (in which version and checksum are 0).
+/// The content of a slot, and of a message. In a message, version and checksum are 0.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Slot {
-    /// 0: the slot is free. Odd: the slot is being written.
+    /// 0: the slot is free. Odd: a writer has locked the slot.
     version: u64,
     key: u64,
     length: u64,
@@ -54,7 +55,7 @@ struct Slot {
 }
 
 const SLOT_BYTES: u64 = size_of::<Slot>() as u64;
-/// Offset of the part of a slot after its version.
+/// Offset of the part of a slot that follows the version.
 const BODY: u64 = 8;
 
 impl Slot {
@@ -93,15 +94,16 @@ impl Slot {
     }
 }
 
-/// Returns the first slot for a key, in a table of `slots` slots, fewer than 2^32. It uses the
-/// upper bits of a product, which spreads consecutive keys as far apart as the table allows (D.
-/// Knuth: The Art of Computer Programming, volume 3, 6.4). A remainder would not: for some table
-/// sizes, every third key or so would get a slot next to another key's.
+/// Returns the first slot for a key, in a table of `slots` slots, fewer than 2^32. The upper bits
+/// of a product select the slot, because they spread consecutive keys as far apart as the table
+/// allows (D. Knuth: The Art of Computer Programming, volume 3, 6.4). A remainder would not do so:
+/// for some table sizes, about every third key would get a slot next to that of another key.
 pub(crate) fn first_slot(key: u64, slots: u64) -> u64 {
     ((key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) * (slots - PROBES + 1)) >> 32
 }
 
-/// The side that owns the table. Gets, and puts by compare-and-swap, cost its application no time.
+/// The side that owns the table. Its application does nothing for gets and for puts by
+/// compare-and-swap.
 pub(crate) struct Server {
     endpoint: Endpoint,
     table: Table,
@@ -119,8 +121,8 @@ impl Server {
         Ok(Self { endpoint: endpoint.clone(), table, region, listener: endpoint.listen(0)? })
     }
 
-    /// Accepts `clients` clients, serves the messages of each in a thread, and returns when all
-    /// have closed their connections. Stops accepting if no client connects within `patience`.
+    /// Accepts `clients` clients, and serves the messages of each in a thread. Returns when all of
+    /// them have closed their connections. Stops accepting if no client connects within `patience`.
     pub(crate) fn serve(&self, clients: u64, patience: Option<Duration>) -> Result<(), Error> {
         thread::scope(|scope| {
             for _ in 0..clients {
@@ -131,8 +133,8 @@ impl Server {
         })
     }
 
-    /// Accepts a client, which needs no thread if it sends no messages. Returns `None` if no client
-    /// connects within `patience`.
+    /// Accepts a client. The server needs a thread for it only if the client sends messages.
+    /// Returns `None` if no client connects within `patience`.
     pub(crate) fn accept(&self, patience: Option<Duration>) -> Result<Option<Connection>, Error> {
         match self.listener.accept(patience) {
             Ok(request) => Ok(Some(request.accept(&self.region.remote().to_bytes())?)),
@@ -141,8 +143,8 @@ impl Server {
         }
     }
 
-    /// Puts the values of a client's messages and answers each message, until the client closes the
-    /// connection.
+    /// Puts the values of a client's messages, and answers each message, until the client closes
+    /// the connection.
     fn answer(&self, connection: &Connection) -> Result<(), Error> {
         let inbox = Buffer::new(SLOT_BYTES);
         let region = self.endpoint.register(Arc::clone(&inbox), Rights::LOCAL_WRITE)?;
@@ -160,7 +162,7 @@ impl Server {
         Ok(())
     }
 
-    /// Returns the value of a key, read on the server.
+    /// Returns the value of a key, for threads of the server.
     pub(crate) fn get(&self, key: u64) -> Result<Option<Vec<u8>>, Error> {
         self.table.get(key)
     }
@@ -177,7 +179,7 @@ impl Table {
         Ok(found.map(|(_, slot)| slot.value()))
     }
 
-    /// Returns the slot of a key, or the free slot for the key, with its number.
+    /// Returns the slot of a key, or the free slot for the key, together with its number.
     fn find(&self, key: u64) -> Result<Option<(u64, Slot)>, Error> {
         let first = first_slot(key, self.slots.len());
         for index in first..first + PROBES {
@@ -195,7 +197,7 @@ impl Table {
         Ok(None)
     }
 
-    /// Puts a value. Returns false if there is no room for it.
+    /// Puts a value. Returns false if the table has no room for it.
     fn put(&self, key: u64, value: &[u8]) -> Result<bool, Error> {
         let (buffer, slots) = (self.slots.buffer(), &self.slots);
         loop {
@@ -242,14 +244,14 @@ impl Client {
         Ok(Self { connection, table, scratch, region })
     }
 
-    /// Returns the value of a key. If the key is in its first slot and no client writes it, this
-    /// takes one read, which does not involve the server's application.
+    /// Returns the value of a key. Needs a single read if the key is in its first slot and no
+    /// client is writing that slot. The server's application does nothing.
     pub(crate) fn get(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
         let found = self.find(key)?.filter(|(_, slot)| slot.version != 0);
         Ok(found.map(|(_, slot)| slot.value()))
     }
 
-    /// Asks the server to put a value. Returns false if there is no room for it.
+    /// Asks the server to put a value. Returns false if the table has no room for it.
     pub(crate) fn put_by_message(&mut self, key: u64, value: &[u8]) -> Result<bool, Error> {
         let Some(message) = Slot::new(0, key, value) else { return Ok(false) };
         self.scratch.set(WRITTEN, &message)?;
@@ -261,15 +263,15 @@ impl Client {
         Ok(answered.result.is_ok() && self.scratch.buffer().load_u8(answer) == 1)
     }
 
-    /// Puts a value without the help of the server's application. Returns false if there is no room
-    /// for it.
+    /// Puts a value without the server's application. Returns false if the table has no room for
+    /// it.
     pub(crate) fn put_by_swap(&mut self, key: u64, value: &[u8]) -> Result<bool, Error> {
         loop {
             let Some((at, seen)) = self.find(key)? else { return Ok(false) };
             let version = u64::from_le(seen.version);
             let Some(new) = Slot::new(version + 2, key, value) else { return Ok(false) };
-            // Atomics use the byte order of the server's processor, which is little-endian, as in
-            // the slots.
+            // Atomics use the byte order of the server's processor. It is little-endian, like the
+            // slots.
             let lock = OperationOptions::NONE;
             let swap = self.connection.compare_swap(&self.table, at, version, version + 1, lock)?;
             if swap.wait(LIMIT)? != version {
@@ -280,7 +282,7 @@ impl Client {
             let none = OperationOptions::NONE;
             let (region, table) = (&self.region, &self.table);
             drop(self.connection.write(region, from + BODY, table, at + BODY, length, none)?);
-            // Write the version last: the fence places it only after the rest.
+            // Write the version last. The fence delays it until the rest of the slot is placed.
             let last = none.fence_before(true);
             let version = new.version.to_ne_bytes();
             self.connection.write_bytes(&version, table, at, last)?.wait(LIMIT)?;

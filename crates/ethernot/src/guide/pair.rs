@@ -1,5 +1,5 @@
-// The beginning of the code in the guides: a server that offers 64 KiB, a client, and a connection
-// between them.
+// The beginning of the code in the guides: a server that offers 64 KiB of memory, a client, and a
+// connection between them.
 
 use std::{sync::Arc, thread, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Runs a test a second time in its own process, which can be killed.
+//! Runs a copy of a test in its own process, which the test can kill.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Returns the argument of this process, if it is the copy of a test.
+/// Returns the argument of this process if it is the copy of a test.
 pub(crate) fn argument() -> Option<String> {
     env::var(ARGUMENT).ok()
 }
@@ -20,10 +20,11 @@ pub(crate) fn start(name: &str, what: &str) -> (Child, String) {
     (child, said.expect("the copy has ended"))
 }
 
-/// Returns the command that starts a copy of the test `name` with an argument. It begins with the
-/// words of `launcher`, such as those of `taskset`.
+/// Returns the command that starts a copy of the test `name` with an argument. The command begins
+/// with the words of `launcher`, such as those of `taskset`.
 pub(crate) fn command(launcher: &[&str], name: &str, what: &str) -> Command {
-    // Processes in the background of a script ignore SIGINT, and so would their children.
+    // A script's background processes ignore SIGINT, and their children inherit that. Copies must
+    // not.
     let mut command = Command::new("env");
     command
         .arg("--default-signal=INT")
@@ -35,7 +36,8 @@ pub(crate) fn command(launcher: &[&str], name: &str, what: &str) -> Command {
     command
 }
 
-/// Returns the [message](say) of a copy in this line, or `None` if the test printed the line.
+/// Returns the [message](say) of a copy in this line. Returns `None` if the line is output of the
+/// test.
 pub(crate) fn said(line: &str) -> Option<String> {
     line.strip_prefix(SAYS).map(ToOwned::to_owned)
 }

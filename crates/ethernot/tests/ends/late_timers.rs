@@ -5,11 +5,11 @@ use std::io;
 use nix::libc;
 use nix::sys::prctl::{set_no_new_privs, set_timerslack};
 
-/// Makes all timers of the calling thread, and of threads that it starts, expire up to 4 ms late,
-/// as with a tick of 250 Hz.
+/// Makes all timers of the calling thread expire up to 4 ms late, like with a tick of 250 Hz.
+/// Threads that it starts inherit this.
 ///
-/// Threads of an endpoint request precise timers. A seccomp filter makes these calls return success
-/// without effect.
+/// Threads of an endpoint request precise timers by a system call. A seccomp filter makes this call
+/// return success without effect.
 pub(crate) fn have_late_timers() -> io::Result<()> {
     set_timerslack(TICK_NS)?;
     set_no_new_privs()?;
@@ -22,7 +22,7 @@ pub(crate) fn have_late_timers() -> io::Result<()> {
         step(jump, 0, 3, libc::SYS_prctl as u32),
         step(load, 0, 0, ARGUMENT_AT),
         step(jump, 0, 1, libc::PR_SET_TIMERSLACK as u32),
-        // Error 0: success.
+        // Error 0 means success.
         step(answer, 0, 0, libc::SECCOMP_RET_ERRNO),
         step(answer, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];

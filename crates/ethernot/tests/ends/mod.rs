@@ -1,5 +1,5 @@
-//! Two processes with an endpoint each, connected over loopback. They obey commands, and can be
-//! measured and stopped.
+//! Two processes with an endpoint each, connected over loopback. They obey commands of the test,
+//! which also measures and stops them.
 
 mod late_timers;
 
@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 
 use crate::copy;
 
-/// Limit of waits, far longer than anything here takes. It only bounds a failing test.
+/// Limit of waits, far longer than any step of a test takes. It only bounds a failing test.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 
 /// A process with an endpoint. Dropping this value kills it.
@@ -30,7 +30,7 @@ pub(crate) struct End {
     answers: Receiver<String>,
 }
 
-/// Resources that a process has used.
+/// Resources that the threads of a process have used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     /// Processor time of all threads.
@@ -47,7 +47,8 @@ impl std::ops::Sub for Usage {
     fn sub(self, before: Self) -> Self {
         Self {
             processor: self.processor.saturating_sub(before.processor),
-            // The counts of an ended thread are lost, so differences may be negative.
+            // When a thread ends, the kernel drops its counts. Differences may therefore be
+            // negative.
             sleeps: self.sleeps.saturating_sub(before.sleeps),
             preemptions: self.preemptions.saturating_sub(before.preemptions),
         }
@@ -56,7 +57,7 @@ impl std::ops::Sub for Usage {
 
 impl End {
     /// Starts a process that is a copy of the test `name`. Its command begins with the words of
-    /// `launcher`, such as those of `taskset`. `setting` is passed to [`obey`].
+    /// `launcher`, such as those of `taskset`. [`obey`] gets `setting` in that process.
     pub(crate) fn start(launcher: &[&str], name: &str, setting: &str) -> Self {
         let mut command = copy::command(launcher, name, setting);
         let mut process = command.stdin(Stdio::piped()).spawn().expect("a copy of this test");
@@ -65,7 +66,7 @@ impl End {
         let (sender, answers) = channel();
         thread::spawn(move || {
             for answer in lines.map_while(Result::ok).filter_map(|line| copy::said(&line)) {
-                // The test may have failed meanwhile.
+                // Ignore the error: the receiver is gone if the test has failed.
                 let _sent = sender.send(answer);
             }
         });
@@ -102,7 +103,7 @@ impl End {
         let threads = fs::read_dir(format!("/proc/{}/task", self.process.id())).expect("procfs");
         for thread in threads {
             let path = thread.expect("procfs").path().join("status");
-            // Threads start and end while an endpoint starts.
+            // The file is missing if the thread has just ended.
             let status = fs::read_to_string(path).unwrap_or_default();
             let count = |name: &str| {
                 let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -152,7 +153,7 @@ pub(crate) fn obey(setting: &str) {
         "ALWAYS" => Polling::ALWAYS,
         other => panic!("no such setting: {other}"),
     };
-    // Even the longest stall of a busy machine must not end a connection.
+    // A connection must survive even the longest stall of a busy machine.
     let engine = EngineConfig::default().silence_budget_ns(LIMIT.as_nanos() as u64);
     let builder = Endpoint::builder().bind("127.0.0.1:0").engine(engine).polling(polling);
     let endpoint = builder.build().expect("an endpoint on loopback");
@@ -212,7 +213,7 @@ pub(crate) fn obey(setting: &str) {
     }
 }
 
-/// The way in which a thread waits for its next completion.
+/// How a thread waits for its next completion.
 struct Next<'a> {
     connection: &'a Connection,
     polls: bool,
@@ -272,7 +273,7 @@ fn ping(next: &Next<'_>, remote: &RemoteRegion, ms: u64) -> u32 {
     }
 }
 
-/// Writes until `until`, but at least [`OPERATIONS_MIN`] times, with several writes in flight.
+/// Writes until `until`, but at least [`OPERATIONS_MIN`] times. Keeps several writes in flight.
 /// Returns their number.
 fn stream(next: &Next<'_>, until: Instant, write: impl Fn()) -> u32 {
     let (mut posted, mut completed) = (0, 0);
@@ -303,10 +304,10 @@ fn hear_nothing(next: &Next<'_>, limit: Duration) {
     }
 }
 
-/// Enough operations to show progress, even if each takes several time slices of the kernel.
+/// Number of operations that shows progress, even if each takes several time slices of the kernel.
 const OPERATIONS_MIN: u32 = 10;
 
-/// Number of writes of a stream in flight.
+/// Number of writes that a stream keeps in flight.
 const IN_FLIGHT: u32 = 8;
 
 const WRITE_BYTES: u64 = 64 << 10;

@@ -1,4 +1,4 @@
-//! Hosts of a test: threads with a network namespace each, and Ethernet links between them.
+//! Hosts for a test: threads with a network namespace each, and Ethernet links between them.
 
 use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
@@ -12,12 +12,12 @@ use ethernot::{
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
 
-/// Limit of waits, long enough for a busy machine.
+/// Limit of waits. Long enough for a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread with its own network namespace, which ends with the thread.
+/// A thread with its own network namespace. The namespace ends with the thread.
 pub(crate) struct Host {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -84,7 +84,7 @@ impl Host {
         receiver.recv().expect("the job has panicked")
     }
 
-    /// Runs `ip` with `arguments` on this host; it must succeed.
+    /// Runs `ip` with `arguments` on this host. Panics if `ip` fails.
     pub(crate) fn ip(&self, arguments: &str) -> String {
         let arguments = arguments.to_owned();
         self.run(move || {
@@ -100,7 +100,7 @@ impl Host {
         until(|| condition(&self.ip(arguments)));
     }
 
-    /// Makes an endpoint on this host. Returns the text of an error.
+    /// Makes an endpoint on this host. If that fails, returns the error text.
     pub(crate) fn endpoint(&self, links: &str) -> Result<Endpoint, String> {
         let links = links.to_owned();
         self.run(move || Endpoint::with_links(links).map_err(|error| error.to_string()))
@@ -111,7 +111,7 @@ impl Drop for Host {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // The thread that waited for the job has already seen a panic.
+            // A panic of the job has already reached the thread that waited for the job.
             drop(thread.join());
         }
     }
@@ -163,7 +163,7 @@ pub(crate) fn write(connection: &Connection, offset: u64, bytes: &[u8]) {
     write.unwrap().wait(Some(LIMIT)).unwrap();
 }
 
-/// Waits until `condition` returns true, for about 20 seconds at most.
+/// Waits until `condition` returns true, for at most about 20 seconds.
 #[track_caller]
 pub(crate) fn until(condition: impl Fn() -> bool) {
     for _ in 0..4000 {

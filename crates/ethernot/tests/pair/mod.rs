@@ -9,7 +9,7 @@ use ethernot::{
     RemoteRegion, Rights,
 };
 
-/// Limit of waits, far longer than anything here takes. It only bounds a failing test.
+/// Limit of waits, far longer than any step of a test takes. It only bounds a failing test.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// A client and a server with a region of `BYTES` bytes each, and a connection between them.
