@@ -1,5 +1,5 @@
-//! The measurements of an iWARP adapter, on a verbs device and beside it on kernel TCP: the programs of `tools/perf` run in
-//! turn between two hosts, each with a CPU of its own.
+//! Measures an iWARP adapter: the programs of `tools/perf` run between two hosts, alternately on a
+//! verbs device and over kernel TCP. Each host has its own CPU.
 
 mod availability;
 mod bandwidth;
@@ -39,59 +39,60 @@ use pass::{Measuring, Pass};
 use programs::Programs;
 use registration::Registration;
 
-/// What to measure.
+/// The user's choices for this benchmark.
 #[derive(Debug, Clone)]
 pub struct Wishes {
-    /// This program.
+    /// The executable of this program.
     pub own_program: PathBuf,
-    /// Where the programs are.
+    /// The paths of the measuring programs.
     pub programs: Programs,
-    /// Devices, in the order of the results.
+    /// Devices to measure, in the order of the results.
     pub devices: Vec<Device>,
-    /// Tests, in the order of the results.
+    /// Tests to run, in the order of the results.
     pub tests: Vec<Test>,
-    /// Operations of bandwidth and latency.
+    /// Operations in tests of bandwidth and latency.
     pub operations: Vec<Operation>,
-    /// Bytes of messages; empty: those of each test.
+    /// Message sizes in bytes. If empty, each test uses its own sizes.
     pub sizes: Vec<u64>,
-    /// Messages of a window; empty: those of the test.
+    /// Numbers of messages in a window. If empty, each test uses its own numbers.
     pub windows: Vec<u32>,
-    /// Samples of each point; the highest and the lowest are left out.
+    /// Samples of each point. The summaries exclude the highest and the lowest.
     pub runs: u32,
-    /// Seconds of a sample.
+    /// Length of a sample, in seconds.
     pub seconds: f64,
-    /// Runs of each curve of availability and of registration.
+    /// Repetitions of each curve of availability and of registration.
     pub curve_runs: u32,
-    /// Seconds of a point of availability.
+    /// Length of a point of availability, in seconds.
     pub curve_seconds: f64,
     /// MTU of the link, in bytes.
     pub mtu: u32,
-    /// Whether interfaces hand what arrives to the CPU of their own host.
+    /// Whether received packets are processed on the CPU of the receiving host.
     pub steering: bool,
-    /// Whether each host has one CPU.
+    /// Whether to restrict each host to one CPU.
     pub pinning: bool,
-    /// Fewer points.
+    /// Whether to measure fewer points.
     pub is_quick: bool,
 }
 
-/// What can be measured. Each test has a file of its own.
+/// A test. Each has its own module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
-    /// Windows of messages, one way and both ways at once.
+    /// Measures the bandwidth of windows of messages, in one direction and in both at the same
+    /// time.
     Bandwidth,
-    /// Half of a round trip.
+    /// Measures half a round trip.
     Latency,
-    /// How much of its CPU a program keeps while messages flow.
+    /// Measures the share of its CPU that a program keeps while messages flow.
     Availability,
-    /// What it costs to register memory.
+    /// Measures the cost of registering memory.
     Registration,
-    /// Bandwidth and latency of MPI.
+    /// Measures bandwidth and latency of MPI.
     Mpi,
 }
 
 impl Test {
-    /// All of them.
+    /// All tests.
     pub const ALL: [Self; 5] =
         [Self::Bandwidth, Self::Latency, Self::Availability, Self::Registration, Self::Mpi];
 
@@ -106,12 +107,13 @@ impl Test {
         }
     }
 
-    /// Whether it needs programs of MPI.
+    /// Returns whether the test needs programs of MPI.
     const fn runs_mpi(self) -> bool {
         matches!(self, Self::Availability | Self::Mpi)
     }
 
-    /// What is measured at sizes and windows. Availability and registration are measured otherwise.
+    /// Returns the passes of the test. Availability and registration have none, because their own
+    /// modules measure them.
     fn passes(self, wishes: &Wishes) -> Vec<Pass> {
         match self {
             Self::Bandwidth => bandwidth::passes(wishes),
@@ -122,20 +124,20 @@ impl Test {
     }
 }
 
-/// How messages are moved over a device. TCP has one way only.
+/// How a device moves messages. Only devices have a choice; TCP sends bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
-    /// RDMA writes, as the paper has it.
+    /// RDMA writes, as in the paper.
     Write,
-    /// Sends into receives.
+    /// Sends, which consume posted receives.
     Send,
     /// RDMA reads.
     Read,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 3] = [Self::Write, Self::Send, Self::Read];
 
     /// Returns the name on the command line and in results.
@@ -148,7 +150,7 @@ impl Operation {
     }
 }
 
-/// The document that a run comes to.
+/// The JSON document with the results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
@@ -161,60 +163,60 @@ pub struct Report {
     pub machine: Machine,
     /// MTU of the link, in bytes.
     pub mtu: u32,
-    /// CPUs of client and server, if each has one.
+    /// CPUs of client and server, if each was restricted to one.
     pub pinned_to: Option<[usize; 2]>,
-    /// Whether interfaces hand what arrives to the CPU of their own host.
+    /// Whether received packets were processed on the CPU of the receiving host.
     pub steering: Steering,
     /// Samples of each point.
     pub runs: u32,
-    /// Seconds of a sample.
+    /// Length of a sample, in seconds.
     pub sample_seconds: f64,
-    /// The devices that were asked for.
+    /// The devices that the user named.
     pub devices: Vec<DeviceRow>,
-    /// What was measured at sizes and windows.
+    /// The results at each size and window.
     pub points: Vec<Point>,
-    /// Curves, if they were asked for.
+    /// Results of the test of availability, if it was run.
     pub availability: Option<Availability>,
-    /// Costs, if they were asked for.
+    /// Results of the test of registration, if it was run.
     pub registration: Option<Registration>,
 }
 
-/// Whether packets are processed on the CPU of the host that receives them (`rps_cpus`).
+/// Whether the kernel processes packets on the CPU of the host that receives them (`rps_cpus`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Steering {
-    /// They are.
+    /// The kernel processes packets on the CPU of the receiving host.
     On,
-    /// The kernel processes them on the CPU of the sending host.
+    /// The kernel processes packets on the CPU of the sending host.
     Off,
-    /// They should be, but the setting cannot be written, for this reason.
+    /// The setting could not be written. Contains the reason.
     NotWritable(String),
 }
 
-/// A device that was asked for.
+/// A device that the user named.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceRow {
     /// Its name.
     pub name: String,
-    /// What it says it is, if it ran.
+    /// The transport that the device reports, if the device was measured.
     pub transport: Option<String>,
-    /// Why it could not be measured.
+    /// The reason why the device could not be measured.
     pub cannot_run: Option<String>,
 }
 
-/// Why there are no results.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
-    /// The namespaces.
+    /// The namespaces could not be made.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// Files for the programs.
+    /// The files for the programs could not be written.
     #[error("make files for the programs: {0}")]
     Files(#[from] io::Error),
 }
 
-/// Measures what `wishes` ask for. A device that cannot be measured is a row with the reason.
+/// Runs the measurements of `wishes`. If a device cannot be measured, its row contains the reason.
 ///
 /// # Errors
 /// [`VerbsError`], one variant for each cause.
@@ -259,5 +261,5 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Verbs
     })
 }
 
-/// Name and version of the document's shape.
+/// Name and version of the document format.
 pub const FORMAT: &str = "ethernot-verbs/1";

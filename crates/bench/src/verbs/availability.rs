@@ -1,4 +1,5 @@
-//! Availability: how much of its CPU a program keeps while messages flow both ways, by COMB's two methods.
+//! Availability: the share of its CPU that a program keeps while messages flow in both directions.
+//! Measured by COMB's two methods.
 
 use std::time::Duration;
 
@@ -12,13 +13,14 @@ use super::{DeviceRow, Wishes};
 use crate::run::Observer;
 use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
 
-/// How many samples [`measure`] takes.
+/// Returns the number of samples that [`measure`] takes.
 pub(super) fn samples(wishes: &Wishes) -> u64 {
     let plans = plans(wishes).len() as u64;
     plans * CARRIERS.len() as u64 * u64::from(wishes.curve_runs)
 }
 
-/// Measures all carriers in turn; the first one changes each time. One that cannot run is left out from then on.
+/// Measures all carriers alternately; the carrier that is first alternates too. If a carrier fails,
+/// later repetitions omit it.
 pub(super) fn measure(
     wishes: &Wishes,
     hosts: &Hosts,
@@ -52,7 +54,7 @@ pub(super) fn measure(
     Availability::new(curves)
 }
 
-/// A run of each carrier: all sizes and intervals of a method.
+/// The parameters of one run of each carrier: all sizes and intervals of a method.
 struct Plan {
     method: Method,
     sizes: Vec<u64>,
@@ -64,7 +66,7 @@ fn plans(wishes: &Wishes) -> Vec<Plan> {
     let sizes: &[u64] = if quick { &SIZES_QUICK } else { &SIZES };
     let sizes = if wishes.sizes.is_empty() { sizes } else { &wishes.sizes };
     let plan = |method| {
-        // Of what is not sent the size does not matter.
+        // The silent method sends no messages, so one size is enough.
         let (sizes, intervals): (&[u64], &[u64]) = match (method, quick) {
             (Method::Silent, _) => (&sizes[..1], &INTERVALS_SILENT),
             (_, true) => (sizes, &INTERVALS_QUICK),
@@ -75,7 +77,7 @@ fn plans(wishes: &Wishes) -> Vec<Plan> {
     Method::ALL.map(plan).into()
 }
 
-/// One carrier that runs a plan.
+/// A plan and the carrier that runs it.
 struct Combing<'a> {
     wishes: &'a Wishes,
     hosts: &'a Hosts,
@@ -93,7 +95,7 @@ impl Combing<'_> {
                 let options = self.options();
                 let ran = mpis.run(around, (mpi, over), Tool::CombMpi, &options, self.limit())?;
                 let document = CombDocument::parse(&ran.printed)?;
-                // Messages do not wait for each other.
+                // Zero messages, because no message has to wait for the message before.
                 ran.check(document.bytes(), 0)?;
                 document
             }
@@ -120,7 +122,7 @@ impl Combing<'_> {
         Ok(finished.printed)
     }
 
-    /// The words that run `comb`; over the edge by `ethernot run`.
+    /// Returns the command line of `comb`. Over the edge, the command is `ethernot run`.
     fn words(&self, place: &ProgramPlace<'_>, arguments: &str) -> Vec<String> {
         let comb = self.wishes.programs.comb.display().to_string();
         let (mut words, over) = match self.carrier {
@@ -149,15 +151,15 @@ impl Combing<'_> {
         )
     }
 
-    /// A point may be measured three times, with the work alone before and after, and a round of the longest interval
-    /// may take longer than the point should.
+    /// Returns the time limit of a run. A point may be measured three times, each time with the
+    /// work alone before and after. A round of the longest interval may exceed the time of a point.
     fn limit(&self) -> Duration {
         let points = (self.plan.sizes.len() * self.plan.intervals.len()) as f64;
         Duration::from_secs_f64(60.0 + points * 3.0 * (3.0 + 4.0 * self.wishes.curve_seconds))
     }
 }
 
-/// Each MPI is next to itself over TCP.
+/// The carriers. Each MPI over the edge is followed by the same MPI over TCP.
 const CARRIERS: [Carrier; 6] = [
     Carrier::Edge,
     Carrier::Tcp,
@@ -168,10 +170,10 @@ const CARRIERS: [Carrier; 6] = [
 ];
 
 const SIZES: [u64; 4] = [1 << 10, 16 << 10, 64 << 10, 256 << 10];
-/// The paper shows 256 kB.
+/// The size that the paper shows, 256 KiB.
 const SIZES_QUICK: [u64; 1] = [256 << 10];
 
-/// Six decades of iterations, from some 100 ns to some 100 ms.
+/// Numbers of iterations over six decades, which take about 100 ns to about 100 ms.
 const INTERVALS: [u64; 13] = [
     100,
     300,

@@ -1,10 +1,10 @@
-//! Bandwidth, one way and both ways at once.
+//! Bandwidth in one direction, and in both directions at the same time.
 
 use super::contender::{Contender, Manner};
 use super::pass::{Kind, Pass};
 use super::{Operation, Wishes};
 
-/// One pass of each kind and operation.
+/// Returns one pass for each kind and operation.
 pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
     let quick = wishes.is_quick;
     let sizes: &[u64] = if quick { &SIZES_QUICK } else { &SIZES };
@@ -18,7 +18,7 @@ pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
                 contenders.push(Contender::Edge(operation, Manner::Events));
                 contenders.push(Contender::Tcp(Manner::Events));
             }
-            // Both ways, answers have the size of 1 byte.
+            // In both directions, a send of 1 byte would look like an answer, which has 1 byte.
             let is_possible =
                 |size: &&u64| **size > 1 || kind == Kind::Bandwidth || operation != Operation::Send;
             let sizes = if wishes.sizes.is_empty() { sizes } else { &wishes.sizes };
@@ -34,10 +34,10 @@ pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
     passes
 }
 
-/// As the paper shows it, from 1 KiB.
+/// The sizes of the paper's figures, which begin at 1 KiB.
 const SIZES: [u64; 5] = [1 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20];
 const SIZES_QUICK: [u64; 3] = [1 << 10, 64 << 10, 1 << 20];
 
-/// The paper prints no window.
+/// Our choice: the paper prints no window.
 const WINDOWS: [u32; 4] = [1, 16, 64, 256];
 const WINDOWS_QUICK: [u32; 2] = [1, 16];

@@ -4,20 +4,20 @@ use serde::Deserialize;
 
 use super::document::{DocumentError, first_document};
 
-/// What one run of a program measured.
+/// The results of one run of a program.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct CombDocument {
     pub(super) version: u32,
     pub(super) work: CombWork,
     pub(super) device: CombDevice,
-    /// In the order of the command line: sizes, and intervals of each.
+    /// The points in the order of the command line: for each size, all intervals.
     pub(super) points: Vec<CombPoint>,
 }
 
-/// How exactly times of the work are proportional to its iterations.
+/// How closely the time of the work is proportional to its iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub(super) struct CombWork {
-    /// The largest relative error.
+    /// The largest relative error of the fit.
     pub(super) fit_error: f64,
 }
 
@@ -26,12 +26,12 @@ pub(super) struct CombDevice {
     pub(super) name: String,
 }
 
-/// A size and an interval.
+/// The runs at one size and interval.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct CombPoint {
     pub(super) size: u64,
     pub(super) iterations: u64,
-    /// Of the work alone.
+    /// Time of the work alone, in microseconds.
     pub(super) interval_us: f64,
     pub(super) runs: Vec<CombRun>,
 }
@@ -40,17 +40,18 @@ pub(super) struct CombPoint {
 pub(super) struct CombRun {
     pub(super) availability: f64,
     pub(super) seconds: f64,
-    /// Both ways.
+    /// Payload bytes of both directions together.
     pub(super) bytes: u64,
-    /// How far the times of the work alone before and after are apart, as a share of the shorter one.
+    /// Difference of the times of the work alone before and after the point, relative to the
+    /// shorter time.
     pub(super) alone_variation: f64,
-    /// How often the point was measured until they were near each other.
+    /// Number of attempts until these times differed little.
     pub(super) attempts: u32,
-    /// Of a round of post-work-wait; 0 of polling.
+    /// Times of a round of post-work-wait, in microseconds; 0 for polling.
     pub(super) post_us: f64,
     pub(super) work_us: f64,
     pub(super) wait_us: f64,
-    /// If the program had one CPU.
+    /// CPU seconds in softirq, if the program had one CPU.
     pub(super) cpu_softirq_s: Option<f64>,
     pub(super) interrupts_elsewhere_s: Option<f64>,
     /// Share of the time in which that CPU was not idle.
@@ -58,7 +59,7 @@ pub(super) struct CombRun {
 }
 
 impl CombDocument {
-    /// Reads it. Every point has a run that took some time.
+    /// Parses a document. Checks that every point has a run with a positive duration.
     pub(super) fn parse(text: &str) -> Result<Self, DocumentError> {
         let document: Self = first_document(text)?;
         if document.version != VERSION {
@@ -71,13 +72,13 @@ impl CombDocument {
         }
     }
 
-    /// Bytes of all runs, both ways.
+    /// Returns the bytes of all runs, in both directions together.
     pub(super) fn bytes(&self) -> u64 {
         self.points.iter().flat_map(|point| &point.runs).map(|run| run.bytes).sum()
     }
 }
 
-/// Of the document.
+/// Version of the document.
 const VERSION: u32 = 1;
 
 #[cfg(test)]

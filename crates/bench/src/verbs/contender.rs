@@ -1,4 +1,4 @@
-//! What is measured: a device or kernel TCP, and how it waits.
+//! The contenders: a device, kernel TCP or an MPI, and how each waits.
 
 use std::fs;
 use std::path::Path;
@@ -11,16 +11,16 @@ use super::{DeviceRow, Operation};
 /// A verbs device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Device {
-    /// `edge0`, the device of `ethernot run`.
+    /// `edge0`, the device that `ethernot run` provides.
     Edge,
-    /// The devices that this host has.
+    /// The host's own devices.
     System,
-    /// A name that means no device here.
+    /// A name that belongs to no known device.
     Unknown(String),
 }
 
 impl Device {
-    /// Names the device of that name.
+    /// Returns the device with this name.
     pub fn named(name: &str) -> Self {
         match name {
             EDGE => Self::Edge,
@@ -29,7 +29,7 @@ impl Device {
         }
     }
 
-    /// Returns its name.
+    /// Returns the device's name.
     pub fn name(&self) -> &str {
         match self {
             Self::Edge => EDGE,
@@ -38,7 +38,8 @@ impl Device {
         }
     }
 
-    /// Its row, with the reason if it cannot be measured between two namespaces.
+    /// Returns the device's row. If the device cannot be measured between two namespaces, the row
+    /// contains the reason.
     pub(super) fn row(&self) -> DeviceRow {
         let cannot_run = match self {
             Self::Edge => None,
@@ -52,7 +53,8 @@ impl Device {
     }
 }
 
-/// Devices of the host belong to its own network: virtual hosts see none of them.
+/// Returns the reason why the host's devices cannot be measured: they belong to the host's own
+/// network namespace, so virtual hosts cannot use them.
 fn why_no_system_device(folder: &Path) -> String {
     let names = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<_> =
@@ -72,9 +74,9 @@ fn why_no_system_device(folder: &Path) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Manner {
-    /// They poll.
+    /// By polling.
     Polling,
-    /// They sleep until there is an event; TCP waits in blocking calls.
+    /// By sleeping until an event arrives. TCP waits in blocking calls.
     Events,
 }
 
@@ -88,7 +90,7 @@ impl Manner {
     }
 }
 
-/// What takes a sample.
+/// A contender: the program that takes a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Contender {
     /// `iwarp-perf` on `edge0`.
@@ -100,7 +102,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// Returns the name in results: the device, and how it waits.
+    /// Returns the name in results: the device, and how the programs wait.
     pub fn name(&self) -> String {
         match self {
             Self::Edge(Operation::Write, manner) => format!("{EDGE}-{}", manner.name()),
@@ -121,7 +123,7 @@ impl Contender {
         }
     }
 
-    /// Returns how the programs wait. MPI polls.
+    /// Returns how the programs wait. MPI always polls.
     pub const fn manner(&self) -> Manner {
         match self {
             Self::Edge(_, manner) | Self::Tcp(manner) => *manner,
@@ -129,8 +131,8 @@ impl Contender {
         }
     }
 
-    /// Whether results have the ratio of this one to `other`: TCP is what all are compared with, and MPI also with what
-    /// it stands on.
+    /// Returns whether results contain the ratio of `self` to `other`. All contenders are compared
+    /// with TCP. An MPI is also compared with the device and with the same MPI over TCP.
     pub fn is_compared_with(&self, other: &Self) -> bool {
         match (self, other) {
             (one, other) if one == other => false,
@@ -140,18 +142,18 @@ impl Contender {
         }
     }
 
-    /// Returns how many times of an operation make up a round trip: one of a read, two of others.
+    /// Returns the number of operations in a round trip: one read, or two of the other operations.
     pub const fn halves(&self) -> f64 {
         if matches!(self, Self::Edge(Operation::Read, _)) { 1.0 } else { 2.0 }
     }
 }
 
-/// Names of devices, and of TCP in their place.
+/// Name of the edge device in results.
 pub(super) const EDGE: &str = "edge0";
 pub(super) const TCP: &str = "tcp";
 const SYSTEM: &str = "system";
 
-/// Where the kernel shows its devices.
+/// Directory in which the kernel lists its verbs devices.
 const SYSTEM_DEVICES: &str = "/sys/class/infiniband";
 
 #[cfg(test)]

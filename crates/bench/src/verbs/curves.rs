@@ -7,117 +7,124 @@ use super::contender::{EDGE, TCP};
 use super::mpi::{Mpi, Over};
 use crate::statistics::Summary;
 
-/// How the worker spends its time.
+/// A method of COMB: how the worker spends its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// It works for an interval, tests once, and answers what has arrived.
+    /// Works for an interval, tests once, and answers the messages that have arrived.
     Polling,
-    /// It posts all messages, works without a call, and waits for all.
+    /// Posts all messages, works without calls, and waits for all messages.
     PostWorkWait,
-    /// As polling, but nothing is sent: what differs from 1 is the error of the method.
+    /// Works like [`Method::Polling`], but without messages. The difference of the availability
+    /// from 1 is the error of the method.
     Silent,
 }
 
-/// What carries the messages.
+/// The program and the transport that carry the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carrier {
     /// `comb` on `edge0`.
     Edge,
     /// `comb` over a TCP connection.
     Tcp,
-    /// `comb-mpi`.
+    /// `comb-mpi` over this transport.
     Mpi(Mpi, Over),
 }
 
-/// What the test availability came to.
+/// The results of the test of availability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Availability {
-    /// A method, a size and a carrier each.
+    /// One curve for each method, size and carrier.
     pub curves: Vec<Curve>,
-    /// Whether the CPU time of the worker's host adds up; nothing if no host had one CPU.
+    /// Whether the CPU time of the worker's host adds up; `None` if the host was not restricted to
+    /// one CPU.
     pub accounting: Option<Accounting>,
 }
 
-/// At how many points availability and all other CPU time of the worker's host add up to the time that passed.
+/// Number of points at which availability and all other CPU time of the worker's host add up to the
+/// elapsed time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Accounting {
-    /// Points whose CPU times are known.
+    /// Number of points whose CPU times are known.
     pub points: u32,
-    /// Those of them where the sum is from 0.95 to 1.05.
+    /// Number of these points whose sum is from 0.95 to 1.05.
     pub within: u32,
     /// `within / points`.
     pub share: f64,
 }
 
-/// One carrier at a size, over all intervals.
+/// The results of one carrier at one size, over all intervals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
-    /// Unlike all others: method, size and carrier, as in `polling-262144-edge0`.
+    /// Unique name: method, size and carrier, as in `polling-262144-edge0`.
     pub name: String,
     /// How the worker spent its time.
     pub method: Method,
     /// Bytes of a message.
     pub size: u64,
-    /// The device, TCP, or an MPI over either.
+    /// The name of the carrier: the device, TCP, or an MPI over either.
     pub carrier: String,
-    /// By growing interval.
+    /// The points in order of growing interval.
     pub points: Vec<CurvePoint>,
-    /// Of polling: the highest bandwidth at which the program keeps half of its CPU or more, in bytes a second.
+    /// Polling: the highest bandwidth at an availability of 0.5 or more, in bytes per second.
     pub half_bandwidth: Option<Summary>,
-    /// That of this carrier divided by that of another one, sample by sample.
+    /// Ratios of `half_bandwidth` to that of another carrier, computed for each repetition.
     pub ratios: Vec<CurveRatio>,
-    /// Of post-work-wait: the wait after work that is longer than the transfer, as a share of the transfer.
+    /// Post-work-wait: the wait after work that takes longer than the transfer, divided by the
+    /// transfer's time.
     pub wait_share: Option<Summary>,
-    /// Of post-work-wait: the wait at the longest interval divided by that at the shortest.
+    /// Post-work-wait: the wait at the longest interval divided by the wait at the shortest.
     pub wait_ratio: Option<Summary>,
-    /// Of what is silent: availability over all intervals.
+    /// Silent: mean availability over all intervals.
     pub silent_availability: Option<Summary>,
-    /// Why there are no points.
+    /// The reason why there are no points.
     pub cannot_run: Option<String>,
 }
 
-/// One carrier divided by another one.
+/// The ratio of one carrier to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CurveRatio {
     /// The other carrier.
     pub to: String,
-    /// Of `half_bandwidth`.
+    /// The ratio of both values of `half_bandwidth`.
     pub value: Summary,
 }
 
-/// An interval of work.
+/// The results at one interval of work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
     /// Iterations of the work between two calls.
     pub iterations: u64,
-    /// How long these take alone.
+    /// Time of these iterations without messages, in microseconds.
     pub interval_us: f64,
-    /// Time of the work alone divided by its time with messages.
+    /// Time of the work alone, divided by the time of the same work with messages.
     pub availability: Summary,
-    /// Both ways.
+    /// Payload bytes per second, both directions together.
     pub bytes_per_second: Summary,
-    /// Of a round of post-work-wait: posting, working and waiting; 0 of polling.
+    /// Post-work-wait: times to post, to work and to wait in a round, in microseconds; 0 for
+    /// polling.
     pub round_us: [f64; 3],
-    /// Share of the time that the worker's CPU spent with softirq.
+    /// Share of the time that the worker's CPU spent in softirq.
     pub softirq_share: Option<f64>,
-    /// Share of the time, of one CPU, that all other CPUs of the machine spent with irq and softirq: the peer's host is among them.
+    /// Time in irq and softirq on all other CPUs of the machine, as a share of the time of one CPU.
+    /// It includes the CPU of the peer's host.
     pub interrupts_elsewhere_share: Option<f64>,
-    /// Availability and all other CPU time of the worker's host, as a share of the time.
+    /// Availability plus all other CPU time of the worker's host, as a share of the time.
     pub accounted: Option<f64>,
-    /// How far times of the work alone, before and after, were apart at the worst sample.
+    /// Difference of the times of the work alone before and after a sample, in percent of the
+    /// shorter time, in the worst sample.
     pub dry_run_percent: f64,
-    /// Whether that was more than 10 %: the machine did other things, too.
+    /// Whether that difference was more than 10 %, because the machine was busy with other work.
     pub is_busy: bool,
-    /// How often samples were taken again for that reason.
+    /// Number of samples repeated for that reason.
     pub retaken: u32,
 }
 
-/// Points of each repetition of a carrier, or why there are none.
+/// The points of each repetition of a carrier, or the reason why there are none.
 pub(super) type Taken = Result<Vec<Vec<CombPoint>>, String>;
 
 impl Method {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Self; 3] = [Self::Silent, Self::Polling, Self::PostWorkWait];
 
     /// Returns the name in results.
@@ -149,7 +156,8 @@ impl Carrier {
         }
     }
 
-    /// Whether results have the ratio of this one to `other`: the same program over TCP.
+    /// Returns whether results contain the ratio of `self` to `other`, namely the same program over
+    /// TCP.
     fn is_compared_with(self, other: Self) -> bool {
         match (self, other) {
             (Self::Edge, Self::Tcp) => true,
@@ -174,7 +182,7 @@ impl Availability {
 }
 
 impl Curve {
-    /// The curves of all carriers at all sizes.
+    /// Returns the curves of all carriers at all sizes.
     pub(super) fn all_of(
         method: Method,
         sizes: &[u64],
@@ -233,14 +241,14 @@ impl Curve {
     }
 }
 
-/// The points of a size.
+/// Returns the points of one size, for each repetition.
 fn at_size(all: Vec<Vec<CombPoint>>, size: u64) -> Vec<Vec<CombPoint>> {
     let of_size =
         |points: Vec<CombPoint>| points.into_iter().filter(|point| point.size == size).collect();
     all.into_iter().map(of_size).collect()
 }
 
-/// Points over all repetitions.
+/// Summarises the points over all repetitions.
 fn points(repetitions: &[Vec<CombPoint>]) -> Vec<CurvePoint> {
     let Some(first) = repetitions.first() else { return Vec::new() };
     let point = |(index, first): (usize, &CombPoint)| {
@@ -274,7 +282,8 @@ fn run(point: &CombPoint) -> CombRun {
     point.runs.first().copied().unwrap_or_default()
 }
 
-/// The highest bandwidth of the curve, which is straight between its points, where availability is one half or more.
+/// Returns the highest bandwidth at an availability of one half or more. Between its points, the
+/// curve is a straight line.
 fn half_bandwidth(points: &[CombPoint]) -> Option<f64> {
     let at = |point: &CombPoint| {
         let run = run(point);
@@ -290,13 +299,14 @@ fn half_bandwidth(points: &[CombPoint]) -> Option<f64> {
     highest.filter(|bandwidth| *bandwidth > 0.0)
 }
 
-/// What a round takes at the shortest interval, in which there is hardly any work.
+/// Returns the time of a round at the shortest interval, which contains hardly any work.
 fn transfer_us(points: &[CombPoint]) -> Option<f64> {
     let shortest = run(points.first()?);
     Some(shortest.post_us + shortest.wait_us).filter(|transfer| *transfer > 0.0)
 }
 
-/// Over all intervals that are longer than the transfer, the median.
+/// Returns the median wait over all intervals that are longer than the transfer, divided by the
+/// transfer's time.
 fn wait_share(points: &[CombPoint]) -> Option<f64> {
     let transfer = transfer_us(points)?;
     let longer = points.iter().filter(|point| point.interval_us > transfer);
@@ -314,13 +324,14 @@ fn mean_availability(points: &[CombPoint]) -> Option<f64> {
     (!points.is_empty()).then(|| sum / points.len() as f64)
 }
 
-/// The paper's question is how much bandwidth is left at a share of the CPU; this is the middle of the axis.
+/// The availability at which bandwidths are compared. The paper asks how much bandwidth is left at
+/// a share of the CPU; this is the middle of the axis.
 const HALF: f64 = 0.5;
 
-/// The kernel counts in ticks: five of them in a second, one in a fifth of it.
+/// Tolerance of the sum. The kernel counts in ticks of 10 ms, so it allows five ticks in a second.
 const ACCOUNTED_WITHIN: f64 = 0.05;
 
-/// As of other measurements, a tenth.
+/// Share above which the machine counts as busy, as in other measurements.
 const BUSY_SHARE: f64 = 0.1;
 
 #[cfg(test)]
@@ -363,7 +374,7 @@ mod tests {
     #[test]
     fn a_program_that_never_keeps_half_of_its_cpu_has_no_such_bandwidth() {
         assert_eq!(half_bandwidth(&[point(1.0, 0.1, 10, 0.0), point(2.0, 0.4, 10, 0.0)]), None);
-        // One that always does has its highest.
+        // A program that always keeps more than half has its highest bandwidth.
         assert_eq!(
             half_bandwidth(&[point(1.0, 0.8, 10, 0.0), point(2.0, 0.9, 20, 0.0)]),
             Some(20.0)

@@ -3,18 +3,18 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// What one run of a program measured.
+/// The results of one run of a program.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Document {
     /// Version of the document.
     pub version: u32,
-    /// What was measured.
+    /// The device that was measured.
     pub device: DocumentDevice,
-    /// In the order of the command line: sizes, and windows of each.
+    /// The points in the order of the command line: for each size, all windows.
     pub points: Vec<DocumentPoint>,
 }
 
-/// What a device says of itself.
+/// The description that a device gives of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct DocumentDevice {
     /// Its name.
@@ -23,51 +23,51 @@ pub struct DocumentDevice {
     pub transport: String,
 }
 
-/// A size and a window.
+/// The runs at one size and window.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct DocumentPoint {
     /// Bytes of a message.
     pub size: u64,
     /// Messages of a window.
     pub window: u32,
-    /// In the order in which they were taken.
+    /// The runs in the order of their measurement.
     pub runs: Vec<DocumentRun>,
 }
 
 /// One run of a point.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct DocumentRun {
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Bytes that were moved, of bandwidth.
+    /// Bytes moved, in tests of bandwidth.
     pub bytes: Option<u64>,
-    /// Round trips, of latency.
+    /// Number of round trips, in tests of latency.
     pub rounds: Option<u64>,
-    /// CPU seconds of the client in programs.
+    /// CPU seconds of the client in user mode.
     pub cpu_user_s: f64,
     /// CPU seconds of the client in the kernel.
     pub cpu_system_s: f64,
-    /// CPU seconds of the server in programs.
+    /// CPU seconds of the server in user mode.
     pub peer_cpu_user_s: f64,
     /// CPU seconds of the server in the kernel.
     pub peer_cpu_system_s: f64,
 }
 
-/// Why a document is of no use.
+/// Why a document cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DocumentError {
-    /// It is no document.
+    /// The text is not a document.
     #[error(
         "the document of the program cannot be read: {0}; it is of another version than this command"
     )]
     Json(#[from] serde_json::Error),
-    /// It is of another version.
+    /// The document has another version. Contains that version.
     #[error(
         "the document of the program has version {0}, this command reads version {VERSION}; install both together"
     )]
     Version(u32),
-    /// A run has no amount, or no time.
+    /// A run has no bytes and no round trips, or no duration.
     #[error("a run of {size} bytes has no amount or took no time; use more --seconds")]
     Empty {
         /// Bytes of a message.
@@ -75,14 +75,15 @@ pub enum DocumentError {
     },
 }
 
-/// The first document of a text. Launchers and libraries of MPI print lines around it.
+/// Parses the first document in a text. Launchers and libraries of MPI print other lines around it.
 pub(super) fn first_document<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     let start = text.find("{\n").unwrap_or_default();
     T::deserialize(&mut serde_json::Deserializer::from_str(&text[start..]))
 }
 
 impl Document {
-    /// Reads it. Every point has at least one run, and every run an amount and a time.
+    /// Parses a document. Checks that every point has a run, and that every run has an amount and a
+    /// duration.
     ///
     /// # Errors
     /// [`DocumentError`], one variant for each cause.
@@ -104,12 +105,12 @@ impl Document {
 }
 
 impl Document {
-    /// Bytes of all runs of bandwidth.
+    /// Returns the bytes of all runs of bandwidth tests.
     pub(super) fn bytes(&self) -> u64 {
         self.runs().filter_map(|run| run.bytes).sum()
     }
 
-    /// Round trips of all runs of latency.
+    /// Returns the round trips of all runs of latency tests.
     pub(super) fn rounds(&self) -> u64 {
         self.runs().filter_map(|run| run.rounds).sum()
     }
@@ -120,8 +121,8 @@ impl Document {
 }
 
 impl DocumentRun {
-    /// Returns the bytes per second; if the run counted no bytes, the seconds of a message. A round has `halves`
-    /// messages, and a run without rounds counts as one round.
+    /// Returns the bytes per second. If the run counted no bytes, returns the seconds per message:
+    /// a round trip has `halves` messages, and a run without round trips counts as one round trip.
     pub fn value(&self, halves: f64) -> f64 {
         match (self.bytes, self.rounds) {
             (Some(bytes), _) => bytes as f64 / self.seconds,
@@ -135,7 +136,7 @@ impl DocumentRun {
     }
 }
 
-/// Of the document.
+/// Version of the document.
 const VERSION: u32 = 1;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Whether the machine is busy with other things: the same work, again and again, on the CPUs of the hosts.
+//! Detects whether the machine is busy with other work: repeats the same work on the CPUs of the
+//! hosts.
 
 use std::hint::black_box;
 use std::thread;
@@ -6,8 +7,8 @@ use std::thread;
 use crate::clock::Stopwatch;
 use crate::cpu;
 
-/// How far times of the same work are apart on the worst of the CPUs, in per cent of the shortest. Without CPUs it runs
-/// on any one.
+/// Returns the variation of the work's time on the worse of the CPUs, in percent of the shortest
+/// time. Without `cpus`, runs the work on any CPU.
 pub(super) fn variation_percent(cpus: Option<[usize; 2]>) -> f64 {
     let places: Vec<Option<usize>> = match cpus {
         Some(cpus) => cpus.map(Some).to_vec(),
@@ -17,7 +18,8 @@ pub(super) fn variation_percent(cpus: Option<[usize; 2]>) -> f64 {
         .into_iter()
         .map(|cpu| {
             thread::spawn(move || {
-                // Where it may not be pinned the work still shows what others do.
+                // Without permission to pin, the work still shows the load of the CPU where it
+                // runs.
                 let _pinned = cpu.map(cpu::pin_to);
                 spread_percent(&times_ns())
             })
@@ -38,7 +40,8 @@ fn times_ns() -> Vec<u64> {
     (0..TIMES).map(time).collect()
 }
 
-/// The first time warms up, and the longest of the others is left out: a timer of the kernel is no load.
+/// Excludes the first time, which warms up, and then the longest, because one timer of the kernel
+/// is no load.
 fn spread_percent(times_ns: &[u64]) -> f64 {
     let mut times: Vec<u64> = times_ns.iter().skip(1).copied().collect();
     times.sort_unstable();
@@ -51,10 +54,10 @@ fn spread_percent(times_ns: &[u64]) -> f64 {
     }
 }
 
-/// Above this the machine counts as busy.
+/// Variation above which the machine counts as busy.
 pub(super) const BUSY_PERCENT: f64 = 10.0;
 
-/// About 2 ms on a processor of today.
+/// Steps of the work, about 2 ms on a current processor.
 const STEPS: u64 = 1_000_000;
 
 const TIMES: u32 = 10;

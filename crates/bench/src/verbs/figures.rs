@@ -1,4 +1,4 @@
-//! What was measured at a size and a window, and how the contenders compare.
+//! The results at a size and a window, and the ratios of the contenders.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,80 +7,82 @@ use super::contender::{Contender, Manner};
 use super::document::DocumentRun;
 use crate::statistics::{Summary, dropped};
 
-/// A size and a window, measured of all contenders in turn.
+/// The results of all contenders at one size and window, measured alternately.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Unlike all others of the document: kind, operation, size and window.
+    /// Unique name: kind, operation, size and window.
     pub name: String,
-    /// `bandwidth`, `both-ways` or `latency`; with `mpi-` before it where MPI is among the contenders.
+    /// `bandwidth`, `both-ways` or `latency`; begins with `mpi-` if an MPI is among the contenders.
     pub kind: String,
-    /// How the device moved messages.
+    /// The operation by which the device moved messages.
     pub operation: Operation,
     /// Bytes of a message.
     pub size: u64,
     /// Messages of a window.
     pub window: u32,
-    /// Of the values: `B/s`, or `s`.
+    /// Unit of the values: `B/s` or `s`.
     pub unit: String,
-    /// In the order in which they were asked for.
+    /// The contenders in the order of the user's choices.
     pub contenders: Vec<Measured>,
     /// How busy the machine was.
     pub surroundings: Surroundings,
 }
 
-/// How busy the machine was while a point was measured.
+/// How busy the machine was with other work while a point was measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Surroundings {
-    /// Highest number of processes that ran or wanted to, over a minute.
+    /// Highest load average of one minute: the number of processes that run or are runnable.
     pub load: f64,
-    /// How far times of the same work were apart, in per cent, beside the worst sample that counts.
+    /// Variation of the dry run, in percent of the shortest time, around the worst sample that
+    /// counts.
     pub dry_run_percent: f64,
-    /// Whether that was more than 10 %: the machine did other things, too.
+    /// Whether that variation was more than 10 %, because the machine was busy with other work.
     pub is_busy: bool,
-    /// Samples that were taken again for that reason.
+    /// Number of samples repeated for that reason.
     pub retaken: u32,
 }
 
-/// One contender at a point.
+/// The results of one contender at a point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The device or TCP, and how it waits.
+    /// The device or TCP, and how the programs wait.
     pub name: String,
     /// The device, or `tcp`.
     pub device: String,
     /// How the programs wait.
     pub manner: Manner,
-    /// The paper's figure: the mean without the highest and the lowest sample.
+    /// The figure of the paper: the mean without the highest and the lowest sample.
     pub paper_mean: Option<f64>,
-    /// Ours: median, lowest and highest, also without these two.
+    /// Median, lowest and highest value, also without these two samples.
     pub value: Option<Summary>,
-    /// To TCP, sample by sample; of MPI also to the same MPI over TCP and to the device.
+    /// Ratios to TCP, computed for each repetition. An MPI also has ratios to the same MPI over TCP
+    /// and to the device.
     pub ratios: Vec<Ratio>,
-    /// Share of a CPU that the programs of client and server used, user and system.
+    /// Share of a CPU that the programs of client and server used, user and system together.
     pub cpu_shares: [f64; 2],
-    /// CPU seconds of both programs for a gigabyte; 0 of latency.
+    /// CPU seconds of both programs per 10^9 bytes; 0 in tests of latency.
     pub cpu_seconds_per_gigabyte: f64,
-    /// Share of its time that the CPU of client and of server spent with interrupts, such as for packets that arrived,
-    /// over all points that were measured together.
+    /// Share of the time that the CPUs of client and server spent on interrupts, such as for
+    /// received packets. One value for all points of a pass.
     pub interrupt_shares: [f64; 2],
-    /// In the order in which they were taken.
+    /// The samples in the order of their measurement.
     pub samples: Vec<f64>,
-    /// Why there are none.
+    /// The reason why there are no samples.
     pub cannot_run: Option<String>,
 }
 
-/// A contender divided by another one.
+/// The ratio of a contender to another one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// Name of the other one.
+    /// Name of the other contender.
     pub to: String,
-    /// Of the values.
+    /// Ratio of the values.
     pub value: Summary,
-    /// Of the CPU seconds for a gigabyte.
+    /// Ratio of the CPU seconds per 10^9 bytes.
     pub cpu: Option<Summary>,
 }
 
-/// A sample of a point: what the program measured, and what its pass did to the CPUs.
+/// One sample of a point: the program's results, and the load of the CPUs during the pass.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     pub(super) run: DocumentRun,
@@ -94,10 +96,10 @@ impl Sample {
     }
 }
 
-/// The samples of a contender, or why there are none.
+/// The samples of a contender, or the reason why there are none.
 pub(super) type Samples = Result<Vec<Sample>, String>;
 
-/// Compares contenders with TCP, and MPI with what it stands on.
+/// Computes the ratios of contenders to TCP, and of MPI to the transports below it.
 pub(super) fn compare(contenders: &[(Contender, Samples)]) -> Vec<Measured> {
     contenders.iter().map(|(contender, samples)| measured(contender, samples, contenders)).collect()
 }
@@ -132,7 +134,7 @@ fn measured(contender: &Contender, samples: &Samples, all: &[(Contender, Samples
     }
 }
 
-/// Sample by sample, so that a drift of the machine cancels.
+/// Computes ratios for each repetition, so that slow changes of the machine's speed cancel out.
 fn ratio(own: &Contender, samples: &[Sample], to: &Contender, others: &[Sample]) -> Option<Ratio> {
     let pairs = || samples.iter().zip(others);
     let values =
@@ -143,7 +145,7 @@ fn ratio(own: &Contender, samples: &[Sample], to: &Contender, others: &[Sample])
     Some(Ratio { to: to.name(), value: Summary::trimmed(values)?, cpu: Summary::trimmed(cpu) })
 }
 
-/// The mean without the highest and the lowest value, if there are at least three.
+/// Returns the mean without the highest and the lowest value, if there are at least three.
 fn paper_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);
@@ -181,7 +183,7 @@ mod tests {
     fn ratios_are_taken_sample_by_sample_and_not_to_oneself() {
         let edge = Contender::Edge(Operation::Write, Manner::Polling);
         let tcp = Contender::Tcp(Manner::Polling);
-        // The machine gets slower and slower.
+        // Simulates a machine that becomes slower from sample to sample.
         let own = vec![sample(400, 0.5), sample(200, 0.5), sample(100, 0.5)];
         let others = vec![sample(200, 1.0), sample(100, 1.0), sample(50, 1.0)];
         let found = compare(&[(edge, Ok(own)), (tcp, Ok(others))]);

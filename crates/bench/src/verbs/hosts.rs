@@ -1,4 +1,5 @@
-//! Two hosts with a link between them, each with a CPU of its own for its processes and for what arrives.
+//! Two hosts with a link between them. Each has its own CPU for its processes and its received
+//! packets.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -15,14 +16,14 @@ use crate::run::Observer;
 use crate::unmodified::folder::Folder;
 use crate::unmodified::running::ProgramPlace;
 
-/// The hosts. Dropping them removes them.
+/// The two hosts. Drop removes them.
 #[derive(Debug)]
 pub(super) struct Hosts {
     pair: NamespacePair,
     folder: Folder,
     cpus: Option<[usize; 2]>,
     steering: Steering,
-    /// If a test wants them.
+    /// The MPIs, if a test needs them.
     mpis: Option<Mpis>,
 }
 
@@ -55,17 +56,17 @@ impl Hosts {
         Ok(Self { pair, folder, cpus, steering, mpis })
     }
 
-    /// The MPIs, if a test wants them.
+    /// Returns the MPIs, if a test needs them.
     pub(super) const fn mpis(&self) -> Option<&Mpis> {
         self.mpis.as_ref()
     }
 
-    /// What was sent on client and server until now.
+    /// Returns the traffic that client and server have sent so far.
     pub(super) fn traffic(&self) -> [Traffic; 2] {
         [self.pair.client(), self.pair.server()].map(Traffic::of)
     }
 
-    /// Ends all processes of both hosts.
+    /// Kills all processes of both hosts.
     pub(super) fn end_all(&self) {
         for namespace in [self.pair.client(), self.pair.server()] {
             end_inhabitants(namespace);
@@ -108,7 +109,7 @@ impl Hosts {
     }
 }
 
-/// The hosts as launchers of MPI see them.
+/// Returns the hosts in the form that launchers of MPI need.
 fn ranks(
     pair: &NamespacePair,
     cpus: Option<[usize; 2]>,
@@ -124,8 +125,8 @@ fn ranks(
     Ok(Ranks::create([first, host(pair.server(), link.server, 1)], folder)?)
 }
 
-/// Waits until the link of a namespace carries frames: a device has no address of the link before. If that never comes,
-/// the programs say what does not work.
+/// Waits until the link of a namespace has a carrier, because a device has no address on the link
+/// before. If the carrier does not appear, continues; the programs then report the error.
 fn await_carrier(namespace: &str) {
     let is_up = || {
         let shown = Command::new("ip").args(["-n", namespace, "link", "show", "link1"]).output();
@@ -137,13 +138,13 @@ fn await_carrier(namespace: &str) {
     }
 }
 
-/// Has the interfaces of each host hand what arrives to that host's CPU. Otherwise the kernel processes it on the CPU of
-/// the sender.
+/// Makes the kernel process the packets that a host receives on that host's CPU. Otherwise the
+/// kernel processes them on the CPU of the sender.
 fn steer(pair: &NamespacePair, cpus: [usize; 2]) -> Steering {
     for (namespace, cpu) in [pair.client(), pair.server()].into_iter().zip(cpus) {
         let mask = mask(cpu);
         let script = format!("for file in {QUEUES}; do echo {mask} > \"$file\" || exit 1; done");
-        // `ip netns exec` shows the interfaces of the namespace in /sys.
+        // In `ip netns exec`, `/sys` shows the interfaces of the namespace.
         let words = ["netns", "exec", namespace, "sh", "-c", &script];
         let reason = match Command::new("ip").args(words).output() {
             Ok(output) if output.status.success() => continue,
@@ -155,19 +156,19 @@ fn steer(pair: &NamespacePair, cpus: [usize; 2]) -> Steering {
     Steering::On
 }
 
-/// A set of this CPU alone, as the kernel reads it: groups of 32 CPUs, the highest first.
+/// Returns a set of only this CPU in the kernel's format: groups of 32 CPUs, the highest first.
 fn mask(cpu: usize) -> String {
     let groups = ",00000000".repeat(cpu / 32);
     format!("{:x}{groups}", 1_u32 << (cpu % 32))
 }
 
-/// The kernel needs some milliseconds.
+/// Time limit for a carrier. The kernel needs some milliseconds.
 const CARRIER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Between two looks: 5 ms.
+/// Interval between two checks: 5 ms.
 const LOOK_NS: u64 = 5_000_000;
 
-/// Receive queues of all interfaces.
+/// The `rps_cpus` files of the receive queues of all interfaces.
 const QUEUES: &str = "/sys/class/net/*/queues/rx-*/rps_cpus";
 
 #[cfg(test)]

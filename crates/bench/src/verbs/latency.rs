@@ -4,7 +4,8 @@ use super::Wishes;
 use super::contender::{Contender, Manner};
 use super::pass::{Kind, Pass};
 
-/// One pass of each operation. TCP that blocks is always beside TCP that polls, as most programs block.
+/// Returns one pass for each operation. Blocking TCP is always measured beside polling TCP, because
+/// most programs block.
 pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
     let sizes: &[u64] = if wishes.is_quick { &SIZES_QUICK } else { &SIZES };
     let sizes = if wishes.sizes.is_empty() { sizes } else { &wishes.sizes };
@@ -22,6 +23,6 @@ pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
     wishes.operations.iter().map(pass).collect()
 }
 
-/// 1 B to 64 KiB.
+/// Message sizes from 1 B to 64 KiB.
 const SIZES: [u64; 7] = [1, 8, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
 const SIZES_QUICK: [u64; 3] = [8, 1 << 10, 64 << 10];

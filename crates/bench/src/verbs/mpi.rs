@@ -1,4 +1,4 @@
-//! The MPIs of this host: what builds programs for them, and what starts two ranks of one on two hosts.
+//! The MPIs of this host: builds programs for them, and starts two ranks of a program on two hosts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,26 +25,26 @@ pub enum Mpi {
     Mpich,
 }
 
-/// What carries the messages of an MPI.
+/// The transport that carries the messages of an MPI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Over {
     /// `edge0`.
     Edge,
-    /// TCP, by that MPI's own code for it.
+    /// TCP, by the MPI's own code.
     Tcp,
 }
 
-/// A program of two ranks, built from its source in `tools/perf`.
+/// A program with two ranks, built from its source in `tools/perf`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tool {
-    /// Bandwidth and latency.
+    /// Measures bandwidth and latency.
     MpiPerf,
-    /// Availability.
+    /// Measures availability.
     CombMpi,
 }
 
-/// Why ranks have no result.
+/// Why a program of two ranks has no result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MpiError {
     #[error("{0}")]
@@ -60,14 +60,14 @@ pub(super) enum MpiError {
 }
 
 impl MpiError {
-    /// For a test that does not say that it runs MPI.
+    /// Returns the error for a test that runs MPI but did not prepare it.
     pub(super) fn not_prepared() -> Self {
         Self::Missing("no MPI was prepared".to_string())
     }
 }
 
 impl Mpi {
-    /// All of them.
+    /// All implementations.
     pub const ALL: [Self; 2] = [Self::OpenMpi, Self::Mpich];
 
     /// Returns the name in results.
@@ -78,8 +78,8 @@ impl Mpi {
         }
     }
 
-    /// Compilers and launchers, under Debian's names, and under those that whatever MPI is the default has. The second of
-    /// each pair is the package that has it.
+    /// Returns pairs of compiler and launcher: first under Debian's names, then under the names
+    /// that the default MPI has. Each name comes with the package that contains the program.
     const fn programs(self) -> [[(&'static str, &'static str); 2]; 2] {
         match self {
             Self::OpenMpi => [
@@ -93,7 +93,7 @@ impl Mpi {
         }
     }
 
-    /// What its launcher says of itself.
+    /// Returns the text by which the launcher's output identifies the implementation.
     const fn sign(self) -> &'static str {
         match self {
             Self::OpenMpi => "Open MPI",
@@ -101,7 +101,7 @@ impl Mpi {
         }
     }
 
-    /// Options by which messages go there.
+    /// Returns the launcher's options that select this transport.
     const fn options(self, over: Over) -> &'static str {
         match (self, over) {
             (Self::OpenMpi, Over::Edge) => "--mca pml cm",
@@ -133,34 +133,34 @@ impl Tool {
     }
 }
 
-/// The MPIs that are here, each with the programs built for it, or the reason why it cannot run.
+/// The installed MPIs, each with the programs built for it, or the reason why it cannot run.
 #[derive(Debug)]
 pub(super) struct Mpis {
     ranks: Ranks,
     found: [Result<Installed, String>; 2],
 }
 
-/// What a program of two ranks has done.
+/// The results of a program of two ranks.
 #[derive(Debug)]
 pub(super) struct Ran {
     mpi: Mpi,
     over: Over,
     pub(super) printed: String,
-    /// By both hosts meanwhile.
+    /// Traffic that both hosts sent during the run.
     sent: Traffic,
 }
 
-/// An MPI that is here.
+/// An installed MPI.
 #[derive(Debug)]
 struct Installed {
     launcher: String,
     has_prrte: bool,
-    /// With the programs.
+    /// The folder with the built programs.
     folder: PathBuf,
 }
 
 impl Mpis {
-    /// Finds them and builds their programs.
+    /// Finds the MPIs, and builds the programs for them.
     pub(super) fn prepare(ranks: Ranks, folder: &Folder) -> Self {
         Self { ranks, found: Mpi::ALL.map(|mpi| Installed::prepare(mpi, folder)) }
     }
@@ -186,7 +186,8 @@ impl Mpis {
         let name = format!("{}-{}", tool.name(), mpi.name());
         let running = Running::start(&client, &name, words)?;
         let finished = running.finish_after(DOCUMENT_ENDS, PARTING, limit);
-        // Ranks have groups of their own, and outlive a launcher that was killed.
+        // Kill all processes of the hosts, because ranks have their own process groups and survive
+        // a killed launcher.
         hosts.end_all();
         let printed = finished?.printed;
         let [client, server] = hosts.traffic();
@@ -196,8 +197,8 @@ impl Mpis {
 }
 
 impl Ran {
-    /// Checks that the device has carried what it was to carry: these bytes, and messages that each waited for the one
-    /// before.
+    /// Checks that the device carried the messages: `bytes` bytes in all, and `messages` messages
+    /// that each waited for the message before.
     pub(super) fn check(&self, bytes: u64, messages: u64) -> Result<(), MpiError> {
         let Self { mpi, over, sent, .. } = self;
         if *over == Over::Tcp || sent.can_have_carried(bytes, messages) {
@@ -221,7 +222,7 @@ impl Installed {
         Ok(Self { launcher, has_prrte, folder: programs })
     }
 
-    /// The words that start a rank on each host, up to the program.
+    /// Returns the command line that starts a rank on each host, up to the program.
     fn launch(&self, mpi: Mpi, over: Over, ranks: &Ranks) -> Vec<String> {
         let [first, second] = ranks.addresses();
         let stand_in = ranks.stand_in().display();
@@ -230,7 +231,7 @@ impl Installed {
                 "--allow-run-as-root --bind-to none --leave-session-attached \
                  --prtemca plm_ssh_agent {stand_in} --host {first}:1,{second}:1 -np 2"
             ),
-            // Daemons stay with the launcher, so that nothing is left when it ends.
+            // Make the daemons end with the launcher, so that no process stays behind.
             Mpi::OpenMpi => format!(
                 "--allow-run-as-root --bind-to none --leave-session-attached \
                  --mca plm_rsh_agent {stand_in} --host {first}:1,{second}:1 -np 2"
@@ -249,7 +250,7 @@ impl Installed {
     }
 }
 
-/// Compiler and launcher of an MPI, and what the launcher says of its version.
+/// Finds compiler and launcher of an MPI. Also returns the launcher's text about its version.
 fn installed(mpi: Mpi) -> Result<([String; 2], String), String> {
     let mut missing = String::new();
     for [compiler, launcher] in mpi.programs() {
@@ -302,7 +303,8 @@ fn build(compiler: &str, source: &Path, programs: &Path, tool: Tool) -> Result<(
     Err(format!("{compiler} cannot build {}: {first}", tool.name()))
 }
 
-/// What stands before the program of a rank. Variables do not reach ranks on other hosts.
+/// Returns the words before the program of a rank. They set variables, because the launcher does
+/// not pass variables to other hosts.
 fn program_words(place: &ProgramPlace<'_>, over: Over) -> Vec<String> {
     if over == Over::Tcp {
         return Vec::new();
@@ -313,7 +315,7 @@ fn program_words(place: &ProgramPlace<'_>, over: Over) -> Vec<String> {
     given.into_iter().flatten().chain(run).collect()
 }
 
-/// The programs, and what they include.
+/// The sources of the programs, and the files that they include.
 const SOURCES: [(&str, &str); 9] = [
     ("comb-mpi.c", include_str!("../../../../tools/perf/comb-mpi.c")),
     ("comb.h", include_str!("../../../../tools/perf/comb.h")),
@@ -326,14 +328,14 @@ const SOURCES: [(&str, &str); 9] = [
     ("windows.h", include_str!("../../../../tools/perf/windows.h")),
 ];
 
-/// In the folder of the run.
+/// Name of the folder of sources in the folder of the run.
 const SOURCE_FOLDER: &str = "mpi-sources";
 
-/// Where `ethernot run` finds the libraries, if not beside itself.
+/// Environment variable with the folder in which `ethernot run` finds its libraries.
 const LIBRARIES: &str = "ETHERNOT_LIBRARIES";
 
-/// The end of what a program prints.
+/// The end of a program's output.
 const DOCUMENT_ENDS: &str = "\n}\n";
 
-/// MPICH over TCP does not always end when it is done.
+/// Time for a program to end after its output. MPICH over TCP sometimes does not end.
 const PARTING: Duration = Duration::from_secs(5);

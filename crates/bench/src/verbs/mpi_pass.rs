@@ -1,11 +1,12 @@
-//! MPI: bandwidth and latency of each MPI over the device and over its own TCP, beside the device and TCP themselves.
+//! Bandwidth and latency of each MPI over the device and over its own TCP, measured beside the
+//! device and TCP themselves.
 
 use super::contender::{Contender, Manner};
 use super::mpi::{Mpi, Over};
 use super::pass::{Kind, Pass};
 use super::{Operation, Wishes};
 
-/// One pass of each kind.
+/// Returns one pass for each kind.
 pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
     let quick = wishes.is_quick;
     let kinds: &[Kind] = if quick { &KINDS[..2] } else { &KINDS };
@@ -38,7 +39,7 @@ pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
     kinds.iter().map(pass).collect()
 }
 
-/// Each MPI is next to itself over TCP.
+/// Returns the contenders. Each MPI over the edge is followed by the same MPI over TCP.
 fn contenders() -> Vec<Contender> {
     let mut contenders =
         vec![Contender::Edge(Operation::Write, Manner::Polling), Contender::Tcp(Manner::Polling)];
@@ -48,10 +49,10 @@ fn contenders() -> Vec<Contender> {
     contenders
 }
 
-/// The paper has no both ways of MPI but in COMB.
+/// The kinds of tests. For MPI, the paper has both ways only in COMB.
 const KINDS: [Kind; 3] = [Kind::Bandwidth, Kind::Latency, Kind::BothWays];
 
-/// As the paper shows bandwidth, from 1 KiB.
+/// The sizes of the paper's figures of bandwidth, which begin at 1 KiB.
 const SIZES: [u64; 5] = [1 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20];
 const SIZES_QUICK: [u64; 2] = [64 << 10, 1 << 20];
 const LATENCY_SIZES: [u64; 4] = [1, 8, 1 << 10, 64 << 10];

@@ -1,4 +1,4 @@
-//! A pass: some sizes and windows, measured of several contenders in turn, again and again.
+//! A pass: several contenders, measured alternately at some sizes and windows.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::machine;
 use crate::run::Observer;
 use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
 
-/// What the programs call a test.
+/// A kind of test, by the programs' names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Bandwidth,
@@ -30,7 +30,7 @@ impl Kind {
         }
     }
 
-    /// The name in results: of points of MPI another one.
+    /// Returns the name in results. It begins with `mpi-` if an MPI is among the contenders.
     fn name_among(self, contenders: &[Contender]) -> String {
         let is_mpi = contenders.iter().any(|contender| matches!(contender, Contender::Mpi(..)));
         format!("{}{}", if is_mpi { "mpi-" } else { "" }, self.name())
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// What is measured together.
+/// The parameters of a pass, whose points are measured together.
 #[derive(Debug, Clone)]
 pub(super) struct Pass {
     pub(super) kind: Kind,
@@ -51,7 +51,7 @@ pub(super) struct Pass {
     pub(super) contenders: Vec<Contender>,
 }
 
-/// Why a sample does not count.
+/// Why a sample is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SampleError {
     #[error(transparent)]
@@ -68,10 +68,10 @@ pub(super) enum SampleError {
     Device(String, &'static str),
 }
 
-/// What a contender measured in one repetition: a sample of each point.
+/// The results of a contender in one repetition: one sample for each point.
 type Repetition = Vec<Sample>;
 
-/// A pass that is measured.
+/// A pass and the objects needed to measure it.
 pub(super) struct Measuring<'a> {
     pub(super) wishes: &'a Wishes,
     pub(super) hosts: &'a Hosts,
@@ -79,8 +79,8 @@ pub(super) struct Measuring<'a> {
 }
 
 impl Measuring<'_> {
-    /// Measures all contenders in turn; the first one changes each time. A contender that cannot run is left out from
-    /// then on.
+    /// Measures all contenders alternately; the contender that is first alternates too. If a
+    /// contender fails, later repetitions omit it.
     pub(super) fn run(&self, observer: &mut dyn Observer, devices: &mut [DeviceRow]) -> Vec<Point> {
         let contenders = &self.pass.contenders;
         let mut taken: Vec<Result<Vec<Repetition>, String>> =
@@ -108,7 +108,7 @@ impl Measuring<'_> {
         self.points(&taken, surroundings)
     }
 
-    /// Has a contender compare all bytes, before anything is measured.
+    /// Makes a contender compare all bytes, before the measurement.
     fn check(
         &self,
         contender: &Contender,
@@ -119,7 +119,7 @@ impl Measuring<'_> {
             return Err(NOT_ASKED_FOR.to_string());
         }
         let checked = self.sample(contender, "--check --iterations 1");
-        // An MPI that does not work says nothing of the device.
+        // Ignore MPI here, because a failure of an MPI says nothing about the device.
         match (&checked, row.filter(|_| matches!(contender, Contender::Edge(..)))) {
             (Ok((document, _)), Some(row)) => {
                 row.transport = Some(document.device.transport.clone());
@@ -132,7 +132,7 @@ impl Measuring<'_> {
         checked.map(|_| Vec::new()).map_err(|error| error.to_string())
     }
 
-    /// One repetition of all contenders that still run, between two dry runs.
+    /// Takes one repetition of all contenders that still run, between two dry runs.
     fn take(
         &self,
         repetition: usize,
@@ -188,14 +188,15 @@ impl Measuring<'_> {
         if document.points.len() != expected {
             return Err(SampleError::Points(document.points.len(), expected));
         }
-        // The device of MPI is its library.
+        // An MPI reports its library as the device.
         if document.device.name != contender.device() && !matches!(contender, Contender::Mpi(..)) {
             return Err(SampleError::Device(document.device.name, contender.device()));
         }
         Ok((document, processors::interrupt_shares(before, after)))
     }
 
-    /// Starts the server, has the client measure, ends the server: a server that polls would take its CPU from others.
+    /// Starts the server, lets the client measure, and ends the server. A polling server that
+    /// stayed would take CPU time from other contenders.
     fn ask_server(&self, contender: &Contender, amount: &str) -> Result<String, ProgramError> {
         let (client, server) = (self.hosts.client(self.wishes), self.hosts.server(self.wishes));
         let program = program_name(contender);
@@ -211,7 +212,7 @@ impl Measuring<'_> {
         Ok(finished.printed)
     }
 
-    /// The words that run the program; over the edge by `ethernot run`.
+    /// Returns the command line of the program. Over the edge, the command is `ethernot run`.
     fn words(
         &self,
         contender: &Contender,
@@ -243,7 +244,7 @@ impl Measuring<'_> {
         format!("{address} {operation} {manner} {}", self.measured_words(amount))
     }
 
-    /// The options that all programs have.
+    /// Returns the options that all programs have.
     fn measured_words(&self, amount: &str) -> String {
         let Pass { kind, sizes, windows, .. } = self.pass;
         format!(
@@ -254,7 +255,8 @@ impl Measuring<'_> {
         )
     }
 
-    /// Finding how many windows fill the time takes longer than the sample.
+    /// Returns the time limit of a sample. The program needs longer than the sample itself, because
+    /// it first finds how many windows fill the time.
     fn limit(&self) -> Duration {
         let points = (self.pass.sizes.len() * self.pass.windows.len()) as f64;
         Duration::from_secs_f64(30.0 + points * (2.0 + 20.0 * self.wishes.seconds))
@@ -290,10 +292,10 @@ impl Measuring<'_> {
     }
 }
 
-/// A repetition of all contenders.
+/// One repetition of all contenders.
 struct Once {
     repetitions: Vec<Option<Repetition>>,
-    /// Of the worse dry run of the two.
+    /// Variation in the worse of the two dry runs, in percent.
     variation_percent: f64,
 }
 
@@ -309,11 +311,12 @@ pub(super) fn joined<T: ToString>(values: &[T]) -> String {
     values.iter().map(T::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// The reason of a contender on a device that is not among those asked for.
+/// The reason for a contender whose device the user did not name.
 pub(super) const NOT_ASKED_FOR: &str = "the device was not asked for";
 
-/// What a server prints when clients may come.
+/// The text that a server prints when it listens.
 pub(super) const LISTENS: &str = "listening on port";
 
-/// Repetitions of a pass that are taken again because the machine was busy: more would not make it idle.
+/// Highest number of repetitions of a pass that are repeated because the machine was busy. More
+/// attempts would rarely find it idle.
 pub(super) const RETAKEN_MAX: u32 = 2;

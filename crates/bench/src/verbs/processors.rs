@@ -1,23 +1,23 @@
-//! Where the kernel spends the time of each CPU, as `/proc/stat` counts it.
+//! CPU time by kind, from `/proc/stat`.
 
 use std::fs;
 
-/// Ticks of one CPU since boot.
+/// Clock ticks of one CPU since boot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Ticks {
-    /// All of them.
+    /// All ticks.
     pub(super) all: u64,
-    /// With interrupts and what follows from them, such as packets that arrive.
+    /// Ticks in interrupts and softirq, such as for received packets.
     pub(super) interrupts: u64,
 }
 
-/// Ticks of the CPUs of client and server.
+/// Returns the ticks of the CPUs of client and server.
 pub(super) fn ticks(cpus: Option<[usize; 2]>) -> [Ticks; 2] {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     cpus.map_or_else(Default::default, |cpus| cpus.map(|cpu| of_cpu(&text, cpu)))
 }
 
-/// Share of the time in between that each CPU spent with interrupts.
+/// Returns the share of the time between two readings that each CPU spent on interrupts.
 pub(super) fn interrupt_shares(before: [Ticks; 2], after: [Ticks; 2]) -> [f64; 2] {
     [0, 1].map(|host| {
         let all = after[host].all.saturating_sub(before[host].all);
@@ -26,7 +26,8 @@ pub(super) fn interrupt_shares(before: [Ticks; 2], after: [Ticks; 2]) -> [f64; 2
     })
 }
 
-/// Fields: user, nice, system, idle, iowait, irq, softirq, steal; what follows is counted in the first two.
+/// Parses the line of a CPU. Its fields are user, nice, system, idle, iowait, irq, softirq and
+/// steal. Later fields are already included in the first two.
 fn of_cpu(text: &str, cpu: usize) -> Ticks {
     let name = format!("cpu{cpu}");
     let line = text.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(' '));

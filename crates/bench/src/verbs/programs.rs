@@ -1,8 +1,8 @@
-//! Where the programs are that measure.
+//! Finds the measuring programs.
 
 use std::path::{Path, PathBuf};
 
-/// The files of the programs.
+/// The paths of the measuring programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Programs {
     /// `iwarp-perf`.
@@ -15,7 +15,7 @@ pub struct Programs {
     pub memory_registration: PathBuf,
 }
 
-/// A program is not there.
+/// A program was not found.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "there is no {name} beside this program (looked in {}); to have it: sudo apt-get install -y gcc libibverbs-dev \
@@ -27,7 +27,7 @@ pub struct MissingProgram {
 }
 
 impl Programs {
-    /// Finds them beside `own_program`, as they are installed, or where they are built.
+    /// Finds the programs beside `own_program`, where they are installed, or in the build folder.
     ///
     /// # Errors
     /// [`MissingProgram`] with the name of the program that is missing.
@@ -50,7 +50,7 @@ impl Programs {
     }
 }
 
-/// Where they are built, from the folder of programs.
+/// The build folder, relative to the folder of programs.
 const BUILT: &str = "lib/ethernot/perf";
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Two hosts as launchers of MPI see them: reached by a stand-in for ssh, each with a name and shared memory of its own.
+//! Two hosts in the form that launchers of MPI need. A stand-in for ssh reaches them, and each has
+//! its own name and its own shared memory.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::unmodified::folder::Folder;
 
-/// A host of ranks.
+/// A host that runs a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RankHost {
     pub(super) namespace: String,
@@ -16,7 +17,7 @@ pub(super) struct RankHost {
     pub(super) cpu: Option<usize>,
 }
 
-/// The hosts, of which a launcher runs on the first.
+/// The hosts. The launcher runs on the first.
 #[derive(Debug)]
 pub(super) struct Ranks {
     hosts: [RankHost; 2],
@@ -25,7 +26,7 @@ pub(super) struct Ranks {
 }
 
 impl Ranks {
-    /// Writes the stand-in to a folder.
+    /// Writes the stand-in for ssh to a folder.
     pub(super) fn create(hosts: [RankHost; 2], folder: &Folder) -> io::Result<Self> {
         let folder_path = folder.path().to_path_buf();
         let text = stand_in(&hosts, &folder_path);
@@ -34,7 +35,7 @@ impl Ranks {
         Ok(Self { hosts, folder: folder_path, stand_in })
     }
 
-    /// In the order of ranks.
+    /// Returns the addresses in the order of the ranks.
     pub(super) fn addresses(&self) -> [IpAddr; 2] {
         [self.hosts[0].address, self.hosts[1].address]
     }
@@ -43,28 +44,29 @@ impl Ranks {
         &self.stand_in
     }
 
-    /// What stands before a command that runs on the first host.
+    /// Returns the words before a command that runs on the first host.
     pub(super) fn on_first(&self) -> Vec<String> {
         on(&self.hosts, 0, &self.folder)
     }
 }
 
-/// What stands before a command that runs on a host. Between processes of one host an MPI would use shared memory.
+/// Returns the words before a command that runs on a host. They separate the hosts' names and
+/// shared memory, because an MPI would use shared memory between processes of one host.
 fn on(hosts: &[RankHost; 2], index: usize, folder: &Path) -> Vec<String> {
     let host = &hosts[index];
     let enter = format!("mount -t tmpfs none /dev/shm && hostname host{index} && exec \"$@\"");
     let alone = ["unshare", "--uts", "--ipc", "sh", "-c", &enter, "sh"];
     let words = ["ip", "netns", "exec", &host.namespace].into_iter().chain(alone);
     let cpu = host.cpu.map(|cpu| cpu.to_string());
-    // UCX would use TCP: yardsticks set these two.
+    // Remove these two variables, which yardsticks set: with them, UCX would use TCP.
     let temporary = format!("TMPDIR={}", folder.display());
     let pinned = cpu.iter().flat_map(|cpu| ["taskset", "-c", cpu]);
     let plain = ["env", "-u", "UCX_TLS", "-u", "UCX_WARN_UNUSED_ENV_VARS", &temporary];
     words.chain(pinned).chain(plain).map(str::to_string).collect()
 }
 
-/// A script that takes what ssh does: options, a host, and words that a shell there makes a command of. As with ssh,
-/// variables stay behind.
+/// Returns a script with the arguments of ssh: options, a host, and words. A shell on the host
+/// executes the words as a command. Like ssh, the script does not pass on variables.
 fn stand_in(hosts: &[RankHost; 2], folder: &Path) -> String {
     let quoted = |index| {
         let words = on(hosts, index, folder).into_iter().map(|word| format!("'{word}'"));

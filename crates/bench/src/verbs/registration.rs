@@ -1,4 +1,5 @@
-//! Registration: what it costs to register memory with the device, by size, kind of memory, regions alive and threads.
+//! The cost of registering memory with the device, by size, kind of memory, regions alive and
+//! threads.
 
 use std::time::Duration;
 
@@ -16,21 +17,21 @@ use crate::run::Observer;
 use crate::statistics::Summary;
 use crate::unmodified::running::{ProgramError, Running};
 
-/// What the test registration came to.
+/// The results of the test of registration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Registration {
-    /// In the order in which they were measured.
+    /// The points in the order of their measurement.
     pub points: Vec<RegistrationPoint>,
-    /// How much more the largest region costs than the smallest, for each kind of memory.
+    /// For each kind of memory, the cost of the largest region relative to the smallest.
     pub growth: Vec<Growth>,
-    /// What could not be measured.
+    /// The sweeps that could not be measured.
     pub failures: Vec<SweepFailure>,
 }
 
-/// A kind of memory, a size, a number of regions alive and a number of threads.
+/// The results for a kind of memory, a size, a number of regions alive and a number of threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RegistrationPoint {
-    /// Unlike all others: these four, as in `touched-4096-1-1`.
+    /// Unique name of these four values, as in `touched-4096-1-1`.
     pub name: String,
     /// The device.
     pub device: String,
@@ -38,68 +39,70 @@ pub struct RegistrationPoint {
     pub memory: String,
     /// Bytes of the region.
     pub size: u64,
-    /// Regions that are registered at a time.
+    /// Number of regions registered at the same time.
     pub alive: u64,
-    /// Threads that register at once.
+    /// Number of threads that register at the same time.
     pub threads: u64,
-    /// How often each quantity was timed, over all runs.
+    /// Number of timings of each quantity, over all runs.
     pub samples: u64,
-    /// `ibv_reg_mr`.
+    /// Time of `ibv_reg_mr`.
     pub register: Cost,
-    /// `ibv_dereg_mr`.
+    /// Time of `ibv_dereg_mr`.
     pub deregister: Cost,
-    /// One after the other.
+    /// Time of `ibv_reg_mr` followed by `ibv_dereg_mr`.
     pub both: Cost,
-    /// A write of every byte, from memory that was registered and used before.
+    /// Time of an RDMA write of every byte, from memory that was registered and used before.
     pub r#move: Cost,
-    /// The honest sum: registering, and moving every byte once.
+    /// Time to register new memory and then move every byte once.
     pub sum: Cost,
-    /// `ibv_dereg_mr` of memory that was used.
+    /// Time of `ibv_dereg_mr` after the memory was used.
     pub deregister_after_move: Cost,
-    /// The sum divided by the move, sample by sample.
+    /// Ratio of `sum` to `move`, computed for each sample.
     pub sum_to_move: Summary,
     /// How busy the machine was.
     pub surroundings: Surroundings,
 }
 
-/// Microseconds of a quantity.
+/// Statistics of a quantity, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// The means of runs.
+    /// Summary of the means of all runs.
     pub mean_us: Summary,
-    /// The medians of runs.
+    /// Summary of the medians of all runs.
     pub median_us: Summary,
-    /// The standard deviation within a run; the median of all runs.
+    /// Standard deviation within a run; the median over all runs.
     pub deviation_us: f64,
-    /// What 99 of 100 samples of a run stay below; the median of all runs.
+    /// 99th percentile within a run; the median over all runs.
     pub p99_us: f64,
 }
 
-/// The largest region against the smallest one of a kind of memory.
+/// The cost of the largest region of a kind of memory, relative to the smallest region.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
     /// The kind of memory.
     pub memory: String,
     /// Bytes of the smallest region.
     pub smallest: u64,
-    /// Bytes of the largest one.
+    /// Bytes of the largest region.
     pub largest: u64,
-    /// Time to register the largest divided by that of the smallest, medians, run by run.
+    /// Ratio of the median times to register the largest and the smallest region, computed for each
+    /// run.
     pub register: Summary,
-    /// Time to deregister the largest divided by that of the smallest.
+    /// Ratio of the median times to deregister the largest and the smallest region, computed for
+    /// each run.
     pub deregister: Summary,
 }
 
-/// A sweep that has no points.
+/// A sweep without points.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SweepFailure {
-    /// What it was about.
+    /// Name of the sweep.
     pub name: String,
-    /// Why it could not be measured.
+    /// The reason why the sweep could not be measured.
     pub cannot_run: String,
 }
 
-/// Why a run does not count.
+/// Why a run is refused.
 #[derive(Debug, thiserror::Error)]
 enum RegistrationError {
     #[error(transparent)]
@@ -110,12 +113,12 @@ enum RegistrationError {
     Device(String),
 }
 
-/// How many runs [`measure`] makes.
+/// Returns the number of runs that [`measure`] makes.
 pub(super) fn samples(wishes: &Wishes) -> u64 {
     sweeps(wishes).len() as u64 * u64::from(wishes.curve_runs)
 }
 
-/// Measures all sweeps. One that cannot run is a failure with its reason.
+/// Measures all sweeps. If a sweep cannot run, adds a failure with the reason.
 pub(super) fn measure(
     wishes: &Wishes,
     hosts: &Hosts,
@@ -140,7 +143,7 @@ pub(super) fn measure(
     found
 }
 
-/// One run of the program: all combinations of these.
+/// One run of the program: all combinations of these values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sweep {
     memory: &'static str,
@@ -160,7 +163,8 @@ impl Sweep {
     }
 }
 
-/// Sizes of each kind of memory; regions alive and threads of two sizes.
+/// Returns the sweeps: all sizes for each kind of memory, and two sizes for the numbers of regions
+/// alive and of threads.
 fn sweeps(wishes: &Wishes) -> Vec<Sweep> {
     let quick = wishes.is_quick;
     let sizes: &[u64] = if quick { &SIZES_QUICK } else { &SIZES };
@@ -180,18 +184,18 @@ fn sweeps(wishes: &Wishes) -> Vec<Sweep> {
     sweeps
 }
 
-/// A sweep that is measured.
+/// A sweep and the objects needed to measure it.
 struct Measuring<'a> {
     wishes: &'a Wishes,
     hosts: &'a Hosts,
     sweep: &'a Sweep,
 }
 
-/// The points of each run, and how busy the machine was.
+/// The points of each run, and the load of the machine.
 type Runs = (Vec<Vec<RegistrationRun>>, Surroundings);
 
 impl Measuring<'_> {
-    /// Runs the program as often as is asked for, each time between two dry runs.
+    /// Runs the program as often as the user chose, each time between two dry runs.
     fn runs(&self, observer: &mut dyn Observer) -> Result<Runs, String> {
         let mut runs = Vec::new();
         let mut surroundings = Surroundings::default();
@@ -240,7 +244,8 @@ impl Measuring<'_> {
         Ok(document.points)
     }
 
-    /// A point takes five samples at least, and each moves all bytes twice; before, they are written and compared.
+    /// Returns the time limit of a run. A point takes at least five samples, and each sample moves
+    /// all bytes twice. Before the samples, the program writes and compares all bytes.
     fn limit(&self) -> Duration {
         let Sweep { sizes, alive, threads, .. } = self.sweep;
         let bytes: u64 = sizes.iter().sum::<u64>() * threads.iter().sum::<u64>();
@@ -251,7 +256,7 @@ impl Measuring<'_> {
 }
 
 impl Registration {
-    /// Adds the points of a sweep, and how they grow if there are several sizes.
+    /// Adds the points of a sweep. If it has several sizes, also adds their growth.
     fn add(&mut self, runs: &[Vec<RegistrationRun>], surroundings: Surroundings) {
         let Some(first) = runs.first() else { return };
         for index in 0..first.len() {
@@ -336,7 +341,7 @@ impl Growth {
 
 const TOUCHED: &str = "touched";
 
-/// Huge pages are there only where the kernel was asked to keep some.
+/// The kinds of memory. Huge pages exist only if the kernel was configured to reserve some.
 const KINDS: [&str; 5] = [TOUCHED, "fresh", "file", "shared", "huge"];
 const KINDS_QUICK: [&str; 4] = [TOUCHED, "fresh", "file", "shared"];
 
@@ -354,7 +359,7 @@ const SIZES: [u64; 10] = [
 ];
 const SIZES_QUICK: [u64; 4] = [4 << 10, 64 << 10, 1 << 20, 64 << 20];
 
-/// Where the number of regions or of threads is what counts.
+/// The sizes in sweeps over the number of regions or of threads.
 const SIZES_FEW: [u64; 2] = [4 << 10, 1 << 20];
 
 const ALIVE: [u64; 4] = [1, 100, 10_000, 100_000];
@@ -362,11 +367,11 @@ const ALIVE_QUICK: [u64; 2] = [1, 1_000];
 const THREADS: [u64; 3] = [1, 2, 4];
 const THREADS_QUICK: [u64; 2] = [1, 2];
 
-/// Every page up to 64 KiB shows steps, if there are any.
+/// Number of pages up to 64 KiB. Measuring each size up to there shows steps, if there are any.
 const STEPS: u64 = 16;
 const PAGE_BYTES: u64 = 4096;
 
-/// Less than any processor moves through a device in software, with room for a busy machine.
+/// A rate below that of any processor with a software device, even on a busy machine.
 const SLOW_BYTES_PER_SECOND: f64 = 100e6;
 
 #[cfg(test)]
@@ -411,7 +416,7 @@ mod tests {
         assert!(
             (growth.register.min - 1.4).abs() < 1e-9 && (growth.register.max - 1.4).abs() < 1e-9
         );
-        // A point counts once, and threads are no sizes.
+        // A point is counted once, and different numbers of threads do not count as sizes.
         found.add(&[vec![run(4096, 1.0, 1), run(4096, 1.0, 2)]], Surroundings::default());
         assert_eq!((found.points.len(), found.growth.len()), (3, 1));
     }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::document::{DocumentError, first_document};
 
-/// What one run of the program measured.
+/// The results of one run of the program.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct RegistrationDocument {
     pub(super) version: u32,
@@ -17,7 +17,7 @@ pub(super) struct RegistrationDevice {
     pub(super) name: String,
 }
 
-/// A kind of memory, a number of regions alive, a number of threads and a size.
+/// The results for a kind of memory, a number of regions alive, a number of threads and a size.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct RegistrationRun {
     pub(super) size: u64,
@@ -34,7 +34,7 @@ pub(super) struct RegistrationRun {
     pub(super) sum_to_move: SumToMove,
 }
 
-/// What was timed, over all samples of a run.
+/// The statistics of a timed quantity, over all samples of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[expect(
     clippy::struct_field_names,
@@ -47,14 +47,14 @@ pub(super) struct Quantity {
     pub(super) p99_us: f64,
 }
 
-/// Registering and moving divided by moving.
+/// Statistics of the ratio of registering and moving to moving alone.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub(super) struct SumToMove {
     pub(super) median: f64,
 }
 
 impl RegistrationDocument {
-    /// Reads it. Every point has samples.
+    /// Parses a document. Checks that every point has samples.
     pub(super) fn parse(text: &str) -> Result<Self, DocumentError> {
         let document: Self = first_document(text)?;
         if document.version != VERSION {
@@ -67,5 +67,5 @@ impl RegistrationDocument {
     }
 }
 
-/// Of the document.
+/// Version of the document.
 const VERSION: u32 = 1;

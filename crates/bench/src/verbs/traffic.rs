@@ -1,5 +1,5 @@
-//! What hosts have sent, by protocol. The device sends UDP datagrams; a program that falls back to TCP sends TCP
-//! segments.
+//! The traffic that hosts have sent, by protocol. The device sends UDP datagrams. A program that
+//! falls back to TCP sends TCP segments.
 
 use std::ops::{Add, Sub};
 use std::process::Command;
@@ -68,7 +68,7 @@ impl Sub for Traffic {
     }
 }
 
-/// What the kernel takes at once.
+/// Most bytes that the kernel accepts in one UDP datagram.
 const DATAGRAM_BYTES_MAX: u64 = 65_535;
 
 #[cfg(test)]
