@@ -229,7 +229,7 @@ struct Server {
     counters: PathBuf,
 }
 
-/// Returns the value for a document without this field.
+/// Returns the number of client hosts in documents that lack the field.
 const fn one_host() -> u32 {
     1
 }

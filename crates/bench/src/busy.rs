@@ -50,13 +50,15 @@ pub(crate) fn run(threads: u32) -> Result<(), String> {
         thread.spawn(spin).map_err(|error| format!("start busy thread {number}: {error}"))?;
     }
     print_line(&Line::Spinning)?;
-    // The parent sends nothing. When the input ends, this process ends, and its threads with it.
+    // Wait for the end of the input; the parent sends no data. Then this process ends with all its
+    // threads.
     io::copy(&mut io::stdin().lock(), &mut io::sink())
         .map(|_| ())
         .map_err(|error| format!("wait for the end of the run: {error}"))
 }
 
-/// Returns field 41 of `/proc/PID/stat`. The second field may contain spaces.
+/// Returns the scheduling policy: field 41 of `/proc/PID/stat`. The second field may contain
+/// spaces.
 fn scheduling_class(status: &str) -> Option<u32> {
     let (_, after_name) = status.rsplit_once(')')?;
     after_name.split_whitespace().nth(CLASS_FIELD - FIELDS_TO_NAME - 1)?.parse().ok()
@@ -69,7 +71,7 @@ const REAL_TIME: [u32; 3] = [1, 2, 6];
 /// Number of the scheduling policy's field, from proc(5).
 const CLASS_FIELD: usize = 41;
 
-/// The process id and the name, the fields up to the name.
+/// Number of fields up to the name: the process id and the name.
 const FIELDS_TO_NAME: usize = 2;
 
 #[cfg(test)]

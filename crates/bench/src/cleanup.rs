@@ -1,8 +1,8 @@
-//! Removes what must not outlive this process: namespaces, child processes and folders.
+//! Removes namespaces, child processes and folders, because they must not outlive this process.
 //!
-//! Each of these has an owner that removes it on drop, also after errors and panics. Signals run no
-//! destructors. Therefore all of them are also registered here, and [`on_signals`] removes them
-//! before the process ends.
+//! Each of them has an owner that removes it on drop, also after errors and panics. Signals run no
+//! destructors. Therefore all of them are also registered here, and the handler that [`on_signals`]
+//! installs removes them before the process ends.
 
 use std::env;
 use std::fs;
@@ -28,8 +28,8 @@ pub(crate) struct Registry {
     folders: Vec<PathBuf>,
 }
 
-/// Installs a handler for SIGINT, SIGTERM and SIGHUP. It removes everything registered, and ends
-/// the process with status 130. To be called once, early.
+/// Installs a handler for SIGINT, SIGTERM and SIGHUP. The handler removes everything registered,
+/// and ends the process with status 130. Call it once, at the start of the program.
 ///
 /// # Errors
 /// The handler of the signal cannot be installed.
@@ -56,8 +56,8 @@ pub fn on_signals() -> Result<(), ctrlc::Error> {
 }
 
 /// Makes this process receive SIGTERM when its parent ends, if the parent has put its own process
-/// id into the variable [`ENDS_WITH`]. Processes that this one starts have another parent and are
-/// not affected.
+/// id into the variable [`ENDS_WITH`]. The variable does not affect processes that this process
+/// starts, because they have another parent.
 ///
 /// Without this, the benchmark would survive a killed parent and disturb the next benchmark.
 ///

@@ -266,14 +266,16 @@ pub fn unexpected(expected: &'static str, reply: &Reply) -> ControlError {
     ControlError::Unexpected { expected, got: format!("{reply:?}") }
 }
 
-/// Enough for a host on a local network, which answers within milliseconds.
+/// Time limit for connecting. A host on a local network answers within milliseconds.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Longer than [`PHASE_TIME_MAX`](crate::transport::PHASE_TIME_MAX), so that a side whose phase
-/// times out can still report the reason.
+/// Longest silence before a side gives up. It exceeds
+/// [`PHASE_TIME_MAX`](crate::transport::PHASE_TIME_MAX), so that a side whose phase times out can
+/// still report the reason.
 pub const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// A `Prepare` with 255 links of IPv6 addresses is 24 KiB of JSON, a minute's timeline 600 KiB.
+/// Longest line. A `Prepare` with 255 links of IPv6 addresses has 24 KiB of JSON, and the timeline
+/// of a minute has 600 KiB.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

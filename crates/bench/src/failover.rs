@@ -58,7 +58,7 @@ pub struct Wishes {
     pub kind: LinkKind,
     /// The two links. The second is cut.
     pub links: [LinkShape; 2],
-    /// The ways to cut to measure.
+    /// The kinds of cuts to measure.
     pub cuts: Vec<Cut>,
     /// Length of each of the three phases, in seconds: before the cut, during the cut, and after
     /// the restoration.
@@ -267,25 +267,25 @@ fn first_reached(timeline: Option<&[u32]>, enough: f64) -> Option<usize> {
     windows.position(|window| mean(Some(window)) >= enough).map(|at| at + BACK_WINDOW_MS)
 }
 
-/// Number of the link that is cut, from 1. The control connection of the processes uses the other
-/// link.
+/// Number of the link that is cut, from 1. The control connection between the processes uses the
+/// other link.
 const CUT_LINK: u32 = 2;
 
-/// If the kernel takes longer than this to cut or restore, in milliseconds, the measured times mean
-/// nothing and the cut is repeated, up to `ATTEMPTS` times.
+/// If the kernel takes longer than this to cut or restore, in milliseconds, the measured times are
+/// useless. The cut is then repeated, up to `ATTEMPTS` times.
 const LATE_MS: f64 = 100.0;
 const ATTEMPTS: u32 = 4;
 
-/// A lower share of the rate counts as missing throughput.
+/// Share of the rate below which throughput counts as missing.
 const ENOUGH: f64 = 0.8;
 
 /// Length of the windows over which throughput is averaged, in milliseconds. A message of 64 KiB
 /// takes half a millisecond at 1 Gb/s.
 const WINDOW_MS: usize = 5;
 
-/// Length of the windows after a restoration, in milliseconds. Where hosts send little faster over
-/// two links than over one, a burst of messages within a shorter window would look like the
-/// throughput of both links.
+/// Length of the windows after a restoration, in milliseconds. If hosts send little faster over two
+/// links than over one, a burst of messages within a shorter window would look like the throughput
+/// of both links.
 const BACK_WINDOW_MS: usize = 20;
 
 /// Name and version of the document format.

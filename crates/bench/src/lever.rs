@@ -1,10 +1,10 @@
 //! Cuts and restores a link at a chosen moment, by a command whose program starts ahead of time.
 //!
 //! While two processes poll on all processors, starting a program in a namespace takes a second or
-//! more, and so does its end: both wait until no processor uses the old state. Therefore the
-//! program starts before it is needed, waits for its commands, and is waited for after the
-//! measurement. The kernel may also delay the commands. Therefore a query follows the commands; its
-//! answer shows that they had taken effect.
+//! more, and so does ending it: each time the kernel waits until no processor uses the old state.
+//! Therefore the program starts before the measurement, waits for its commands, and ends after the
+//! measurement. The kernel may also delay the commands. Therefore a query follows the commands. Its
+//! answer shows that the commands have taken effect.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -32,8 +32,8 @@ pub struct Lever {
 
 impl Lever {
     /// Starts `program` with arguments that make it read commands until the end of its standard
-    /// input. [`Self::pull`] will write `commands` there, and then `question`, which must have a
-    /// non-empty answer.
+    /// input. [`Self::pull`] will write `commands` there, and then `question`. The answer to
+    /// `question` must not be empty.
     pub(crate) fn start(
         program: &'static str,
         arguments: &[&str],
@@ -46,7 +46,8 @@ impl Lever {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C then signals the parent only, which ends its children in order.
+            // With its own process group, the child gets no signal of Ctrl-C. The parent ends its
+            // children in order.
             .process_group(0)
             .spawn()
             .map_err(|source| NamespaceError::Start { command: command.clone(), source })?;
@@ -56,7 +57,7 @@ impl Lever {
         let answer = thread::spawn(move || {
             let mut output = output?;
             let came = output.read_exact(&mut [0]).is_ok().then(clock::monotonic_ns);
-            // Without this, the rest of the answer could fill the pipe.
+            // Read the rest of the answer. Otherwise it could fill the pipe and block the program.
             io::copy(&mut output, &mut io::sink()).ok()?;
             came
         });
@@ -71,7 +72,7 @@ impl Lever {
     /// [`NamespaceError`], one variant for each cause.
     pub fn pull(&mut self) -> Result<u64, NamespaceError> {
         let at_ns = clock::monotonic_ns();
-        // The input is closed at the end of this function, because the program reads until its end.
+        // Close the input at the end of this function, because the program reads until the end.
         let input = self.input.take().ok_or_else(|| io::Error::other("its input is closed"));
         input.and_then(|mut input| input.write_all(self.commands.as_bytes())).map_err(|error| {
             let message = format!("writing {:?} to it: {error}", self.commands);

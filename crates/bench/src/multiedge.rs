@@ -143,7 +143,7 @@ pub struct Row {
     /// most.
     pub cpu_percent: f64,
     /// Processor time of the kernel's softirq threads, in percent of one processor. This is an
-    /// upper bound, as these threads serve the whole host.
+    /// upper bound, because these threads serve the whole host.
     #[serde(default)]
     pub softirq_cpu_percent: f64,
     /// Sum of `cpu_percent` and `softirq_cpu_percent`, 200 at most.
@@ -163,7 +163,7 @@ pub struct Row {
     pub retransmission_percent: Option<f64>,
 }
 
-/// Measures all set-ups, and notes each one to `observer`.
+/// Measures all set-ups, and notes each set-up to `observer`.
 ///
 /// # Errors
 /// [`RunError`], one variant for each cause.
@@ -206,7 +206,7 @@ fn options_for(setup: &SetUp, wishes: &Wishes, mtu: u32) -> Options {
     options
 }
 
-/// Returns whether MPTCP is to be measured, provided that this host supports it.
+/// Returns whether to measure MPTCP, provided that this host supports it.
 fn wants_mptcp(setup: &SetUp, wishes: &Wishes) -> bool {
     wishes.with_tcp && setup.links.len() > 1
 }

@@ -180,7 +180,8 @@ impl NamespacePair {
         is_cut: bool,
     ) -> Result<Lever, NamespaceError> {
         let (switch, shape) = self.switch(link)?;
-        // The filter is where frames enter the switch, so frames already queued there still leave.
+        // The filter drops frames where they enter the switch. Frames already queued there still
+        // leave the switch.
         let command = |way: &Direction| {
             if is_cut {
                 filter_at("delete", way.entry()).join(" ") + "\n"
@@ -261,7 +262,7 @@ impl Drop for NamespacePair {
     }
 }
 
-/// Returns whether this process has the privileges to make namespaces, as far as the user id shows.
+/// Returns whether this process has the user id of root, which is needed to make namespaces.
 pub fn are_possible() -> bool {
     geteuid().is_root()
 }
@@ -269,10 +270,11 @@ pub fn are_possible() -> bool {
 /// Removes the namespaces of processes that ended without removing them. Returns the names of the
 /// removed ones.
 ///
-/// If one cannot be removed, the next run tries again. Most often another run has just removed it.
+/// If a namespace cannot be removed, the next run tries again. The usual cause is that another run
+/// has just removed it.
 pub fn remove_leftovers() -> Vec<String> {
     let _registry = cleanup::lock();
-    // Without the directory, no namespace was ever made.
+    // Without this directory, no process has made a namespace yet.
     let Ok(entries) = fs::read_dir(NAMESPACE_DIRECTORY) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let is_leftover =
@@ -288,8 +290,8 @@ pub(crate) fn name_of() -> impl Fn(&str) -> String {
     move |side| format!("{NAME_PREFIX}{own}-{start}-{ordinal}-{side}")
 }
 
-/// Removes a namespace, if it exists, and kills the processes inside. Without that, server
-/// processes whose parent was killed would stay and keep the namespace.
+/// Removes a namespace, if it exists, and kills the processes inside. Otherwise, server processes
+/// whose parent was killed would keep the namespace alive.
 pub(crate) fn remove_namespace(name: &str) -> Result<(), NamespaceError> {
     if fs::exists(format!("{NAMESPACE_DIRECTORY}/{name}")).unwrap_or(true) {
         end_inhabitants(name);
@@ -302,7 +304,7 @@ pub(crate) fn remove_namespace(name: &str) -> Result<(), NamespaceError> {
 pub(crate) fn end_inhabitants(name: &str) {
     let identity = |path: String| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     let Some(namespace) = identity(format!("{NAMESPACE_DIRECTORY}/{name}")) else { return };
-    // A file that `ip` left without its namespace has the device number of the folder.
+    // If `ip` left a file without a namespace, the file has the device number of its folder.
     if identity("/proc/self/ns/net".to_string())
         .is_none_or(|own| own.0 != namespace.0 || own == namespace)
     {
@@ -391,8 +393,8 @@ fn start_time(pid: u32) -> Option<u64> {
     fields.split(' ').nth(19)?.parse().ok()
 }
 
-/// Highest number of links: the link number is one byte of the addresses, and more interfaces per
-/// host are not needed.
+/// Highest number of links. The link number is one byte of the addresses, and no benchmark needs
+/// more interfaces per host.
 pub const LINKS_MAX: u32 = 16;
 /// Smallest MTU that IPv4 allows on an interface.
 pub const MTU_MIN: u32 = 68;

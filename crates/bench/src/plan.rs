@@ -40,7 +40,7 @@ pub struct Options {
     pub pinning: bool,
     /// Whether the writes of a stream are delivered in order.
     pub in_order: bool,
-    /// Ways for threads to wait. A transport that has several is measured with each of these.
+    /// Ways for threads to wait. A transport that supports several of them is measured with each.
     pub waitings: Vec<Waiting>,
     /// Threads that spin on this host during the measurement, at most [`BUSY_MAX`].
     pub busy: u32,
@@ -274,9 +274,9 @@ fn sizes(test: Test, chosen: &[u64]) -> Vec<u64> {
     }
 }
 
-/// Returns the contenders of one transport in `test`. Small messages are measured over one link, as
-/// more links bring no gain. With `all_links` the transport is measured only with the most links
-/// that it can use.
+/// Returns the contenders of one transport in `test`. Small messages are measured over one link,
+/// because more links bring no gain. With `all_links` the transport is measured only with the most
+/// links that it can use.
 fn contenders(
     transport: &dyn Transport,
     test: Test,
@@ -307,7 +307,7 @@ fn contenders(
 /// Bytes of the messages in tests about small operations.
 const SMALL_MESSAGE_BYTES: u64 = 8;
 
-/// More repetitions would take hours.
+/// Highest number of repetitions. More would take hours.
 const REPETITIONS_MAX: u32 = 1000;
 
 /// Time for connecting, control messages and the rounding of warm-ups, in seconds.
@@ -316,18 +316,20 @@ const SAMPLE_OVERHEAD_SECONDS: f64 = 0.015;
 /// Length of a sample with its warm-up, relative to the sample alone.
 const WITH_WARM_UP: f64 = 1.4;
 
-/// A few scheduler ticks. A shorter sample would measure the scheduler.
+/// Length of the shortest sample, in seconds: a few scheduler ticks. A shorter sample would measure
+/// the scheduler.
 const SAMPLE_SECONDS_MIN: f64 = 0.02;
 
-/// Competing threads get time slices of 3 to 6 ms. A shorter sample would depend on the order of
-/// these slices.
+/// Length of the shortest sample beside busy threads, in seconds. Competing threads get time slices
+/// of 3 to 6 ms. A shorter sample would depend on the order of these slices.
 const SAMPLE_SECONDS_MIN_BUSY: f64 = 0.2;
 
-/// Four threads for each processor of a small host. Each thread adds a time slice of 3 to 6 ms to
-/// the wait for a processor.
+/// Highest number of busy threads: four for each processor of a small host. Each thread adds a time
+/// slice of 3 to 6 ms to the wait for a processor.
 pub const BUSY_MAX: u32 = 16;
 
-/// Longer samples add nothing: more repetitions show the spread better.
+/// Length of the longest sample, in seconds. Longer samples add nothing, because more repetitions
+/// show the spread better.
 const SAMPLE_SECONDS_MAX: f64 = 1.0;
 
 #[cfg(test)]

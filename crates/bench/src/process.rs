@@ -1,7 +1,7 @@
 //! The child processes of a benchmark: how they start and what they run.
 //!
-//! Each child is this program itself, with the hidden subcommand [`SUBCOMMAND`] and a [`ChildSpec`]
-//! as its argument. It first enters its network namespace. It is killed when its parent process
+//! Each child runs this program with the hidden subcommand [`SUBCOMMAND`] and a [`ChildSpec`] as
+//! its argument. The child first enters its network namespace. The kernel kills it when its parent
 //! ends.
 
 use std::fs::File;
@@ -179,7 +179,8 @@ impl ChildProcess {
             .arg(argument)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl-C then signals the parent only, which ends its children in order.
+            // With its own process group, the child gets no signal of Ctrl-C. The parent ends its
+            // children in order.
             .process_group(0)
             .spawn()
             .map_err(failed)?;
@@ -214,8 +215,8 @@ impl ChildProcess {
         }
     }
 
-    /// Closes the child's standard input, which makes the child end, and waits. Kills the child
-    /// after `limit`.
+    /// Closes the child's standard input, which makes the child end. Waits for the end, and kills
+    /// the child after `limit`.
     ///
     /// # Errors
     /// [`ProcessError`], one variant for each cause.
@@ -262,8 +263,8 @@ impl Drop for ChildProcess {
     }
 }
 
-/// Runs a child process from start to end. Reports an error to the parent as [`Line::Failed`];
-/// returns whether there was none.
+/// Runs a child process from start to end. Reports an error to the parent as [`Line::Failed`].
+/// Returns whether the child succeeded.
 pub fn run_child(spec: &str) -> bool {
     let outcome = parse(spec).and_then(|spec: ChildSpec| {
         enter(&spec)?;

@@ -1,8 +1,8 @@
-//! Compares the engine on shaped links with simulations of the same links: the measurements needed
-//! and the format of the results.
+//! Compares the engine on shaped links with simulations of the same links. This module has the
+//! measurements that the comparison needs, and the format of its results.
 //!
-//! The costs of hosts are measured on unshaped links. The measurements of shaped links therefore
-//! have no influence on the simulations that they are compared with.
+//! The costs of hosts are measured on unshaped links. So the measurements of shaped links do not
+//! influence the simulations with which they are compared.
 
 use serde::{Deserialize, Serialize};
 
@@ -101,7 +101,7 @@ impl Samples {
     }
 
     /// Returns the median time in nanoseconds: half a round trip, or the time per message of a
-    /// stream (per pair of messages in [`Test::TwoWay`]).
+    /// stream. In [`Test::TwoWay`], it is the time per pair of messages.
     pub fn ns(&self) -> Option<f64> {
         let per_operation =
             |sample: &Sample| sample.seconds * 1e9 / sample.operations.max(1) as f64;
@@ -165,15 +165,15 @@ pub struct Report {
     pub calibration: HostCosts,
     /// One entry for each set-up.
     pub setups: Vec<SetUpComparison>,
-    /// Largest error of the steady points in the set-ups of [`DEFAULTS`], in percent. If none of those
-    /// set-ups was measured, all set-ups count. 0 without steady points.
+    /// Largest error of the steady points in the set-ups of [`DEFAULTS`], in percent. If none of
+    /// these set-ups was measured, all set-ups count. 0 if there are no steady points.
     pub worst_error_percent: f64,
     /// Median error of the same points, in percent.
     pub median_error_percent: f64,
     /// Number of points in those set-ups.
     #[serde(default)]
     pub points: usize,
-    /// Number of those points that are not [steady](Point::is_steady), and are excluded from the
+    /// Number of those points that are not [steady](Point::is_steady). They do not count for the
     /// errors.
     #[serde(default)]
     pub unsteady_points: usize,
@@ -213,7 +213,7 @@ pub struct HostCosts {
     pub points: Vec<FittedPoint>,
 }
 
-/// A measurement that the costs were fitted to.
+/// A measurement to which the costs were fitted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct FittedPoint {
     /// The test.
@@ -365,11 +365,11 @@ pub const FORMAT: &str = "ethernot-reality/1";
 /// Set-ups in which the links, not today's processors, limit large messages.
 pub const DEFAULTS: [&str; 4] = ["1L-100M", "2L-100M", "1G+100M", "1L-1G"];
 
-/// Highest value of [`Point::repeats_percent`] for a steady point, in percent. With more variation
-/// the median of a few samples may be off by as much as the errors to be found.
+/// Highest value of [`Point::repeats_percent`] for a steady point, in percent. If the values vary
+/// more, the median of a few samples may differ by as much as the errors to be found.
 pub const STEADY_PERCENT: f64 = 8.0;
 
-/// More than two processors can send, in bits per second.
+/// A rate above that of two processors, in bits per second.
 const FREE_RATE: u64 = 100_000_000_000;
 
 #[cfg(test)]
@@ -434,7 +434,7 @@ mod tests {
         assert!((alone.worst_error_percent - 200.0).abs() < 1e-9);
     }
 
-    /// Unsteady points are counted, but have no influence on the errors.
+    /// Unsteady points are counted, but do not influence the errors.
     #[test]
     fn points_that_are_not_steady_are_counted_and_not_compared() {
         let mut noisy = comparison("1L-1G", 130.0);

@@ -118,15 +118,15 @@ pub struct Measurement {
     pub operations_per_second: Summary,
     /// CPU seconds of both processes per 10^9 payload bytes of both directions together.
     pub cpu_seconds_per_gigabyte: Option<Summary>,
-    /// CPU seconds of the hosts' softirq threads per 10^9 payload bytes. This is an upper bound, as
-    /// these threads serve the whole host.
+    /// CPU seconds of the hosts' softirq threads per 10^9 payload bytes. This is an upper bound,
+    /// because these threads serve the whole host.
     pub softirq_cpu_seconds_per_gigabyte: Option<Summary>,
     /// Explicit acknowledgements and retransmissions per 100 data frames.
     pub extra_frame_percent: Option<f64>,
     /// Frames out of order per 100 data frames received.
     pub out_of_order_percent: Option<f64>,
     /// Ratios to the baseline and the yardsticks, computed for each repetition. A measurement has
-    /// no ratio to itself, nor to a transport that was not measured.
+    /// no ratio to itself, and none to a transport that was not measured.
     pub ratios: Vec<Ratio>,
     /// Mean of each counter of the transport over the samples.
     pub counters: BTreeMap<String, f64>,
@@ -135,8 +135,8 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// Returns the transport's name. Adds the way to wait, unless it is the usual one, and the
-    /// number of links, if there are several.
+    /// Returns the transport's name. Adds the way to wait if it is not the usual one, and the
+    /// number of links if there are several.
     pub fn label(&self) -> String {
         label(&self.transport, self.waiting, self.links)
     }
@@ -148,8 +148,8 @@ impl Measurement {
     }
 }
 
-/// Returns a transport's name. Adds the way to wait, unless the transport polls or is the baseline,
-/// and the number of links, if there are several.
+/// Returns a transport's name. Adds the way to wait, unless the transport polls or is the baseline.
+/// Adds the number of links if there are several.
 pub fn label(transport: &str, waiting: Waiting, links: u32) -> String {
     let is_usual = transport == BASELINE || waiting == Waiting::Poll;
     let waiting = if is_usual { String::new() } else { format!(" {}", waiting.name()) };
@@ -157,7 +157,7 @@ pub fn label(transport: &str, waiting: Waiting, links: u32) -> String {
     format!("{transport}{waiting}{links}")
 }
 
-/// Ratios of a measurement to that of another transport in the same repetition.
+/// Ratios of a measurement to another transport's measurement in the same repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// Name of the other transport.

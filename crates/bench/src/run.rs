@@ -130,8 +130,8 @@ struct Path {
     links: Vec<LinkAddresses>,
     mtu: Option<u32>,
     namespaces: Option<NamespacePair>,
-    /// The server's address for the control connection. A server that this run starts listens
-    /// there.
+    /// The server's address for the control connection. If this run starts the server, the server
+    /// listens there.
     server: SocketAddr,
 }
 
@@ -147,7 +147,7 @@ impl Path {
             }
             PathChoice::Automatic => match Self::over_namespaces(options, observer) {
                 Ok(path) => Ok(path),
-                // Root without the necessary capabilities, as in most containers.
+                // This happens to root without the necessary capabilities, as in most containers.
                 Err(error @ NamespaceError::Failed { .. }) => {
                     observer.on_note(&format!("{error}: measuring over loopback instead"));
                     Ok(Self::over_loopback(options.links))
@@ -216,7 +216,7 @@ impl Path {
         let link = |address: &SocketAddr| LinkAddresses { client: None, server: address.ip() };
         let mut links: Vec<_> = addresses.iter().map(link).collect();
         if named > 0 {
-            // Named links need no addresses, except the first for the control connection.
+            // Named links need no addresses. Only the first needs one, for the control connection.
             links = vec![link(&server); named];
         }
         Ok(Self { kind: PathKind::Peer, links, mtu: None, namespaces: None, server })
@@ -242,7 +242,7 @@ fn resolve(peer: &str) -> Result<SocketAddr, RunError> {
 
 /// The two measuring processes, the process of the busy threads, and the path.
 ///
-/// Fields are dropped in this order: processes before namespaces.
+/// The order of the fields matters: they are dropped in this order, processes before namespaces.
 pub(crate) struct Bench {
     _busy: Option<ChildProcess>,
     processes: Processes,
@@ -282,8 +282,8 @@ impl Bench {
         Ok(Self { _busy: busy, processes, path, pinned_to })
     }
 
-    /// Starts the processes again, so that memory freed by earlier cases has no influence. A server
-    /// on another host keeps running.
+    /// Restarts the processes, so that memory that earlier cases have freed does not influence
+    /// later cases. A server on another host keeps running.
     fn renew_processes(&mut self, options: &Options) -> Result<(), RunError> {
         if self.path.kind != PathKind::Peer {
             self.processes = Processes::start(options, &self.path, self.pinned_to)?;

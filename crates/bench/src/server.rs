@@ -62,8 +62,8 @@ impl Conversation {
                 }
             };
             let reply = outcome.unwrap_or_else(|error| {
-                // Closes the data connection, so that the client notices the failure even before it
-                // reads the reply.
+                // Dropping the side closes the data connection. The client then notices the failure
+                // even before it reads the reply.
                 self.side = None;
                 Reply::Failed { message: error.to_string() }
             });

@@ -63,8 +63,8 @@ pub struct Report {
     pub no_library: Option<String>,
     /// One entry for each MTU, test, message size, number of clients and contender.
     pub rows: Vec<Row>,
-    /// Samples that were refused, because their connections did not move as they should, or because
-    /// they failed.
+    /// Samples that were refused, because they failed or their connections did not move as they
+    /// should.
     pub refused: Vec<Refused>,
 }
 

@@ -33,16 +33,16 @@ pub enum Test {
     /// connection; its latency is recorded.
     ConnectionSetup,
     /// Sends messages from client to server, which checks each byte and records progress over time.
-    /// Not in [`Test::ALL`]: this test needs links that fail meanwhile.
+    /// Not in [`Test::ALL`]: this test needs links that fail while it runs.
     VerifiedStream,
     /// Sends messages from client to server, while another connection of the same two endpoints
-    /// writes 8 bytes now and then. An operation is a message of the stream; the recorded latencies
-    /// are those of the small writes, until their completion. Not in [`Test::ALL`], as only
-    /// endpoints can have two connections.
+    /// regularly writes 8 bytes. An operation is a message of the stream. The recorded latencies
+    /// are those of the small writes, from their post to their completion. Not in [`Test::ALL`],
+    /// because only endpoints can have two connections.
     SmallBesideStream,
-    /// Alternates two ping-pongs: on one of [`Setup::connections`] connections, of which the others
-    /// are idle, and on the only connection of an endpoint. Only the latencies of the former are
-    /// recorded.
+    /// Alternates two ping-pongs. One uses one of [`Setup::connections`] connections, while the
+    /// others are idle. The other uses the only connection of another endpoint. Only the latencies
+    /// of the first ping-pong are recorded.
     ManyConnections,
 }
 
@@ -152,7 +152,7 @@ pub struct Setup {
     /// Largest IP packet of the links, in bytes, if it is known.
     pub mtu: Option<u32>,
     /// Operations that the client keeps in flight in [`Test::OneWay`], [`Test::TwoWay`] and
-    /// [`Test::OperationRate`]. Transports without pipelining ignore it.
+    /// [`Test::OperationRate`]. Transports without pipelining ignore this number.
     pub in_flight: u32,
     /// Number of connections in [`Test::ManyConnections`]; 1 in other tests.
     pub connections: u32,
@@ -234,7 +234,8 @@ pub mod counter {
     pub const WAKEUPS: &str = "wakeups";
     /// Frames received, with or without payload.
     pub const RECEIVED_FRAMES: &str = "received_frames";
-    /// Median latency on one of many connections, divided by the median on an only connection.
+    /// Median latency on one of many connections, divided by the median latency on the only
+    /// connection of an endpoint.
     pub const SLOWDOWN: &str = "slowdown";
 }
 
@@ -431,8 +432,8 @@ pub struct LatencySummary {
     pub mean: f64,
 }
 
-/// A phase without progress for this time has failed. Phases last about a second at most, so this
-/// limit only takes effect if a host or the path between the hosts is down.
+/// Time without progress after which a phase has failed. Phases last about a second at most, so
+/// this limit only takes effect if a host or the path between the hosts is down.
 pub const PHASE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Largest message in bytes: 64 MiB, so that a server allocates at most two such buffers per
@@ -442,5 +443,5 @@ pub const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 /// Highest number of connections in [`Test::ManyConnections`].
 pub const CONNECTIONS_MAX: u32 = 100_000;
 
-/// One minute: far more than [`PHASE_TIME_MAX`].
+/// Highest recorded latency: one minute, which is far longer than [`PHASE_TIME_MAX`].
 const LATENCY_NS_MAX: u64 = 60_000_000_000;

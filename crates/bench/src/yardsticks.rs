@@ -203,8 +203,8 @@ fn streams(options: &Options, observer: &mut dyn Observer) -> Result<Vec<Stream>
     Ok(STREAM_BYTES.into_iter().filter_map(stream).collect())
 }
 
-/// Message sizes of the streams, in bytes. They need about one and a half and about sixteen system
-/// calls.
+/// Message sizes of the streams, in bytes. A message of the first size needs about one and a half
+/// system calls, a message of the second about sixteen.
 const STREAM_BYTES: [u64; 2] = [64 << 10, 1 << 20];
 
 /// Operations in flight, as in the streams of `ethernot bench`.

@@ -29,7 +29,7 @@ pub(crate) fn run(task: &Task) -> Result<(), String> {
             let (warm, done) = (warm.clone(), done.clone());
             scope.spawn(move || {
                 let outcome = stream(task, watch, &warm, &started);
-                // Sending fails only if the receiver no longer waits.
+                // Ignore the error: sending fails only if the receiver no longer waits.
                 let _ = done.send(outcome.map_err(|error| error.to_string()));
             });
         }
@@ -119,7 +119,7 @@ impl Client {
     }
 
     /// Returns the one-way time of one byte, measured by exchanges for `limit`. The answer at the
-    /// end of a stream takes this time.
+    /// end of a stream takes as long.
     fn way_of_a_byte(&mut self, limit: Duration) -> io::Result<f64> {
         let (mut rounds, mut byte) = (0_u64, [1]);
         let clock = Stopwatch::start();
@@ -134,8 +134,8 @@ impl Client {
         Ok(clock.elapsed_seconds() / rounds as f64 / 2.0)
     }
 
-    /// Returns operations per second, measured by exchanges that grow until one takes a third of
-    /// `limit`. This also warms up actions without a fixed count.
+    /// Returns the operations per second. Measures exchanges of growing length until one takes a
+    /// third of `limit`. This also warms up actions without a fixed count.
     fn rate(&mut self, action: Action, limit: Duration) -> io::Result<f64> {
         let mut count = 1;
         loop {
@@ -163,7 +163,7 @@ impl Client {
         }
     }
 
-    /// Runs `count` round trips or, if `count` is `None`, as many as fit in `until`.
+    /// Runs `count` round trips. If `count` is `None`, runs as many as fit in `until`.
     fn ping_pong(&mut self, count: Option<u64>, until: Duration) -> io::Result<StreamOutcome> {
         let mut latencies = Latencies::new();
         self.ask(Exchange::Echo, self.bytes(), count.unwrap_or(Wanted::ENDLESS))?;
@@ -213,8 +213,8 @@ impl Client {
         Ok(StreamOutcome {
             operations: count,
             bytes: count * self.bytes(),
-            // Limits the subtracted time, because it may have been measured while the machine was
-            // busy.
+            // Limit the subtracted time: if the machine was busy when the time was measured, it is
+            // too long.
             seconds: seconds - way.min(seconds / 2.0),
             latency_ns: None,
             first_answer_ns: None,
@@ -242,8 +242,8 @@ impl Client {
     }
 }
 
-/// Makes connections for the time in `task`. The last few stay open for a while, as connections of
-/// real programs do.
+/// Makes connections for the time in `task`. The last few stay open after the next ones are made,
+/// as connections of real programs do.
 fn connections(
     task: &Task,
     warm: &Sender<()>,
@@ -288,8 +288,7 @@ fn connections(
     })
 }
 
-/// Ends the process if it takes too long. A program with blocking sockets has no time limit of its
-/// own.
+/// Ends the process if it takes too long, because blocking sockets have no time limit.
 struct Watch(Sender<Duration>);
 
 impl Watch {
@@ -300,7 +299,7 @@ impl Watch {
             loop {
                 match limits.recv_timeout(limit) {
                     Ok(longer) => limit = limit.max(longer),
-                    // Dropping the sender ends the watch.
+                    // The owner has dropped the sender, which ends the watch.
                     Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => break,
                 }
@@ -329,15 +328,15 @@ impl Watch {
 const WARM_UP_SHARE: f64 = 0.4;
 const WARM_UP_SECONDS_MIN: f64 = 0.06;
 
-/// Number of exchanges of a byte per request, and their lowest total.
+/// Number of exchanges of a byte in one request, and the lowest number of exchanges in total.
 const ROUNDS: u64 = 8;
 const ROUNDS_MIN: u64 = 64;
 
 /// Number of connections that stay open while others are made.
 const OPEN_MAX: usize = 16;
 
-/// The port of a closed connection stays unusable for a minute. 16 samples use half of about 28,000
-/// ports.
+/// Highest number of connections in a sample. The port of a closed connection stays unusable for a
+/// minute. 16 samples use half of about 28,000 ports.
 const CONNECTIONS_MAX: u64 = 800;
 
 /// Receive buffer, as large as the servers'.
@@ -346,5 +345,5 @@ const RECEIVE_BYTES: usize = 256 << 10;
 /// Factor by which a busy machine may become slower after the warm-up.
 const SLOWER: f64 = 8.0;
 
-/// Much more time than connecting and warming up take.
+/// Additional time limit, much longer than connecting and warming up take.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -38,7 +38,7 @@ impl Hosts {
         let clients = if wishes.tests.iter().any(has_several) { CLIENT_HOSTS } else { 1 };
         match Star::create_shaped(1 + clients, mtu, wishes.rate.map(LinkShape::of_rate)) {
             Ok(star) => Ok(Self { star: Some(star), mtu }),
-            // Root without the necessary capabilities, as in most containers.
+            // This happens to root without the necessary capabilities, as in most containers.
             Err(error @ NamespaceError::Failed { .. }) => {
                 observer.on_note(&format!("{error}: measuring over loopback instead"));
                 Ok(Self::LOOPBACK)

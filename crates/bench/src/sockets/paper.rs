@@ -1,7 +1,8 @@
 //! Values that the papers print in their texts for the same measurements on their machines: TCP
 //! offload engines (TOE) and host-based stacks on 10-Gigabit Ethernet, and sockets over the
-//! user-level protocols of their time. Machines have changed since. Ratios can be compared;
-//! absolute values only show an order. The numbers are from `papers/convergence2005.toml`.
+//! user-level protocols of their time. Because machines have changed, only ratios can be compared;
+//! absolute values only show the order of contenders. The numbers are from
+//! `papers/convergence2005.toml`.
 
 use papers::printed;
 

@@ -58,7 +58,7 @@ impl<'a> Bench<'a> {
         match contender {
             Contender::Native => self.native_sample(case).map_err(Failed::Process),
             Contender::Tcp | Contender::TcpPoll => {
-                // A failure without the library ends the whole run.
+                // A failure without the library is a fault of the host, so it ends the whole run.
                 self.program_sample(case, contender).map_err(|error| match error {
                     Failed::Refused(message) => {
                         Failed::Process(ProcessError::Failed { role: "run over TCP", message })
@@ -67,8 +67,8 @@ impl<'a> Bench<'a> {
                 })
             }
             Contender::Sockets | Contender::SocketsPoll => {
-                // The library is under test, so its failure is reported and other contenders are
-                // still measured.
+                // The library is under test. So its failure is reported as a refused sample, and
+                // the other contenders are still measured.
                 self.program_sample(case, contender).map_err(|error| match error {
                     Failed::Process(error) => Failed::Refused(error.to_string()),
                     refused @ Failed::Refused(_) => refused,
@@ -164,7 +164,7 @@ impl<'a> Bench<'a> {
         Ok(pair)
     }
 
-    /// Starts one process in its namespace. If it is to have the library, it runs under
+    /// Starts one process in its namespace. A process with the library runs under
     /// `ethernot run --sockets`, as a user would start it.
     fn start_one(
         &self,
@@ -180,7 +180,8 @@ impl<'a> Bench<'a> {
         let inner = ChildSpec { role, namespace: None, cpu: None, parent, links: Vec::new() };
         let inner = serde_json::to_string(&inner).map_err(io::Error::from)?;
         let counters = folder.path().join(folder_of(side));
-        // Does not make the parent folders, because they are removed when the run is interrupted.
+        // Do not make missing parent folders: they are missing only if an interrupt has removed
+        // them.
         match fs::create_dir(&counters) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
             _ => {}

@@ -84,7 +84,7 @@ fn serve(stream: TcpStream, style: Style) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads all messages; in an endless exchange, reads to the end of the stream.
+/// Reads all messages of an exchange. If the exchange has no end, reads to the end of the stream.
 fn take(wire: &mut Wire, buffer: &mut [u8], wanted: Wanted) -> io::Result<()> {
     let mut left = wanted.count.saturating_mul(wanted.message_bytes);
     while left > 0 {

@@ -216,7 +216,7 @@ impl Half {
     fn stream(&self, count: u64, expects: bool) -> Result<(), TransportError> {
         let (connection, remote) = self.parts()?;
         let mut operation = self.operation(remote, self.order);
-        // Signals one completion for several operations, as performance-critical programs do.
+        // Signal one completion for several operations, as performance-critical programs do.
         let group = (self.in_flight / 8).max(1);
         let (mut posted, mut done) = (0, 0);
         let mut expected = expects;
@@ -268,7 +268,7 @@ impl Half {
         let last_word = self.message_bytes * 2 - WORD_BYTES;
         self.buffer.store_u64(last_word & !7, round);
         let mut operation = self.operation(remote, Order::Strict);
-        // The other side blocks until this notification.
+        // This notification wakes the other side.
         operation.immediate = (self.waiting != Waiting::Poll).then_some(round as u32);
         connection.post(&operation).map_err(other)
     }
@@ -610,8 +610,8 @@ impl Client {
     }
 }
 
-/// One of this many operations is timed, because reading the clock twice takes half as long as
-/// posting.
+/// One of this many operations is timed. Timing each of them would cost too much, because reading
+/// the clock twice takes half as long as posting.
 const POSTS_PER_TIMING: u64 = 8;
 
 /// Returns the kind of an address. Only addresses of the same kind can reach each other.
@@ -643,7 +643,7 @@ fn endpoint(
     let mut config = rules.config();
     config.connections_max = config.connections_max.max(setup.connections + CONNECTIONS_SPARE);
     let polling = match setup.waiting {
-        // Polls even while waiting for connections, as each side has its own processor.
+        // Poll also while waiting for connections, because each side has its own processor.
         Waiting::Poll => Polling::ALWAYS,
         Waiting::Mixed => Polling::ADAPTIVE,
         Waiting::Interrupt => Polling::NEVER,
@@ -667,7 +667,7 @@ fn endpoint(
     builder.build().map_err(other)
 }
 
-/// Adds the endpoint's link problems to `error`, as they may be its cause.
+/// Adds the endpoint's link problems to `error`, because they may be its cause.
 fn explained(error: TransportError, endpoint: &Endpoint) -> TransportError {
     let problems = endpoint.link_problems();
     if problems.is_empty() {

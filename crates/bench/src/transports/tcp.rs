@@ -89,8 +89,8 @@ impl Transport for Tcp {
     fn listen(&self, setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError> {
         let link = setup.links.first().ok_or(TransportError::Advertisement { what: "link" })?;
         let address = SocketAddr::new(link.server, 0);
-        // Listens on all addresses, because further paths of MPTCP lead to other addresses of this
-        // host.
+        // Listen on all addresses, because the additional paths of MPTCP lead to other addresses of
+        // this host.
         let unspecified = match address {
             SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
             SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
@@ -192,8 +192,8 @@ impl Server {
     fn accept_many(&mut self, connections: u64) -> Result<(), TransportError> {
         for _ in 0..connections {
             let stream = self.waiting.accept(&self.listener)?;
-            // Signals to the client that the application has the connection. The client then resets
-            // it.
+            // Signal to the client that the application has the connection. The client then resets
+            // the connection.
             (&stream).write_all(&[DONE]).map_err(TransportError::io("greet a TCP connection"))?;
         }
         Ok(())
@@ -524,6 +524,6 @@ fn multipath_socket(address: SocketAddr) -> io::Result<Socket> {
 /// The byte by which the server confirms that it has received all data.
 const DONE: u8 = 0xd0;
 
-/// Allows to read many small messages at once. 256 KiB are 0.25 ms of a stream of a gigabyte per
-/// second, and still fit a second-level cache.
+/// Size of the receive buffer, which allows one call to read many small messages. 256 KiB are 0.25
+/// ms of a stream of a gigabyte per second, and still fit a second-level cache.
 const RECEIVE_BUFFER_BYTES: usize = 256 << 10;

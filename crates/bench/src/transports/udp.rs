@@ -110,7 +110,7 @@ impl ServerSide for Server {
             let number = number(&self.buffer, bytes);
             let datagram = self.buffer.get_mut(..bytes).unwrap_or_default();
             if number >= CONTROL {
-                // A repeated question of the set-up or of an earlier phase is only echoed.
+                // Only echo a question that repeats the set-up or the end of an earlier phase.
                 if number == end {
                     write_number(datagram.get_mut(8..).unwrap_or_default(), received);
                 }
@@ -171,7 +171,7 @@ impl Client {
         loop {
             match try_receive(&self.socket, &mut self.buffer)? {
                 Some(bytes) if number(&self.buffer, bytes) == ordinal => return Ok(true),
-                // Reads the clock only once in many polls, so that its cost does not matter.
+                // Read the clock only once in many polls, so that its cost does not matter.
                 _ => polls += 1,
             }
             if polls.is_multiple_of(1024)

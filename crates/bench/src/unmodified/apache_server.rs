@@ -1,4 +1,4 @@
-//! Apache with our own configuration. Of the system's files only Apache's modules are used.
+//! Apache with our own configuration. It uses no files of the system except Apache's modules.
 
 use std::fmt::Write as _;
 use std::io;

@@ -61,8 +61,8 @@ impl Client {
         let percentiles = folder.path().join("ab-percentiles.csv");
         let line = match self {
             Self::Redis { command, pipeline } => {
-                // `redis-benchmark` accepts only a number of requests, so this is about what kernel
-                // TCP answers in that time.
+                // `redis-benchmark` accepts only a number of requests, no time. Use about the
+                // number that kernel TCP answers in that time.
                 let requests = REDIS_PER_SECOND * seconds * pipeline.min(REDIS_GAIN_MAX);
                 format!("-h {ip} -p {port} -t {command} -n {requests} -c 50 -P {pipeline} --csv")
             }

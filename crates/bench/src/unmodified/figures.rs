@@ -133,7 +133,7 @@ impl Case {
     }
 
     /// Takes `repetitions` samples over both ways alternately; the way that is first alternates
-    /// too. If the case cannot run, notes the reason, so that other cases can still be measured.
+    /// too. If the case cannot run, notes the reason, so that other cases are still measured.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.

@@ -144,8 +144,8 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(File::create(&output).map_err(failed)?)
             .stderr(File::create(&errors).map_err(failed)?)
-            // Puts the program in a process group of its own, so that all processes it starts can
-            // be killed together. Ctrl-C then signals this process only.
+            // A process group of its own lets this process kill all processes of the program
+            // together. Ctrl-C then signals only this process.
             .process_group(0)
             .spawn()
             .map_err(failed)?;
@@ -388,7 +388,7 @@ fn pause() {
     clock::sleep_until(clock::monotonic_ns() + PAUSE.as_nanos() as u64);
 }
 
-/// Interval between checks of a program: long enough not to disturb it.
+/// Interval between two checks of a program. It is long enough not to disturb the program.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Time for a server to listen. It takes a fraction of a second unless the machine is overloaded.

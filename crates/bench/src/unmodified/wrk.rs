@@ -1,5 +1,5 @@
 //! `wrk`, a load generator that keeps connections open, and requests the next file after it has
-//! received the last.
+//! received the previous one.
 
 use std::fmt::Write as _;
 use std::io;
@@ -149,7 +149,7 @@ const NAME: &str = "wrk";
 /// The start of the line that the script prints.
 const MARK: &str = "measured: ";
 
-/// The requests are formatted before the first one is sent, so that choosing one costs only an
+/// Formats the requests before it sends the first one, so that choosing a request costs only an
 /// index.
 const SCRIPT: &str = r#"local requests, at = {}, 0
 

@@ -81,7 +81,8 @@ struct LinkEnd {
     frame_ns: f64,
     /// Bytes of a full frame after the envelope.
     content_bytes: u16,
-    /// Number of frames whose send time passed unused too long ago for the link to catch up.
+    /// Number of frames that the link can no longer catch up on, because their send time passed
+    /// unused too long ago.
     missed: u64,
     sent: u64,
     /// Number of sent frames that the peer has reported.
@@ -152,7 +153,7 @@ impl BareStreamEnd {
             idle_limit.on_idle()?;
             let began = received > 0 || self.links.iter().any(|link| link.sent > 0);
             if began && silent.get_or_insert_with(Stopwatch::start).has_passed(SILENCE) {
-                // Frames that did not arrive until now are lost.
+                // If frames are missing after this silence, they are lost.
                 if to_send == 0 {
                     return Ok(());
                 }
@@ -304,5 +305,5 @@ const EDGE_BYTES: u64 = 42;
 
 const ETHERNET_HEADER_BYTES: u32 = 14;
 
-/// Missing frames count as lost after this time without an arrival.
+/// Time without an arrival after which missing frames count as lost.
 const SILENCE: Duration = Duration::from_millis(20);

@@ -10,8 +10,8 @@ use crate::transports::MEMCPY;
 
 /// Repeated `memcpy` of a message within the client's process.
 ///
-/// Like a stream of writes, this has one source and one target, each of the size of a message, so
-/// it uses the caches alike. The server does nothing.
+/// Like a stream of writes, this has one source and one target of the size of a message each, so
+/// both use the caches in the same way. The server does nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct Memcpy;
 
@@ -70,7 +70,7 @@ struct Client {
 impl ClientSide for Client {
     fn run(&mut self, phase: Phase, _: &mut Latencies) -> Result<Observed, TransportError> {
         for _ in 0..phase.operations {
-            // Hides both sides from the compiler, so that it does not remove copies.
+            // Hide both buffers from the compiler. Otherwise it could remove the copies.
             black_box(self.to.as_mut_slice()).copy_from_slice(black_box(self.from.as_slice()));
         }
         Ok(Observed::default())

@@ -231,7 +231,8 @@ impl ServerSide for Server {
                 received += 1;
                 next = next.max(number.saturating_add(1));
             }
-            // Lost messages are granted too. Otherwise the sender would wait for their credits.
+            // Grant the credits of lost messages, too. Otherwise the sender would wait for them
+            // forever.
             if next / shape.datagrams_each > granted {
                 granted = next / shape.datagrams_each;
                 self.send_control(Control { kind: CREDIT, phase: phase_number, value: next })?;
@@ -265,7 +266,7 @@ impl ClientSide for Client {
         while sent < total {
             let room = (granted + self.window).saturating_sub(sent);
             let count = batch.min(total - sent).min(room);
-            // Waits for the credits of a whole batch, because smaller batches would need more
+            // Wait for the credits of a whole batch, because smaller batches would need more system
             // calls.
             let waits = count < batch.min(total - sent).min(self.window);
             if !waits && self.send_batch(sent, count as usize)? {
@@ -411,7 +412,7 @@ const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 /// Smallest message. Smaller messages do not fill the calls.
 const MESSAGE_BYTES_MIN: u64 = 64 << 10;
 
-/// A kind and two numbers. Datagrams with payload are always longer.
+/// Bytes of a control message: a kind and two numbers. Datagrams with payload are always longer.
 const CONTROL_BYTES: usize = 20;
 
 /// The client has opened its socket. The server learns the address from this message.
@@ -421,7 +422,7 @@ const CREDIT: u32 = 2;
 /// End of a phase; the answer has the number of datagrams that have arrived.
 const END: u32 = 3;
 
-/// Polls between two repetitions of a question, about a millisecond.
+/// Number of polls between two repetitions of a question, which take about a millisecond.
 const POLLS_PER_QUESTION: u64 = 4096;
 
 /// Parameter with the bytes that fit in the receiver's socket buffer.

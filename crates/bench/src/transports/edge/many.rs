@@ -1,5 +1,5 @@
 //! A ping-pong on one of an endpoint's many connections, alternating with a ping-pong on the only
-//! connection of another endpoint. The difference is the cost of many idle connections.
+//! connection of another endpoint. The difference in latency is the cost of many idle connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -131,8 +131,8 @@ impl Idle {
     }
 
     /// Returns the memory per connection, including everything that the process allocates for it.
-    /// `most` keeps the largest growth of all samples of this process, because a later sample
-    /// reuses memory that an earlier one has freed, and then does not grow.
+    /// `most` keeps the largest growth of all samples of this process: a later sample reuses memory
+    /// that an earlier one has freed, so the process does not grow.
     fn bytes_each(&self, most: &AtomicU64) -> f64 {
         let seen = most.fetch_max(self.grown_bytes, Ordering::Relaxed);
         seen.max(self.grown_bytes) as f64 / f64::from(self.wanted.max(1))

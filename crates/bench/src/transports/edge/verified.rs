@@ -1,4 +1,4 @@
-//! One-way writes of which the target checks every byte and records the progress over time.
+//! One-way writes. The target checks every byte of them and records the progress over time.
 //!
 //! Message `k` is written to slot `k` modulo [`SLOTS`] of the target, with a notification. The
 //! target compares all bytes with the expected ones, and writes the number of checked messages into
@@ -102,7 +102,7 @@ impl Half {
             let is_expected = completion.immediate == Some(number as u32);
             corrupted += u64::from(!is_expected || !self.is_intact(number));
             timeline.add(self.message_bytes);
-            // The target sends no messages, so the memory for outgoing messages is free for this
+            // The target sends no messages, so it can use the memory for outgoing messages for this
             // word.
             let word_at = self.outgoing_at();
             self.buffer.store_u64(word_at, number);
@@ -160,7 +160,7 @@ const fn word(number: u64, index: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index.wrapping_mul(0xd1b5_4a32_d192_ed03)
 }
 
-/// One minute: longer than any stream of this test.
+/// Longest timeline: one minute, which is longer than any stream of this test.
 const TIMELINE_MS_MAX: usize = 60_000;
 
 #[cfg(test)]
@@ -174,8 +174,8 @@ mod tests {
     use super::*;
     use crate::transport::{Test, Waiting};
 
-    /// Messages of a stream. There are few, because only a stream's last report can be lost without
-    /// a later one to replace it.
+    /// Messages of a stream. There are few, because a misplaced report only matters if no later
+    /// report replaces it.
     const MESSAGES: u64 = 20;
     const STREAMS: u64 = 200;
 
