@@ -9,8 +9,8 @@
     >>> result.messages
     480
 
-The names of settings are those of the TOML files of `ethernot sim run`, and so are their defaults;
-`ethernot sim keys` lists them. A run is the same, bit for bit, on every machine.
+The names of settings and their defaults are those of the TOML files of `ethernot sim run`.
+`ethernot sim keys` lists them. A run has the same result, bit for bit, on every machine.
 """
 
 from ._calibration import Calibration, calibrate

@@ -1,4 +1,4 @@
-"""Simulates a sweep, or a part of one, as in a job array: `python -m ethernot_sim sweep`."""
+"""Simulates a sweep or a part of a sweep, as a task of a job array does: `python -m ethernot_sim sweep`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import ConfigurationError, SimulationError, sweep
 
 
 def main() -> int:
-    """Runs the command; returns its exit status."""
+    """Runs the command. Returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m ethernot_sim", description=__doc__)
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("sweep", help="simulate all combinations of some settings")
@@ -46,7 +46,7 @@ def _part(text: str) -> tuple[int, int]:
 
 
 INTERRUPTED = 130
-"""Exit status of a program that was interrupted, as shells count it."""
+"""Exit status of an interrupted program: 128 + SIGINT, as in shells."""
 
 
 if __name__ == "__main__":

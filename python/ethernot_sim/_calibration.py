@@ -13,16 +13,16 @@ from ._configuration import Fabric
 
 @dataclass(frozen=True)
 class Calibration:
-    """Parameters that fit."""
+    """Parameters that fit the measured latencies."""
 
     fabric: Fabric
-    """The LogGP model."""
+    """The fabric: the LogGP model with the fitted parameters."""
     host: dict[str, int]
-    """Costs of the hosts, with this or any other fabric."""
+    """Costs of the hosts. They may be used with any fabric."""
     rms_error_percent: float
-    """Root of the mean square of relative differences between model and measurement."""
+    """Root mean square of the relative differences between model and measurement, in percent."""
     worst_error_percent: float
-    """The largest relative difference between model and measurement."""
+    """Largest relative difference between model and measurement, in percent."""
 
 
 def calibrate(
@@ -33,13 +33,13 @@ def calibrate(
     link_rate_bps: Optional[int] = None,
     network_latency_us: Optional[float] = None,
 ) -> Calibration:
-    """Finds parameters of the LogGP model and of hosts from one-way latencies of messages of some
-    sizes, by least squares of relative differences.
+    """Finds the parameters of the LogGP model and of hosts that best fit measured one-way latencies of messages of some
+    sizes. Minimises the sum of squared relative differences.
 
-    Such times do not tell what the hosts take and what the network. With the rate of the link, and
-    with the latency of the network alone (switches and cables, without the time that bytes take), the
-    rest is shared by both hosts equally; without them all is the network's. `interval_us` is the least
-    time between two messages of a stream from one host.
+    Such latencies alone do not show how much time hosts and network take. Without more information, all time counts for
+    the network. If the rate of the link and the latency of the network are given, the rest of the time is divided
+    equally between both hosts. The latency of the network is that of switches and cables, without the time that bytes
+    take. `interval_us` is the shortest time between two messages of a stream from one host.
     """
     found = _native.calibrate(
         [_count("sizes", size) for size in sizes],

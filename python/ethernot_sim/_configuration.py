@@ -1,4 +1,4 @@
-"""Topologies, fabrics, and configurations made of them."""
+"""Topologies, fabrics, and configurations that contain them."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ Setting = Union[
     Sequence[Sequence[Union[int, str]]],
     Sequence[Mapping[str, Any]],
 ]
-"""A value that a configuration may have."""
+"""A value of a setting."""
 
 Settings = Mapping[str, Setting]
 
 
 @dataclass(frozen=True)
 class Cable:
-    """A cable of `Topology.graph`: the names of its ends, and what differs from other cables."""
+    """A cable of `Topology.graph`: the names of its ends, and properties that differ from other cables."""
 
     a: str
     b: str
     rate_bps: Optional[Union[int, str]] = None
-    """In bit/s, or with a unit: `"25 Gb/s"`; as the fabric says unless given."""
+    """Rate in bit/s, or with a unit: `"25 Gb/s"`. The default is the rate of the fabric."""
     propagation_ps: Optional[Union[int, str]] = None
-    """In ps, or with a unit: `"50 ns"`."""
+    """Propagation delay in ps, or with a unit: `"50 ns"`."""
     buffer_bytes: Optional[Union[int, str]] = None
-    """Most that waits for it at the output of a switch; 0 for no limit."""
+    """Most bytes that a switch queues for the cable; 0 for no limit."""
     count: int = 1
-    """Parallel cables, between switches."""
+    """Number of parallel cables, between switches."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the table in `cables` of `[topology]`."""
@@ -55,7 +55,7 @@ class Cable:
 
 @dataclass(frozen=True)
 class Topology:
-    """Which hosts and switches there are, and which cables join them."""
+    """The hosts and switches of a network, and the cables between them."""
 
     kind: str
     settings: Settings = field(default_factory=dict)
@@ -66,44 +66,44 @@ class Topology:
 
     @classmethod
     def star(cls, hosts: int) -> Topology:
-        """Builds one switch with all hosts."""
+        """Makes one switch with all hosts."""
         return cls("star", {"hosts": hosts})
 
     @classmethod
     def cascade(cls, switches: int, hosts: int, trunks: int = 1) -> Topology:
-        """Builds a row of switches with so many hosts each, and so many cables between neighbours."""
+        """Makes a row of switches. The arguments give the hosts of each switch and the cables between neighbours."""
         return cls("cascade", {"switches": switches, "hosts": hosts, "trunks": trunks})
 
     @classmethod
     def leaf_spine(cls, leaves: int, hosts: int, spines: int, trunks: int = 1) -> Topology:
-        """Builds leaves with so many hosts each, and so many cables from each leaf to each spine."""
+        """Makes leaves and spines. The arguments give the hosts of each leaf and its cables to each spine."""
         return cls(
             "leaf_spine", {"leaves": leaves, "hosts": hosts, "spines": spines, "trunks": trunks}
         )
 
     @classmethod
     def fat_tree(cls, radix: int) -> Topology:
-        """Builds the fat tree of three levels of switches with so many ports."""
+        """Makes a fat tree of three levels of switches with `radix` ports."""
         return cls("fat_tree", {"radix": radix})
 
     @classmethod
     def torus(cls, sizes: Sequence[int], hosts: int = 1, lanes: int = 1) -> Topology:
-        """Builds a grid of switches with joined ends, so many hosts each and parallel cables."""
+        """Makes a torus: a grid of switches whose ends are joined, with hosts and parallel cables."""
         return cls("torus", {"sizes": list(sizes), "hosts": hosts, "lanes": lanes})
 
     @classmethod
     def mesh(cls, sizes: Sequence[int], hosts: int = 1, lanes: int = 1) -> Topology:
-        """Builds a grid of switches with open ends."""
+        """Makes a mesh: a grid of switches whose ends are open."""
         return cls("mesh", {"sizes": list(sizes), "hosts": hosts, "lanes": lanes})
 
     @classmethod
     def hyperx(cls, sizes: Sequence[int], hosts: int = 1, lanes: int = 1) -> Topology:
-        """Builds a grid of switches each joined with all others of its lines."""
+        """Makes a grid of switches. Each is connected to all others of its lines in each dimension."""
         return cls("hyperx", {"sizes": list(sizes), "hosts": hosts, "lanes": lanes})
 
     @classmethod
     def dragonfly(cls, switches: int, hosts: int, global_links: int) -> Topology:
-        """Builds groups of so many switches, with hosts and cables to other groups at each."""
+        """Makes groups of switches. Each switch has hosts, and cables to other groups."""
         return cls("dragonfly", {"switches": switches, "hosts": hosts, "global": global_links})
 
     @classmethod
@@ -113,8 +113,8 @@ class Topology:
         switches: Union[int, Sequence[str]],
         cables: Sequence[Union[Cable, Sequence[str]]],
     ) -> Topology:
-        """Builds any graph. `hosts` and `switches` are names, or how many there are: `h0`, `h1`, ... and `s0`,
-        `s1`, ... A cable is a `Cable`, or a pair of names."""
+        """Makes any graph. `hosts` and `switches` are names, or numbers. With numbers the names are `h0`, `h1`, ... and
+        `s0`, `s1`, ... A cable is a `Cable`, or a pair of names."""
         tables = [
             (cable if isinstance(cable, Cable) else Cable(*cable)).to_dict() for cable in cables
         ]
@@ -125,30 +125,30 @@ class Topology:
 
     @classmethod
     def from_dict(cls, settings: Settings) -> Topology:
-        """Builds a topology from what `to_dict` returns: the keys of `[topology]`, of which `kind` is one."""
+        """Makes a topology from the result of `to_dict`: the keys of `[topology]`, including `kind`."""
         return cls(*_kind("topology", settings, "star"))
 
     def to_dict(self) -> dict[str, Setting]:
-        """Returns the keys of `[topology]`, for JSON or for other programs."""
+        """Returns the keys and values of `[topology]`, for JSON or for other programs."""
         return {"kind": self.kind, **self.settings}
 
     def to_toml(self) -> str:
-        """Returns the section `[topology]`."""
+        """Returns the section `[topology]` as TOML."""
         return _section("topology", {"kind": self.kind, **self.settings})
 
     @property
     def name(self) -> str:
-        """Returns its name, sizes included."""
+        """Returns the name of the topology, with its sizes."""
         return str(self._facts["name"])
 
     @property
     def hosts(self) -> int:
-        """Returns the number of hosts; they are the nodes from 0."""
+        """Returns the number of hosts. They are the first nodes, from 0."""
         return int(self._facts["hosts"])
 
     @property
     def switches(self) -> int:
-        """Returns the number of switches; they are the nodes after the hosts."""
+        """Returns the number of switches. They are the nodes after the hosts."""
         return int(self._facts["switches"])
 
     @property
@@ -158,62 +158,62 @@ class Topology:
 
     @property
     def links(self) -> Table:
-        """Returns each direction of each cable: the nodes `from` and `to`, whether it is a `trunk` between
-        switches (1 or 0), and its `lane` among parallel ones."""
+        """Returns a row for each direction of each cable: the nodes `from` and `to`; `trunk`, which is 1 between
+        switches and otherwise 0; and `lane`, its number among parallel cables."""
         return Table({name: self._facts[name] for name in ("from", "to", "trunk", "lane")})
 
     def svg(self) -> str:
-        """Returns a drawing, as SVG."""
+        """Returns a drawing of the topology as SVG."""
         return str(self._facts["svg"])
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """What carries messages. Settings that are not given have their defaults."""
+    """The model of the network that carries messages. Settings that are not given have their defaults."""
 
     kind: str
     settings: Settings = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # What is wrong is told here, not when it is run.
+        # Report invalid settings here, not only when the fabric is used.
         _native.effective("fabric", self.to_toml(), "")
 
     @classmethod
     def ethernet(cls, **settings: Setting) -> Fabric:
-        """Makes Ethernet switches: `host_rate_bps`, `mtu_bytes`, `latency_ps`, `choice` and others."""
+        """Makes Ethernet switches, with `host_rate_bps`, `mtu_bytes`, `latency_ps`, `choice` and other settings."""
         return cls("ethernet", settings)
 
     @classmethod
     def wormhole(cls, **settings: Setting) -> Fabric:
-        """Makes worms with source routes, as in Myrinet: `character_ps`, `storage_characters`, ..."""
+        """Makes source-routed worms, as in Myrinet, with `character_ps`, `storage_characters` and other settings."""
         return cls("wormhole", settings)
 
     @classmethod
     def flit(cls, **settings: Setting) -> Fabric:
-        """Makes flits with credits and virtual channels: `flit_ps`, `channels`, `buffer_flits`, ..."""
+        """Makes flits with credits and virtual channels, with `flit_ps`, `channels`, `buffer_flits` and others."""
         return cls("flit", settings)
 
     @classmethod
     def fluid(cls, **settings: Setting) -> Fabric:
-        """Makes messages that share links max-min fairly: `host_rate_bps`, `link_latency_ps`, ..."""
+        """Makes max-min fair sharing of links by messages, with `host_rate_bps`, `link_latency_ps` and others."""
         return cls("fluid", settings)
 
     @classmethod
     def loggp(cls, **settings: Setting) -> Fabric:
-        """Makes no network, only costs: `latency_ps`, `gap_ps`, `byte_ps`."""
+        """Makes a model of costs without a network, with `latency_ps`, `gap_ps` and `byte_ps`."""
         return cls("loggp", settings)
 
     @classmethod
     def from_dict(cls, settings: Settings) -> Fabric:
-        """Makes a fabric from the keys of `[fabric]`, of which `kind` is one."""
+        """Makes a fabric from the keys of `[fabric]`, including `kind`."""
         return cls(*_kind("fabric", settings, "ethernet"))
 
     def to_dict(self) -> dict[str, Setting]:
-        """Returns the keys of `[fabric]`."""
+        """Returns the keys and values of `[fabric]`."""
         return {"kind": self.kind, **self.settings}
 
     def to_toml(self) -> str:
-        """Returns the section `[fabric]`."""
+        """Returns the section `[fabric]` as TOML."""
         return _section("fabric", {"kind": self.kind, **self.settings})
 
 
@@ -227,8 +227,8 @@ def to_toml(
     run: Optional[Settings] = None,
     sweep: Optional[Mapping[str, Mapping[str, Sequence[Setting]]]] = None,
 ) -> str:
-    """Returns a configuration as TOML; with `sweep`, as in `{"workload": {"bytes": [64, 1500]}}`, that of all
-    combinations. A list as `workload` is several that run together."""
+    """Returns a configuration as TOML. With `sweep`, such as `{"workload": {"bytes": [64, 1500]}}`, the configuration
+    describes all combinations. A list as `workload` means several workloads that run at the same time."""
     if isinstance(topology, Mapping):
         topology = Topology.from_dict(topology)
     if isinstance(fabric, Mapping):
@@ -250,14 +250,14 @@ Source = Union[str, "os.PathLike[str]"]
 
 
 def read(source: Source) -> tuple[str, str, str]:
-    """Returns name, text and folder of a configuration."""
+    """Returns the name, the text and the folder of a configuration."""
     if isinstance(source, str) and not is_path(source):
         return "configuration", source, ""
     return read_file(Path(source))
 
 
 def read_file(path: Path) -> tuple[str, str, str]:
-    """Returns name, text and folder of a file."""
+    """Returns the name, the text and the folder of a file."""
     try:
         return str(path), path.read_text(encoding="utf-8"), str(path.parent)
     except UnicodeDecodeError as error:
@@ -265,13 +265,13 @@ def read_file(path: Path) -> tuple[str, str, str]:
 
 
 def is_path(text: str) -> bool:
-    """Whether a text is a path: one line that sets nothing and begins no section."""
+    """Returns whether a text is a path: one line that sets no key and begins no section."""
     text = text.strip()
     return bool(text) and not text.startswith(("[", "#")) and not set(text) & set("\n=")
 
 
 def at_least_one(name: str, value: int) -> None:
-    """Makes sure that a number of things is one."""
+    """Checks that a number is an int of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise _native.ConfigurationError(f"{name} is {value!r}, but must be an int from 1")
 
@@ -299,14 +299,14 @@ def _section(name: str, settings: Mapping[str, Any], is_listed: bool = False) ->
 
 def _value(key: str, value: Any) -> str:
     if hasattr(value, "tolist"):
-        # Of NumPy: an array or one of its numbers.
+        # Convert an array or a number of NumPy.
         value = value.tolist()
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
     if isinstance(value, str):
-        # TOML's basic strings escape as JSON does.
+        # Strings in TOML have the same escapes as in JSON.
         return json.dumps(value)
     if isinstance(value, Mapping):
         entries = [f"{name} = {_value(f'{key}.{name}', of)}" for name, of in value.items()]

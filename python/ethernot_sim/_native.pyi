@@ -1,4 +1,4 @@
-"""What the simulator itself offers; use the names of `ethernot_sim` instead."""
+"""Types of the native module. Programs use the names of `ethernot_sim` instead."""
 
 from typing import Any, Optional
 

@@ -26,28 +26,28 @@ _PORT = (
 
 @dataclass(frozen=True)
 class Saturation:
-    """Whether a load is more than what hosts and links carry."""
+    """Whether the load is more than hosts and links can carry."""
 
     is_saturated: bool
     messages_under_way: Optional[tuple[float, float]]
-    """Early and late means, if they kept growing."""
+    """Mean numbers of messages in flight, early and late in the run, if the number kept growing."""
     links: Table
-    """Those whose queues kept growing: `link`, `early_wait_us`, `late_wait_us`, `busy_share`."""
+    """The links whose queues kept growing: `link`, `early_wait_us`, `late_wait_us`, `busy_share`."""
 
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The steps that the end of a run came from, without a gap from its start."""
+    """The chain of steps that determined the completion time. It starts with the run and has no gaps."""
 
     completed_us: float
     messages: int
-    """How many are on it, one after another."""
+    """Number of messages on the path, one after another."""
     causes_us: dict[str, float]
-    """Time by cause, longest first; the sum is `completed_us`."""
+    """Time by cause, longest first. The sum is `completed_us`."""
     links: Table
-    """Time by `link`, longest waits first: `us` in all, `wait_us` of them waits."""
+    """Time by `link`, longest waits first: `us` is the total, and `wait_us` the part spent waiting."""
     steps: Table
-    """Each step: `cause`, `from_us`, `until_us`, and the `link`, or an empty text."""
+    """A row for each step: `cause`, `from_us`, `until_us`, and `link`, which may be empty."""
 
 
 @dataclass(frozen=True)
@@ -55,68 +55,68 @@ class Result:
     """The results of a simulation."""
 
     manifest: dict[str, Any]
-    """All of it, as `ethernot sim run --manifest` writes it and `ethernot sim verify` reads it."""
+    """All results. `ethernot sim run --manifest` writes the same document, and `ethernot sim verify` reads it."""
     records: Optional[dict[str, Any]] = field(default=None, repr=False)
-    """What was recorded besides, if anything."""
+    """The records of the run, if it was recorded."""
 
     @property
     def completed_us(self) -> float:
-        """Returns when the last rank did its last thing, in us."""
+        """Returns the time at which the last rank finished, in us."""
         return float(self.manifest["completed_us"])
 
     @property
     def latency_us(self) -> dict[str, float]:
-        """Returns times from posting a message to its last byte at the destination: `min`, `mean`, `median`, `p99`,
-        `max` and `deviation`, in us."""
+        """Returns statistics of the message latencies in us: `min`, `mean`, `median`, `p99`, `max` and `deviation`. A
+        latency counts from the post of a message to the arrival of its last byte."""
         return dict(self.manifest["latency_us"])
 
     @property
     def messages(self) -> int:
-        """Returns the number of messages delivered."""
+        """Returns the number of delivered messages."""
         return int(self.manifest["messages"])
 
     @property
     def bytes(self) -> int:
-        """Returns the payload delivered, in bytes."""
+        """Returns the delivered payload, in bytes."""
         return int(self.manifest["bytes"])
 
     @property
     def packets_lost(self) -> int:
-        """Returns the number of packets lost for want of room."""
+        """Returns the number of packets that were lost because a queue was full."""
         return int(self.manifest["packets_lost"])
 
     @property
     def hash(self) -> str:
-        """Returns a hash of all deliveries: equal if and only if nothing is different."""
+        """Returns a hash of all deliveries. Two runs have the same hash only if all deliveries are the same."""
         return str(self.manifest["result_hash"])
 
     @property
     def workloads(self) -> list[dict[str, Any]]:
-        """Returns the results of each of several workloads: `name`, `start_us`, `class`, `messages`, `bytes`,
-        `completed_us` (of its last message) and `latency_us`, as of the run. Empty of one workload."""
+        """Returns the results of each workload, if there are several: `name`, `start_us`, `class`, `messages`, `bytes`,
+        `completed_us` (of its last message) and `latency_us`. With one workload, returns an empty list."""
         return list(self.manifest.get("workloads", []))
 
     @property
     def finished_us(self) -> list[float]:
-        """Returns when each rank of a trace had done its last thing, in us; only with `goal`."""
+        """Returns the time at which each rank of a trace finished, in us. Needs `goal`."""
         if "finished_us" not in self.manifest:
             raise _native.ConfigurationError("only a run of a trace (goal=...) has finished_us")
         return list(self.manifest["finished_us"])
 
     @property
     def ports(self) -> Table:
-        """Returns the ports where something was lost, marked or paused: `name`, `lost`, `marked`, `pauses`,
+        """Returns the ports at which packets were lost, marked or paused: `name`, `lost`, `marked`, `pauses`,
         `paused_us`, `queue_bytes_max`, `headroom_bytes_max`."""
         ports = self.manifest["ports"]
         return Table({name: [port[name] for port in ports] for name in _PORT})
 
     @property
     def transport(self) -> Optional[dict[str, float]]:
-        """Returns what the transport of model hosts counted, if they have one: `connections`, `goodput_bps`,
-        `throughput_bps`, `data_frames`, `payload_bytes`, `retransmitted_frames`, `timeouts`,
-        `acknowledgements`, `marked_percent`, `frames_lost_at_random`, `duplicate_frames`,
-        `discarded_frames`, `window_frames`, `round_trip_us` (means), `round_trip_max_us`; with DCQCN
-        `notifications` and `rate_bps` (mean), with Homa `grants` and `resends`."""
+        """Returns the counters of the hosts' transport, or None if the hosts have no transport: `connections`,
+        `goodput_bps`, `throughput_bps`, `data_frames`, `payload_bytes`, `retransmitted_frames`, `timeouts`,
+        `acknowledgements`, `marked_percent`, `frames_lost_at_random`, `duplicate_frames`, `discarded_frames`,
+        `window_frames` (mean), `round_trip_us` (mean), `round_trip_max_us`. DCQCN also has `notifications` and
+        `rate_bps` (mean), and Homa has `grants` and `resends`."""
         counts = self.manifest.get("transport")
         return None if counts is None else dict(counts)
 
@@ -128,13 +128,13 @@ class Result:
 
     @property
     def queues(self) -> Table:
-        """Returns the longest wait before each `link` in windows of time: `from_us`, `wait_max_us`,
-        `busy_share`. Needs `record=True`."""
+        """Returns the longest wait for each `link` in each time window: `from_us`, `wait_max_us`, `busy_share`. Needs
+        `record=True`."""
         return Table(self._recorded("queues"))
 
     @property
     def saturation(self) -> Saturation:
-        """Whether more was asked for than hosts and links carry. Needs `record=True`."""
+        """Returns whether the load was more than hosts and links can carry. Needs `record=True`."""
         found = self._recorded("saturation")
         return Saturation(
             bool(found["is_saturated"]), found["messages_under_way"], Table(found["links"])
@@ -142,13 +142,14 @@ class Result:
 
     @property
     def slowdown(self) -> dict[str, float]:
-        """Returns times of messages over those that they would take alone on the empty network: `min`, `mean`,
-        `median`, `p95`, `p99`, `p99_9`, `max`, and how many `messages`. Needs `record=True`."""
+        """Returns statistics of the slowdown, which is the latency of a message divided by its latency on an empty
+        network: `min`, `mean`, `median`, `p95`, `p99`, `p99_9`, `max`, and the number of `messages`. Needs
+        `record=True`."""
         return dict(self._recorded("slowdown"))
 
     @property
     def critical_path(self) -> CriticalPath:
-        """Returns what the completion time came from. Needs `record=True`."""
+        """Returns the causes of the completion time. Needs `record=True`."""
         path = self._recorded("critical_path")
         if "error" in path:
             raise _native.SimulationError(path["error"])
@@ -166,7 +167,7 @@ class Result:
         return self.records[name]
 
     def histogram(self) -> Table:
-        """Returns latencies by class: the largest of each class, within 3 %, and how many `messages`."""
+        """Returns the number of `messages` in each latency class, with the largest latency of the class, within 3 %."""
         return Table(self.manifest["histogram"])
 
 
@@ -182,14 +183,14 @@ def run(
     goal: Optional[Union[str, bytes, "PathLike[str]"]] = None,
     record: bool = False,
 ) -> Result:
-    """Simulates a configuration: a path, a text in TOML, or its parts.
+    """Simulates a configuration, given as a path, as a text in TOML, or by its parts.
 
-    With `record`, the result has links, queues, saturation, slowdown and the critical path, too, which
-    takes memory (at most 400 MB) and time.
+    With `record`, the result also has links, queues, saturation, slowdown and the critical path. Recording takes time
+    and at most 400 MB of memory.
 
-    With `goal`, a trace in GOAL as text, as bytes of its binary form or as a path, this is replayed
-    in the place of the workload. A run takes one thread, whatever `threads` in `[run]` says, as the
-    result is the same; other threads of Python run meanwhile. Control-C ends it.
+    `goal` is a trace in GOAL: a text, the bytes of its binary form, or a path. The run then replays this trace instead
+    of the workload. A run uses one thread and ignores `threads` in `[run]`, because the result is the same. Other
+    threads of Python run at the same time. Control-C ends the run.
     """
     if configuration is None:
         configuration = to_toml(

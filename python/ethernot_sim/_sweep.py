@@ -17,29 +17,29 @@ from ._configuration import Source, at_least_one, read, read_file
 from ._table import Table
 
 Map = Callable[[Callable[["Point"], "dict[str, Any]"], Sequence["Point"]], Iterable["dict[str, Any]"]]
-"""Calls a function for each of some points, wherever, and returns what it returns in their order."""
+"""A function that calls a function for each point, anywhere, and returns the results in the order of the points."""
 
 
 class Point(NamedTuple):
-    """A point of a sweep; plain values, so it can be sent to other processes."""
+    """A point of a sweep. It contains plain values, so that programs can send it to other processes."""
 
     name: str
-    """What is particular about it, e.g. `fabric.mtu_bytes=9000`."""
+    """The settings that differ from other points, e.g. `fabric.mtu_bytes=9000`."""
     configuration: str
-    """All its settings, as TOML."""
+    """All settings, as TOML."""
     hash: str
-    """Hash of the settings, by which the file of its result is named."""
+    """Hash of the settings. The file of the result has this name."""
     settings: dict[str, Any]
-    """What is particular about it, e.g. `{"fabric.mtu_bytes": 9000}`."""
+    """The settings that differ from other points, e.g. `{"fabric.mtu_bytes": 9000}`."""
 
 
 def points(grid: Source) -> list[Point]:
-    """Returns the points of a grid, which is a configuration with sections `[sweep.X]`: a path or a text."""
+    """Returns the points of a grid: a configuration with sections `[sweep.X]`, given as a path or a text."""
     return [Point(*point) for point in _native.points(*read(grid))]
 
 
 def run_point(point: Point) -> dict[str, Any]:
-    """Simulates a point. Depends on nothing but the point: any machine gives the same result."""
+    """Simulates a point. The result depends only on the point, so it is the same on any machine."""
     return _native.run(point.name, point.configuration, "")[0]
 
 
@@ -52,22 +52,22 @@ def sweep(
     executor: Optional[Executor] = None,
     map: Optional[Map] = None,
 ) -> Table:
-    """Simulates all points of a grid that have no result in the folder `into`, a file for each.
+    """Simulates all points of a grid that have no result in the folder `into`. Writes a file for each.
 
-    A sweep that was stopped goes on where it was; `ethernot sim sweep` makes and reads the same files.
-    `part=(k, n)` is every n-th point beginning with the k-th. `jobs` points run at a time, on threads:
-    as many as this process may use processors, unless told otherwise. To run them elsewhere, give an
-    `executor`, e.g. that of a client of Dask, or a `ProcessPoolExecutor`::
+    If a sweep was stopped, the next call simulates the rest. `ethernot sim sweep` uses the same files.
+    `part=(k, n)` selects every n-th point, beginning with the k-th. `jobs` is the number of threads that simulate
+    points at the same time; by default, the number of processors that this process may use. To simulate points
+    elsewhere, pass an `executor`, e.g. that of a Dask client or a `ProcessPoolExecutor`::
 
         sweep(grid, "results", executor=client.get_executor())
 
-    The file of a point is written here, as soon as the point is finished. A function `map` may take the
-    place of an executor; then files are written as what it returns is iterated over.
+    This process writes the file of a point when the point is finished. A function `map` may replace the executor. Then
+    this process writes each file when it gets the result from the iterator that `map` returned.
 
-    Points that cannot be simulated to their end are told when all others are finished, by a
-    `SimulationError`. Control-C ends the sweep at once, and keeps what is finished.
+    If points cannot be simulated to their end, `SimulationError` reports them after all others are finished. Control-C
+    ends the sweep at once, and keeps the finished results.
 
-    Returns a row for each point with what is particular about it and its results.
+    Returns a row for each point with the settings that differ from other points, and the results.
     """
     chosen = _part(points(grid), part)
     if sum(way is not None for way in (jobs, executor, map)) > 1:
@@ -92,7 +92,7 @@ def sweep(
 def results(
     grid: Source, into: str | os.PathLike[str], *, part: tuple[int, int] = (1, 1)
 ) -> Table:
-    """Returns what `sweep` returns, for those points that have a result in the folder; runs nothing."""
+    """Returns the table of `sweep` for the points that have a result in the folder. Runs no simulation."""
     return _table(Path(into), _part(points(grid), part))
 
 
@@ -107,14 +107,13 @@ def slurm_array(
     options: Sequence[str] = (),
     command: Optional[Sequence[str]] = None,
 ) -> str:
-    """Writes a script for `sbatch` that simulates a grid as a job array, and returns it.
+    """Writes a script for `sbatch` that simulates a grid as a job array. Returns the script.
 
-    Each of at most `tasks` tasks runs every so-manieth point on `cpus` processors. The grid is a file;
-    it, the folder `into` and what `command` needs must be where all machines see them. Submitted
-    again, the script runs what tasks that were stopped left; `sbatch --array=3,7` only parts 3 and 7.
-    Most installations of Slurm take no more than a thousand tasks. `options` are further options of
-    `sbatch`, e.g. `["--partition=short"]`. `command` is what runs a sweep there: this package by
-    default, or `["ethernot", "sim", "sweep"]`.
+    There are at most `tasks` tasks of `cpus` processors. Each task runs an equal share of the points. All machines must
+    see the file of the grid, the folder `into`, and the files that `command` needs. If the script is submitted again,
+    it runs the points that stopped tasks have left; `sbatch --array=3,7` runs only parts 3 and 7. Most installations
+    of Slurm accept at most a thousand tasks. `options` are further options of `sbatch`, e.g. `["--partition=short"]`.
+    `command` is the command that runs a sweep: by default this package; another is `["ethernot", "sim", "sweep"]`.
     """
     at_least_one("tasks", tasks)
     at_least_one("cpus", cpus)
@@ -148,7 +147,7 @@ def _part(all_points: list[Point], part: tuple[int, int]) -> list[Point]:
 
 
 def _processors() -> int:
-    """Returns the number of processors that this process may use; in a task of a job array, those it was given."""
+    """Returns the number of processors that this process may use. In a job array, it is the task's share."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -159,7 +158,7 @@ def _run_on_threads(folder: Path, open_points: Sequence[Point], jobs: int) -> No
 
     def run(point: Point) -> Optional[dict[str, Any]]:
         if _finished(folder, point) is not None:
-            # Somebody else has finished it meanwhile.
+            # Another process has finished the point since the sweep began.
             return None
         return _native.run(point.name, point.configuration, "", stop)[0]
 
@@ -175,7 +174,7 @@ def _run_on_threads(folder: Path, open_points: Sequence[Point], jobs: int) -> No
 def _collect(
     folder: Path, futures: dict[Future[Any], Point], halt: Callable[[], None] = lambda: None
 ) -> None:
-    """Keeps results as they come; `halt` ends the simulations that are running."""
+    """Writes the results when they arrive. `halt` ends the running simulations."""
     kept: set[Future[Any]] = set()
     failures: list[tuple[Point, Exception]] = []
 
@@ -193,7 +192,7 @@ def _collect(
             else:
                 keep(future)
     except OSError:
-        # Nothing can be kept any more.
+        # The results cannot be written, so further simulations are useless.
         _cancel(futures)
         halt()
         raise
@@ -214,11 +213,11 @@ def _cancel(futures: Iterable[Future[Any]]) -> None:
 
 
 def _report(failures: Sequence[tuple[Point, Exception]]) -> None:
-    """Raises what went wrong, if something did."""
+    """Raises the errors of the failed points, if there are any."""
     reported = []
     for point, error in failures:
         if not isinstance(error, (_native.SimulationError, _native.ConfigurationError)):
-            # A fault of what runs points rather than of the point.
+            # The executor failed, not the point.
             raise error
         reported.append(f"{point.name}: {error}")
     if not reported:
@@ -229,14 +228,14 @@ def _report(failures: Sequence[tuple[Point, Exception]]) -> None:
 
 
 def _check_writable(folder: Path) -> None:
-    """Checks, before hours of simulation, that results can be written."""
+    """Checks that results can be written, before hours of simulation."""
     probe = folder / f"probe.{_writer()}.unfinished"
     probe.touch()
     probe.unlink()
 
 
 def _keep(folder: Path, point: Point, result: dict[str, Any]) -> None:
-    """Writes a file as a whole or not at all, even if the process is killed."""
+    """Writes a file completely or not at all, even if the process is killed."""
     path = folder / f"{point.hash}.json"
     unfinished = folder / f"{point.hash}.{_writer()}.unfinished"
     try:
@@ -245,14 +244,14 @@ def _keep(folder: Path, point: Point, result: dict[str, Any]) -> None:
     except BaseException as error:
         unfinished.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            # Writing does not tell the file.
+            # The error of `write_text` does not name the result's file, so add the name.
             why = f"{error.strerror}; the same sweep goes on where it was. Result of {point.name}"
             raise OSError(error.errno, why, str(path)) from None
         raise
 
 
 def _writer() -> str:
-    """Returns a name that no other process has that writes to the same folder, here or on another machine."""
+    """Returns a name that is unique among all threads that write to the folder, on this and other machines."""
     return f"{os.uname().nodename}-{os.getpid()}-{threading.get_ident()}"
 
 
@@ -284,4 +283,4 @@ def _table(folder: Path, chosen: Sequence[Point]) -> Table:
 
 
 FAILURES_REPORTED = 10
-"""More would hide what is said before."""
+"""Largest number of failures in an error text. More lines would hide the lines before."""

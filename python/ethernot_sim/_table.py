@@ -1,4 +1,4 @@
-"""Columns of numbers, for NumPy and Arrow where these are installed."""
+"""Columns of numbers, which NumPy and Arrow can use where they are installed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Union
 
 Column = Union["array[int]", "array[float]", "list[bool]", "list[str]"]
-"""Numbers in an array of the standard library, whose memory NumPy shares; or truths, or texts."""
+"""A column: numbers in an array of the standard library, whose memory NumPy can share, or booleans, or texts."""
 
 
 class Table:
@@ -43,13 +43,13 @@ class Table:
             yield dict(zip(self._columns, values))
 
     def to_numpy(self) -> dict[str, Any]:
-        """Returns each column as a NumPy array, without a copy if it has numbers. Needs NumPy."""
+        """Returns each column as a NumPy array. Columns of numbers are not copied. Needs NumPy."""
         import numpy
 
         return {name: numpy.asarray(column) for name, column in self._columns.items()}
 
     def to_arrow(self) -> Any:
-        """Returns the whole as an Arrow table. Needs pyarrow."""
+        """Returns the table as an Arrow table. Needs pyarrow."""
         import pyarrow
 
         arrays = {name: pyarrow.array(column) for name, column in self._columns.items()}

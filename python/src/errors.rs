@@ -19,7 +19,7 @@ pyo3::create_exception!(
     "A run stopped before its end: deadlock, lost packets, an endless or waiting workload."
 );
 
-/// An error of what the user gave.
+/// Returns the exception for an error in the user's input.
 pub(crate) fn wrong(error: &impl Display) -> PyErr {
     ConfigurationError::new_err(error.to_string())
 }
@@ -28,7 +28,7 @@ pub(crate) fn configuration_error(error: &Cause) -> PyErr {
     wrong(error)
 }
 
-/// An error of a run: the run's own, or of what it was asked to be.
+/// Returns the exception for a failed run. The cause is the run itself or the user's input.
 pub(crate) fn run_error(error: &Cause) -> PyErr {
     match error {
         Cause::Stuck(_) | Cause::Lossy { .. } => SimulationError::new_err(error.to_string()),

@@ -1,5 +1,5 @@
-//! What the Python package `ethernot_sim` needs of the simulator: texts in, plain values out. The
-//! classes and functions that users see are Python, in the folder `ethernot_sim`.
+//! The native part of the Python package `ethernot_sim`. Its functions take texts and return plain
+//! values. The classes and functions for users are in Python, in the folder `ethernot_sim`.
 
 mod errors;
 mod records;
@@ -24,7 +24,7 @@ use pyo3::types::PyDict;
 use errors::{configuration_error, run_error, wrong};
 use stop::{Stop, Watching};
 
-/// The module.
+/// Defines the module `_native`.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let python = module.py();
@@ -40,14 +40,14 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns all settings of a configuration, defaults and the contents of files included, as TOML.
+/// Returns all settings of a configuration as TOML, including defaults and the contents of files.
 #[pyfunction]
 fn effective(file: &str, text: &str, folder: &str) -> PyResult<String> {
     Ok(parse(file, text, folder)?.effective)
 }
 
-/// A point as Python has it: name, all settings, the hash of these that names the file of a result, and
-/// what is particular about it by key.
+/// A point in the form that Python uses: name, all settings as TOML, hash of the settings, and the
+/// settings that differ between points, by key. The hash is the name of the result's file.
 type PlainPoint<'py> = (String, String, String, Bound<'py, PyDict>);
 
 /// Returns the points of a sweep.
@@ -67,10 +67,10 @@ fn points<'py>(
     points.map_err(|error| configuration_error(&error))?.into_iter().map(plain).collect()
 }
 
-/// What a run came to, and what was recorded of it.
+/// The results of a run, and its records, if it was recorded.
 type PlainResult<'py> = (Bound<'py, PyDict>, Option<Bound<'py, PyDict>>);
 
-/// Runs a configuration, until its end or until `stop` stops it; recorded if that is wanted.
+/// Runs a configuration until the run ends or `stop` stops it. Records the run if `is_recorded`.
 #[pyfunction]
 #[pyo3(signature = (file, text, folder, stop = None, is_recorded = false))]
 fn run<'py>(
@@ -82,14 +82,15 @@ fn run<'py>(
     is_recorded: bool,
 ) -> PyResult<PlainResult<'py>> {
     let mut configuration = parse(file, text, folder)?;
-    // The result is the same.
+    // Use one thread. The result does not depend on the number of threads.
     configuration.threads = 1;
     let run = |watch: Watch| configuration.run_watched(&InTurns, watch);
     let ended = watched(python, &configuration, stop, is_recorded, run)?;
     plain(python, &configuration, &ended)
 }
 
-/// What a run came to, and how much longer its messages took than alone, if it was recorded.
+/// The outcome of a run. If it was recorded, also the slowdown of its messages relative to an empty
+/// network.
 type Ended = (Outcome, Option<Slowdowns>);
 
 fn plain<'py>(
@@ -101,7 +102,7 @@ fn plain<'py>(
     Ok((result, records::plain(python, configuration, outcome, slowdowns.as_ref())?))
 }
 
-/// Runs while other threads of Python go on; a signal or `stop` ends it.
+/// Runs a simulation while other threads of Python run. A signal or `stop` ends it early.
 fn watched(
     python: Python<'_>,
     configuration: &Configuration,
@@ -153,7 +154,7 @@ fn replay<'py>(
     let (result, records) = plain(python, &configuration, &ended)?;
     let finished_us = ended.0.finished_ps.iter().map(|time_ps| *time_ps as f64 / 1e6);
     result.set_item("finished_us", finished_us.collect::<Vec<f64>>())?;
-    // What ran is the trace, not the configured workload.
+    // The results describe the trace, not the configured workload.
     if result.contains("collective")? {
         result.del_item("collective")?;
     }
@@ -181,7 +182,7 @@ fn topology<'py>(python: Python<'py>, text: &str) -> PyResult<Bound<'py, PyDict>
     Ok(dict)
 }
 
-/// Finds parameters of hosts and of the LogGP model that fit measured latencies.
+/// Finds the parameters of hosts and of the LogGP model that best fit the measured latencies.
 #[pyfunction]
 #[pyo3(signature = (sizes, latencies_us, interval_us, link_rate_bps, network_latency_us))]
 fn calibrate(
@@ -211,7 +212,8 @@ fn parse(file: &str, text: &str, folder: &str) -> PyResult<Configuration> {
         .map_err(|error: ConfigurationError| configuration_error(&error))
 }
 
-/// Reads the files that a configuration names: their paths begin in its folder.
+/// Returns a function that reads the files named in a configuration. Relative paths start at
+/// `folder`.
 fn beside(folder: &str) -> impl Fn(&str) -> Result<String, String> {
     move |path| fs::read_to_string(Path::new(folder).join(path)).map_err(|error| error.to_string())
 }

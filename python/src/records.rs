@@ -1,4 +1,4 @@
-//! What was recorded of a run: links, queues, saturation and the critical path.
+//! The records of a run: links, queues, saturation and the critical path.
 
 use interconnect::configuration::{Configuration, Slowdowns};
 use interconnect::records::{CriticalPath, Records};
@@ -7,7 +7,7 @@ use interconnect::topology::Topology;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// Everything, if it was recorded.
+/// Returns all records, or `None` if the run was not recorded.
 pub(crate) fn plain<'py>(
     python: Python<'py>,
     configuration: &Configuration,
@@ -34,7 +34,7 @@ pub(crate) fn plain<'py>(
     Ok(Some(dict))
 }
 
-/// Returns a row for each direction of a cable, as `ethernot sim run --links` writes it.
+/// Returns a row for each direction of a cable. `ethernot sim run --links` writes the same rows.
 fn links<'py>(
     python: Python<'py>,
     configuration: &Configuration,
@@ -60,7 +60,7 @@ fn links<'py>(
     Ok(dict)
 }
 
-/// Returns the times of messages over those that they would take alone.
+/// Returns the durations of messages divided by the durations on an empty network.
 fn slowdown<'py>(python: Python<'py>, slowdowns: &Slowdowns) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(python);
     dict.set_item("messages", slowdowns.count())?;
@@ -79,7 +79,7 @@ fn slowdown<'py>(python: Python<'py>, slowdowns: &Slowdowns) -> PyResult<Bound<'
     Ok(dict)
 }
 
-/// Returns a row for each link and window of time.
+/// Returns a row for each link and time window.
 fn queues<'py>(
     python: Python<'py>,
     topology: &Topology,
@@ -103,7 +103,7 @@ fn queues<'py>(
     Ok(dict)
 }
 
-/// Returns the links whose queues kept growing, and whether messages in flight did.
+/// Returns the links whose queues kept growing, and whether the number of messages in flight grew.
 fn saturation<'py>(
     python: Python<'py>,
     topology: &Topology,
@@ -128,7 +128,7 @@ fn saturation<'py>(
     Ok(dict)
 }
 
-/// Returns what the completion time came from.
+/// Returns the causes of the completion time.
 fn critical_path<'py>(
     python: Python<'py>,
     topology: &Topology,

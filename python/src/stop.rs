@@ -1,4 +1,4 @@
-//! How a run ends before its end: by a signal such as Control-C, or as another thread wants it.
+//! Ends a run early: because of a signal such as Control-C, or at the request of another thread.
 
 #![expect(clippy::disallowed_methods, reason = "signals are looked for by the clock of the host")]
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-/// Stops runs that were given it, on whatever threads they are, within some milliseconds.
+/// Stops all runs to which it was passed, on any thread, within some milliseconds.
 #[pyclass(frozen, module = "ethernot_sim._native")]
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
@@ -22,18 +22,18 @@ impl Stop {
         Self::default()
     }
 
-    /// Stops them, with a `SimulationError`.
+    /// Stops these runs. They raise `SimulationError`.
     fn stop(&self) {
         self.is_wanted.store(true, Ordering::Relaxed);
     }
 }
 
-/// Looks now and then whether a run is to go on.
+/// Checks regularly whether a run should continue.
 pub(crate) struct Watching<'a> {
     stop: Option<&'a Stop>,
-    /// When signals were looked for last.
+    /// Time of the last check for signals.
     looked: Instant,
-    /// What a handler of a signal raised.
+    /// The exception that a signal handler raised.
     signalled: Option<PyErr>,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Watching<'a> {
         Self { stop, looked: Instant::now(), signalled: None }
     }
 
-    /// Called every few thousand events.
+    /// Returns whether the run should continue. The simulator calls this every few thousand events.
     pub(crate) fn look(&mut self) -> ControlFlow<()> {
         if self.stop.is_some_and(|stop| stop.is_wanted.load(Ordering::Relaxed)) {
             return ControlFlow::Break(());
@@ -50,7 +50,7 @@ impl<'a> Watching<'a> {
         if self.looked.elapsed() < SIGNALS_INTERVAL {
             return ControlFlow::Continue(());
         }
-        // Python runs handlers on its main thread only; on others this does nothing.
+        // Python runs handlers on its main thread only. On other threads this call has no effect.
         self.signalled = Python::attach(signals).err();
         self.looked = Instant::now();
         match self.signalled {
@@ -59,16 +59,17 @@ impl<'a> Watching<'a> {
         }
     }
 
-    /// What a handler of a signal raised, if one did.
+    /// Returns the exception that a signal handler raised, if one did.
     pub(crate) fn signalled(self) -> Option<PyErr> {
         self.signalled
     }
 }
 
-/// Runs the handlers of signals that came.
+/// Runs the handlers of pending signals.
 fn signals(python: Python<'_>) -> PyResult<()> {
     python.check_signals()
 }
 
-/// Soon for a person, and seldom for a thread that has to wait for the interpreter each time.
+/// Interval between checks for signals. It is short for a user, but long enough that a thread
+/// rarely has to wait for the interpreter lock.
 const SIGNALS_INTERVAL: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! Results as dictionaries, with the names that `ethernot sim run --manifest` gives them.
+//! Results as dictionaries. Their keys are those of `ethernot sim run --manifest`.
 
 use interconnect::calibration::Calibration;
 use interconnect::configuration::{
@@ -168,7 +168,7 @@ fn engines<'py>(python: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyD
     Ok(dict)
 }
 
-/// Returns what is particular about a point, by key.
+/// Returns the settings of a point that differ from other points, by key.
 pub(crate) fn settings<'py>(
     python: Python<'py>,
     settings: &[(String, Setting)],
@@ -190,7 +190,7 @@ fn setting<'py>(python: Python<'py>, value: &Setting) -> PyResult<Bound<'py, PyA
             let values = values.iter().map(|value| setting(python, value));
             values.collect::<PyResult<Vec<_>>>()?.into_bound_py_any(python)
         }
-        // No key of a configuration has such.
+        // No key of a configuration has a value of these types.
         Setting::Datetime(_) | Setting::Table(_) => Ok(python.None().into_bound(python)),
     }
 }

@@ -1,6 +1,6 @@
-"""What all tests need."""
+"""Set-up for all tests."""
 
 import signal
 
-# Where tests run in the background of a script, SIGINT is ignored, by Python and by what it starts.
+# In the background of a script, SIGINT is ignored, also by processes that Python starts. Tests need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""The package as its users see it."""
+"""Tests of the package as users see it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ENDLESS = to_toml(
     workload={"kind": "open_load", "until_ps": 1 << 50, "load_percent": 10},
     run={"events": 1 << 40},
 )
-"""Of more events than anybody waits for."""
+"""A configuration with so many events that its run does not end during a test."""
 
 
 def test_topologies_describe_themselves() -> None:
@@ -313,7 +313,7 @@ def test_control_c_ends_a_run() -> None:
 
 def test_control_c_ends_a_sweep_and_loses_no_finished_point(tmp_path: Path) -> None:
     grid, into = tmp_path / "grid.toml", tmp_path / "results"
-    # The last one never ends.
+    # The last point never ends.
     grid.write_text(ENDLESS + "[sweep.workload]\nuntil_ps = [1000000, 2000000, 3000000, 1000000000000000]")
     words = [sys.executable, "-m", "ethernot_sim", "sweep", str(grid), "--into", str(into)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -541,7 +541,7 @@ def test_tables_are_for_numpy_and_arrow() -> None:
     arrays = table.to_numpy()
     assert arrays["bytes"].dtype == numpy.int64
     assert arrays["latency_us"].dtype == numpy.float64
-    # Not a copy.
+    # The array shares its memory with the table.
     arrays["bytes"][0] = 65
     assert table["bytes"][0] == 65
 
@@ -555,11 +555,11 @@ def test_tables_are_for_arrow() -> None:
 
 
 def command() -> str:
-    """The command `ethernot`, of the path or of the workspace around this package."""
+    """Returns the command `ethernot`, from the path or from the workspace around this package."""
     found = shutil.which("ethernot")
     built = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[2] / "target"))
     candidates = [built / profile / "ethernot" for profile in ("release", "debug")]
-    # The older may be of other sources than the package.
+    # Prefer the newest: an older one may be built from other sources than the package.
     newest_first = sorted(
         (path for path in candidates if path.exists()),
         key=lambda path: path.stat().st_mtime,

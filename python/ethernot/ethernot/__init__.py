@@ -16,9 +16,9 @@
     b'hello'
     >>> accepting.join()
 
-Times are seconds; a `timeout` of None is as long as it takes, and 30 s to connect. In programs of asyncio, operations and receives are
-awaited, and `Endpoint.connecting`, `Listener.accepting`, `Request.accepting` and `Connection.ending` are the calls that
-wait.
+Times are in seconds. A `timeout` of None means no limit, except for connecting, where it means 30 s.
+Programs of asyncio await operations and receives. For other waits they await `Endpoint.connecting`,
+`Listener.accepting`, `Request.accepting` and `Connection.ending`.
 """
 
 from ._asyncio import Connection, Endpoint, Listener, Operation, Options, Receive, Request, Rights

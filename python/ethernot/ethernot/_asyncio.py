@@ -1,4 +1,4 @@
-"""The objects that programs use: those of `_native`, which event loops can wait for."""
+"""The classes that programs use. They add support for asyncio to the classes of `_native`."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from ._native import ClosedError, InvalidError, Memory, RemoteMemory, TimedOutEr
 
 T = TypeVar("T")
 
-# Event loops call a timer up to the resolution of their clock early.
+# An event loop may call a timer too early, by up to the resolution of its clock. So add this many seconds.
 _LATE = 1e-3
 
 
 class Rights(enum.IntFlag):
-    """What may be done with memory. Its own process may always read and write it."""
+    """Rights on registered memory. The process that registers it may always read and write it."""
 
     NONE = 0
     LOCAL_WRITE = 1
-    """Answers to reads and messages may be placed in it."""
+    """Reads and received messages may be stored in the memory."""
     REMOTE_READ = 2
     REMOTE_WRITE = 4
     REMOTE_ATOMIC = 8
 
 
 class Options(NamedTuple):
-    """Order and notification of an operation. By default the order is free, and only the operation reports its end."""
+    """Order and notification of an operation. By default: relaxed order, and only its own object reports the end."""
 
     fence_before: bool = False
-    """Performed only after all earlier operations of the connection."""
+    """Performs the operation only after all earlier operations of the connection."""
     fence_after: bool = False
-    """All later operations are performed only after this one."""
+    """Performs all later operations of the connection only after this operation."""
     strict: bool = False
-    """In strict order, as on a reliable connection of verbs."""
+    """Uses strict order, as on a reliable connection of verbs."""
     signalled: bool = False
-    """A completion is queued here when it succeeds."""
+    """Queues a completion on this side when the operation succeeds."""
     notify: bool = False
-    """The peer is notified of a write."""
+    """Notifies the peer of a write."""
     immediate: Optional[int] = None
-    """The number, of 32 bits, that the peer gets with a message or a write."""
+    """A 32-bit number for the peer, sent with a message or a write."""
     context: int = 0
     """A number that the completion returns."""
     more: bool = False
-    """It need not be sent before the next operation without this mark, the next poll or the next wait."""
+    """Allows the library to send the operation only at the next one without this flag, the next poll or wait."""
 
 
 class _Reactor:
@@ -59,7 +59,7 @@ class _Reactor:
         self._is_looking = False
 
     async def until(self, look: Callable[[], Optional[T]], limit: Optional[float] = None) -> T:
-        """Returns what `look` finds, as soon as it finds anything. After `limit` seconds it looks once more, then raises."""
+        """Returns the result of `look` when it is not None. Calls `look` after `limit` seconds, so that it raises."""
         found = look()
         if found is not None:
             return found
@@ -81,7 +81,7 @@ class _Reactor:
                 self.rest()
 
     def rest(self) -> None:
-        """Stops watching the descriptor."""
+        """Stops watching the file descriptor."""
         if self._fd is not None:
             self._loop.remove_reader(self._fd)
             self._fd = None
@@ -124,7 +124,7 @@ class _Reactor:
                 future.set_exception(error)
             return
         if not is_armed:
-            # Something has come meanwhile, or nobody else serves the links.
+            # An event has occurred since the last check, or there is no progress thread.
             self._endpoint.drive()
             self._look_soon()
         elif self._fd is None:
@@ -135,10 +135,10 @@ class _Reactor:
 class Endpoint:
     """One side of remote memory access: links, memory and connections of a process.
 
-    Without an address and links it uses UDP on every usable interface. `waiting` is "adaptive", "sleep", "spin" or seconds:
-    how long the thread that serves peers looks on after its last work before it sleeps. `spin` is for how long, in
-    seconds, awaiting an operation looks for its end before other tasks of the event loop run: less than the loop itself
-    takes to sleep and to wake up.
+    Without an address or links it uses UDP on every usable interface. `waiting` determines how long the progress
+    thread spins after its last work before it sleeps: "adaptive", "sleep", "spin", or a number of seconds. `spin`
+    determines how many seconds an awaited operation spins before other tasks of the event loop run. It should be
+    less than the time that the event loop needs to sleep and to wake up.
     """
 
     def __init__(
@@ -166,15 +166,15 @@ class Endpoint:
         return self._native.allocate(length, int(rights))
 
     def register(self, array: Any, rights: Rights = Rights.NONE) -> Memory:
-        """Registers the bytes of an object where they are: a NumPy array, a `bytearray`, an `mmap`, a `bytes`.
+        """Registers the bytes of an object without copying them: of a NumPy array, a `bytearray`, an `mmap`, a `bytes`.
 
-        They must lie in one piece (`numpy.ascontiguousarray`), and be writable if a right lets them change. The object
-        stays, and keeps its size, until the memory is released and no operation uses it.
+        The bytes must be contiguous (`numpy.ascontiguousarray`). If a right allows changes, they must be writable. The
+        object keeps existing, with the same size, until the memory is released and no operation uses it.
         """
         return self._native.register(array, int(rights))
 
     def listen(self, service: int = 0) -> Listener:
-        """Listens for requests for connections to a service, a number that both sides agree on."""
+        """Listens for connection requests to a service, a number that both sides agree on."""
         return Listener(self, self._native.listen(service))
 
     def connect(
@@ -186,7 +186,7 @@ class Endpoint:
         timeout: Optional[float] = None,
         completions: Optional[int] = None,
     ) -> Connection:
-        """Connects to a peer that listens, at an address such as "10.0.0.2:7000"."""
+        """Connects to a peer that listens at an address such as "10.0.0.2:7000"."""
         return Connection(self, self._native.connect(peer, service, private_data, timeout, completions))
 
     async def connecting(
@@ -198,7 +198,7 @@ class Endpoint:
         timeout: Optional[float] = None,
         completions: Optional[int] = None,
     ) -> Connection:
-        """Connects as `connect` does, while other tasks run. Another thread, which ends by itself, looks names up."""
+        """Connects as `connect` does, while other tasks run. If `peer` is a name, another thread resolves it."""
         start, given = self._native.start_connect, (peer, service, private_data, timeout, completions)
         if _native.is_address(peer):
             attempt = start(*given)
@@ -207,27 +207,27 @@ class Endpoint:
         return Connection(self, await self._reactor().until(attempt.result, attempt.left()))
 
     def fileno(self) -> int:
-        """Returns a descriptor that becomes readable, after `arm`, when something comes: for other event loops."""
+        """Returns a file descriptor for other event loops. After `arm`, it becomes readable at the next event."""
         return self._native.fileno()
 
     def arm(self) -> bool:
-        """Makes the descriptor readable when something comes from now on; returns False if something came before."""
+        """Arms the file descriptor for the next event. Returns False if an event has occurred since the last call."""
         return self._native.arm()
 
     def drain(self) -> None:
-        """Makes the descriptor unreadable again."""
+        """Makes the file descriptor unreadable again."""
         self._native.drain()
 
     def drive(self) -> None:
-        """Makes progress, unless another thread is at it."""
+        """Makes progress, unless another thread does."""
         self._native.drive()
 
     def shutdown(self, timeout: Optional[float] = None) -> None:
-        """Waits until the operations of all connections are complete, and closes these."""
+        """Waits until the operations of all connections are complete, and closes the connections."""
         self._native.shutdown(timeout)
 
     def close(self) -> None:
-        """Ends the use of the endpoint here; connections and memory that there are keep it alive."""
+        """Closes this object. Connections and memory made from it keep the endpoint alive."""
         for reactor in self._reactors.values():
             if not reactor._loop.is_closed():
                 reactor._loop.call_soon_threadsafe(reactor.end)
@@ -236,7 +236,7 @@ class Endpoint:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether this object was closed."""
         return self._native.closed
 
     def __enter__(self) -> Endpoint:
@@ -257,9 +257,9 @@ class Endpoint:
 
 
 class Operation:
-    """One pending operation. It is waited for, or awaited: the result is what an atomic found, 0 for others.
+    """A pending operation. Call `wait` or await the object for its result: the old value for an atomic, otherwise 0.
 
-    Dropped, the operation goes on.
+    If the object is dropped, the operation continues.
     """
 
     __slots__ = ("_endpoint", "_native")
@@ -269,12 +269,12 @@ class Operation:
         self._native = native
 
     def wait(self, timeout: Optional[float] = None) -> int:
-        """Waits until it is complete. May be called again after `TimedOutError`."""
+        """Waits until the operation is complete. May be called again after `TimedOutError`."""
         return self._native.wait(timeout)
 
     @property
     def is_done(self) -> bool:
-        """Whether it is complete or has failed. Makes no progress by itself."""
+        """Whether the operation is complete or has failed. Reading this does not make progress."""
         return self._native.is_done
 
     def __await__(self) -> Generator[Any, None, int]:
@@ -285,8 +285,8 @@ class Operation:
 
 
 class Receive:
-    """A receive that waits for its message. It is waited for, or awaited: the result is how many bytes the message has,
-    and the immediate that came with it, if any."""
+    """A posted receive. Call `wait` or await the object for its result: the length of the message in bytes, and the
+    immediate that the peer sent with it, or None."""
 
     __slots__ = ("_endpoint", "_native")
 
@@ -300,7 +300,7 @@ class Receive:
 
     @property
     def is_done(self) -> bool:
-        """Whether the message is there, or none will come. Makes no progress by itself."""
+        """Whether the message has arrived or the receive has failed. Reading this does not make progress."""
         return self._native.is_done
 
     def __await__(self) -> Generator[Any, None, tuple[int, Optional[int]]]:
@@ -311,7 +311,7 @@ class Receive:
 
 
 class Listener:
-    """Takes the requests of peers for connections to one service. Closed, it rejects them."""
+    """Receives the requests of peers for connections to one service. Closing it rejects pending requests."""
 
     def __init__(self, endpoint: Endpoint, native: _native.Listener) -> None:
         self._endpoint = endpoint
@@ -322,7 +322,7 @@ class Listener:
         return Request(self._endpoint, self._native.accept(timeout))
 
     async def accepting(self) -> Request:
-        """Accepts as `accept` does, while other tasks run."""
+        """Waits for the next request as `accept` does, while other tasks run."""
 
         def look() -> Optional[_native.Request]:
             try:
@@ -338,7 +338,7 @@ class Listener:
 
 
 class Request:
-    """A peer asks for a connection. Dropped, it is rejected."""
+    """A connection request of a peer. Dropping it rejects the request."""
 
     def __init__(self, endpoint: Endpoint, native: _native.Request) -> None:
         self._endpoint = endpoint
@@ -346,7 +346,7 @@ class Request:
 
     @property
     def private_data(self) -> bytes:
-        """Returns what the peer sent with the request."""
+        """Returns the private data of the request."""
         return self._native.private_data
 
     def accept(
@@ -356,7 +356,7 @@ class Request:
         timeout: Optional[float] = None,
         completions: Optional[int] = None,
     ) -> Connection:
-        """Accepts, sends the peer up to 512 bytes, and waits until it knows."""
+        """Accepts the request, sends the peer up to 512 bytes, and waits until the peer has confirmed."""
         return Connection(self._endpoint, self._native.accept(private_data, timeout, completions))
 
     async def accepting(
@@ -372,7 +372,7 @@ class Request:
         return Connection(self._endpoint, made)
 
     def reject(self, private_data: bytes = b"") -> None:
-        """Rejects, and sends the peer up to 512 bytes."""
+        """Rejects the request, and sends the peer up to 512 bytes."""
         self._native.reject(private_data)
 
 
@@ -392,7 +392,7 @@ class Connection:
         length: int,
         options: Optional[Options] = None,
     ) -> Operation:
-        """Copies bytes of this side's memory to the peer's. They must not change until it is complete."""
+        """Copies bytes of local memory to the peer's memory. They must not change until the operation is complete."""
         posted = self._native.write(memory, offset, remote, remote_offset, length, options)
         return Operation(self._endpoint, posted)
 
@@ -403,7 +403,7 @@ class Connection:
         remote_offset: int,
         options: Optional[Options] = None,
     ) -> Operation:
-        """Writes up to 64 bytes, which are copied before the call returns."""
+        """Writes up to 64 bytes to the peer's memory. The call copies the bytes."""
         posted = self._native.write_bytes(data, remote, remote_offset, options)
         return Operation(self._endpoint, posted)
 
@@ -416,7 +416,7 @@ class Connection:
         length: int,
         options: Optional[Options] = None,
     ) -> Operation:
-        """Copies bytes of the peer's memory to this side's, which has the right `LOCAL_WRITE`."""
+        """Copies bytes of the peer's memory to local memory, which needs the right `LOCAL_WRITE`."""
         posted = self._native.read(memory, offset, remote, remote_offset, length, options)
         return Operation(self._endpoint, posted)
 
@@ -427,7 +427,7 @@ class Connection:
         operand: int,
         options: Optional[Options] = None,
     ) -> Operation:
-        """Adds to a 64-bit word of the peer's memory, modulo 2^64. The result is what it was before."""
+        """Adds to a 64-bit word of the peer's memory, modulo 2^64. The result is the old value."""
         posted = self._native.fetch_add(remote, remote_offset, operand, options)
         return Operation(self._endpoint, posted)
 
@@ -439,30 +439,30 @@ class Connection:
         swap: int,
         options: Optional[Options] = None,
     ) -> Operation:
-        """Stores `swap` in a 64-bit word of the peer's memory if it holds `compare`. The result is what it held."""
+        """Stores `swap` in a 64-bit word of the peer's memory if it equals `compare`. The result is the old value."""
         posted = self._native.compare_swap(remote, remote_offset, compare, swap, options)
         return Operation(self._endpoint, posted)
 
     def send(
         self, memory: Memory, offset: int, length: int, options: Optional[Options] = None
     ) -> Operation:
-        """Sends a message into the receive that the peer has posted or will post."""
+        """Sends a message. The message consumes a receive that the peer has posted or will post."""
         return Operation(self._endpoint, self._native.send(memory, offset, length, options))
 
     def send_bytes(self, data: bytes, options: Optional[Options] = None) -> Operation:
-        """Sends a message of up to 64 bytes, which are copied before the call returns."""
+        """Sends a message of up to 64 bytes. The call copies the bytes."""
         return Operation(self._endpoint, self._native.send_bytes(data, options))
 
     def receive(self, memory: Memory, offset: int, length: int) -> Receive:
-        """Posts memory with the right `LOCAL_WRITE` for one message."""
+        """Posts local memory for one message. The memory needs the right `LOCAL_WRITE`."""
         return Receive(self._endpoint, self._native.receive(memory, offset, length))
 
     def poll(self) -> Optional[_native.Completion]:
-        """Returns the oldest completion, if there is one: of signalled operations, and notifications."""
+        """Returns the oldest completion or None. Signalled operations and notifications cause completions."""
         return self._native.poll()
 
     def wait_completion(self, timeout: Optional[float] = None) -> _native.Completion:
-        """Waits for a completion; raises `ClosedError` if the connection has ended and none is left."""
+        """Waits for a completion. Raises `ClosedError` if the connection has ended and its queue is empty."""
         return self._native.wait_completion(timeout)
 
     async def completing(self) -> _native.Completion:
@@ -478,16 +478,16 @@ class Connection:
 
     @property
     def peer_data(self) -> bytes:
-        """Returns what the peer sent with its request or its acceptance."""
+        """Returns the private data of the peer's request or acceptance."""
         return self._native.peer_data
 
     @property
     def closed(self) -> Optional[str]:
-        """Returns why it has ended, if it has."""
+        """Returns the reason why the connection has ended, or None."""
         return self._native.closed
 
     def wait_closed(self, timeout: Optional[float] = None) -> str:
-        """Waits until it has ended. Returns why."""
+        """Waits until the connection has ended. Returns the reason."""
         return self._native.wait_closed(timeout)
 
     async def ending(self) -> str:
@@ -495,7 +495,7 @@ class Connection:
         return await self._endpoint._reactor().until(lambda: self._native.closed)
 
     def close(self, private_data: bytes = b"") -> None:
-        """Closes it and sends the peer up to 128 bytes. What is not complete fails."""
+        """Closes the connection and sends the peer up to 128 bytes. Operations that are not complete fail."""
         self._native.close(private_data)
 
     def __enter__(self) -> Connection:

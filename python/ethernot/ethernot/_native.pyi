@@ -1,4 +1,4 @@
-"""What the library itself offers; use the names of `ethernot` instead."""
+"""Types of the native module. Programs use the names of `ethernot` instead."""
 
 from typing import Any, Optional, Union
 
@@ -54,7 +54,7 @@ class Endpoint:
     def closed(self) -> bool: ...
 
 class Memory:
-    """Registered memory. `memoryview(memory)` is its bytes, which peers may change at any time."""
+    """Registered memory. `memoryview(memory)` shows its bytes, which peers may change at any time."""
 
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -97,7 +97,7 @@ class Request:
     def reject(self, private_data: bytes = b"") -> None: ...
 
 class Attempt:
-    """A connection that is not there yet. Dropped, the attempt is given up."""
+    """A connection that is not established yet. Dropping it cancels the attempt."""
 
     def result(self) -> Optional[Connection]: ...
     def left(self) -> Optional[float]: ...

@@ -1,4 +1,4 @@
-"""A client of the key-value store of crates/ethernot/examples/key_value, which says what lies in the memory of the server.
+"""A client of the key-value store in crates/ethernot/examples/key_value, which documents the layout of the memory.
 
     python key_value.py 127.0.0.1:7000 put 42 "a value"
     python key_value.py 127.0.0.1:7000 message 42 "another value"
@@ -22,7 +22,7 @@ READ, WRITTEN, ANSWER = 0, SLOT.size, 2 * SLOT.size
 
 
 class Slot(NamedTuple):
-    version: int  # 0: free. Odd: being written.
+    version: int  # 0: the slot is free. Odd: a writer has locked the slot.
     key: int
     length: int
     value: bytes
@@ -59,14 +59,14 @@ class Client:
         return cls(endpoint, await endpoint.connecting(address, timeout=20))
 
     async def get(self, key: int) -> Optional[bytes]:
-        """Returns the value of a key: one read, of which the server's program does not know."""
+        """Returns the value of a key. Each slot takes one read, without work of the server's program."""
         found = await self._find(key)
         if found is None or found[1].version == 0:
             return None
         return found[1].value[: found[1].length]
 
     async def put_by_swap(self, key: int, value: bytes) -> bool:
-        """Puts a value without the help of the server's program; False if there is no room for it."""
+        """Puts a value without the server's program. Returns False if the table has no room for it."""
         while True:
             found = await self._find(key)
             if found is None:
@@ -74,17 +74,17 @@ class Client:
             at, seen = found
             locked = self.connection.compare_swap(self.table, at, seen.version, seen.version + 1)
             if await locked != seen.version:
-                continue  # Somebody else was quicker.
+                continue  # Another writer has locked the slot.
             new = made(seen.version + 2, key, value)
             self.bytes[WRITTEN : WRITTEN + SLOT.size] = new
             self.connection.write(self.memory, WRITTEN + 8, self.table, at + 8, SLOT.size - 8)
-            # The version comes last: it is placed only when the rest is.
+            # Write the version last. The fence delays it until the rest of the slot is placed.
             last = Options(fence_before=True)
             await self.connection.write_bytes(new[:8], self.table, at, last)
             return True
 
     async def put_by_message(self, key: int, value: bytes) -> bool:
-        """Asks the server to put a value; False if there is no room for it."""
+        """Asks the server to put a value. Returns False if the table has no room for it."""
         answer = self.connection.receive(self.memory, ANSWER, 1)
         self.bytes[WRITTEN : WRITTEN + SLOT.size] = made(0, key, value)
         self.connection.send(self.memory, WRITTEN, SLOT.size)
@@ -92,7 +92,7 @@ class Client:
         return self.bytes[ANSWER] == 1
 
     async def _find(self, key: int) -> Optional[tuple[int, Slot]]:
-        """Returns the slot of a key, or the free one where it belongs, and its place in the table."""
+        """Returns the slot of a key, or the free slot for the key, with its offset in the table."""
         slots = len(self.table) // SLOT.size
         first = (key * 0x9E3779B97F4A7C15 & MASK) >> 32
         first = first * (slots - PROBES + 1) >> 32

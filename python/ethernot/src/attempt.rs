@@ -1,4 +1,4 @@
-//! Connections that were asked for or accepted and are not there yet.
+//! Connections that were requested or accepted, but are not established yet.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ use crate::connection::Connection;
 use crate::errors::raised;
 use crate::waiting::SLICE;
 
-/// A connection that is not there yet. Dropped, the attempt is given up.
+/// A connection that is not established yet. Dropping it cancels the attempt.
 #[pyclass(frozen, module = "ethernot._native")]
 pub(crate) struct Attempt {
     inner: Mutex<Pending>,
@@ -21,7 +21,7 @@ pub(crate) struct Attempt {
     limit: Option<Duration>,
 }
 
-/// What is waited for.
+/// The object that waits for the connection.
 pub(crate) enum Pending {
     Connecting(Connecting),
     Accepting(Accepting),
@@ -37,7 +37,7 @@ impl Pending {
 }
 
 impl Attempt {
-    /// Starts one by `start`, from whose call on the limit counts.
+    /// Starts an attempt by calling `start`. The limit counts from this call.
     #[expect(clippy::disallowed_methods, reason = "slices of a limit are counted")]
     pub(crate) fn start<E: Into<Error> + Send>(
         python: Python<'_>,
@@ -49,7 +49,8 @@ impl Attempt {
         Ok(Self { inner: Mutex::new(pending), began, limit })
     }
 
-    /// Starts one as [`Attempt::start`] does, with the default limit of connecting if there is no limit.
+    /// Starts an attempt as [`Attempt::start`] does. Without a limit, uses the default limit of
+    /// connecting.
     pub(crate) fn connect(
         python: Python<'_>,
         limit: Option<Duration>,
@@ -82,7 +83,8 @@ impl Attempt {
         self.limit.map(|limit| limit.saturating_sub(self.began.elapsed()))
     }
 
-    /// The outcome for Python; of a limit that has passed, the whole of it is named.
+    /// Returns the outcome for Python. If the limit has expired, the error names the whole limit,
+    /// not the last slice.
     fn outcome_to_python(
         &self,
         python: Python<'_>,
@@ -101,7 +103,7 @@ impl Attempt {
     }
 }
 
-/// Whether a peer is named by an address, which needs no search in the network.
+/// Returns whether `peer` is an address. A name must be resolved, which may block.
 #[pyfunction]
 pub(crate) fn is_address(peer: &str) -> bool {
     peer.parse::<SocketAddr>().is_ok()
@@ -113,7 +115,8 @@ fn is_late(error: &Error) -> bool {
 
 #[pymethods]
 impl Attempt {
-    /// Returns the connection; `None` while it is not there. Raises `TimedOutError` when the limit has passed.
+    /// Returns the connection, or `None` while it is not established. Raises `TimedOutError` after
+    /// the limit has expired.
     fn result(&self, python: Python<'_>) -> PyResult<Option<Connection>> {
         match self.wait_for(Duration::ZERO) {
             Err(error) if is_late(&error) && self.left_of_limit() != Some(Duration::ZERO) => {
@@ -123,7 +126,7 @@ impl Attempt {
         }
     }
 
-    /// Returns the seconds until the limit has passed; `None` if there is none.
+    /// Returns the seconds until the limit expires, or `None` if there is no limit.
     fn left(&self) -> Option<f64> {
         self.left_of_limit().map(|left| left.as_secs_f64())
     }

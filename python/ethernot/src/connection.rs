@@ -14,14 +14,14 @@ use crate::memory::{Memory, RemoteMemory};
 use crate::operation::{Completion, Operation, Receive};
 use crate::waiting::{limit_of, patiently};
 
-/// What a connection is to be.
+/// Makes the options of a connection. `None` keeps the default number of completions.
 pub(crate) fn options_of(private_data: Vec<u8>, completions: Option<usize>) -> ConnectOptions {
     let mut options = ConnectOptions::new().private_data(private_data);
     options.completions = completions.unwrap_or(options.completions);
     options
 }
 
-/// Takes the requests of peers for connections to one service.
+/// Receives the requests of peers for connections to one service.
 #[pyclass(frozen, module = "ethernot._native")]
 pub(crate) struct Listener {
     inner: Mutex<Option<std::sync::Arc<ethernot::Listener>>>,
@@ -50,10 +50,10 @@ impl Listener {
     }
 }
 
-/// A peer asks for a connection.
+/// A connection request of a peer.
 #[pyclass(frozen, module = "ethernot._native")]
 pub(crate) struct Request {
-    /// None once it is answered.
+    /// `None` after the request was answered.
     inner: Mutex<Option<ConnectionRequest>>,
 }
 
@@ -83,7 +83,7 @@ impl Request {
         self.start_accept(python, private_data, timeout, completions)?.finish(python)
     }
 
-    /// Accepts, and returns an attempt that waits until the peer knows.
+    /// Accepts the request. Returns an attempt that waits for the peer's confirmation.
     #[pyo3(signature = (private_data=vec![], timeout=None, completions=None))]
     fn start_accept(
         &self,
@@ -125,7 +125,7 @@ impl Connection {
     }
 }
 
-/// What operations take beside their places.
+/// Options of an operation besides its memory ranges.
 #[derive(FromPyObject)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a matter of its own")]
 pub(crate) struct Extra {
@@ -281,7 +281,7 @@ impl Connection {
         PyBytes::new(python, &self.inner.peer_data())
     }
 
-    /// Returns why it has ended, if it has.
+    /// Returns the reason why the connection has ended, if it has.
     #[getter]
     fn closed(&self) -> Option<String> {
         self.inner.closed().map(|reason| reason.to_string())

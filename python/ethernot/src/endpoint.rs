@@ -1,4 +1,4 @@
-//! Endpoints.
+//! Endpoints: their links, memory and connections.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::waiting::{limit_of, patiently};
 /// One side of remote memory access: links, memory and connections of a process.
 #[pyclass(frozen, subclass, weakref, module = "ethernot._native")]
 pub(crate) struct Endpoint {
-    /// None once it is closed.
+    /// `None` after the endpoint was closed.
     inner: Mutex<Option<ethernot::Endpoint>>,
 }
 
@@ -78,7 +78,7 @@ impl Endpoint {
         Ok(Memory::new(buffer, region.map_err(|error| raised(python, error))?))
     }
 
-    /// Registers the bytes of an object where they are.
+    /// Registers the bytes of an object without copying them.
     fn register(&self, object: &Bound<'_, PyAny>, rights: u8) -> PyResult<Memory> {
         let python = object.py();
         let endpoint = self.get(python)?;
@@ -110,7 +110,7 @@ impl Endpoint {
         attempt.finish(python)
     }
 
-    /// Asks for a connection, and returns an attempt that waits for the answer.
+    /// Requests a connection. Returns an attempt that waits for the answer.
     #[pyo3(signature = (peer, service=0, private_data=vec![], timeout=None, completions=None))]
     fn start_connect(
         &self,
@@ -131,7 +131,7 @@ impl Endpoint {
         self.get(python)?.drive().map(drop).map_err(|error| raised(python, error))
     }
 
-    /// Returns the descriptor that is readable when something has come since `arm`.
+    /// Returns the file descriptor. It is readable if an event has occurred since `arm`.
     fn fileno(&self, python: Python<'_>) -> PyResult<RawFd> {
         Ok(self.get(python)?.as_raw_fd())
     }
@@ -147,7 +147,8 @@ impl Endpoint {
     #[pyo3(signature = (timeout=None))]
     fn shutdown(&self, python: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let endpoint = self.get(python)?;
-        // In slices, a shutdown would not wait for operations for longer than the first of them.
+        // Wait for the operations first. `patiently` calls in slices, so a shutdown alone would
+        // wait for them only during its first slice.
         match patiently(python, timeout, |limit| endpoint.flush(limit).map_err(Error::from)) {
             Err(error) if !error.is_instance_of::<PyTimeoutError>(python) => return Err(error),
             Err(_) | Ok(()) => {}
@@ -171,7 +172,7 @@ fn rights_of(python: Python<'_>, bits: u8) -> PyResult<Rights> {
     Rights::from_bits(bits).ok_or_else(unknown)
 }
 
-/// Reads a policy: its name, or the seconds to spin.
+/// Parses a polling policy: its name, or the seconds to spin.
 fn polling_of(python: Python<'_>, waiting: &Bound<'_, PyAny>) -> PyResult<Polling> {
     if let Ok(name) = waiting.extract::<String>() {
         return match name.as_str() {

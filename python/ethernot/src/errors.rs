@@ -1,4 +1,4 @@
-//! Errors of the Rust API as exceptions: one for each kind, with the same text.
+//! Errors of the Rust API as exceptions. There is one exception for each kind, with the same text.
 
 use ethernot::{Error, ErrorKind};
 use pyo3::create_exception;
@@ -7,8 +7,9 @@ use pyo3::prelude::*;
 
 create_exception!(ethernot, EthernotError, PyException, "What all errors of this package are.");
 
-/// Makes the exceptions, which are of this package and of Python's kinds as well: `except TimeoutError` catches
-/// them, too.
+/// Makes the exceptions. Each is a subclass of this package's base exception, and of Python's
+/// exception of the same kind if there is one. So `except TimeoutError` catches `TimedOutError`,
+/// too.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let python = module.py();
     let base = python.get_type::<EthernotError>();
@@ -73,7 +74,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns the exception of an error.
+/// Returns the exception for an error.
 pub(crate) fn raised(python: Python<'_>, error: impl Into<Error>) -> PyErr {
     let error = error.into();
     let name = match error.kind() {
@@ -91,7 +92,7 @@ pub(crate) fn raised(python: Python<'_>, error: impl Into<Error>) -> PyErr {
     named(python, name, error.to_string())
 }
 
-/// Makes an exception of this package.
+/// Makes the exception of this package called `name`.
 pub(crate) fn named(python: Python<'_>, name: &str, text: String) -> PyErr {
     let class = python.import("ethernot._native").and_then(|module| module.getattr(name));
     match class.and_then(|class| class.call1((text,))) {

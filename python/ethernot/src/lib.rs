@@ -1,5 +1,5 @@
-//! What the Python package `ethernot` is made of: the objects of the Rust API. What programs use is in the folder
-//! `ethernot`, which adds what event loops need.
+//! The native part of the Python package `ethernot`: the objects of the Rust API. Programs use the
+//! classes in the folder `ethernot`, which add support for event loops.
 
 mod attempt;
 mod connection;
@@ -12,7 +12,7 @@ mod waiting;
 
 use pyo3::prelude::*;
 
-/// The module.
+/// Defines the module `_native`.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::add(module)?;

@@ -1,4 +1,4 @@
-//! Registered memory, which Python reads and writes by the buffer protocol.
+//! Registered memory. Python reads and writes it by the buffer protocol.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,13 +11,14 @@ use pyo3::types::PyBytes;
 
 use crate::errors::{named, raised};
 
-/// Memory of this process that is registered.
+/// Registered memory of this process.
 ///
-/// Views of it hold it: it is not freed while there is one, though peers do not reach it once it is released.
+/// Its views keep the memory allocated. After `release`, peers can no longer access it, even if
+/// views still exist.
 #[pyclass(frozen, module = "ethernot._native")]
 pub(crate) struct Memory {
     buffer: Arc<Buffer>,
-    /// None once it is released.
+    /// `None` after the memory was released.
     region: Mutex<Option<Arc<MemoryRegion>>>,
 }
 
@@ -39,25 +40,26 @@ impl Memory {
         self.buffer.len() as usize
     }
 
-    /// Returns what peers need to know to reach it.
+    /// Returns the description of the memory for peers.
     #[getter]
     fn remote(&self, python: Python<'_>) -> PyResult<RemoteMemory> {
         Ok(RemoteMemory { inner: self.region(python)?.remote() })
     }
 
-    /// Deregisters it: peers do not reach it any more. Operations that use it go on.
+    /// Deregisters the memory, so that peers can no longer access it. Pending operations that use
+    /// it continue.
     fn release(&self, python: Python<'_>) {
         let taken = self.region.lock().unwrap_or_else(PoisonError::into_inner).take();
         python.detach(|| drop(taken));
     }
 
-    /// Loads the 64-bit number at an offset that is a multiple of 8, as one.
+    /// Loads the 64-bit number at an offset that is a multiple of 8, atomically.
     fn load(&self, python: Python<'_>, offset: u64) -> PyResult<u64> {
         self.check_word(python, offset)?;
         Ok(self.buffer.load_u64(offset))
     }
 
-    /// Stores a 64-bit number at an offset that is a multiple of 8, as one.
+    /// Stores a 64-bit number at an offset that is a multiple of 8, atomically.
     fn store(&self, python: Python<'_>, offset: u64, value: u64) -> PyResult<()> {
         self.check_word(python, offset)?;
         if !self.buffer.is_writable() {
@@ -68,8 +70,7 @@ impl Memory {
         Ok(())
     }
 
-    /// # Safety
-    /// Python passes a view to be filled.
+    /// # Safety `view` is null, or points to a view that Python passes to be filled.
     unsafe fn __getbuffer__(
         slf: &Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
@@ -82,8 +83,9 @@ impl Memory {
         let (start, length) =
             (buffer.as_ptr().cast::<c_void>(), buffer.len().cast_signed() as ffi::Py_ssize_t);
         let is_read_only = c_int::from(!buffer.is_writable());
-        // SAFETY: the view is Python's to be filled, and holds this object, which keeps the memory. Python reads and writes
-        // it as foreign memory: it is bytes, whatever they are.
+        // SAFETY: Python passes the view to be filled. The view holds a reference to this object,
+        // which keeps the memory. Python accesses the memory as foreign bytes, for which every
+        // value is valid.
         let filled = unsafe {
             ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, length, is_read_only, flags)
         };
@@ -106,7 +108,7 @@ impl Memory {
     }
 }
 
-/// Memory of a peer: where it is, how long, and the key that opens it.
+/// Memory of a peer: its address, its length and its key.
 #[pyclass(frozen, eq, hash, module = "ethernot._native")]
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct RemoteMemory {

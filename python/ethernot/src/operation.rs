@@ -20,7 +20,8 @@ impl Operation {
 
 #[pymethods]
 impl Operation {
-    /// Waits until it is complete. Returns what an atomic found, 0 for others.
+    /// Waits until the operation is complete. Returns the old value of the word for an atomic, and
+    /// 0 for other operations.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, python: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {
         match self.result(python)? {
@@ -29,7 +30,7 @@ impl Operation {
         }
     }
 
-    /// Returns its result; `None` while it is pending. Makes no progress by itself.
+    /// Returns the result, or `None` while the operation is pending. Does not make progress.
     fn result(&self, python: Python<'_>) -> PyResult<Option<u64>> {
         match self.inner.status() {
             OperationStatus::Done { value } => Ok(Some(value)),
@@ -38,10 +39,11 @@ impl Operation {
         }
     }
 
-    /// Returns its result as above, after it spins for so many microseconds without the lock of the interpreter.
+    /// Spins for at most `us` microseconds without the interpreter lock. Then returns the result,
+    /// or `None` while the operation is pending.
     fn result_within(&self, python: Python<'_>, us: u64) -> PyResult<Option<u64>> {
         let limit = std::time::Duration::from_micros(us);
-        // It tells below.
+        // Ignore the outcome, because `result` returns it.
         let _outcome = python.detach(|| self.inner.wait(Some(limit)));
         self.result(python)
     }
@@ -52,7 +54,7 @@ impl Operation {
     }
 }
 
-/// A receive that waits for its message.
+/// A posted receive.
 #[pyclass(frozen, module = "ethernot._native")]
 pub(crate) struct Receive {
     inner: ReceiveHandle,
@@ -66,7 +68,7 @@ impl Receive {
 
 #[pymethods]
 impl Receive {
-    /// Waits for the message. Returns how many bytes it has, and the immediate that came with it, if any.
+    /// Waits for the message. Returns its length in bytes, and its immediate, if it has one.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, python: Python<'_>, timeout: Option<f64>) -> PyResult<(usize, Option<u32>)> {
         let received = patiently(python, timeout, |limit| self.inner.wait(limit))?;
@@ -79,7 +81,7 @@ impl Receive {
 
     fn result_within(&self, python: Python<'_>, us: u64) -> PyResult<Option<(usize, Option<u32>)>> {
         let limit = std::time::Duration::from_micros(us);
-        // It tells below.
+        // Ignore the outcome, because `result` returns it.
         let _outcome = python.detach(|| self.inner.wait(Some(limit)).map(drop));
         self.result(python)
     }
@@ -90,7 +92,7 @@ impl Receive {
     }
 }
 
-/// What finished.
+/// A completion of an operation or a receive.
 #[pyclass(frozen, module = "ethernot._native")]
 pub(crate) struct Completion {
     inner: ethernot::Completion,
@@ -138,7 +140,7 @@ impl Completion {
         self.inner.value
     }
 
-    /// Raises what went wrong, if something did.
+    /// Raises the error of the completion, if it has one.
     fn check(&self, python: Python<'_>) -> PyResult<()> {
         let failed =
             |error: ethernot::OperationError| named(python, "OperationError", error.to_string());

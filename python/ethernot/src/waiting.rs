@@ -1,4 +1,4 @@
-//! Waits that other threads of Python and signals do not wait for.
+//! Waits during which other threads of Python run, and which signals can interrupt.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 
 use crate::errors::{named, raised};
 
-/// Waits for at most `timeout` seconds, `None` for as long as it takes. It calls `wait` in slices, so that Ctrl-C
-/// interrupts it.
+/// Waits for at most `timeout` seconds (`None`: without a limit). Calls `wait` in slices, so that
+/// Ctrl-C interrupts the wait.
 #[expect(clippy::disallowed_methods, reason = "slices of a limit are counted")]
 pub(crate) fn patiently<R: Send, E: Into<Error> + Send>(
     python: Python<'_>,
@@ -39,7 +39,7 @@ pub(crate) fn patiently<R: Send, E: Into<Error> + Send>(
     }
 }
 
-/// Reads a limit in seconds.
+/// Parses a limit in seconds. Raises `InvalidError` if the number is negative or too large.
 pub(crate) fn limit_of(python: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
     let limit = timeout.map(Duration::try_from_secs_f64).transpose();
     limit.map_err(|_| {
@@ -48,5 +48,5 @@ pub(crate) fn limit_of(python: Python<'_>, timeout: Option<f64>) -> PyResult<Opt
     })
 }
 
-/// How long a signal may have to wait.
+/// Length of a slice, and so the longest delay of a signal.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-"""What all tests need."""
+"""Fixtures for all tests."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ import pytest
 
 import ethernot
 
-# Where tests run in the background of a script, SIGINT is ignored, by Python and by what it starts.
+# In the background of a script, SIGINT is ignored, also by processes that Python starts. Tests need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "examples"))
@@ -26,7 +26,7 @@ EVERYTHING = (
 
 
 class Pair:
-    """Two endpoints of this process that are connected, with a page each."""
+    """Two connected endpoints of this process, with 4 KiB of memory each."""
 
     def __init__(self) -> None:
         self.server, self.client = (ethernot.Endpoint("127.0.0.1:0") for _ in range(2))
@@ -55,7 +55,7 @@ def pair() -> Pair:
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """The address of a key-value store that is served by Rust."""
+    """The address of a key-value store in Rust."""
     program = os.environ.get("ETHERNOT_KEY_VALUE")
     if program is None:
         pytest.skip("ETHERNOT_KEY_VALUE does not name the example `key_value` of the crate `ethernot`")

@@ -1,4 +1,4 @@
-"""Operations, messages, requests and ends that tasks of asyncio wait for."""
+"""Tests of operations, messages, requests and ends that asyncio tasks await."""
 
 import asyncio
 import gc
@@ -13,7 +13,7 @@ def run(task):
     return asyncio.run(asyncio.wait_for(task, 30))
 
 
-# With and without looking for the end before other tasks run.
+# Run the tests with and without spinning before other tasks run.
 @pytest.mark.parametrize("spin", [0, 1e-3])
 def test_many_tasks_share_a_connection(spin):
     async def main():
@@ -108,7 +108,7 @@ def test_the_next_event_loop_may_use_the_endpoint_of_the_last(pair):
 
 @pytest.fixture
 def no_threads(monkeypatch):
-    """What asyncio leaves to a thread goes on when its task has given up, and holds the process."""
+    """Fails if asyncio uses a thread: the thread would continue after its task was cancelled, and delay the exit."""
 
     async def refuse(*_):
         raise AssertionError("a thread waits")
@@ -128,7 +128,7 @@ def test_connecting_and_accepting_are_given_up(no_threads):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(server.listen(1).accepting(), 0.1)
 
-        # Those that were given up are refused when they are accepted, and the next is served.
+        # The cancelled requests fail when they are accepted. The next request is served.
         connecting = asyncio.create_task(client.connecting(server.addresses()[0], private_data=b"real"))
         while True:
             request = await listener.accepting()

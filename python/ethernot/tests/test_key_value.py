@@ -1,4 +1,4 @@
-"""The key-value store: a client in Python, a server in Rust."""
+"""Tests of the key-value store with a client in Python and a server in Rust."""
 
 import asyncio
 

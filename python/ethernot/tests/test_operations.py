@@ -1,4 +1,4 @@
-"""Operations, messages, memory and errors, as programs without an event loop use them."""
+"""Tests of operations, messages, memory and errors in programs without an event loop."""
 
 import asyncio
 import gc
