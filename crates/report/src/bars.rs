@@ -1,4 +1,4 @@
-//! A bar chart as an HTML list, for values of different machines that no curve can join.
+//! A bar chart as an HTML list, for values of different machines, which a curve must not join.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ pub(crate) struct Bar {
     pub(crate) label: String,
     /// The value, shown as length.
     pub(crate) value: f64,
-    /// Index of its colour in the style sheet.
+    /// Index of the bar's colour in the style sheet.
     pub(crate) colour: usize,
 }
 

@@ -10,7 +10,7 @@ use crate::format::{digits, short_size};
 /// One curve.
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
-    /// Index of its colour in the style sheet, below [`COLOURS`].
+    /// Index of the curve's colour in the style sheet, below [`COLOURS`].
     pub(crate) colour: usize,
     /// The points in ascending order of message size.
     pub(crate) points: Vec<Point>,
@@ -36,7 +36,7 @@ pub struct ChartError {
 }
 
 /// Draws `series` over message sizes on logarithmic axes. Returns `None` if no point can be drawn,
-/// as logarithmic axes show only positive values.
+/// because logarithmic axes show only positive values.
 pub(crate) fn draw(
     title: &str,
     value_axis: &str,
@@ -142,9 +142,9 @@ pub(crate) fn widened(values: impl Iterator<Item = f64>, factor: f64) -> Range<f
     low / factor..high * factor
 }
 
-/// Returns round values for ticks in `range`, which must be positive: powers of ten, with more
-/// multiples of them the fewer powers are in the range. Returns evenly spaced values if there would
-/// be fewer than three.
+/// Returns round values for ticks in `range`, which must be positive. The values are powers of ten;
+/// if the range contains few of them, also multiples of powers of ten. Returns evenly spaced values
+/// if there would be fewer than three.
 pub(crate) fn ticks(range: &Range<f64>) -> Vec<f64> {
     let decades = (range.end / range.start).log10();
     let finer: &[&[f64]] = match decades {
@@ -165,8 +165,8 @@ fn multiples(range: &Range<f64>, steps: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// Returns evenly spaced round values in `range`. The distance is 1, 2 or 5 times a power of ten:
-/// the largest for which there are enough values.
+/// Returns evenly spaced round values in `range`. Their distance is 1, 2 or 5 times a power of ten:
+/// the largest distance for which there are enough values.
 fn even_ticks(range: &Range<f64>) -> Vec<f64> {
     let exponent = (range.end - range.start).log10().floor() as i32;
     let widths = [exponent, exponent - 1]
@@ -204,8 +204,8 @@ impl ChartError {
     }
 }
 
-/// Replaces the placeholder colours, so that one drawing suits light and dark pages. Also removes
-/// the fixed size, which the page determines, and adds `title` for screen readers.
+/// Replaces the placeholder colours, so that one drawing suits light and dark pages. Removes the
+/// fixed size, because the page determines the size. Adds `title` for screen readers.
 pub(crate) fn with_classes(svg: &str, title: &str, (width, height): (u32, u32)) -> String {
     let mut svg = svg
         .replace("\"#010101\"", "\"currentColor\"")

@@ -17,13 +17,14 @@ pub(crate) struct Curve<'a> {
     pub(crate) x_axis: &'a str,
     /// Title of the vertical axis.
     pub(crate) y_axis: &'a str,
-    /// Index of its colour in the style sheet.
+    /// Index of the curve's colour in the style sheet.
     pub(crate) colour: usize,
     /// The points in ascending order of x.
     pub(crate) points: &'a [(f64, f64)],
-    /// Whether x has a logarithmic axis, provided that the values span enough orders of magnitude.
+    /// Whether x has a logarithmic axis, provided that the largest x is at least
+    /// [`LOGARITHMIC_FROM`] times the smallest.
     pub(crate) is_logarithmic: bool,
-    /// Whether the curve is constant up to the next point, and jumps there.
+    /// Whether the curve stays constant up to the next point, and jumps there.
     pub(crate) has_steps: bool,
 }
 
@@ -102,7 +103,7 @@ where
     root.present().map_err(|error| error.to_string())
 }
 
-/// Rounding errors make some ticks at 0 differ slightly from 0.
+/// Returns the label of a tick. Rounding errors make some ticks at 0 differ slightly from 0.
 fn mark(value: f64) -> String {
     if value.abs() < 1e-9 { "0".to_string() } else { tick_label(value) }
 }

@@ -11,8 +11,8 @@ use crate::format::{date, digits, scaled};
 use crate::page::{document, escaped};
 use crate::rows::{Column, page_table, terminal_table};
 
-/// Draws a table with one row for each cut, and below it the throughput over time in one line each,
-/// for a terminal of `columns` columns.
+/// Draws a table with one row for each cut, for a terminal of `columns` columns. Below the table,
+/// one line for each cut shows the throughput over time.
 pub fn failover_table(report: &Report, columns: u16) -> String {
     let table = terminal_table(&HEADER, report.cuts.iter().map(cells), columns);
     let mut text = String::new();
@@ -93,7 +93,8 @@ fn course(outcome: &Outcome, room: usize) -> String {
     means.iter().filter(|(at, _)| *at >= from).map(|(_, rate)| block(*rate)).collect()
 }
 
-/// Returns the bits per second in each `bucket_ms` of the timeline, with the start time of each.
+/// Returns the bits per second in each interval of `bucket_ms`, with the start time of each
+/// interval.
 fn buckets(outcome: &Outcome, bucket_ms: usize) -> Vec<(u64, f64)> {
     let chunks = outcome.timeline.chunks(bucket_ms);
     let rate = |(index, chunk): (usize, &[u32])| {
@@ -161,7 +162,7 @@ back after: from the restoration until 80 % of the rate before comes again.\nEve
 at the target.";
 
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Shortest time that one block character stands for, in milliseconds.
+/// Shortest time that one block character represents, in milliseconds.
 const COURSE_BUCKET_MS: usize = 50;
 const COURSE_NAME_COLUMNS: usize = 10;
 const CHART_BUCKET_MS: usize = 5;

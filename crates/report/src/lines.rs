@@ -13,7 +13,7 @@ use crate::chart::{
 /// One line.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
-    /// Index of its colour in the style sheet.
+    /// Index of the line's colour in the style sheet.
     pub(crate) colour: usize,
     /// The points in the order in which they are joined.
     pub(crate) points: Vec<LinePoint>,
@@ -131,7 +131,7 @@ where
     root.present().map_err(|error| error.to_string())
 }
 
-/// Rounding errors make some ticks at 0 differ slightly from 0.
+/// Returns the label of a tick. Rounding errors make some ticks at 0 differ slightly from 0.
 fn mark(value: f64) -> String {
     if value.abs() < 1e-9 { "0".to_string() } else { tick_label(value) }
 }

@@ -125,7 +125,7 @@ fn figure(
 
 fn points(found: &SetUpResults, test: Test, quantity: &Quantity, contender: &str) -> Vec<Point> {
     let of_test = || found.rows.iter().filter(|row| row.test == test && row.contender == contender);
-    // Curves show only the first selected way to wait. The table has all ways.
+    // The curves show only the first selected way to wait. The table shows all of them.
     let waiting = of_test().next().map(|row| row.waiting);
     let rows = of_test().filter(|row| Some(row.waiting) == waiting);
     let point = |row: &Row| {
@@ -187,7 +187,7 @@ struct Quantity {
     tests: &'static [Test],
     value: fn(&Row) -> Option<Summary>,
     paper: fn(&Paper) -> Option<f64>,
-    /// The meaning of the paper's value as a bound.
+    /// Which bound the paper's value is, in words.
     bound: &'static str,
 }
 

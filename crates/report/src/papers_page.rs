@@ -88,7 +88,8 @@ fn overview(body: &mut String, papers: &[Chosen], documents: &[Document]) {
     body.push_str("</tbody></table></div>\n");
 }
 
-/// Adds the share of the TOE's gain that we reach, and what the measurement cannot show.
+/// Adds the share of the TOE's gain that our measurement reaches, and the limits of the
+/// measurement.
 fn gain(body: &mut String, documents: &[Document]) {
     let answer = |name: &str| {
         let (key, rest) = name.split_once('/')?;
@@ -182,8 +183,8 @@ impl State {
     }
 }
 
-/// Adds a figure: for each machine our curves with the printed points, the table, the command and
-/// the machine.
+/// Adds a figure. For each machine it shows our curves with the printed points, the table, the
+/// command and the description of the machine.
 fn section(
     body: &mut String,
     item: &'static Item,
@@ -267,8 +268,8 @@ fn is_drawable(at: f64) -> bool {
     at >= 1.0 && at.fract().abs() < 1e-9
 }
 
-/// Returns the printed numbers of this panel: a point if its position is known, otherwise a line
-/// over the whole axis.
+/// Returns the numbers that the paper prints for this panel. A number with a known position is a
+/// point; otherwise it is a line over the whole axis.
 fn printed_points(item: &Item, panel: &str, drawn: &[Series]) -> Vec<Series> {
     let places = || drawn.iter().flat_map(|series| &series.points).map(|point| point.message_bytes);
     let (Some(first), Some(last)) = (places().min(), places().max()) else { return Vec::new() };

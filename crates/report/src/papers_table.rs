@@ -175,7 +175,7 @@ pub(crate) const VALUES: [Column; 7] = [
     ("verdict", Left),
 ];
 
-/// Largest spread that is not marked, in percent.
+/// Largest spread that the table does not mark, in percent.
 const SPREAD_PERCENT_MAX: f64 = 10.0;
 
 #[cfg(test)]

@@ -7,14 +7,14 @@ use crate::curve::{self, Curve};
 use crate::format::{scaled, time_ns};
 use crate::page::{document, escaped};
 
-/// A simulated run. All times are in microseconds of virtual time.
+/// A simulated run. All times are in microseconds of simulated time.
 #[derive(Debug, Clone, Default)]
 pub struct Simulation {
     /// Name of the network.
     pub title: String,
-    /// Figures at the top.
+    /// Figures to show at the top of the page.
     pub facts: Vec<Fact>,
-    /// Problems of the run, in sentences.
+    /// Problems of the run, as sentences.
     pub findings: Vec<String>,
     /// Cumulative distribution: latencies, with the share of messages that took at most that long.
     pub latencies_us: Vec<(f64, f64)>,
@@ -91,7 +91,7 @@ pub struct Path {
 pub struct Cause {
     /// The name of the cause.
     pub name: String,
-    /// Index of its colour in the style sheet. A cause has the same colour on all pages.
+    /// Index of the cause's colour in the style sheet. A cause has the same colour on all pages.
     pub colour: usize,
     /// Length of the part.
     pub us: f64,
@@ -104,7 +104,7 @@ pub struct LinkOnPath {
     pub name: String,
     /// Length of the part.
     pub us: f64,
-    /// The time of this part spent waiting.
+    /// The part of this time spent waiting.
     pub wait_us: f64,
 }
 
@@ -302,7 +302,7 @@ fn time(us: f64) -> String {
     if us > 0.0 { time_ns(us * 1e3) } else { "0".to_string() }
 }
 
-/// Returns the points with times in a unit that suits the longest one, and this unit.
+/// Returns the points with times in a unit that suits the longest time. Also returns the unit.
 fn fitted(points: &[(f64, f64)]) -> (Vec<(f64, f64)>, &'static str) {
     let most = points.iter().map(|point| point.0).fold(0.0, f64::max);
     let (divisor, unit) = match most {
@@ -315,7 +315,7 @@ fn fitted(points: &[(f64, f64)]) -> (Vec<(f64, f64)>, &'static str) {
 }
 
 const PATH_LINKS_SHOWN: usize = 8;
-/// Width of the bar of a link that is always busy. It must fit into its column.
+/// Width of the bar of a link that is always busy, in `rem`. The bar must fit into its column.
 const BAR_REM: f64 = 4.5;
 const OWN_STYLE: &str = include_str!("simulation.css");
 

@@ -94,8 +94,8 @@ struct Bars {
     contenders: &'static [Contender],
     ours: fn(&Report, u32, Contender) -> Option<f64>,
     paper: (Test, Mode),
-    /// Whether to show ratios: of the papers' values, only those with a value of the host's own
-    /// stack.
+    /// Whether to show ratios. Then only those of the papers' values appear that have a value of
+    /// the host's own stack.
     is_ratio: bool,
 }
 

@@ -128,8 +128,8 @@ pub(crate) fn notes(results: &Results) -> String {
     notes
 }
 
-/// Returns results that have no column: the comparison with bare datagrams, and the cost of many
-/// connections.
+/// Returns sentences about results that have no column: the comparison with bare datagrams, and the
+/// cost of many connections.
 fn remark(measurement: &Measurement) -> Option<String> {
     let what = || {
         let (test, label) = (measurement.test.name(), measurement.label());

@@ -84,8 +84,8 @@ pub(crate) struct Axes<'a> {
     pub(crate) quantity: Quantity,
 }
 
-/// Returns a chart of a quantity over the numbers in `cases`; an empty text if there is no point to
-/// draw.
+/// Returns a chart of a quantity over the numbers in `cases`. Returns an empty text if there is no
+/// point to draw.
 pub(crate) fn figure(axes: &Axes<'_>, cases: &[(u64, &Case)]) -> Result<String, ChartError> {
     let (scale, unit) = match axes.quantity {
         Quantity::BytesPerSecond => (8e-9, "Gb/s"),

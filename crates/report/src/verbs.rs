@@ -13,8 +13,8 @@ use crate::rows::{Column, page_table, terminal_table};
 use crate::verbs_availability::{availability_section, availability_table};
 use crate::verbs_registration::{registration_section, registration_table};
 
-/// Draws a table with a row for each contender at each point, and tables of the other tests, for a terminal of `columns`
-/// columns.
+/// Draws a table with a row for each contender at each point, and tables of the other tests, for a
+/// terminal of `columns` columns.
 pub fn verbs_table(report: &Report, columns: u16) -> String {
     let devices: String = devices(report).map(|line| line + "\n").collect();
     let mut text = format!("{}\n{devices}", facts(report));
@@ -219,7 +219,7 @@ fn row(point: &Measurement, one: &Measured, is_first: bool) -> [String; HEADER.l
     ]
 }
 
-/// Formats median and spread.
+/// Formats the median and the spread.
 fn shown(point: &Measurement, one: &Measured) -> String {
     one.value.map_or_else(String::new, |value| {
         format!("{} ±{:.0} %", unit(point, value.median), value.spread_percent())

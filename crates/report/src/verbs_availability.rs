@@ -1,4 +1,4 @@
-//! The CPU time left to a program while messages are exchanged: tables, and curves of a page.
+//! The CPU time left to a program while it exchanges messages: tables, and curves of a page.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ pub(crate) fn availability_table(availability: &Availability, columns: u16) -> S
     format!("{}\n{table}\n{NOTES}\n", accounting(availability))
 }
 
-/// Adds the section of a page.
+/// Adds the section about availability to a page.
 pub(crate) fn availability_section(
     body: &mut String,
     availability: &Availability,

@@ -18,7 +18,7 @@ pub(crate) fn registration_table(registration: &Registration, columns: u16) -> S
     format!("{facts}{table}\n{NOTES}\n")
 }
 
-/// Adds the section of a page.
+/// Adds the section about registration to a page.
 pub(crate) fn registration_section(
     body: &mut String,
     registration: &Registration,
