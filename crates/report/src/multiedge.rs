@@ -187,7 +187,7 @@ struct Quantity {
     tests: &'static [Test],
     value: fn(&Row) -> Option<Summary>,
     paper: fn(&Paper) -> Option<f64>,
-    /// Which bound the paper's value is, in words.
+    /// The kind of bound that the paper's value is, in words.
     bound: &'static str,
 }
 

@@ -190,7 +190,7 @@ const HEADER: [Column; 8] = [
 ];
 const ERROR_COLUMN: usize = 6;
 
-/// Largest error that the table does not mark, in percent.
+/// Smallest error that the table marks, in percent.
 const NOTED_PERCENT: f64 = 1.0;
 
 /// Largest acceptable error of a point, in percent.
