@@ -149,8 +149,8 @@ const NAME: &str = "wrk";
 /// The start of the line that the script prints.
 const MARK: &str = "measured: ";
 
-/// Formats the requests before it sends the first one, so that choosing a request costs only an
-/// index.
+/// The script of `wrk`. It formats all requests before it sends the first one, so that choosing a
+/// request costs only an index.
 const SCRIPT: &str = r#"local requests, at = {}, 0
 
 function init()
