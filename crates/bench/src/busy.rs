@@ -1,7 +1,8 @@
 //! Threads that spin during a measurement, as a model of other programs on a busy host.
 //!
-//! The threads have a process of their own, so that their CPU time counts for neither end. This
-//! process has no namespace and is not pinned; the kernel's scheduler places its threads.
+//! The threads run in a separate process, so that neither end's CPU time includes theirs. This
+//! process has no namespace of its own and is not pinned; the kernel's scheduler places its
+//! threads.
 
 use std::fs;
 use std::hint::black_box;

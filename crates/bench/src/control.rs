@@ -1,9 +1,13 @@
-//! The control protocol between client and server, outside the measured path: JSON lines over TCP.
+//! The control protocol between client and server, which exchanges JSON lines over TCP. It does not
+//! use the measured path.
 //!
-//! The client sends a request and waits for the server's replies before the next request. The
-//! server answers `Prepare` with `Prepared`, and with `Connected` once the client has connected. It
-//! answers `Run` with `Started` and then `Finished`. It may answer any request with `Failed`; the
-//! client then closes.
+//! The client sends a request, and waits for all replies before it sends the next request:
+//!
+//! * The server answers `Prepare` with `Prepared`. After the client has connected, it also sends
+//!   `Connected`.
+//! * The server answers `Run` with `Started`, and then with `Finished`.
+//! * The server may answer any request with `Failed`. The client then closes the control
+//!   connection.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};

@@ -27,8 +27,9 @@ pub fn voluntary_switches() -> io::Result<u64> {
 
 /// Reads the CPU time of this host's `ksoftirqd` threads.
 ///
-/// These threads do the receive work that a busy CPU defers; no process's usage includes it. They
-/// serve the whole host, so their time is an upper bound of what a measurement caused.
+/// These threads process received packets if a CPU is too busy. The CPU time of processes does not
+/// include theirs. They serve the whole host, so their time is an upper bound of what a measurement
+/// caused.
 #[derive(Debug)]
 pub struct SoftirqThreads {
     schedstat_paths: Vec<String>,

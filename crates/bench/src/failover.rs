@@ -91,11 +91,11 @@ pub struct Report {
 pub struct Outcome {
     /// How the link was cut.
     pub cut: Cut,
-    /// Number of messages sent and due to be checked.
+    /// Number of messages that were sent and had to be checked.
     pub messages: u64,
-    /// Number of these with wrong bytes or out of order.
+    /// Number of these messages that arrived with wrong bytes or out of order.
     pub corrupted: u64,
-    /// Number of these that never arrived.
+    /// Number of these messages that never arrived.
     pub lost: u64,
     /// Payload rate before the cut, in bits per second.
     pub before_bits_per_second: f64,

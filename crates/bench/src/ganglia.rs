@@ -57,11 +57,11 @@ pub struct Report {
     pub other: Way,
     /// Samples of each case and way.
     pub repetitions: u32,
-    /// Metrics that each host reported. In a document without this field: all metrics of Ganglia's
-    /// own configuration.
+    /// Number of metrics that each host reported. A document without this field is of a run with
+    /// all metrics of Ganglia's own configuration.
     #[serde(default = "all_metrics")]
     pub metrics: usize,
-    /// Bytes of the shortest and of the longest answer, once hosts reported all metrics.
+    /// Bytes of the shortest and of the longest answer, after all hosts reported all metrics.
     #[serde(default)]
     pub answer_bytes: [u64; 2],
     /// Length of a sample, in seconds.

@@ -25,8 +25,8 @@ pub struct Lever {
     /// The commands and the query, for the program's standard input.
     commands: String,
     pulled_at_ns: u64,
-    /// The thread that waits for the answer. Returns its time of arrival, or `None` if there was
-    /// none.
+    /// The thread that waits for the answer. Returns the answer's time of arrival, or `None`
+    /// without an answer.
     answer: Option<JoinHandle<Option<u64>>>,
 }
 

@@ -109,7 +109,7 @@ impl NamespacePair {
     /// Makes two namespaces with `links` veth pairs of `mtu` bytes between them.
     ///
     /// Link `n` (from 1) is interface `link<n>` in both namespaces, with 10.77.`n`.1/24 at the
-    /// client and 10.77.`n`.2/24 at the server. The surrounding host sees none of this.
+    /// client and 10.77.`n`.2/24 at the server. The surrounding host has none of these interfaces.
     ///
     /// # Errors
     /// [`NamespaceError`], one variant for each cause.
@@ -168,7 +168,7 @@ impl NamespacePair {
         &self.links
     }
 
-    /// Prepares to cut the switch of link `link` (from 1): it drops all frames of these directions.
+    /// Prepares to cut link `link` (from 1): its switch will drop all frames of these directions.
     /// With `is_cut` false, prepares to undo the cut. Hosts notice only that frames stop arriving.
     ///
     /// # Errors

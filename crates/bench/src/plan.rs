@@ -9,7 +9,7 @@ use crate::transports;
 /// The user's choices for a benchmark.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// This program, which is started again as client and as server.
+    /// The executable of this program. A run starts it again as client and as server.
     pub program: PathBuf,
     /// The path to use.
     pub path: PathChoice,
@@ -44,9 +44,9 @@ pub struct Options {
     pub waitings: Vec<Waiting>,
     /// Threads that spin on this host during the measurement, at most [`BUSY_MAX`].
     pub busy: u32,
-    /// Whether repetitions alternate over all measurements, instead of completing one measurement
-    /// before the next. All measurements are then affected alike when the speed of the machine
-    /// varies.
+    /// Whether repetitions alternate over all measurements. Otherwise one measurement is completed
+    /// before the next. With alternation, changes of the machine's speed affect all measurements
+    /// equally.
     pub interleaved: bool,
     /// Delay to add to each named link, in microseconds.
     pub delays_us: Vec<u32>,

@@ -315,5 +315,5 @@ const FRESH_BYTES: u64 = 1024;
 /// Number of connections of `wrk`.
 const CONNECTIONS: u32 = 8;
 
-/// The first server port. Every port is free, as each host has its own namespace.
+/// The first server port. No other program uses the ports, because each host has its own namespace.
 const FIRST_PORT: u16 = 8080;

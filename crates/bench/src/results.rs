@@ -72,7 +72,7 @@ impl PathKind {
 pub struct Settings {
     /// Samples taken of each measurement.
     pub repetitions: u32,
-    /// Samples excluded from the summaries: half of them the highest, half the lowest.
+    /// Samples excluded from the summaries. Half of them are the highest, half the lowest.
     pub dropped: u32,
     /// Intended length of a sample without its warm-up, in seconds.
     pub sample_seconds: f64,

@@ -1,8 +1,8 @@
-//! Links with a switch in the middle. The switch is in a namespace of its own; its ports have the
-//! rate, the queue, the delay and the loss of a real switch.
+//! Links with a switch in the middle. Each switch has its own namespace. Its ports have the rate,
+//! the queue, the delay and the loss of a real switch.
 //!
-//! The shapers are at the ports of the switch, not at the hosts. At a host, `AF_XDP` and sockets
-//! that bypass the queueing discipline would not be shaped; a real link limits them all.
+//! The shapers are at the ports of the switch. At a host, they would not limit `AF_XDP` and sockets
+//! that bypass the queueing discipline, but a real link limits all of them.
 
 use serde::{Deserialize, Serialize};
 

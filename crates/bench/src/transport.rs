@@ -1,12 +1,17 @@
 //! The interface that a transport implements to be measured.
 //!
 //! A [`Transport`] makes a [`ServerSide`] in the server's process and a [`ClientSide`] in the
-//! client's. A *sample* has these steps: the server calls `listen`; the client receives the
-//! server's [`Advertisement`] and calls `connect` while the server is in `accept`; then follow
-//! *phases*, one or more for warm-up and one that is recorded. In each phase both sides `run` the
-//! same number of operations, and the server enters `run` before the client does. The caller
-//! measures time and CPU around `run`, so `ClientSide::run` must return only after the server's
-//! application has received all data.
+//! client's process. A *sample* has these steps:
+//!
+//! 1. The server calls `listen`.
+//! 2. The client receives the server's [`Advertisement`] and calls `connect`, while the server
+//!    calls `accept`.
+//! 3. Both sides run *phases*: one or more to warm up, and one that is recorded. In each phase both
+//!    sides `run` the same number of operations, and the server enters `run` before the client
+//!    does.
+//!
+//! The caller measures time and CPU around `run`. So `ClientSide::run` must return only after the
+//! server's application has received all data.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -191,7 +196,7 @@ pub struct Phase {
 /// the names in [`counter`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
-    /// Counters, as differences over the phase.
+    /// The increase of each counter during the phase.
     pub counters: BTreeMap<String, f64>,
     /// Bytes that arrived in each millisecond ([`Test::VerifiedStream`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

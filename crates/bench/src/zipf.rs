@@ -1,9 +1,9 @@
-//! Requests like those of the papers' web traces: files of increasing size, requested by Zipf's
-//! law.
+//! Requests like those of the papers' web traces: files of increasing size, whose popularity
+//! follows Zipf's law.
 //!
 //! File `i` of `N` (from 1, the most requested first) is requested with probability
-//! `i^-α / Σ k^-α`, and has `1 KiB · 1024^((i-1)/(N-1))` bytes. The larger `α`, the smaller the
-//! mean transfer.
+//! `i^-α / Σ k^-α`, and has `1 KiB · 1024^((i-1)/(N-1))` bytes. A larger `α` means a smaller mean
+//! transfer.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -34,9 +34,9 @@ impl Zipf {
         self.probabilities.iter().zip(sizes()).map(|(share, bytes)| share * bytes as f64).sum()
     }
 
-    /// Returns [`TRACE_REQUESTS`] requests, as indices of files from 0. `seed` determines their
-    /// order. The number of requests for each file is fixed by its probability, so that all traces
-    /// have the same mean transfer.
+    /// Returns [`TRACE_REQUESTS`] requests, as indices of files from 0. `seed` determines only
+    /// their order. The probability of a file determines the number of its requests, so that all
+    /// traces have the same mean transfer.
     pub fn trace(&self, seed: u64) -> Vec<usize> {
         let mut requests: Vec<usize> = self
             .shares()

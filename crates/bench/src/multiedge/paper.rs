@@ -7,7 +7,7 @@ use papers::printed;
 
 use crate::transport::Test;
 
-/// The paper's values for a test in one of its set-ups, as far as it prints them.
+/// The values that the paper prints for a test in one of its set-ups.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Paper {
     /// Name of the set-up.
@@ -46,9 +46,9 @@ pub fn interrupt_percent() -> [f64; 2] {
     range.unwrap_or([f64::NAN; 2])
 }
 
-/// Returns the paper's values for this test in this set-up, if it has any. The paper gives the
-/// throughput of 1 Gb/s links "in all tests", and defines two-way as the sum of both directions.
-/// There is therefore no value for two-way.
+/// Returns the paper's values for this test in this set-up, if the paper prints any. There is none
+/// for two-way over 1 Gb/s links: the paper gives their throughput "in all tests", but defines
+/// two-way as the sum of both directions.
 pub fn figures(setup: &str, test: Test) -> Option<Paper> {
     let (name, link) = match setup {
         "1L-1G" => ("1L-1G", 1),

@@ -135,7 +135,7 @@ impl Contender {
 /// The user's choices for this benchmark.
 #[derive(Debug, Clone)]
 pub struct Wishes {
-    /// This program, which is started again for clients and servers.
+    /// The executable of this program. A run starts it again for clients and servers.
     pub program: PathBuf,
     /// Whether to use the loopback interface even as root.
     pub loopback: bool,

@@ -42,7 +42,7 @@ pub struct Sample {
     pub operations: u64,
     /// Payload of all clients, both directions together.
     pub bytes: u64,
-    /// Duration in seconds; with several clients, the mean.
+    /// Duration in seconds. With several clients, the mean of their durations.
     pub seconds: f64,
     /// Payload bytes per second: the sum of the clients' rates, each over its own duration.
     pub bytes_per_second: f64,
@@ -50,9 +50,9 @@ pub struct Sample {
     /// its own duration.
     pub operations_per_second: f64,
     /// Mean one-way latency, in microseconds: the total time divided by twice the number of round
-    /// trips. With several clients, their mean.
+    /// trips. With several clients, the mean of their latencies.
     pub latency_us: Option<f64>,
-    /// 99th percentile of the one-way latency, in microseconds; with several clients, the highest.
+    /// 99th percentile of the one-way latency, in microseconds. With several clients, the highest.
     pub latency_p99_us: Option<f64>,
     /// Mean duration of `connect`, in microseconds.
     pub connect_us: Option<f64>,

@@ -36,7 +36,7 @@ pub enum Unproven {
     },
 }
 
-/// The lowest counters of a side whose connections went over the edge.
+/// The lowest counters with which a side proves that its connections went over the edge.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
     /// Client or server.

@@ -1,9 +1,10 @@
 //! The edge protocol over UDP and other links, through the public API.
 //!
-//! One-way and two-way are streams of remote writes, [`Setup::in_flight`] at a time, into one
-//! buffer of the peer. The last write of a phase has a notification. In a ping-pong, as in the
-//! paper, each side writes into the other's memory and polls the last word of its own memory. If a
-//! side blocks instead of polling, each write has a notification that the side waits for.
+//! One-way and two-way are streams of remote writes into one buffer of the peer. Each has
+//! [`Setup::in_flight`] writes in flight. The last write of a phase has a notification. In a
+//! ping-pong, as in the paper, each side writes into the other's memory and polls the last word of
+//! its own memory. If a side blocks instead of polling, each write has a notification, for which
+//! the side waits.
 
 mod beside;
 mod many;
@@ -130,7 +131,7 @@ impl Transport for Edge {
     }
 }
 
-/// State of either side: memory, a queue, and a connection once there is one.
+/// State of either side: memory, a queue, and the connection after the side has connected.
 struct Half {
     buffer: Arc<Buffer>,
     region: MemoryRegion,
@@ -141,7 +142,7 @@ struct Half {
     in_flight: u64,
     order: Order,
     waiting: Waiting,
-    /// Time spent in posting, and the number of timed operations, since the half was made.
+    /// Total time spent in posting, and the number of timed operations.
     post_ns: Cell<u64>,
     posts_timed: Cell<u64>,
     /// Number of round trips so far. The polled word contains this number.

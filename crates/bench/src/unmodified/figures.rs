@@ -191,8 +191,8 @@ impl Case {
 }
 
 /// Returns whether all of the client's connections took this way. A connection that the program
-/// closed before it could move, as after a short request and its answer, is accepted; the counters
-/// show it.
+/// closed before it could move, for example after a short request and its answer, also counts; the
+/// counters show such connections.
 fn is_as_meant(way: Way, path: &PathTaken) -> bool {
     match way {
         Way::Tcp | Way::ServerOnly => path.processes == 0,

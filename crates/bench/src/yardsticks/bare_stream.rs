@@ -18,9 +18,10 @@ use crate::transports::idle_limit::IdleLimit;
 
 /// Sends full frames without content over all links, on each link at its rate.
 ///
-/// Each end regularly reports the number of frames that arrived. The number of unreported frames in
-/// flight is less than a switch port can queue. Frames are not checked, placed or retransmitted. A
-/// message counts as arrived after as many frames as the edge protocol needs for a message.
+/// Each end regularly reports the number of frames that arrived. The sender keeps fewer unreported
+/// frames in flight than a switch port can queue. Frames are not checked, placed or retransmitted.
+/// A message counts as arrived after the number of frames that the edge protocol needs for a
+/// message.
 #[derive(Debug, Clone, Copy)]
 pub struct BareStream;
 

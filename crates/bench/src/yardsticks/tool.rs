@@ -67,7 +67,7 @@ impl Tool {
         let mut server = serve()?;
         let started = Stopwatch::start();
         let mut last = String::new();
-        // There is no common way to see that a server listens, so the client is started again until
+        // There is no common way to see that a server listens. So the client is started again until
         // it succeeds. Some servers end with their first client, even if the client had no result.
         while !started.has_passed(TRIED_FOR) {
             if server.has_ended() {

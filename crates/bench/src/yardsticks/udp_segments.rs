@@ -1,5 +1,5 @@
-//! A bare stream over UDP with segmentation offload. It gathers and copies payloads as a stream of
-//! remote writes does. It shows the highest rate of this host with the system calls of the edge
+//! A bare stream over UDP with segmentation offload. It gathers and copies payloads like a stream
+//! of remote writes. It shows the highest rate of this host with the system calls of the edge
 //! protocol, but without the protocol.
 
 use std::io::{self, ErrorKind, IoSlice};
@@ -15,15 +15,15 @@ use crate::transport::{
 };
 use crate::transports::idle_limit::IdleLimit;
 
-/// Busy-polled UDP. By one call the sender gathers [`BATCH_DATAGRAMS`] headers and as many payloads
-/// from a buffer that has the size of a message. The kernel sends them as one segmented datagram
-/// (`UDP_SEGMENT`) and delivers them as one (`UDP_GRO`). The receiver copies each payload to its
-/// place in a buffer of the same size.
+/// Busy-polled UDP. With one call the sender gathers [`BATCH_DATAGRAMS`] headers, and as many
+/// payloads from a buffer of the size of a message. The kernel sends them as one segmented datagram
+/// (`UDP_SEGMENT`) and delivers them as one datagram (`UDP_GRO`). The receiver copies each payload
+/// to its place in a buffer of the same size.
 ///
 /// The receiver grants a credit for each message that arrived. The sender has at most
 /// [`Setup::in_flight`] messages in flight, and no more bytes than the receiver's socket buffer
-/// holds. Lost datagrams are not retransmitted. All datagrams are full; the rest at the end of the
-/// buffer, too short for a full payload, is not sent.
+/// holds. Lost datagrams are not retransmitted. All datagrams are full: the end of the buffer is
+/// not sent if it is too short for a full payload.
 #[derive(Debug, Clone, Copy)]
 pub struct UdpSegments;
 
