@@ -1,4 +1,5 @@
-//! Links against symbol versions that the C library has had since 2.28 (see `abi/floor`).
+//! Links against symbol versions of C library 2.28, so that the command also starts on hosts with
+//! an older C library than this one (see `abi/floor`).
 
 include!("../../abi/floor/link.rs");
 

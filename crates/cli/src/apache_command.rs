@@ -11,14 +11,15 @@ use crate::shaped_command::{self, OutputArguments};
 use crate::unmodified_arguments::ComparisonArguments;
 use crate::{Failure, own_program};
 
-/// Measure Apache, unmodified, alternately over kernel TCP and over the edge.
+/// Measure unmodified Apache, alternately over kernel TCP and over the edge.
 ///
-/// Starts two Apaches with a configuration of their own in one network namespace, one as it is and
-/// one under `ethernot run --sockets`, and wrk in three others, connected by one switch. The load
-/// is single files of 1 KiB to 2 MiB, and traces that request a hundred files of increasing size by
-/// Zipf's law. The slides print no sizes and no exponents, so these are our choice. First every
-/// file is fetched and compared. Shows requests per second, 99 % latency and CPU time, and their
-/// ratios. Needs root, and the packages apache2, wrk and curl.
+/// Starts two Apaches with a generated configuration in one network namespace: one directly, one
+/// under `ethernot run --sockets`. Starts wrk in three other namespaces. One switch connects all
+/// four. The load is single files of 1 KiB to 2 MiB, and traces of requests for a hundred files of
+/// increasing size by Zipf's law. The slides that this benchmark reproduces print no file sizes and
+/// no exponents; the defaults are our choice. Before measuring, fetches and compares every file.
+/// Shows requests per second, 99 % latency and CPU time, and their ratios. Needs root, and the
+/// packages apache2, wrk and curl.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench apache --quick\n  \
@@ -50,7 +51,7 @@ pub(crate) struct Arguments {
     /// Concurrent connections of all client hosts together
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=256))]
     connections: u32,
-    /// Number of client hosts; the slides have three
+    /// Number of client hosts; three as in the slides by default
     #[arg(long, value_name = "N", default_value_t = CLIENT_HOSTS, value_parser = clap::value_parser!(u32).range(1..=i64::from(CLIENT_HOSTS_MAX)))]
     clients: u32,
     /// Open a connection for each request, instead of keeping connections open

@@ -21,9 +21,9 @@ use crate::{
 /// Measure latency, throughput and CPU time of every transport next to kernel TCP.
 ///
 /// Runs the ping-pong, one-way and two-way tests over message sizes, and tests of small operations
-/// and of connection set-up. As root, client and server get network namespaces of their own, joined
-/// by veth pairs and removed at the end; otherwise they use loopback. With --peer, the server is
-/// another host that runs `ethernot serve`.
+/// and of connection set-up. As root, makes a network namespace for the client and one for the
+/// server, joins them by veth pairs, and removes them at the end. Without root, uses the loopback
+/// interface. With --peer, the server is another host that runs `ethernot serve`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  \
@@ -46,14 +46,14 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<u64>,
     /// Tests to run: ping-pong, one-way, two-way, operation-rate, connection-setup,
-    /// many-connections; small-beside-stream runs only if named
+    /// many-connections; small-beside-stream runs only if it is named
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
     tests: Vec<Test>,
     /// Transports to measure, such as tcp,tcp-poll,udp
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     transports: Vec<String>,
-    /// Links between client and server: their number, or with --peer their names on this host, such
-    /// as eth0,packet:eth1 (the server needs its own: `ethernot serve --links`) [default: 2]
+    /// Number of links between client and server. With --peer, the names of this host's links, such
+    /// as eth0,packet:eth1; name the server's links with `ethernot serve --links` [default: 2]
     #[arg(long, value_name = "N|LINKS", value_parser = parse_count_or_links)]
     links: Option<Links>,
     /// MTU of the links, in bytes
@@ -72,19 +72,19 @@ pub(crate) struct Arguments {
     /// Connections in the test of many connections
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     connections: u32,
-    /// Ways for threads to wait, if a transport has several: poll, mixed (spin, then sleep) or
-    /// interrupt (sleep at once); each of several is measured
+    /// How threads wait, for transports with several ways: poll, mixed (spin, then sleep) or
+    /// interrupt (sleep immediately); measures each named way
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "poll", value_parser = parse_waiting)]
     waiting: Vec<Waiting>,
     /// Threads that spin on this host during the measurement: 0 to 16
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = value_parser!(u32).range(..=i64::from(BUSY_MAX)))]
     busy: u32,
     /// Alternate repetitions over all measurements, instead of completing one measurement before
-    /// the next; a change of the host's speed then affects all alike
+    /// the next; then a change of the host's speed affects all measurements equally
     #[arg(long)]
     interleaved: bool,
-    /// Host that runs `ethernot serve`; several addresses of this host, separated by commas, are
-    /// links
+    /// Host that runs `ethernot serve`; if it has several addresses, separated by commas, each is a
+    /// link
     #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',', conflicts_with_all = ["loopback", "mtu"])]
     peer: Vec<String>,
     /// Use the loopback interface, even as root
@@ -129,8 +129,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn run_transports(arguments: &Arguments) -> Result<(), Failure> {
-    // Comes first: a background job ignores signals, and would lose one that arrives before the
-    // handler is installed.
+    // Installed first: a background job ignores signals, and would lose a signal that arrives
+    // before the handler is installed.
     cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
     let options = options(arguments)?;
     try_links(&options.link_names)?;

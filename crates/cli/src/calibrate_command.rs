@@ -16,7 +16,7 @@ use crate::shaped_command;
 ///
 /// Runs the engine between two network namespaces joined by a veth pair without a rate limit:
 /// ping-pong, one-way and two-way over sizes from 8 bytes to 1 MiB. Then runs the same tests in
-/// simulation, and adjusts the costs until both agree best. Prints the section [host] of a
+/// simulation, and adjusts the simulated costs to the closest match. Prints the section [host] of a
 /// configuration for `ethernot sim run`. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -75,7 +75,8 @@ fn fragment(costs: &HostCosts) -> String {
             point.fitted_ns / 1e3
         );
     }
-    // The simulator has fewer kinds of cost, so these are added to the cost of sending a frame.
+    // The simulator has fewer kinds of cost, so the remaining kinds are added to the cost of
+    // sending a frame.
     let frame_send_ns =
         costs.frame_send_ns + costs.return_ns + costs.gather_ns + costs.call_ns / FRAMES_A_CALL;
     let _ = writeln!(

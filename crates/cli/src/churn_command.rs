@@ -17,12 +17,12 @@ use crate::output::{is_standard_output, print, write_text};
 
 /// Soak the engine in virtual time while links disappear and return.
 ///
-/// Interfaces disappear and return, sometimes at both ends at once or with other addresses. Frame
-/// sizes, rates and delays change; carriers flap; paths are cut in one or both directions; frames
-/// are lost in bursts; hosts restart. Each event comes with a burst of operations. After every few
-/// events everything must converge: operations, memory, and all links of all connections. The hours
-/// are divided among `--jobs` worlds, each with its own seed. The exit status is 1 if a world
-/// failed.
+/// Interfaces disappear and return, sometimes at both ends at the same time or with other
+/// addresses. Frame sizes, rates and delays change; carriers flap; paths are cut in one or both
+/// directions; frames are lost in bursts; hosts restart. Each event comes with a burst of
+/// operations. After every few events, all operations must complete, memory must have the expected
+/// content, and all connections must have all their links. The hours are divided among `--jobs`
+/// simulated worlds, each with its own seed. The exit status is 1 if a world failed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim churn --hours 24\n  \
@@ -89,8 +89,8 @@ fn run_worlds(arguments: &Arguments, stop: &AtomicBool) -> Vec<SoakReport> {
                 let (sender, seed) = (sender.clone(), arguments.seed.wrapping_add(job));
                 scope.spawn(move || {
                     torture::soak(seed, hours, &Options::default(), &mut |virtual_ns| {
-                        // The receiver draws the progress bar and may have ended; the soak
-                        // continues.
+                        // The receiver draws the progress bar. If it has ended, the soak continues
+                        // without it.
                         let _ = sender.send((job as usize, virtual_ns));
                         !stop.load(Ordering::Relaxed)
                     })

@@ -18,9 +18,9 @@ use crate::run_command::read;
 /// Simulate a cluster at several fidelities, and report where they differ.
 ///
 /// packet is the configured fabric; loggp has latencies and gaps but no network; fluid shares links
-/// fairly among messages. The parameters of the coarse models are measured with the fine model on
-/// an idle network. The differences are therefore due to what the coarse models omit: queues, the
-/// shapes of packets, routes.
+/// fairly among messages. The parameters of loggp and fluid are measured with packet on an idle
+/// network. So the results differ only by what these two models omit: queues, the shapes of
+/// packets, routes.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim compare cluster.toml\n  \
@@ -28,7 +28,7 @@ use crate::run_command::read;
 pub(crate) struct Arguments {
     /// The configuration; `-` for standard input
     configuration: PathBuf,
-    /// Fidelities: packet, loggp, fluid; others are compared with the first
+    /// Fidelities: packet, loggp, fluid; the first is compared with each of the others
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_fidelity,
           default_value = "packet,loggp,fluid")]
     fidelity: Vec<Fidelity>,
@@ -56,7 +56,7 @@ struct Latency {
     us: f64,
 }
 
-/// Latencies of some messages at all fidelities, in microseconds.
+/// Mean latencies of a group of messages at all fidelities, in microseconds.
 struct Group {
     name: String,
     messages: usize,
@@ -156,7 +156,7 @@ fn messages(records: &Records) -> BTreeMap<(u32, u32, u32), Latency> {
     messages
 }
 
-/// Returns the messages that all fidelities have, in named groups in order of the keys.
+/// Returns the messages that exist at all fidelities, in named groups in order of the keys.
 fn by<K: Ord>(runs: &[Run], group_of: impl Fn((u32, u32), Latency) -> (K, String)) -> Vec<Group> {
     let Some(first) = runs.first() else { return Vec::new() };
     let mut groups: BTreeMap<K, (String, Vec<Vec<f64>>)> = BTreeMap::new();

@@ -14,13 +14,13 @@ use crate::Failure;
 use crate::output::print;
 use crate::run_command::read;
 
-/// Compute the cost of a simulated network: a bill of materials, with prices from a book.
+/// Compute the cost of a simulated network: a bill of materials, with prices from a price book.
 ///
 /// The bill follows from the topology: an interface for each host, for each switch the cheapest
-/// with enough ports of the rate, and the cables. Reports switches for which no product has enough
-/// ports. The included book is from a study of 1999. It contains no current prices, so write a book
-/// with the prices you were quoted. examples/simulator/prices.toml has parts of 10, 25 and 100 Gb/s
-/// without prices: a component without one is printed with its line.
+/// product with enough ports of the rate, and the cables. Reports switches for which no product has
+/// enough ports. The included price book is from a study of 1999 and has no current prices, so
+/// write your own with prices from your suppliers. examples/simulator/prices.toml lists parts of
+/// 10, 25 and 100 Gb/s without prices. For each missing price the command prints the line to add.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim cost cluster.toml\n  \
@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     /// configuration
     #[arg(long, value_name = "FILE")]
     result: Option<PathBuf>,
-    /// Print the included book, as a template for your own
+    /// Print the included price book, as a template for your own
     #[arg(long, alias = "print-book", exclusive = true)]
     print_prices: bool,
     /// Print the result as JSON
@@ -126,7 +126,7 @@ impl Cost {
     }
 }
 
-/// Reads the completion time from a manifest, which must be of this configuration.
+/// Reads the completion time from a manifest. Fails if the manifest is of another configuration.
 fn completed_us(path: &Path, configuration: &Configuration) -> Result<f64, Failure> {
     let wrong = |what: &str| format!("{}: {what}", path.display());
     let text = fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;

@@ -1,4 +1,5 @@
-//! Finds out which links this host and this process can have, and the obstacles. Changes nothing.
+//! Finds out which links this host and this process can have, and what prevents other links.
+//! Changes nothing.
 
 mod host;
 mod interface;
@@ -33,7 +34,7 @@ pub(crate) struct Diagnosis {
 pub(crate) struct Verdict {
     /// Whether the link is possible.
     pub(crate) works: bool,
-    /// In one word, how it is possible or why not.
+    /// One word: how the link is possible, or why not.
     pub(crate) word: String,
     /// The obstacle, in a sentence.
     pub(crate) obstacle: Option<String>,
@@ -50,14 +51,14 @@ pub(crate) struct Rights {
     pub(crate) xdp_socket: Trial,
     /// XDP programs in the kernel.
     pub(crate) program: Trial,
-    /// Whether XDP programs can be attached to interfaces. An attempt would change an interface, so
-    /// this is derived from the capabilities.
+    /// Whether XDP programs can be attached to interfaces. Derived from the capabilities, because
+    /// an attempt would change an interface.
     pub(crate) can_attach: bool,
     /// The path of this program, quoted for a shell.
     pub(crate) program_path: String,
 }
 
-/// The outcome of a trial.
+/// The result of an attempt to use a feature.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Trial {
     Worked,
@@ -116,8 +117,8 @@ impl Verdict {
         Self { works: true, word: word.into(), obstacle: None, remedy: None }
     }
 
-    /// Returns this verdict; if it is positive, runs `attempt` and returns a negative verdict if
-    /// that fails.
+    /// Returns this verdict if it is negative. Otherwise runs `attempt`, and returns a negative
+    /// verdict if `attempt` fails.
     pub(crate) fn and_then(self, attempt: impl FnOnce() -> Result<(), String>) -> Self {
         if !self.works {
             return self;

@@ -1,4 +1,4 @@
-//! `ethernot doctor`: reports which links are possible here, and the obstacles to others.
+//! `ethernot doctor`: reports which links are possible here, and what prevents other links.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::doctor::{Diagnosis, Finding, InterfaceDiagnosis, Verdict};
 
-/// Report which links each interface of this host can have, and the obstacles to others.
+/// Report which links each interface of this host can have, and what prevents other links.
 ///
-/// Checks interfaces, drivers, privileges and limits, and whether TCP connections can move. Makes
-/// harmless trials: opens sockets, and loads a program into the kernel without attaching it.
-/// Changes nothing. Needs no privileges; the report is valid for the user who runs it. Ends with
-/// status 1 if no link is possible at all.
+/// Checks interfaces, drivers, privileges and limits, and whether TCP connections can move to the
+/// edge. Opens sockets, and loads a program into the kernel without attaching it. Changes nothing.
+/// Needs no privileges; the report is valid for the user who runs the command. Ends with status 1
+/// if no link is possible.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot doctor\n  \
@@ -139,7 +139,7 @@ fn obstacles(diagnosis: &Diagnosis) -> Vec<(Vec<String>, String, Option<String>)
     for found in &diagnosis.interfaces {
         let name = &found.interface.name;
         if !found.interface.is_running {
-            // One obstacle to UDP links affects all links.
+            // An obstacle to UDP links prevents all kinds of links.
             note(name.clone(), &found.udp);
             continue;
         }

@@ -13,9 +13,9 @@ use crate::{Failure, own_program};
 
 /// Cut one of two links during a transfer, restore it, and show the throughput over time.
 ///
-/// Streams writes over two links through switches; the target checks every byte. The second link is
-/// cut: silently in both directions, silently in one direction, then by pulling the cable. Needs
-/// root.
+/// Streams writes over two links through switches; the target checks every byte. Cuts the second
+/// link in three ways: silently in both directions, silently in one direction, and by removing its
+/// carrier. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench failover\n  \
@@ -29,7 +29,8 @@ pub(crate) struct Arguments {
     /// Rates of the two links in bits per second, such as 1G,100M
     #[arg(long, value_name = "RATE,RATE", default_value = "1G,1G", value_parser = parse_rates)]
     rates: [u64; 2],
-    /// Seconds before the cut, during the cut, and after the restoration, each
+    /// Length of each of the three phases in seconds: before the cut, during the cut, after the
+    /// restoration
     #[arg(long, value_name = "SECONDS", default_value_t = 1.5, value_parser = parse_seconds)]
     phase: f64,
     /// Bytes of a message

@@ -12,10 +12,11 @@ use crate::{Failure, own_program};
 /// Measure how fast Ganglia gathers reports from many hosts, alternately over kernel TCP and over
 /// the edge.
 ///
-/// Starts gmond, unmodified, on up to 16 hosts connected by one switch, each a network namespace:
-/// once as it is and once under `ethernot run --sockets`. Another host gathers their reports, from
-/// one host after another and from all at the same time. Shows gathers per second, the share of
-/// connecting, and ratios. Needs root, and the package ganglia-monitor.
+/// Starts unmodified gmond on up to 16 hosts connected by one switch; each host is a network
+/// namespace. Each host runs gmond twice: directly, and under `ethernot run --sockets`. Another
+/// host gathers their reports, from one host after another and from all hosts at the same time.
+/// Shows gathers per second, the share of time for connecting, and ratios. Needs root, and the
+/// package ganglia-monitor.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench ganglia --quick\n  \

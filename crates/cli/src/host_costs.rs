@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{Failure, own_program, shaped_command};
 
-/// Measurements on links faster than the hosts, from one or several runs.
+/// Measurements on links without a rate limit below the hosts' speed, from one or several runs.
 #[derive(Debug)]
 pub(crate) struct Free {
     path: FreePath,
@@ -39,8 +39,8 @@ impl Free {
         Ok(())
     }
 
-    /// Measures again on one link those tests and sizes whose samples vary too much. Returns false
-    /// if there are none.
+    /// Repeats those tests and sizes on one link whose samples vary too much. Returns false if
+    /// there are none.
     pub(crate) fn repeat_unsteady(
         &mut self,
         options: &Options,
@@ -51,7 +51,7 @@ impl Free {
         Ok(true)
     }
 
-    /// Measures small messages on two links, for the cost of the second link. Does nothing on a
+    /// Measures small messages on two links, to find the cost of the second link. Does nothing on a
     /// cable, which is a single link.
     pub(crate) fn measure_two(
         &mut self,
@@ -196,8 +196,8 @@ fn host_costs(path: FreePath, found: &Calibration) -> HostCosts {
     }
 }
 
-/// Returns options for the tests and sizes whose samples vary too much, as other programs may have
-/// used the processors meanwhile. Returns `None` if all are steady.
+/// Returns options for the tests and sizes whose samples vary too much, probably because other
+/// programs used the processors. Returns `None` if no samples vary too much.
 pub(crate) fn of_unsteady(options: &Options, samples: &[Samples]) -> Option<Options> {
     let unsteady: Vec<_> = samples.iter().filter(|samples| !samples.are_steady()).collect();
     if unsteady.is_empty() {
@@ -231,7 +231,7 @@ const IN_FLIGHT: u32 = 16;
 /// Message size for two links: one frame, for which the engine chooses a link.
 const SMALL_BYTES: u64 = 8;
 
-/// Share of the time for these few tests, relative to all sizes on one link.
+/// Share of the time for the tests on two links, relative to the time for all sizes on one link.
 const SHARE_OF_TWO: f64 = 0.2;
 
 /// Frames of a simulated test: enough to reach a steady state.

@@ -20,7 +20,7 @@ use crate::output::print;
     ethernot sim keys fabric.ecn\n  \
     ethernot sim keys mtu_bytes --json")]
 pub(crate) struct Arguments {
-    /// List only keys that begin like this, with or without their section
+    /// List only keys that begin with this text, with or without their section
     prefix: Option<String>,
     /// Print a list of objects
     #[arg(long)]

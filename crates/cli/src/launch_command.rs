@@ -1,5 +1,5 @@
 //! `ethernot run`: runs another program. The program sees an RDMA device, or its TCP connections
-//! move to the edge transport.
+//! move to the edge.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -13,14 +13,15 @@ use crate::surroundings::{Options, Variables, hidden_devices};
 
 /// Run a program over the edge: with an RDMA device, or with its TCP connections moved.
 ///
-/// Without --sockets the program sees a device, edge0: stock binaries that use libibverbs or
-/// librdmacm run unmodified (docs/running-programs.md). With --sockets TCP connections go over the
-/// edge if the peer program runs this way too; otherwise they stay TCP connections
+/// Without --sockets the program sees an RDMA device, edge0: stock binaries that use libibverbs or
+/// librdmacm run unmodified (docs/running-programs.md). With --sockets, TCP connections go over the
+/// edge if the peer program also runs under this command; otherwise they stay on TCP
 /// (docs/sockets.md).
 ///
-/// Any user may run it, between processes, containers and hosts. This process becomes the program
-/// and keeps its process id, so signals, input and exit status are the program's own. Programs that
-/// it starts run the same way. Ends with status 2 and a message if the program cannot run this way.
+/// Any user may run this command. Programs communicate between processes, containers and hosts.
+/// This process becomes the program and keeps its process id, so signals, input and exit status are
+/// the program's own. Child processes of the program run in the same way. Ends with status 2 and a
+/// message if the program cannot run this way.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot run -- ibv_devinfo\n  \
@@ -46,7 +47,7 @@ pub(crate) struct Arguments {
     program: Vec<OsString>,
 }
 
-/// Becomes the program. Returns only if that fails.
+/// Replaces this process by the program. Returns only if that fails.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let Err(error) = become_program(arguments);
     eprintln!("ethernot: {}", crate::explain(&*error));

@@ -29,7 +29,7 @@ pub(crate) fn parse_count_or_links(text: &str) -> Result<Links, String> {
     }
 }
 
-/// Makes the links and drops them, so that errors appear now and not at the first use.
+/// Makes the links and drops them, so that errors are reported now and not at the first use.
 pub(crate) fn try_links(names: &[String]) -> Result<(), Failure> {
     if names.is_empty() {
         return Ok(());

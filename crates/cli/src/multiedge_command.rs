@@ -1,4 +1,4 @@
-//! `ethernot bench multiedge`: measures the paper's set-ups and ours.
+//! `ethernot bench multiedge`: measures the set-ups of the MultiEdge paper and further set-ups.
 
 use bench::multiedge::{self, LinkKind, SIZES, SIZES_QUICK, SetUp, Wishes, setups};
 use bench::plan::{BUSY_MAX, Options};
@@ -12,10 +12,10 @@ use crate::{Failure, own_program};
 
 /// Measure the edge protocol over links of known rate: the set-ups of the MultiEdge paper and more.
 ///
-/// Makes network namespaces for two hosts and, for each link, for a switch whose ports have the
-/// link's rate, queue, delay and loss. Runs ping-pong, one-way and two-way over the message sizes
-/// of the paper's figure 2, alternately with this protocol's rules and with MultiEdge's rules.
-/// Shows the results next to the paper's values. Needs root.
+/// Makes network namespaces: two for the hosts, and one for each link with a switch whose ports
+/// have the link's rate, queue, delay and loss. Runs ping-pong, one-way and two-way over the
+/// message sizes of the paper's figure 2, alternately with this project's sending policy and with
+/// MultiEdge's. Shows the results next to the paper's values. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench multiedge --quick\n  \
@@ -26,22 +26,22 @@ pub(crate) struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Set-ups: 1L-1G, 2L-1G, 2Lu-1G, 1L-10G, 1L-10G-9000, 4L-2.5G, 1G+100M, 10G+1G,
-    /// 1G/20us+1G/2ms, 2L-10G; only if named 10G+1G-9000, 4L-2.5G-9000, 1L-100M, 2L-100M,
-    /// 1L-1G-loss1, 1L-1G-loss5
+    /// 1G/20us+1G/2ms, 2L-10G; these run only if named: 10G+1G-9000, 4L-2.5G-9000, 1L-100M,
+    /// 2L-100M, 1L-1G-loss1, 1L-1G-loss5
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setup)]
     setups: Vec<SetUp>,
     #[command(flatten)]
     hosts: HostArguments,
-    /// MTU of the links in bytes, instead of each set-up's
+    /// MTU of the links in bytes, instead of the MTU of each set-up
     #[arg(long, value_name = "N")]
     mtu: Option<u32>,
-    /// Tests to run: ping-pong, one-way, two-way; small-beside-stream runs only if named
+    /// Tests to run: ping-pong, one-way, two-way; small-beside-stream runs only if it is named
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
     tests: Vec<Test>,
     /// Message sizes in bytes, such as 8,4K,1M
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<u64>,
-    /// Rules to measure: own, multiedge or both
+    /// Sending policies to measure: own, multiedge or both
     #[arg(long, value_name = "RULES", default_value = "both", value_parser = ["own", "multiedge", "both"])]
     policy: String,
     /// Also measure a bare stream of frames, which shows the highest rate of this host without a
@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     bare: bool,
     /// Also measure kernel TCP with blocking sockets over the first link, and MPTCP over all links
-    /// of set-ups that have several
+    /// of set-ups with several links
     #[arg(long)]
     tcp: bool,
     /// Samples of each measurement; the highest and the lowest are excluded
@@ -62,8 +62,8 @@ pub(crate) struct Arguments {
     /// Operations in flight in one-way and two-way
     #[arg(long, value_name = "N", default_value_t = 16)]
     in_flight: u32,
-    /// Ways for threads to wait: poll, mixed (spin, then sleep) or interrupt (sleep at once); each
-    /// of several is measured
+    /// How threads wait: poll, mixed (spin, then sleep) or interrupt (sleep immediately); measures
+    /// each named way
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "poll", value_parser = parse_waiting)]
     waiting: Vec<Waiting>,
     /// Threads that spin during the measurement: 0 to 16

@@ -8,8 +8,8 @@ use console::Term;
 
 use crate::Failure;
 
-/// Writes `json` to the file at `json_path`, if there is one, and `text` to standard output. With
-/// the path `-`, prints `json` and omits `text`.
+/// If there is a `json_path`, writes `json` to that file. Prints `text` to standard output. If the
+/// path is `-`, prints `json` instead of `text`.
 pub(crate) fn write_results(
     json_path: Option<&Path>,
     json: impl FnOnce() -> Result<String, serde_json::Error>,

@@ -25,10 +25,10 @@ use crate::{Failure, own_program};
 /// Regenerate the figures and tables of five papers, and compare them with the printed values.
 ///
 /// Without a name: lists papers and items, the command of each item, its duration, and the time and
-/// machine of its last measurement. With the name of a paper, or `all`: measures what is missing
-/// and shows everything. `diff A B` compares two results folders. Each item is stored as one
-/// document, so that an interrupted run can continue. If an item cannot be measured here, its
-/// document says why.
+/// machine of its last measurement. With the name of a paper, or `all`: measures the items that
+/// have no results yet, and shows all items. `diff A B` compares two results folders. Each item is
+/// stored as one document, so you can interrupt a run and continue it later. If an item cannot be
+/// measured here, its document gives the reason.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot paper\n  \
@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     /// Shorter runs with fewer sizes and samples
     #[arg(long)]
     quick: bool,
-    /// Measure items again whose results are older than this, such as 30m, 12h or 7d
+    /// Repeat items whose results are older than this, such as 30m, 12h or 7d
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     since: Option<u64>,
     /// The folder of the results

@@ -24,18 +24,18 @@ use crate::quantities::parse_size;
 /// Compare Ethernot's sending policy with that of MultiEdge and with round robin, in virtual time.
 ///
 /// Runs one-way, two-way and ping-pong over 1 to 4 links, equal and unequal. Hosts are from a
-/// quarter to four times as fast as a calibrated one, with and without absences of 50 µs to 5 ms,
-/// and behind shapers whose timers interrupt the host. Prints for each point the result of
-/// Ethernot's policy divided by the better result of the two other policies, lowest ratio last.
-/// Throughput is in MB/s, half a round trip of ping-pongs in µs. The results depend on the protocol
-/// and the seeds alone, not on this machine.
+/// quarter to four times as fast as a calibrated host, with and without absences of 50 µs to 5 ms,
+/// in which the processor runs other work. Links are limited by shapers, some with timers that
+/// interrupt the host. Prints for each point the result of Ethernot's policy divided by the better
+/// result of the two other policies, lowest ratio last. Throughput is in MB/s, half a round trip of
+/// ping-pongs in µs. The results depend on the protocol and the seeds alone, not on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim policies\n  \
     ethernot sim policies --links 2x1G,10G+1G --exercise one-way --sizes 64K,1M\n  \
     ethernot sim policies --quick --json policies.json")]
 pub(crate) struct Arguments {
-    /// Run only enough points to combine each pair of properties, and those that
+    /// Run a selection that combines each pair of properties, and the points that
     /// `cargo xtask acceptance sender` measures on virtual Ethernet; one seed each
     #[arg(long, conflicts_with = "full")]
     quick: bool,
@@ -60,9 +60,9 @@ pub(crate) struct Arguments {
     /// Run only points with absences of the hosts' processors, or only points without
     #[arg(long, value_name = "YES|NO", value_parser = parse_yes)]
     absences: Option<bool>,
-    /// Simulate drivers that report batches of equal frames to cost as little as one frame, as
-    /// those of UDP do; the engine then sends longer batches, although each frame costs the
-    /// simulated host as much as without
+    /// Simulate drivers, like those of UDP, that report the cost of one frame for a batch of equal
+    /// frames. The engine then sends longer batches, although each frame costs the simulated host
+    /// as much as without this option
     #[arg(long)]
     offloads: bool,
     /// Seeds of each point [default: 3, with --quick 1]
@@ -186,10 +186,10 @@ fn run_points(
 
 /// The results of a run.
 struct Found {
-    /// The results, the worst last.
+    /// The results, the lowest ratio last.
     results: Vec<Comparison>,
     recoveries: Vec<Recovery>,
-    /// Whether drivers were simulated as offloading.
+    /// Whether the simulated drivers reported the cost of one frame for a batch (`--offloads`).
     offloads: bool,
     seconds: f64,
 }
@@ -217,7 +217,8 @@ impl Found {
         counted.map(|result| result.own.idle_percent).reduce(f64::max)
     }
 
-    /// Returns one line per result. The worst is last, as the end stays visible on a terminal.
+    /// Returns one line per result. The worst result is last, because the end stays visible on a
+    /// terminal.
     fn to_text(&self) -> String {
         let mut text = String::new();
         // Writing to a `String` cannot fail, here and below.

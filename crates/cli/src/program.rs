@@ -67,7 +67,7 @@ pub(crate) enum ProgramError {
     TooManyScripts(PathBuf),
 }
 
-/// Returns the remedy for a program into which nothing can be preloaded.
+/// Returns the remedy for a program into which no library can be preloaded.
 fn remedy_of_static(wanted: Wanted, is_go: bool) -> &'static str {
     match (wanted.device, is_go) {
         (true, true) => "Build it with a shared libibverbs (CGO_ENABLED=1)",
@@ -190,7 +190,8 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Checks the interpreter in a script's first line, into which the libraries must be preloaded.
+    /// Checks the interpreter in a script's first line, because the libraries are preloaded into
+    /// the interpreter.
     fn look_at_interpreter(
         &mut self,
         script: &Path,
@@ -220,7 +221,8 @@ impl Look<'_> {
             return Err(ProgramError::TooManyScripts(script.into()));
         };
         match self.look_at(&found, left) {
-            // The programs that it starts may be dynamically linked.
+            // A static interpreter causes only a warning, because the programs that it starts may
+            // be dynamically linked.
             Err(ProgramError::Static { program, .. }) => {
                 self.warnings.push(format!(
                 "{}, which runs {}, is statically linked: what is asked for reaches only programs that it starts",
@@ -234,7 +236,7 @@ impl Look<'_> {
     }
 }
 
-/// Checks that the program gains no privileges at its start. Otherwise the loader would ignore
+/// Checks that the program gains no privileges when it starts. If it did, the loader would ignore
 /// `LD_PRELOAD`.
 fn check_rights(path: &Path) -> Result<(), ProgramError> {
     let gains = |how| Err(ProgramError::GainsRights { program: path.into(), how });
@@ -248,7 +250,7 @@ fn check_rights(path: &Path) -> Result<(), ProgramError> {
     if found.mode() & SET_GROUP != 0 && found.gid() != getegid().as_raw() {
         return gains("joins another group (set-group-ID)");
     }
-    // For root, file capabilities add nothing.
+    // File capabilities give root no further privileges.
     let has_capabilities =
         !getuid().is_root() && link::host::has_file_capabilities(path).unwrap_or(false);
     if has_capabilities { gains("gets capabilities (setcap)") } else { Ok(()) }
@@ -261,7 +263,7 @@ struct Shape {
     machine: u16,
     is_64_bits: bool,
     loader: Option<PathBuf>,
-    /// Number of shared libraries that it needs.
+    /// Number of shared libraries that the file needs.
     libraries: usize,
     is_go: bool,
 }
@@ -273,7 +275,7 @@ impl Shape {
             ProgramError::Unreadable(path.into(), io::Error::new(io::ErrorKind::InvalidData, error))
         };
         let Ok(header) = FileHeader64::<Endianness>::parse(&data) else {
-            // The file has 32 bits or is not executable.
+            // A 32-bit file, or a file that is not executable.
             return Ok(Self::default());
         };
         let endian = header.endian().map_err(damaged)?;
@@ -310,7 +312,8 @@ impl Shape {
             });
         }
         let Some(loader) = self.loader else {
-            // The loader itself has no loader. The program that it loads gets the libraries.
+            // The program is the loader itself, which preloads the libraries into the program that
+            // it loads.
             let is_loader =
                 program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld"));
             return if is_loader && self.libraries == 0 && !self.is_go && is_shared_loader(path) {
@@ -353,7 +356,7 @@ fn machine_name(machine: u16) -> String {
 const OUR_MACHINE: u16 =
     if cfg!(target_arch = "aarch64") { elf::EM_AARCH64 } else { elf::EM_X86_64 };
 
-/// Highest number of nested scripts. The kernel fails at the fifth.
+/// Highest number of nested scripts. The kernel refuses the fifth.
 const SCRIPTS_MAX: u32 = 4;
 
 /// Number of bytes that the kernel reads of a script's first line.

@@ -10,9 +10,9 @@ use crate::{Failure, own_program};
 /// Measure a suite of unmodified programs, alternately over kernel TCP and over the edge.
 ///
 /// Runs wrk on nginx, redis-benchmark, iperf3, sockperf and gmond, each server in one network
-/// namespace and its client in another: as they are, and under `ethernot run --sockets`. The last
-/// cases have connections that stay on TCP, and show the cost of the library for these. A program
-/// that is not installed is skipped with a message. Needs root.
+/// namespace and its client in another: directly, and under `ethernot run --sockets`. In the last
+/// cases the connections stay on TCP; these cases show the cost of the library for such
+/// connections. Skips a program that is not installed, with a message. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench programs --quick\n  \
@@ -31,8 +31,8 @@ pub(crate) struct Arguments {
     /// -default [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_case)]
     cases: Vec<String>,
-    /// Samples of each case and way; the highest and the lowest are excluded
-    /// [default: 10, with --quick 3]
+    /// Samples of each case, over kernel TCP and over the edge each; the highest and the lowest are
+    /// excluded [default: 10, with --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
     /// Seconds of a sample

@@ -1,4 +1,4 @@
-//! A progress bar on a terminal. Draws nothing elsewhere.
+//! A progress bar on a terminal. Draws nothing if standard error is not a terminal.
 
 use std::time::Duration;
 

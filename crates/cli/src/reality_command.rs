@@ -24,12 +24,12 @@ use crate::shaped_command::{self, OutputArguments, TESTS, chosen_tests};
 
 /// Compare the simulated engine with the real one, over links of known rate.
 ///
-/// First measures the costs of a host, through a switch with ports faster than the hosts. Then runs
-/// each set-up of `ethernot bench multiedge` on shaped virtual Ethernet, and the engine in
-/// simulation, with hosts of these costs and token buckets of equal rate, burst and queue. Prints
-/// latency and throughput of both and their difference. Points whose samples vary too much are
-/// measured again, up to three times. Points that still vary too much are marked and excluded from
-/// the errors. Needs root.
+/// First measures the costs of a host, through a switch whose ports are faster than the hosts. Then
+/// runs each set-up of `ethernot bench multiedge` on shaped virtual Ethernet. Then simulates each
+/// set-up, with hosts of the measured costs and token buckets of equal rate, burst and queue.
+/// Prints latency and throughput of both and their difference. Repeats points whose samples vary
+/// too much, up to three times. Points that still vary too much are marked, and excluded from the
+/// error figures. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim reality --quick\n  \
@@ -48,8 +48,8 @@ pub(crate) struct Arguments {
     /// Message sizes in bytes, such as 8,4K,1M
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<u64>,
-    /// Samples of each measurement, in three rounds over all set-ups, alternating between all
-    /// points of a set-up; the median is compared [default: 9]
+    /// Samples of each measurement, in three rounds over all set-ups; in a round all points of a
+    /// set-up alternate. The median is compared [default: 9]
     #[arg(long, value_name = "N")]
     repetitions: Option<u32>,
     /// Approximate length of each set-up's run [default: 60, with --quick 20]
@@ -76,8 +76,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     )
 }
 
-/// Measures everything in rounds, so that all medians span the whole run. The processors of a
-/// virtual machine are faster for some seconds, then slower.
+/// Measures everything in rounds, so that each median covers the whole run. Without rounds, the
+/// processors of a virtual machine, which are fast for some seconds and then slow, would distort
+/// some points.
 fn compare(
     arguments: &Arguments,
     wishes: &Wishes,
@@ -116,8 +117,8 @@ fn compare(
     Ok(Report::new(unix_seconds, calibration, setups))
 }
 
-/// Measures again those tests and sizes of each set-up whose samples vary too much. Returns false
-/// if there are none.
+/// Repeats those tests and sizes of each set-up whose samples vary too much. Returns false if there
+/// are none.
 fn repeat_unsteady(
     wishes: &Wishes,
     real: &mut [(SetUp, Vec<Samples>)],
@@ -202,8 +203,9 @@ fn with_seeds(trial: &Trial<'_>) -> Result<Vec<Outcome>, TransferError> {
     })
 }
 
-/// Returns the length of a simulation: as many operations as a sample had, after those of its
-/// warm-up. Over slow links neither real nor simulated streams reach a steady state in that time.
+/// Returns the length of a simulation: as many operations as a sample had after its warm-up. Both
+/// must be equally long, because over slow links neither the real nor the simulated stream reaches
+/// a steady state in this time.
 fn length(measured: &Samples) -> Length {
     let mut counts: Vec<u64> = measured.samples.iter().map(|sample| sample.operations).collect();
     counts.sort_unstable();
@@ -214,7 +216,8 @@ fn length(measured: &Samples) -> Length {
     }
 }
 
-/// Compares a measurement with its simulations: latency for ping-pong, throughput for other tests.
+/// Compares a measurement with its simulations: by latency for ping-pong, by throughput for other
+/// tests.
 fn compared(measured: &Samples, outcomes: &[Outcome]) -> Option<(Test, Quantity, Point)> {
     let (quantity, real) = measured.values();
     let simulated = |outcome: &Outcome| match outcome.latency_ns {
@@ -252,17 +255,17 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     })
 }
 
-/// Number of simulations of a point. Their engines and late timers differ, as repetitions of a
-/// measurement do.
+/// Number of simulations of a point. Like repetitions of a measurement, they differ: in the random
+/// numbers of the engines and in late timers.
 const SEEDS: u64 = 5;
 
 /// Number of rounds over all measurements.
 const ROUNDS: u32 = 3;
 
-/// Highest number of further rounds, in which only points with too much variation are measured
-/// again. Each adds a third to their samples.
+/// Highest number of further rounds, which repeat only points with too much variation. Each further
+/// round adds a third to the samples of a point.
 const REPEATS: u32 = 3;
 
-/// Highest number of operations of a simulated sample. Small messages reach a steady state long
-/// before.
+/// Highest number of operations of a simulated sample. Small messages reach a steady state in far
+/// fewer operations.
 const OPERATIONS_MAX: u64 = 20_000;

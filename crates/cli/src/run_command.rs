@@ -23,7 +23,7 @@ use crate::threads::OnThreads;
 
 /// Simulate the cluster that a configuration describes.
 ///
-/// The configuration is TOML; every key has a default, and `ethernot sim show` prints them all. The
+/// The configuration is TOML. Every key has a default; `ethernot sim show` prints all keys. The
 /// result is the same, bit for bit, on every machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -51,7 +51,7 @@ pub(crate) struct RunArguments {
     /// Write the configuration and the result as JSON, for `ethernot sim verify`
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// Simulate parts of the network on this number of threads, overriding the configuration; the
+    /// Number of threads for the parts of the network, instead of the configuration's number; the
     /// result does not change
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Option<u32>,
@@ -79,7 +79,7 @@ pub(crate) struct ShowArguments {
     json: bool,
 }
 
-/// Replay a trace in GOAL, the format of LogGOPSim, as text or in its binary form.
+/// Replay a trace in GOAL, the text or binary format of LogGOPSim.
 ///
 /// Without a configuration, uses the LogGP model, in which messages have latency and gaps but there
 /// is no network. With a configuration, uses its topology and fabric, and ignores its workload.
@@ -101,7 +101,7 @@ pub(crate) struct GoalArguments {
     #[command(flatten)]
     model: ModelArguments,
     /// Messages of more than this many bytes wait for their receive before their data are sent (S
-    /// of `LogGOPSim`) [default: all are sent at once]
+    /// of `LogGOPSim`) [default: all messages are sent immediately]
     #[arg(short = 'S', long, value_name = "BYTES", allow_hyphen_values = true)]
     rendezvous_above: Option<String>,
     /// Write the trace in the binary format of LogGOPSim instead of replaying it
@@ -197,7 +197,7 @@ impl ModelArguments {
 pub(crate) struct VerifyArguments {
     /// The manifest that `ethernot sim run --manifest` wrote
     manifest: PathBuf,
-    /// Simulate parts of the network on this number of threads, overriding the manifest; the result
+    /// Number of threads for the parts of the network, instead of the manifest's number; the result
     /// does not change
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Option<u32>,
@@ -427,7 +427,7 @@ fn summary(configuration: &Configuration, outcome: &Outcome, seconds: f64) -> St
     )
 }
 
-/// Returns the workloads with their results; empty if there is only one workload.
+/// Returns the workloads with their results, or nothing if there is only one workload.
 fn workloads<'a>(
     configuration: &'a Configuration,
     outcome: &'a Outcome,
@@ -740,7 +740,7 @@ pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value
     json
 }
 
-/// Number of last ranks in the text: as many as fit into a line.
+/// Number of last ranks to print: as many as fit into a line.
 const RANKS_SHOWN: usize = 3;
-/// Number of ports: as many as fit on a screen together with the other lines.
+/// Number of ports to print: as many as fit on a screen together with the other lines.
 const PORTS_SHOWN: usize = 8;

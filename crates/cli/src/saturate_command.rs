@@ -17,10 +17,11 @@ use crate::run_command::read;
 
 /// Search for the load that saturates a network.
 ///
-/// The workload must be an open load; its own load value is ignored. Increases the load until one
-/// saturates, then bisects between this load and the one before. A load saturates if the mean
-/// latency is three times that at 1 % load, or if messages remain when the run has lasted twice as
-/// long as the posting. Loads and accepted loads are in percent of the rate of the hosts' links.
+/// The workload must be an open load; its own load value is ignored. Increases the load until a run
+/// saturates, then bisects between this load and the one before. A load saturates if its mean
+/// latency is three times the latency at 1 % load. It also saturates if messages remain when the
+/// run has lasted twice as long as the posting. Offered and accepted loads are in percent of the
+/// rate of the hosts' links.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim saturate torus.toml\n  \
@@ -41,8 +42,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PERCENT", default_value_t = Search::default().precision_percent,
           value_parser = percent)]
     precision: f64,
-    /// Runs of each load, with seeds counted up from the configuration's; several have 95 %
-    /// confidence intervals
+    /// Runs of each load, with consecutive seeds from the configuration's seed on; several runs
+    /// give 95 % confidence intervals
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     replications: u32,
     /// Print the result as JSON
@@ -63,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         precision_percent: arguments.precision,
         replications: arguments.replications,
     };
-    // Drawn only on a terminal, like progress bars.
+    // Like progress bars, drawn only on a terminal.
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} · {wide_msg}") {
         bar.set_style(style);

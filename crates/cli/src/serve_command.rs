@@ -12,7 +12,8 @@ use crate::link_names::{LinkNames, parse_links, try_links};
 
 /// Serve benchmark clients on other hosts until interrupted.
 ///
-/// Any host that reaches the port can load this host: run it only on networks that you trust.
+/// Any host that reaches the port can put load on this host: run the command only on networks that
+/// you trust.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ethernot serve --listen 192.0.2.2:7471\n  \
                         ethernot serve --links eth0,packet:eth1\n  \
@@ -22,8 +23,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS:PORT",
           default_value_t = SocketAddr::from((Ipv4Addr::UNSPECIFIED, CONTROL_PORT)))]
     listen: SocketAddr,
-    /// Links for transports with named links, such as eth0,packet:eth1,xdp:eth2:0
-    /// [default: UDP on each address by which a client reaches this host]
+    /// Links for transports with named links, such as eth0,packet:eth1,xdp:eth2:0 [default: UDP on
+    /// each address through which a client reaches this host]
     #[arg(long, value_name = "LINKS", value_parser = parse_links)]
     links: Option<LinkNames>,
     /// Do not restrict the server to one CPU

@@ -1,4 +1,4 @@
-//! Arguments and checks of commands that measure over links which they make themselves.
+//! Arguments and checks of commands that create links and measure over them.
 
 use std::path::PathBuf;
 
@@ -32,8 +32,8 @@ pub(crate) struct OutputArguments {
     html: Option<PathBuf>,
 }
 
-/// Checks that `command` may make namespaces, and installs the removal of namespaces for
-/// interruptions.
+/// Checks that `command` may make namespaces. Installs a signal handler that removes the namespaces
+/// after an interruption.
 pub(crate) fn begin(command: &str) -> Result<(), Failure> {
     if !namespaces::are_possible() {
         return Err(format!(
@@ -51,8 +51,8 @@ impl OutputArguments {
         check_writable([&self.json, &self.html].into_iter().flatten().map(PathBuf::as_path))
     }
 
-    /// Writes the requested files, and the table if it is not replaced. `table` is called with the
-    /// width of the terminal, or `columns_default` if there is none.
+    /// Writes the requested files. Prints the table unless JSON goes to standard output. `table`
+    /// gets the width of the terminal, or `columns_default` without a terminal.
     pub(crate) fn write(
         &self,
         json: impl FnOnce() -> Result<String, serde_json::Error>,
@@ -67,8 +67,8 @@ impl OutputArguments {
     }
 }
 
-/// Returns the chosen tests; if there are none, all of the paper's. Refuses other tests, except
-/// small writes beside a stream.
+/// Returns the chosen tests, or the paper's tests if none are chosen. Refuses tests that are
+/// neither in the paper nor small-beside-stream.
 pub(crate) fn chosen_tests(chosen: &[Test]) -> Result<Vec<Test>, Failure> {
     let is_possible = |test: &Test| TESTS.contains(test) || *test == Test::SmallBesideStream;
     if let Some(other) = chosen.iter().find(|test| !is_possible(test)) {

@@ -25,8 +25,8 @@ use crate::output::{write_text, writing};
 /// The files to write about a run.
 #[derive(Debug, Args)]
 pub(crate) struct OutputArguments {
-    /// Write each message: the times of posting, hand-over, delivery and reception, and its
-    /// slowdown against the empty network. `.csv`, `.json` or `.arrow`
+    /// Write each message: the times of posting, hand-over to the network, delivery and reception,
+    /// and its slowdown against the empty network. `.csv`, `.json` or `.arrow`
     #[arg(long, value_name = "FILE", value_parser = record_file::parse_path)]
     messages: Option<PathBuf>,
     /// Write the traffic and the waits of each link. `.csv`, `.json` or `.arrow`
@@ -44,15 +44,14 @@ pub(crate) struct OutputArguments {
     /// Write a self-contained page: latencies, heat map of the links, busiest links, critical path
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Report which waits and which links make up the completion time, and which links are
-    /// saturated
+    /// Report the waits and links that make up the completion time, and the saturated links
     #[arg(long)]
     why: bool,
     /// Report the slowdown of messages against the empty network
     #[arg(long)]
     slowdown: bool,
-    /// Write the frames of hosts with the real engine for Wireshark, each at its sender and at its
-    /// receiver
+    /// Write the frames of hosts with the real engine for Wireshark, each frame once at its sender
+    /// and once at its receiver
     #[arg(long, value_name = "FILE")]
     pcapng: Option<PathBuf>,
     /// Write only frames of these hosts
@@ -61,7 +60,8 @@ pub(crate) struct OutputArguments {
     /// Highest number of frames written, the earliest first
     #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "pcapng")]
     pcapng_frames: u64,
-    /// Highest number of messages recorded; four times as many crossings of links are recorded
+    /// Highest number of recorded messages; the limit of recorded link crossings is four times as
+    /// high
     #[arg(long, value_name = "N", default_value_t = RecordLimits::default().messages)]
     record_limit: usize,
 }
@@ -137,7 +137,7 @@ impl OutputArguments {
         };
         let outcome = run(watch);
         let seconds = progress.finish();
-        // The frames are written even if the run failed, as they may show why.
+        // Writes the frames even if the run failed, because they may show the reason.
         if let Some(frames) = frames {
             let written = frames.finish()?;
             if written.left_out > 0 {

@@ -24,10 +24,10 @@ use crate::threads::OnThreads;
     ethernot sim speed --threads 2\n  \
     ethernot sim speed --repetitions 5 --json speed.json")]
 pub(crate) struct SpeedArguments {
-    /// Runs of each network; the fastest is reported, as other programs disturb the others
+    /// Runs of each network; reports the fastest run, because other programs disturb the others
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
-    /// Also measure the fat trees with their parts on this number of threads
+    /// Also measure the fat trees, divided into parts on this number of threads
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
     /// Write the results as JSON; `-` for standard output, instead of the table
@@ -48,9 +48,9 @@ pub(crate) struct TheoryArguments {
 
 pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
     let count = arguments.repetitions;
-    // Comes first, as it would otherwise reuse memory that was freed before.
+    // Measured first, because later it would reuse memory that other measurements have freed.
     let memory = measure_memory()?;
-    // Comes next, as the peak memory of a process never falls.
+    // Measured next, because the peak memory of a process never falls.
     let many = measure_engines("real engine, 4096 hosts", 1, || Ok(benchmark::engines(4096, 2)?))?;
     let engines =
         measure_engines("real engine, 1024 hosts", count, || Ok(benchmark::engines(1024, 10)?))?;
@@ -154,7 +154,8 @@ impl Engines {
     }
 }
 
-/// Returns for how many of [`THREADS`] a divided fat tree has the same result as an undivided one.
+/// Returns for how many of the numbers in [`THREADS`] a divided fat tree has the same result as an
+/// undivided one.
 fn equal_hashes() -> Result<usize, Failure> {
     let whole = benchmark::fat_tree(16, DIVIDED_PS)?.simulation.run()?.hash;
     let mut equal = 0;
@@ -249,7 +250,7 @@ fn measure_memory() -> Result<EngineMemory, Failure> {
         let pairs: Vec<_> = (0..HOSTS).map(|host| (host, (host + by) % HOSTS)).collect();
         fabric.connect_ahead(&pairs)
     };
-    // Memory that every connecting needs once is allocated by the first call.
+    // The first call also allocates memory that later calls reuse, so it is not measured.
     connect(1)?;
     let with_one = resident_bytes("VmRSS:");
     for by in 2..=PEERS {
@@ -297,8 +298,8 @@ fn measure<F: Fabric, W: Workload>(
     })
 }
 
-/// Measures the run that `build` returns `repetitions` times, and keeps the fastest. `build` also
-/// returns the bytes per port.
+/// Runs what `build` returns `repetitions` times, and keeps the fastest run. `build` also returns
+/// the bytes per port.
 fn repeat<R: FnOnce() -> Result<Outcome, Failure>>(
     name: &'static str,
     unit: &'static str,

@@ -1,4 +1,4 @@
-//! `ethernot bench sockets`: the papers' measurements of ordinary sockets.
+//! `ethernot bench sockets`: measures ordinary sockets by the methods of the papers.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,14 +16,16 @@ use crate::quantities::{parse_rate, parse_seconds, parse_size};
 use crate::shaped_command::OutputArguments;
 use crate::{Failure, own_program};
 
-/// Measure a program with ordinary sockets over kernel TCP and over the edge, as the papers do.
+/// Measure a program with ordinary sockets over kernel TCP and over the edge, by the methods of the
+/// papers.
 ///
-/// Measures latency, throughput, multi-stream, hot-spot, fan-in, fan-out and connection time, by
-/// the definitions of the papers: contenders alternate, the highest and the lowest sample are
-/// dropped, and the rest is averaged. All contenders but the native API run the same program. Over
-/// the edge it runs under `ethernot run --sockets`, and a sample counts only if the library's
-/// counters prove that its connections moved. As root, the server and three hosts with clients get
-/// network namespaces of their own, removed at the end; otherwise all use loopback.
+/// Measures latency, throughput, multi-stream, hot-spot, fan-in, fan-out and connection time. The
+/// methods are those of the papers: contenders alternate, the highest and the lowest sample are
+/// dropped, and the rest is averaged. All contenders except the native API run the same program.
+/// Over the edge the program runs under `ethernot run --sockets`, and a sample counts only if the
+/// library's counters prove that its connections moved. As root, makes a network namespace for the
+/// server and for each of three hosts with clients, and removes them at the end. Without root, uses
+/// the loopback interface.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench sockets --quick\n  \
@@ -33,7 +35,7 @@ use crate::{Failure, own_program};
     ethernot bench sockets --tests latency,throughput --iterations 100000 --rate 10G\n  \
     ethernot bench sockets --contenders tcp,native --loopback")]
 pub(crate) struct Arguments {
-    /// Fewer sizes, clients and samples than the papers have, and one MTU: about a minute
+    /// Fewer sizes, clients and samples than in the papers, and one MTU: about a minute
     #[arg(long)]
     quick: bool,
     /// Tests to run: latency, throughput, multi-stream, hot-spot, fan-in, fan-out, connection
@@ -59,7 +61,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: Option<f64>,
     /// Fixed number of round trips or messages per sample of latency and throughput, instead of a
-    /// time; the papers have 100000. The native API always uses a time
+    /// time; the papers use 100000. The native API always uses a time
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=ITERATIONS_MAX))]
     iterations: Option<u64>,
     /// Bits per second of each host's link, such as 10G [default: not limited]
@@ -138,8 +140,8 @@ fn chosen<T: Clone>(chosen: &[T], default: &[T]) -> Vec<T> {
     if chosen.is_empty() { default.to_vec() } else { chosen.to_vec() }
 }
 
-/// Returns the reason why `ethernot run --sockets` cannot run programs here, found by a trial with
-/// a program that does nothing.
+/// Returns the reason why `ethernot run --sockets` cannot run programs here. Tries it with a
+/// program that does nothing.
 fn why_no_library(program: &Path) -> Option<String> {
     let tried = Command::new(program)
         .args(["run", "--sockets", "--", "true"])
@@ -178,7 +180,7 @@ fn parse_message(text: &str) -> Result<u64, String> {
     )
 }
 
-/// Our choice of sizes within the papers' figures.
+/// Our choice of sizes within the range of the papers' figures.
 const LATENCY_SIZES: [u64; 6] = [1, 64, 256, 1 << 10, 4 << 10, 16 << 10];
 /// Sizes up to 1 MiB, because throughput in the papers begins to fall at 512 KB.
 const THROUGHPUT_SIZES: [u64; 8] =

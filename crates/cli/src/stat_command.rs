@@ -27,10 +27,10 @@ use crate::output::{print, terminal_columns};
 /// Report the activity of running programs over the edge: RDMA devices, and TCP connections that
 /// moved.
 ///
-/// Queries every process of this network namespace that runs under `ethernot run`; processes of
-/// other users answer only to root. For a device it reports queue pairs, traffic and losses. For a
-/// program with --sockets it reports how many TCP connections moved, and how many stayed on TCP for
-/// which reason. Does not disturb the programs.
+/// Queries every process of this network namespace that runs under `ethernot run`. Processes of
+/// other users answer only root. For a device it reports queue pairs, traffic and losses. For a
+/// program with --sockets it reports how many TCP connections moved, how many stayed on TCP, and
+/// why. Does not disturb the programs.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot stat\n  \
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             (false, false) => found.to_text(None, terminal_columns(WIDTH)),
         };
         match print(&text).and_then(|()| Ok(io::stdout().flush()?)) {
-            // The reader has closed the pipe, which ends the command.
+            // The reader has closed the pipe, so the command ends.
             Err(error) if is_broken_pipe(&*error) => return Ok(()),
             outcome => outcome?,
         }
@@ -83,7 +83,7 @@ struct Found {
     devices: Vec<DeviceReport>,
     /// Reports of programs whose TCP connections may move.
     sockets: Vec<Report>,
-    /// Processes that did not answer, such as stopped ones.
+    /// Processes that did not answer, for example because they are stopped.
     silent: Vec<String>,
     /// Number of processes that belong to other users.
     refused: usize,
@@ -95,7 +95,7 @@ impl Found {
         let sockets = fs::read_to_string("/proc/self/net/unix")
             .map_err(|error| format!("read /proc/self/net/unix: {error}"))?;
         let mut found = Self::default();
-        // A process that has ended meanwhile is ignored.
+        // Ignores a process that has ended since its socket was listed.
         for name in names(&sockets) {
             match ask(&name) {
                 Ok(text) if text.is_empty() => found.refused += 1,
@@ -118,8 +118,8 @@ impl Found {
     }
 
     /// Adds the report that was read under this name. Returns false if this version cannot parse
-    /// it. Control characters are replaced, because any process may listen under such a name, and
-    /// its texts must not move the cursor or colour the terminal.
+    /// it. Replaces control characters: any process may listen under such a name, and its texts
+    /// must not move the cursor or colour the terminal.
     fn add(&mut self, name: &str, text: &[u8]) -> bool {
         let Ok(mut value) = serde_json::from_slice(text) else { return false };
         without_controls(&mut value);
@@ -200,9 +200,9 @@ fn process(name: &str) -> String {
     format!("process {}", number.replace(char::is_control, "?"))
 }
 
-/// Returns the report of the process that listens under this name. The report is empty if this user
-/// may not read it. It is also empty if the process belongs to an untrusted user, who could report
-/// anything.
+/// Returns the report of the process that listens under this name. Returns an empty report if this
+/// user may not read it. Also returns an empty report if the process belongs to an untrusted user,
+/// because that user could report anything.
 fn ask(name: &str) -> io::Result<Vec<u8>> {
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
     let owner = getsockopt(&stream, PeerCredentials)?.uid();
@@ -219,8 +219,8 @@ fn ask(name: &str) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Returns whether the user `asks` trusts reports of a process of `owner`. Root queries processes
-/// of all users.
+/// Returns whether the user `asks` trusts reports of a process of `owner`. Root trusts the
+/// processes of all users.
 fn is_believed(owner: u32, asks: u32) -> bool {
     owner == asks || owner == 0 || asks == 0
 }
@@ -388,7 +388,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time limit for an answer. A polling process answers within microseconds.
+/// Time limit for an answer. A process that polls answers within microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Width if there is no terminal.

@@ -17,8 +17,8 @@ use crate::output::write_results;
 
 /// Simulate a published study again, and compare its tables and figures with the models.
 ///
-/// Every number that differs by more than a tenth is printed with the reason. The results depend on
-/// the models alone, not on this machine.
+/// Prints the reason for every number that differs by more than a tenth. The results depend on the
+/// models alone, not on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim paper sandia1999\n  \

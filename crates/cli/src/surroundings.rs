@@ -1,5 +1,5 @@
-//! Environment variables that give programs our RDMA device, or move their TCP connections: the
-//! location of the libraries, and the settings.
+//! Environment variables that give programs the edge's RDMA device, or move their TCP connections:
+//! the location of the libraries, and the settings.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -19,7 +19,7 @@ use crate::output::check_writable;
 
 mod sockets_options;
 
-/// What a program is to have, and its settings.
+/// The libraries that a program gets, and their settings.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -31,12 +31,12 @@ pub(crate) struct Options {
 /// Settings of the device.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceOptions {
-    /// Links to use, such as eth0,packet:eth1; lists for several devices are separated by //
+    /// Links to use, such as eth0,packet:eth1; `//` separates the lists of several devices
     /// [default: UDP on every interface that leaves the host]
     #[arg(long, value_name = "LINKS")]
     links: Option<String>,
-    /// Name of the device, as programs see it; several names, such as edge0,edge1, are devices with
-    /// links of their own [default: edge0]
+    /// Name of the device that programs see. Several names, such as edge0,edge1, are several
+    /// devices, each with its own links [default: edge0]
     #[arg(long, value_name = "NAMES")]
     device: Option<String>,
     /// Write a trace of the device's actions to this file
@@ -51,8 +51,8 @@ pub(crate) struct DeviceOptions {
     /// Log to standard error: off, error, warn, info or debug [default: warn]
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
-    /// Provide exactly what the program requests, as adapters do: depths, inline bytes, retries; a
-    /// full completion queue fails
+    /// Provide exactly the requested depths, inline bytes and retries, like RDMA adapters; a full
+    /// completion queue is an error
     #[arg(long)]
     strict: bool,
 }
@@ -62,7 +62,8 @@ pub(crate) struct DeviceOptions {
 pub(crate) struct Variables(pub(crate) Vec<(&'static str, OsString)>);
 
 impl Options {
-    /// Returns what a program is to have: the device, unless only sockets are requested.
+    /// Returns the libraries that a program gets: those of the device, unless only sockets are
+    /// requested.
     pub(crate) fn wanted(&self) -> Wanted {
         let Self { device, sockets } = self;
         let says_device = sockets.rdma
@@ -74,12 +75,12 @@ impl Options {
     }
 }
 
-/// What a program is to have; at least one of the two.
+/// The libraries that a program gets; at least one of the two kinds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Wanted {
-    /// An RDMA device.
+    /// Those of the RDMA device.
     pub(crate) device: bool,
-    /// TCP connections that move to the edge.
+    /// That for TCP connections that move to the edge.
     pub(crate) sockets: bool,
 }
 
@@ -128,7 +129,7 @@ impl Variables {
         self.set("LD_PRELOAD", in_front(&ours.join(OsStr::new(":")), &found, b": "));
     }
 
-    /// Sets other variables for the loader, and variables for programs that search the library
+    /// Sets other variables of the loader, and variables for programs that search the library
     /// themselves.
     fn loader(&mut self, libraries: &Libraries) {
         let folder = &libraries.folder;
@@ -142,7 +143,7 @@ impl Variables {
         }
     }
 
-    /// Sets the variables of the device's settings. Paths become absolute, because programs may
+    /// Sets the variables for the device's settings. Makes paths absolute, because programs may
     /// change their folder.
     fn device(&mut self, options: &DeviceOptions) -> Result<(), Failure> {
         let texts = [
@@ -169,9 +170,9 @@ impl Variables {
         Ok(())
     }
 
-    /// Makes launchers start their daemons on other hosts by this command, because those daemons do
-    /// not inherit these variables. The ranks inherit them from the daemons. A launcher's variable
-    /// that the user has set stays.
+    /// Makes MPI launchers start their daemons on other hosts by this command, because those
+    /// daemons do not inherit these variables. The ranks inherit the variables from the daemons. If
+    /// the user has set a launcher's variable, keeps it.
     fn launchers(&mut self, own_program: &Path, wanted: Wanted) {
         let is_ours = |name: &OsStr| name.as_bytes().starts_with(PREFIX.as_bytes());
         let mut settings: Vec<_> = env::vars_os().filter(|(name, _)| is_ours(name)).collect();
@@ -189,7 +190,8 @@ impl Variables {
         }
     }
 
-    /// Sets variables that make frameworks choose the device. Variables that the user has set stay.
+    /// Sets variables that make frameworks choose the device. Keeps variables that the user has
+    /// set.
     fn frameworks(&mut self) {
         for (name, value) in FRAMEWORKS {
             if env::var_os(name).is_none() {
@@ -215,7 +217,8 @@ impl Variables {
         set.map(|(_, value)| value.clone()).or_else(|| env::var_os(name))
     }
 
-    /// Finds the links as the device will. Makes those that need privileges, and drops them.
+    /// Finds the links in the same way as the device. Opens links that need privileges, and drops
+    /// them.
     pub(crate) fn try_links(&self, wanted: Wanted) -> Result<(), Failure> {
         let mut specs = Vec::new();
         if wanted.device {
@@ -294,18 +297,17 @@ impl Libraries {
     }
 }
 
-/// Returns the possible folders of the libraries for a program at this path, both installed and in
-/// a build.
+/// Returns the possible folders of the libraries for a program at this path, for installed programs
+/// and for a build folder.
 fn beside(program: &Path) -> Vec<PathBuf> {
     let Some(folder) = program.parent() else { return Vec::new() };
     let installed = folder.parent().map(|above| above.join(FOLDER));
     [installed, Some(folder.join(FOLDER))].into_iter().flatten().collect()
 }
 
-/// Returns a command line that starts a daemon with a device. The launcher splits it at spaces, and
-/// a shell on the other host may or may not interpret it. Settings with other characters than plain
-/// ones are therefore omitted. Returns `None` if the path of this command itself has such
-/// characters.
+/// Returns a command line that starts a daemon with a device. The launcher splits the line at
+/// spaces, and a shell on the other host may or may not interpret it. Therefore omits settings with
+/// special characters. Returns `None` if the path of this command has special characters.
 fn agent(
     settings: &[(OsString, OsString)],
     own_program: &Path,
@@ -331,7 +333,8 @@ fn agent(
     Some(words.join(" "))
 }
 
-/// Returns whether this command has set the variable, as when a program runs this command again.
+/// Returns whether this command has set the variable: a program under this command may run the
+/// command again.
 fn is_own_agent(agent: &OsStr, daemon: &str) -> bool {
     let words: Vec<&[u8]> = agent.as_bytes().split(|&byte| byte == b' ').collect();
     let own = ["run", "--sockets", "--rdma", "--"].map(str::as_bytes);
@@ -356,9 +359,10 @@ fn in_front(ours: &OsStr, found: &OsStr, separators: &[u8]) -> OsString {
     all.join(OsStr::new(":"))
 }
 
-/// Returns the kernel's devices, which a program cannot see beside ours.
+/// Returns the kernel's RDMA devices, which the preloaded library hides from a program.
 pub(crate) fn hidden_devices() -> Vec<String> {
-    // Another instance of this command runs this one, so the visible devices are ours.
+    // If another instance of this command has started this one, the visible devices are those of
+    // the edge.
     let preloaded = env::var_os("LD_PRELOAD").unwrap_or_default();
     if preloaded.to_string_lossy().contains(PATHS) {
         return Vec::new();
@@ -385,21 +389,22 @@ const FOLDER: &str = "lib/ethernot";
 /// Prefix of the device's settings.
 const PREFIX: &str = "ETHERNOT_";
 
-/// Variables with the command by which a launcher starts its daemons on other hosts, and the names
-/// of the daemons: Open MPI up to 4, and PRRTE, which starts the ranks of Open MPI 5.
+/// Variables that contain the command by which a launcher starts its daemons on other hosts, and
+/// the names of the daemons: Open MPI up to 4, and PRRTE, which starts the ranks of Open MPI 5.
 const LAUNCHERS: [(&str, &str); 2] =
     [("OMPI_MCA_orte_launch_agent", "orted"), ("PRTE_MCA_prte_launch_agent", "prted")];
 
 /// Variables that make frameworks choose the device.
 ///
-/// Debian's Open MPI excludes libfabric (`mtl = ^ofi` in its configuration). With libfabric it
-/// prefers the device to TCP, and uses TCP if there is no device. Open MPI 5 would by default
-/// choose another of libfabric's providers for the device, over which it hangs.
+/// Debian's Open MPI excludes libfabric (`mtl = ^ofi` in its configuration). If libfabric is
+/// allowed, Open MPI prefers the device to TCP, and uses TCP if there is no device. By default,
+/// Open MPI 5 would choose another provider of libfabric for the device, and hang.
 ///
-/// UCX believes the rates that interfaces report, and spreads large messages over all that are
-/// nearly as fast as the fastest. TCP on the device's interface reports at least the rate of the
-/// device. Therefore TCP is declared as slow, so that it is used only for peers that the device
-/// does not reach. Versions before 1.15 do not have this variable, and would warn.
+/// UCX relies on the rates that interfaces report, and spreads large messages over all interfaces
+/// that are nearly as fast as the fastest. TCP on the device's interface reports at least the rate
+/// of the device. Therefore TCP is declared slow, so that UCX uses TCP only for peers that the
+/// device does not reach. UCX versions before 1.15 do not have this variable, and would print a
+/// warning.
 const FRAMEWORKS: [(&str, &str); 4] = [
     ("OMPI_MCA_mtl", "ofi"),
     ("OMPI_MCA_mtl_ofi_provider_include", "verbs;ofi_rxm"),

@@ -26,10 +26,10 @@ use crate::threads::OnThreads;
 
 /// Simulate all combinations of some settings.
 ///
-/// A section `[sweep.X]` contains lists of values for keys of the section X. Each point becomes a
-/// file in the folder. A stopped sweep can be continued, as finished points do not run again.
-/// Several machines that share the folder may each run a part. If two run the same points, they
-/// write equal files, but do some of the work twice.
+/// A section `[sweep.X]` contains lists of values for keys of the section X. The result of each
+/// point becomes a file in the folder. If you stop a sweep, you can continue it: finished points do
+/// not run again. Several machines that share the folder may each run a part. If two machines run
+/// the same points, they write equal files, so only work is lost.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim sweep grid.toml --into results\n  \
@@ -60,8 +60,9 @@ pub(crate) struct Arguments {
     /// [default: the number of processors divided by the threads of a point]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Simulate parts of each point's network on this number of threads, overriding the grid; the
-    /// result does not change. With more points than processors, one thread per point is faster
+    /// Number of threads for the parts of each point's network, instead of the grid's number; the
+    /// result does not change. If there are more points than processors, one thread per point is
+    /// faster
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Option<u32>,
     /// Run only every N-th point, starting with the K-th
@@ -81,7 +82,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// Every `of`-th point, starting with number `number`, counted from 1.
+/// The points with numbers `number`, `number + of` and so on; numbers start at 1.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     number: usize,
@@ -161,7 +162,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Makes the folder, and checks that results can be written, because an error after hours of
-/// simulation would be too late. A folder with all results need not be writable.
+/// simulation would be too late. A folder that already has all results need not be writable.
 fn check_folder(folder: &Path, points: &[Point]) -> Result<(), Failure> {
     if points.iter().all(|point| finished(&file_of(folder, point), point).is_some()) {
         return Ok(());
@@ -207,7 +208,7 @@ fn to_list(results: &[(String, PathBuf, Value)]) -> String {
     format!("{:#}\n", Value::Array(results.iter().map(entry).collect()))
 }
 
-/// Statistics over points that differ only in their seed.
+/// Statistics over points that differ only in their seeds.
 #[derive(Debug, PartialEq)]
 struct Replicated {
     /// The name of the points without the seed.
@@ -315,7 +316,7 @@ fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Ran, Failure
                 {
                     if let Err(error) = finish(folder, point, &speed) {
                         if let Some(why) = error.unwritable {
-                            // Stops the sweep, because further results could not be written.
+                            // Further results could not be written either, so the sweep stops.
                             unwritable.get_or_init(|| why);
                         }
                         if let Ok(mut failures) = failures.lock() {
@@ -333,7 +334,8 @@ fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Ran, Failure
     Ok(Ran { failures, unwritable: unwritable.into_inner() })
 }
 
-/// Makes Control-C end the program at once. Finished points stay, and the others can run later.
+/// Makes Control-C end the program immediately. Finished points stay stored, and the others can run
+/// later.
 fn report_when_interrupted(folder: &Path, bar: ProgressBar) -> Result<(), Failure> {
     let folder = folder.to_owned();
     ctrlc::set_handler(move || {
@@ -350,7 +352,7 @@ fn report_when_interrupted(folder: &Path, bar: ProgressBar) -> Result<(), Failur
 /// Why a point has no result.
 struct PointError {
     what: String,
-    /// The reason, if it affects all points because results cannot be written.
+    /// The reason, if results cannot be written, which affects all points.
     unwritable: Option<Unwritable>,
 }
 
@@ -362,8 +364,8 @@ struct Speed<'a> {
 }
 
 impl Speed<'_> {
-    /// Reports the progress of a run, which had `before` events at the last call. Called every few
-    /// thousand events.
+    /// Reports the progress of a run every few thousand events. `before` is the run's number of
+    /// events at the last call.
     fn report(&self, progress: Progress, before: &mut u64) {
         if progress.events - *before < EVENTS_REPORTED {
             return;
@@ -401,21 +403,22 @@ fn finish(folder: &Path, point: &Point, speed: &Speed) -> Result<(), PointError>
     })
 }
 
-/// Writes a result atomically. Two runs of one point, in this process or another, write to
-/// different temporary files.
+/// Writes a result atomically. If two runs, in this process or another, write the same point, they
+/// use different temporary files.
 fn keep(path: &Path, text: &str) -> io::Result<()> {
     let hash = path.file_stem().unwrap_or_default().to_string_lossy();
     let unfinished = path.with_file_name(unfinished_name(&hash));
     let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
-        // If this fails, the remaining file does no harm, as its name is not that of a result.
+        // If this fails, the remaining file does no harm, because it does not have the name of a
+        // result.
         let _ = fs::remove_file(&unfinished);
     }
     written
 }
 
-/// Returns a unique name. It must also differ from names by other machines that share the folder,
-/// on which a process with this process id may run the same point.
+/// Returns a unique name. Other machines that share the folder may run the same point with the same
+/// process id, so the name contains more than the process id.
 fn unfinished_name(of: &str) -> String {
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
@@ -434,7 +437,7 @@ fn file_of(folder: &Path, point: &Point) -> PathBuf {
 }
 
 const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left · {wide_msg}";
-/// Exit status of an interrupted program, as in shells.
+/// Exit status of an interrupted program, by the convention of shells.
 const INTERRUPTED: i32 = 130;
 /// Events between reports: a few reports per second for each run.
 const EVENTS_REPORTED: u64 = 1 << 21;

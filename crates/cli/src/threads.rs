@@ -1,8 +1,8 @@
 //! Runs the parts of a simulation on threads.
 //!
-//! The simulator itself has no threads: its parts exchange parcels, and any driver can run them.
-//! Here each part has a thread. All threads run a window of virtual time, meet, exchange parcels,
-//! and meet again.
+//! The simulator itself has no threads: its parts exchange parcels (the messages between parts),
+//! and any driver can run them. Here each part has a thread. All threads simulate one window of
+//! virtual time, wait at a barrier, exchange parcels, and wait at the barrier again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,7 +44,7 @@ impl Driver for OnThreads {
     }
 }
 
-/// The meeting point of the threads.
+/// The barrier of the threads, with the data that they exchange there.
 struct Meeting {
     window: Window,
     barrier: Barrier,
@@ -54,7 +54,7 @@ struct Meeting {
     events: Vec<AtomicU64>,
     /// Progress of each part, updated from time to time.
     progress: Vec<Mutex<Progress>>,
-    /// The parcel from part a to part b, at index a · parts + b.
+    /// The parcel from part `a` to part `b`, at index `a · parts + b`.
     parcels: Vec<Mutex<Option<Parcel>>>,
 }
 
@@ -71,8 +71,8 @@ impl Meeting {
         }
     }
 
-    /// Runs a part to its end. A part that fails or panics still attends the meeting, where the
-    /// others learn of the failure.
+    /// Runs a part to its end. If the part fails or panics, its thread still comes to the barrier,
+    /// so that the other threads learn of the failure.
     fn work(
         &self,
         own: usize,
@@ -89,7 +89,8 @@ impl Meeting {
                 Ok(Ok(())) => part.next_ps().unwrap_or(NOTHING),
                 _ => FAILED,
             };
-            // Stored before the meeting, so that all threads read equal values and decide alike.
+            // Stored before the barrier, so that all threads read equal values and make the same
+            // decision.
             self.next_ps[own].store(next_ps, Ordering::Relaxed);
             self.events[own].store(count, Ordering::Relaxed);
             self.barrier.wait();
@@ -108,14 +109,13 @@ impl Meeting {
                 check = events + WATCHED_EVENTS;
                 *lock(&self.progress[own]) = part.progress(start_ps);
                 if let Some(watch) = &mut watch {
-                    // A part that has not updated its progress yet still has its previous value
-                    // here.
+                    // If a part has not updated its progress yet, its previous value is used.
                     let parts = self.progress.iter().map(|progress| *lock(progress));
                     reported = self.window.shares.whole(parts).report(watch);
                 }
             }
             end = catch_unwind(AssertUnwindSafe(|| {
-                // After a stop request this part fails like one with an error.
+                // After a stop request this part returns an error, like a part that failed.
                 reported?;
                 count = part.run_before(end_ps)?;
                 Ok(())
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// A divided run reports its progress with any driver, and its share only grows.
+    /// A divided run reports its progress with any driver, and the reported share never decreases.
     #[test]
     fn a_divided_run_reports_its_progress() {
         let text = "[topology]\nkind = \"leaf_spine\"\n[run]\nthreads = 3\n[workload]\nuntil_ps = \

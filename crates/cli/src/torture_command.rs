@@ -15,11 +15,12 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::output::{is_standard_output, print, write_text};
 
-/// Search for violations of the engine's guarantees under simulated disasters.
+/// Search for violations of the engine's guarantees under random simulated faults.
 ///
 /// Each seed determines a network, its faults and the applications' operations. Seeds that are
-/// multiples of 8 run twice, and both runs must agree. A failing seed is printed with the violated
-/// guarantee, the plan and the command that repeats it. The exit status is 1 if a seed failed.
+/// multiples of 8 run twice, and both runs must agree. If a seed fails, prints the violated
+/// guarantee, the plan, and the command that repeats the run. The exit status is 1 if a seed
+/// failed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim torture --seeds 0..500\n  \
@@ -28,7 +29,7 @@ use crate::output::{is_standard_output, print, write_text};
     ethernot sim torture --queue-pairs\n  \
     ethernot sim torture --load 4")]
 pub(crate) struct Arguments {
-    /// Seeds to run, B excluded
+    /// Seeds to run: from A up to but excluding B
     #[arg(long, value_name = "A..B", default_value = "0..500", value_parser = parse_range)]
     seeds: Range<u64>,
     /// Seeds to run in parallel [default: the number of processors]
@@ -38,8 +39,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 10)]
     failures: usize,
     /// Use queue pairs, with scatter/gather lists, immediates that consume receives, denied
-    /// accesses among operations in flight, and peers that leave as soon as they have received what
-    /// they waited for
+    /// accesses among operations in flight, and peers that close as soon as they have received the
+    /// expected data
     #[arg(long)]
     queue_pairs: bool,
     /// Make the engine's thread of each host share its processors with this number of busy threads
@@ -129,8 +130,8 @@ fn run_seeds(arguments: &Arguments, stop: &AtomicBool, is_text_wanted: bool) -> 
     tally
 }
 
-/// Every how many seeds one runs twice. Causes that make two runs differ (the order of a hash map,
-/// an address) act in most seeds, so a sample of seeds finds them.
+/// Interval of the seeds that run twice. Causes of differences (the order of a hash map, an
+/// address) act in most seeds, so a sample of seeds finds them.
 const TWICE_EVERY: u64 = 8;
 
 fn progress_bar(seeds: u64) -> ProgressBar {

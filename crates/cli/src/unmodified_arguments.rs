@@ -3,17 +3,17 @@
 use bench::unmodified::way::Way;
 use clap::Args;
 
-/// The compared way, and the numbers and lengths of samples.
+/// The transport to compare with kernel TCP, and the numbers and lengths of samples.
 #[derive(Debug, Args)]
 pub(crate) struct ComparisonArguments {
-    /// The way to compare with kernel TCP: edge (both sides have the library), edge-poll (and poll
-    /// while they wait), default (both have it and move only connections that gain by it),
-    /// client-only, server-only, left-alone (both have it and no network is allowed), or tcp
-    /// itself, which shows how much ratios vary by chance
+    /// What to compare with kernel TCP: edge (both sides have the library), edge-poll (both have
+    /// it, and poll while they wait), default (both have it, and move only connections that gain by
+    /// a move), client-only, server-only, left-alone (both have it, and may move connections to no
+    /// network), or tcp itself, which shows how much ratios vary by chance
     #[arg(long = "against-tcp", value_name = "WAY", default_value = "edge", value_parser = parse_way)]
     pub(crate) other: Way,
-    /// Samples of each case and way; the highest and the lowest are excluded
-    /// [default: 10, with --quick 3]
+    /// Samples of each case, for each side of the comparison; the highest and the lowest are
+    /// excluded [default: 10, with --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repetitions: Option<u32>,
     /// Seconds of a sample
@@ -28,7 +28,7 @@ pub(crate) struct ComparisonArguments {
 }
 
 impl ComparisonArguments {
-    /// Returns the number of samples of each case and way.
+    /// Returns the number of samples of each case.
     pub(crate) fn repetitions(&self, is_quick: bool) -> u32 {
         self.repetitions.unwrap_or(if is_quick { 3 } else { 10 })
     }

@@ -1,5 +1,5 @@
-//! `ethernot bench verbs`: the measurements of an iWARP adapter, on a verbs device and over kernel
-//! TCP.
+//! `ethernot bench verbs`: the measurements that a paper made of an iWARP adapter, on a verbs
+//! device and over kernel TCP.
 
 use bench::verbs::contender::Device;
 use bench::verbs::programs::Programs;
@@ -11,14 +11,15 @@ use crate::quantities::{parse_seconds, parse_size};
 use crate::shaped_command::{self, OutputArguments};
 use crate::{Failure, own_program};
 
-/// Measure a verbs device, alternately with kernel TCP: speed, CPU left over, registration, MPI.
+/// Measure a verbs device, alternately with kernel TCP: speed, remaining CPU time, registration,
+/// MPI.
 ///
-/// The programs run under `ethernot run` and over TCP, between two network namespaces with a CPU
+/// The programs run under `ethernot run` and over TCP, between two network namespaces with one CPU
 /// each. `bandwidth`: windows of messages in one and both directions. `latency`: half a round trip.
-/// `availability`: the CPU time left to a program while messages are exchanged, over verbs, TCP and
-/// MPI. `registration`: the cost of memory regions by size. `mpi`: bandwidth and latency of MPI
-/// over the device and over its own TCP. The highest and the lowest sample are excluded. The
-/// programs are ordinary ones and also run between real hosts. Needs root.
+/// `availability`: the CPU time left for a program during the exchange of messages, over verbs, TCP
+/// and MPI. `registration`: the cost of memory regions by size. `mpi`: bandwidth and latency of MPI
+/// over the device and over MPI's own TCP transport. The highest and the lowest sample are
+/// excluded. The programs are ordinary programs, and also run between real hosts. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench verbs --quick\n  \
@@ -59,7 +60,7 @@ pub(crate) struct Arguments {
     /// Process packets on the CPU of the host that receives them (`rps_cpus`): on or off
     #[arg(long, value_name = "on|off", default_value = "on")]
     steering: SteeringArgument,
-    /// Do not restrict each host to a CPU of its own
+    /// Do not restrict each host to one CPU
     #[arg(long)]
     no_pinning: bool,
     #[command(flatten)]

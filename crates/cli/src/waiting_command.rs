@@ -1,4 +1,5 @@
-//! `ethernot sim waiting`: measures the waiting policy on simulated hosts with busy processors.
+//! `ethernot sim waiting`: measures the waiting policy (when threads spin or sleep) on simulated
+//! hosts with busy processors.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -22,18 +23,19 @@ use crate::output::{check_writable, write_results};
 ///
 /// Runs ping-pong, one-way and two-way between hosts whose threads share their processors with 0 to
 /// 4 busy threads per processor, under a model of Linux's scheduler. Hosts are a quarter to four
-/// times as fast as a calibrated one; applications poll, or wait in calls. Prints the rate against
-/// the share of a processor that is left, the worst last, and the results of the best fixed rule
-/// (always spin, never spin, spin for as long as a sleep costs). The results depend on the
-/// protocol, the policy and the seeds alone, not on this machine.
+/// times as fast as a calibrated host; applications poll, or wait in calls. Compares the rate of
+/// each point with the share of a processor that the busy threads leave, and prints the worst ratio
+/// last. Also prints the results of the best fixed rule (always spin, never spin, spin for as long
+/// as a sleep costs). The results depend on the protocol, the policy and the seeds alone, not on
+/// this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim waiting\n  \
     ethernot sim waiting --load 4 --hosts 1 --mode polls\n  \
     ethernot sim waiting --quick --json waiting.json")]
 pub(crate) struct Arguments {
-    /// Run only hosts a quarter, as fast, and four times as fast as a calibrated one; one seed
-    /// each; no fixed rules
+    /// Run only hosts a quarter as fast, equally fast and four times as fast as a calibrated host;
+    /// one seed each; no fixed rules
     #[arg(long)]
     quick: bool,
     /// Speeds of hosts relative to a calibrated one: 0.25, 0.5, 1, 2, 4
@@ -146,7 +148,8 @@ impl Found {
         self.results.iter().filter(|result| result.ratio() >= WANTED).count()
     }
 
-    /// Returns one line per result. The worst is last, as the end stays visible on a terminal.
+    /// Returns one line per result. The worst result is last, because the end stays visible on a
+    /// terminal.
     fn to_text(&self) -> String {
         let mut text = String::new();
         // Writing to a `String` cannot fail, here and below.
@@ -259,5 +262,5 @@ const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left · {wid
 /// Interval of the progress bar: long enough not to slow the runs.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Lowest acceptable ratio of the rate to the share of a processor that is left.
+/// Lowest acceptable ratio of the rate to the share of a processor that the busy threads leave.
 const WANTED: f64 = 0.9;

@@ -1,5 +1,5 @@
-//! `ethernot bench yardsticks`: compares small messages with the lowest cost on this host, and with
-//! other programs.
+//! `ethernot bench yardsticks`: compares small messages with bare frames, the lowest possible cost
+//! on this host, and with other programs.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -20,13 +20,13 @@ use crate::{Failure, own_program};
 /// Compare an 8-byte ping-pong with bare frames of equal size and with other programs, and streams
 /// over UDP with bare datagrams.
 ///
-/// The bare stream makes the system calls of a stream of remote writes: one call gathers 44 headers
-/// and payloads, which the kernel sends and delivers as one segmented datagram, and each payload is
-/// copied to its place.
+/// The stream of bare datagrams makes the system calls of a stream of remote writes: one call
+/// gathers 44 headers and payloads, which the kernel sends and delivers as one segmented datagram.
+/// The receiver copies each payload to its place.
 ///
 /// The other programs are `ucx_perftest -t ucp_put_lat` over TCP (Debian package ucx-utils) and
-/// `sockperf ping-pong --tcp` (package sockperf); the smallest message of sockperf has 14 bytes. A
-/// program that is not installed is skipped with a message. Needs root.
+/// `sockperf ping-pong --tcp` (package sockperf); the smallest message of sockperf has 14 bytes.
+/// Skips a program that is not installed, with a message. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench yardsticks --link xdp\n  \
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     /// Samples of each figure; the highest and the lowest are excluded
     #[arg(long, value_name = "N", default_value_t = 5)]
     repetitions: u32,
-    /// Approximate length of this program's own measurements
+    /// Approximate length of the measurements without other programs
     #[arg(long, value_name = "SECONDS", default_value_t = 6.0, value_parser = parse_seconds)]
     time: f64,
     /// Write the results as JSON; `-` for standard output, instead of the table

@@ -172,7 +172,7 @@ fn a_killed_run_is_cleaned_up_by_the_next() {
     signal_to(&child, Signal::SIGKILL);
     child.wait().unwrap();
     until(|| children_of(pid).is_empty());
-    // Another test's run may remove them instead.
+    // A concurrent test's run may remove the namespaces instead.
     until(|| {
         namespaces::remove_leftovers();
         namespaces_of(pid).is_empty()
@@ -290,8 +290,8 @@ fn every_command_explains_itself_with_examples() {
             let name: &str = name.leak();
             commands.push([&command[..], &[name]].concat());
         }
-        // Commands with subcommands print no results, and neither does a command that becomes
-        // another program.
+        // A command with subcommands prints no results, and neither does a command that replaces
+        // itself by another program.
         let prints_no_results = matches!(command[..], [] | ["sim" | "run"]);
         assert!(help.contains("--json") || prints_no_results, "{command:?}: {help}");
         seen += 1;
@@ -368,7 +368,7 @@ fn busy_children_of(pid: u32) -> Vec<String> {
     commands.filter(|c| is_wanted(c) && c.contains("\"busy\"")).collect()
 }
 
-/// Returns the client processes that process `pid` has started. They start last.
+/// Returns the client processes that process `pid` has started. A run starts its clients last.
 fn children_of(pid: u32) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let commands = entries.filter_map(|entry| read(&entry.path().join("cmdline")));

@@ -8,8 +8,9 @@ use std::process::{Command, Output};
 #[derive(Debug)]
 struct Documented {
     words: Vec<String>,
-    /// Whether the command is only parsed, because it is marked as `(long)` or `(root)`, or is only
-    /// a name. Then its help is requested, which still refuses unknown options.
+    /// Whether to parse the command without running it, because it is marked as `(long)` or
+    /// `(root)`, or is only a name. The test then requests its help, which still refuses unknown
+    /// options.
     is_only_parsed: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Tests that interfaces are restored after every kind of end of a run, and that others can use
-//! them. Needs root: each test has two hosts, which are network namespaces.
+//! Tests that interfaces are restored after a run, however the run ends, and that other programs
+//! can use them then. Needs root: each test has two hosts, which are network namespaces.
 
 #[expect(dead_code, reason = "connections are not needed here")]
 #[path = "../../ethernot/tests/hosts/mod.rs"]
@@ -50,7 +50,7 @@ fn shared_memory_leaves_nothing_behind() {
     }
 }
 
-/// The end of a run.
+/// How a run ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum End {
     Itself,
@@ -67,14 +67,14 @@ fn links_leave_nothing_behind(links: &str) {
     for end in [End::Itself, End::Interrupt, End::Kill] {
         run(&client, &server, links, end);
         for (host, before) in [&client, &server].into_iter().zip(&before) {
-            // The kernel removes some things a little after the end of the process.
+            // The kernel removes some state shortly after the end of the process.
             until(|| state(host).iter().zip(before).all(|(now, before)| now == before));
         }
         reach(&client, &server);
     }
 }
 
-/// Runs a measurement over `links`, and ends it as `end` says.
+/// Runs a measurement over `links`, and ends the run in the way `end`.
 fn run(client: &Host, server: &Host, links: &str, end: End) {
     let mut serving =
         start(server, &["serve", "--listen", "10.9.9.2:0", "--json", "--links", links]);
@@ -119,8 +119,8 @@ fn run(client: &Host, server: &Host, links: &str, end: End) {
     serving.wait().unwrap();
 }
 
-/// Returns the state of a host that a run could change, without neighbours, which change with any
-/// traffic.
+/// Returns the state of a host that a run could change. Omits neighbours, because any traffic
+/// changes them.
 fn state(host: &Host) -> Vec<String> {
     host.run(|| {
         let mut found = Vec::new();
@@ -170,7 +170,7 @@ fn is_in_use(host: &Host, links: &str) -> bool {
     })
 }
 
-/// Checks that TCP connections are possible.
+/// Checks that TCP connections between the hosts are possible.
 fn reach(client: &Host, server: &Host) {
     let listener = server.run(|| TcpListener::bind("10.9.9.2:0").unwrap());
     let address = listener.local_addr().unwrap();
@@ -209,8 +209,8 @@ impl DerefMut for Running {
 }
 
 fn start(host: &Host, arguments: &[&str]) -> Running {
-    // `env` restores the default action of SIGINT. A test that runs in the background of a script
-    // ignores SIGINT, and its children would inherit that.
+    // `env` restores the default action of SIGINT. If a test runs in the background of a script,
+    // the test ignores SIGINT, and its children would inherit this.
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_ethernot")]);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,5 +1,5 @@
-//! Tests `ethernot paper` as a user runs it: when it is interrupted repeatedly, it neither loses
-//! nor invents results.
+//! Tests `ethernot paper` as a user runs it: repeated interruptions lose no results and add no
+//! false ones.
 #![expect(clippy::disallowed_methods, reason = "waits for another process, which signals nothing")]
 
 mod shared;
@@ -42,7 +42,7 @@ fn killed_and_called_again(words: &[&str], longest: Duration) {
     let mut interrupted = 0;
     for turn in 0..20 {
         let mut running = start(words, &results);
-        // Marsaglia's xorshift gives different moments, which are equal in each run of the test.
+        // Marsaglia's xorshift generates the moments, which are the same in each run of the test.
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;

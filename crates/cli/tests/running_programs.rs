@@ -59,8 +59,8 @@ fn input_exit_status_and_signals_are_the_programs_own() {
     child.stdin.take().unwrap().write_all(b"through").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(7), "through"));
-    // The program runs in this process, not in a child, so a signal to the process ends the
-    // program.
+    // `ethernot run` becomes the program instead of starting a child, so a signal to the process
+    // ends the program.
     let output = place.run(&["sh", "-c", "kill -TERM $$"]);
     assert_eq!(output.status.signal(), Some(15));
     let output = place.run(&["sh", "-c", "echo $PPID"]);
@@ -164,8 +164,8 @@ fn programs_that_take_no_libraries_are_refused_with_a_reason() {
     place.refuses_file("small", &["32 bits"]);
     place.file("cut", &program[..200], 0o755);
     place.refuses_file("cut", &["read "]);
-    // A script is refused if its interpreter is. Programs that the interpreter starts are not
-    // checked.
+    // A script is refused if its interpreter is refused. Programs that the interpreter starts are
+    // not checked.
     place.file("of-musl", format!("#!{}\n", place.path("musl").display()).as_bytes(), 0o755);
     place.refuses_file("of-musl", &["musl"]);
 }
@@ -190,7 +190,7 @@ fn programs_that_gain_rights_are_refused_with_a_reason() {
         println!("skipped: the file system gives no rights (nosuid)");
         return;
     }
-    // For root, file capabilities add nothing.
+    // File capabilities give root no further privileges.
     assert!(place.run(&[place.path("user").as_os_str(), OsStr::new("--version")]).status.success());
     for (name, what) in [("user", "set-user-ID"), ("group", "set-group-ID"), ("capable", "setcap")]
     {
@@ -273,7 +273,7 @@ fn daemons_of_launchers_are_started_by_the_same_command_unless_the_user_says_how
     let print = ["printenv", names[0], names[1]];
     let lines = lines_of(place.ethernot(&run).args(print));
     assert_eq!(lines, [expected("edge7", "orted"), expected("edge7", "prted")]);
-    // The innermost of nested commands wins.
+    // The settings of the innermost of nested commands apply.
     let again = [program, "run", "--device", "edge8", "--"];
     let lines = lines_of(place.ethernot(&run).args(again).args(print));
     assert_eq!(lines, [expected("edge8", "orted"), expected("edge8", "prted")]);
@@ -314,7 +314,8 @@ fn connections_move_without_a_device_unless_one_is_wanted_too() {
         let preloaded = all.lines().next().unwrap();
         assert!(preloaded.contains("libibverbs.so.1:") && preloaded.ends_with(&library), "{all}");
     }
-    // Settings of RDMA devices have no effect on sockets, and the other way round.
+    // Settings of RDMA devices have no effect with --sockets, and settings of sockets none without
+    // it.
     let mut command = place.ethernot(&["run", "--sockets", "--", "true"]);
     assert!(command.env("ETHERNOT_FAULTS", "loss").status().unwrap().success());
 }

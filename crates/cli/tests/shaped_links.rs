@@ -1,5 +1,5 @@
-//! Tests commands that measure over links which they make themselves, as a user runs them:
-//! `bench multiedge`, `bench failover` and `bench yardsticks`. Measurements need root.
+//! Tests commands that create links and measure over them, as a user runs them: `bench multiedge`,
+//! `bench failover` and `bench yardsticks`. Measurements need root.
 #![expect(clippy::disallowed_methods, reason = "waits for other processes, which signal nothing")]
 
 mod shared;
@@ -135,7 +135,8 @@ fn an_interrupted_run_leaves_nothing() {
         kill(Pid::from_raw(running.id().cast_signed()), Signal::SIGINT).unwrap();
         let status = running.wait().unwrap();
         assert_eq!(status.code(), Some(bench::cleanup::STATUS_INTERRUPTED), "{arguments:?}");
-        // The interfaces and the programs attached to them are removed with the namespaces.
+        // When the namespaces are removed, the kernel removes their interfaces and the programs
+        // attached to these.
         assert_eq!(namespaces_of(running.id()), Vec::<String>::new(), "{arguments:?}");
         for child in children {
             for _ in 0..1000 {
@@ -249,7 +250,7 @@ impl Folder {
         fs::read_to_string(self.path("json")).unwrap()
     }
 
-    /// Returns the namespaces that the run has left behind.
+    /// Returns the namespaces that the run has not removed.
     fn left_behind(&self) -> Vec<String> {
         namespaces_of(self.pid.get())
     }

@@ -247,14 +247,15 @@ fn a_trace_runs_with_the_parameters_of_loggopsim_and_reports_when_ranks_were_fin
     };
     let model = ["-L", "2us", "-o", "0.5us", "-g", "1000", "-G", "0.1"];
     let times = finished(&model);
-    // The interface is free for the second message after g and 999 G; the second message then takes
-    // o.
+    // By LogGP, the interface is free for the second message after g and 999 G; the second message
+    // then takes o.
     let second = 1.0 + 0.0999;
     assert!((times[0] - (second + 0.5)).abs() < 1e-9, "{times:?}");
     assert!(times[2].abs() < 1e-9, "{times:?}");
-    // L after that, 999 G, and o.
+    // It arrives after a further L, 999 G and o.
     assert!((times[1] - (second + 0.5 + 2.0 + 0.0999 + 0.5)).abs() < 1e-9, "{times:?}");
-    // With S both messages need a request and an answer: three messages each.
+    // Above the rendezvous size S, each of the two messages needs a request and an answer: three
+    // messages each.
     assert!(finished(&[&model[..], &["-S", "500"]].concat())[1] > times[1] + 4.0);
     assert!(run(&model).contains("finished: first rank 2 at 0.000 us, middle rank 0 at 1.600 us"));
 

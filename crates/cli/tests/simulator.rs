@@ -210,8 +210,9 @@ fn a_sweep_stops_when_the_disk_is_full_and_goes_on_later() {
         fs::remove_file(path).unwrap();
     }
     assert_eq!(names.len(), 3);
-    // A result is first written under a temporary name with the machine and the process id: here
-    // the shell's, which executes the sweep. The temporary name is a link to a full device.
+    // The sweep first writes a result under a temporary name with the machine and the process id.
+    // The shell executes the sweep, so the process id is the shell's. The script makes the
+    // temporary name a link to a full device.
     let script = r#"
         for name in "$@"; do
             for number in 1 2 3; do
@@ -260,7 +261,8 @@ fn fidelities_are_compared() {
     let fidelities = result["fidelities"].as_array().unwrap();
     assert_eq!(fidelities.len(), 3);
     let completed = |at: usize| fidelities[at]["completed_us"].as_f64().unwrap();
-    // Without a network, no message waits for the trunk that eight hosts share.
+    // The model without a network has no trunk, so no message waits. On the others, eight hosts
+    // share a trunk.
     assert!(completed(1) < completed(0) && completed(1) < completed(2), "{result}");
     assert_eq!(result["sizes"][0]["messages"], 16 * 4 * 3);
     let error = folder.refused(&["compare", "cluster.toml", "--fidelity", "packet"]);

@@ -56,7 +56,8 @@ fn programs_find_the_files_of_the_device_and_the_host_has_none() {
                   ls /sys/class/infiniband/edge0/device/net && \
                   realpath /sys/class/infiniband/edge0/device && stat -c %F /dev/infiniband/uverbs0";
     for user in [User::Root, User::Unprivileged] {
-        // The shell's children open the files. The shell itself opens files by the same functions.
+        // The preloaded functions serve the shell's children, which open the files, and the shell
+        // itself.
         let Some(output) = run(&host, user, &["sh", "-c", script]) else { return };
         let printed = text(&output.stdout);
         assert_eq!(
@@ -115,7 +116,7 @@ fn answers_to_the_tool_rdma_describe_the_device() {
 
 #[test]
 fn netlink_describes_the_device() {
-    // The installed tool, which uses netlink, and not the project's replacement.
+    // The installed tool, which uses netlink, not the project's replacement for it.
     const TOOL: &str = "/usr/bin/rdma";
     let Some([host, _peer]) = two_hosts(&[TOOL]) else { return };
     let output = run(&host, User::Root, &[TOOL, "-j", "link"]).unwrap();
@@ -324,8 +325,8 @@ fn listening(host: &Host, port: u16) {
     has_socket(host, "tcp", "0A", move |at| at == port);
 }
 
-/// Waits until a program listens at a port of the connection manager. The program opens the port
-/// before a slot of queue pairs.
+/// Waits until a program listens at a port of the connection manager, and has a slot of queue-pair
+/// numbers. The program opens the port before the slot.
 fn listening_for_requests(host: &Host, port: u16) {
     has_socket(host, "udp", "07", move |at| at == port);
     has_socket(host, "udp", "07", |at| at >= 0xf000);

@@ -37,7 +37,7 @@ impl InterfaceDiagnosis {
     }
 }
 
-/// Returns whether a UDP link is possible. `attempt` makes one on an address and drops it.
+/// Returns whether a UDP link is possible. `attempt` opens a link on an address and drops it.
 fn udp(
     interface: &Interface,
     attempt: impl Fn(&Interface, IpAddr) -> Result<(), String>,
@@ -69,7 +69,7 @@ fn try_packet(interface: &Interface) -> Result<(), String> {
     PacketLink::open(&config).map(drop).map_err(|error| error.to_string())
 }
 
-/// Makes those parts of an XDP link that do not touch the interface.
+/// Makes only those parts of an XDP link that do not change the interface.
 fn try_xdp(interface: &Interface) -> Result<(), String> {
     XdpLink::check(&XdpConfig::new(&*interface.name)).map_err(|error| error.to_string())
 }

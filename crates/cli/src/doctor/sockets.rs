@@ -1,4 +1,5 @@
-//! Finds out whether TCP connections can move here, as far as that depends on this host.
+//! Finds out whether this host lets TCP connections move to the edge. The peer's host is not
+//! checked.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -22,8 +23,8 @@ pub(super) fn verdict() -> Verdict {
     })
 }
 
-/// Sends a datagram to a UDP socket with the address and port of a TCP socket, as an offer would be
-/// sent.
+/// Sends a datagram to a UDP socket at the address and port of a TCP socket, like an offer of the
+/// sockets protocol.
 fn knock() -> io::Result<()> {
     let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let rendezvous = UdpSocket::bind(tcp.local_addr()?)?;
@@ -34,5 +35,5 @@ fn knock() -> io::Result<()> {
     rendezvous.recv_from(&mut bytes).map(|_| ())
 }
 
-/// Time limit. On one host a datagram takes microseconds.
+/// Time limit for the datagram to arrive. On one host this takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);

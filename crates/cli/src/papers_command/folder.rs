@@ -17,7 +17,7 @@ pub(super) struct Folder {
     path: PathBuf,
 }
 
-/// The contents of folders.
+/// The contents of results folders.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// One document per item and machine.
@@ -27,8 +27,8 @@ pub(super) struct Found {
 }
 
 impl Folder {
-    /// Makes the folder, and checks that files can be written to it. Removes incomplete files of an
-    /// earlier run that was killed.
+    /// Makes the folder, and checks that files can be written to it. If an earlier run was killed,
+    /// removes its incomplete files.
     pub(super) fn create(path: &Path) -> Result<Self, Failure> {
         let failed = |error: io::Error| -> Failure {
             format!("the results folder: {}", explained(path, &error)).into()
@@ -63,7 +63,7 @@ impl Folder {
     }
 }
 
-/// Reads the documents of folders. Notes a refused document, and reads the others.
+/// Reads the documents of folders. Adds a note for each refused document and continues.
 pub(super) fn read(folders: &[PathBuf]) -> Found {
     let mut found = Found::default();
     for folder in folders {

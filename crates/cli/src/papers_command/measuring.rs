@@ -1,4 +1,4 @@
-//! Runs the commands of items.
+//! Runs the benchmark or simulation command of each item.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ struct Outcome {
     notes: Vec<String>,
 }
 
-/// Groups items by command. The order of the groups yields most items earliest.
+/// Groups items by command. Orders the groups so that most items are complete as early as possible.
 pub(super) fn groups(wanted: &[Wanted], is_quick: bool) -> Vec<Vec<Wanted>> {
     let mut groups: Vec<Vec<Wanted>> = Vec::new();
     for &(key, item) in wanted {
@@ -51,7 +51,7 @@ pub(super) fn groups(wanted: &[Wanted], is_quick: bool) -> Vec<Vec<Wanted>> {
 }
 
 /// Runs the command of a group, and writes a document for each item. If an item cannot be measured,
-/// its document says why.
+/// its document gives the reason.
 pub(super) fn measure(
     program: &Path,
     folder: &Folder,
@@ -135,8 +135,8 @@ fn run(program: &Path, folder: &Folder, arguments: &[String]) -> Result<Outcome,
     outcome
 }
 
-/// Runs a benchmark in its own process and reads its JSON. If a benchmark fails after it has
-/// written results, as when samples are refused, returns the results with a note.
+/// Runs a benchmark in its own process and reads its JSON. If the benchmark writes results and then
+/// fails, for example because samples are refused, returns the results with a note.
 fn bench(program: &Path, words: &[&str], path: &Path) -> Result<Outcome, String> {
     let output = Command::new(program)
         .args(words)

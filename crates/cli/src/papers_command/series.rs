@@ -212,7 +212,7 @@ mod tests {
         let judged = judge(item, Some(&document));
         let within = judged.iter().filter(|one| one.verdict == Verdict::Holds).count();
         assert_eq!((judged.len(), within), (84, found.cells_within(10.0)));
-        // Every value that is off has the simulator's reason.
+        // The simulator gives a reason for every value that differs too much from the printed one.
         let reasons = judged.iter().filter(|one| one.reason.is_some()).count();
         assert_eq!(reasons, found.cells.iter().filter(|cell| cell.reason().is_some()).count());
     }

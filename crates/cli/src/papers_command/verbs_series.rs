@@ -8,8 +8,9 @@ use bench::verbs::registration::RegistrationPoint;
 
 use super::series::Curves;
 
-/// Panels `KIND` (latency) or `KIND W16` (a window of 16 messages), `mpi overhead W16`, `comb SIZE …` and `registration
-/// MEMORY`. Also returns why contenders could not run.
+/// Returns the curves of `ethernot bench verbs`, and the reasons why contenders could not run.
+/// Panels are `KIND` (latency) or `KIND W16` (a window of 16 messages), `mpi overhead W16`,
+/// `comb SIZE …` and `registration MEMORY`.
 pub(super) fn of_verbs(report: &Report) -> (Curves, Vec<String>) {
     let (mut curves, mut refusals) = (Curves::default(), Vec::new());
     for row in &report.devices {
@@ -48,7 +49,7 @@ fn of_point(point: &Point, curves: &mut Curves) {
     }
 }
 
-/// What each MPI loses of the bandwidth of what it runs over, in percent.
+/// Adds the overhead of each MPI: its bandwidth loss against the transport below it, in percent.
 fn overhead(point: &Point, curves: &mut Curves) {
     if point.kind != "mpi-bandwidth" {
         return;
@@ -69,8 +70,8 @@ fn overhead(point: &Point, curves: &mut Curves) {
     }
 }
 
-/// Bandwidth by the share of the CPU that the messages take: as measured, at every tenth, and the share from which on
-/// the bandwidth is full.
+/// Adds the bandwidth by the share of the CPU that the messages take: as measured, interpolated at
+/// every tenth, and the lowest share with full bandwidth.
 fn of_comb(curve: &Curve, curves: &mut Curves) {
     let taken = |availability: f64| ((1.0 - availability) * 100.0).max(0.0);
     let mut points: Vec<(f64, f64)> = Vec::new();
@@ -95,7 +96,7 @@ fn of_comb(curve: &Curve, curves: &mut Curves) {
     }
 }
 
-/// The value at a place, on the straight line between its neighbours. `points` are sorted by place.
+/// Returns the linearly interpolated value at `at`. `points` are sorted by their first coordinate.
 fn between(points: &[(f64, f64)], at: f64) -> Option<f64> {
     points.windows(2).find_map(|pair| {
         let [(from, low), (until, high)] = *pair else { return None };
@@ -104,7 +105,7 @@ fn between(points: &[(f64, f64)], at: f64) -> Option<f64> {
     })
 }
 
-/// One thread, one region at a time.
+/// Adds the costs of one thread that registers one region at a time.
 fn of_registration(point: &RegistrationPoint, curves: &mut Curves) {
     if (point.alive, point.threads) != (1, 1) {
         return;
@@ -129,7 +130,7 @@ const SIZE: &str = "message size (bytes)";
 const TAKEN: &str = "CPU taken from the program (%)";
 const REGION: &str = "region (bytes)";
 
-/// The share of the highest bandwidth that counts as all of it.
+/// Full bandwidth: this share of the highest bandwidth.
 const FULL: f64 = 0.95;
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(super) struct Written {
     pub(super) left_out: u64,
 }
 
-/// Receives frames from the simulation.
+/// A tap that receives frames from the simulation.
 #[derive(Debug)]
 struct Ear {
     /// Hosts to record, in ascending order; if empty, all.
@@ -142,8 +142,8 @@ impl Writer {
         Err(io::Error::other(format!("a frame of {} bytes fits no datagram", bytes.len())))
     }
 
-    /// Returns the address of a host: a station for Ethernet frames, or a socket address in a
-    /// network for each rail for UDP.
+    /// Returns the address of a host: an Ethernet (MAC) address for Ethernet frames; for UDP a
+    /// socket address, in a separate network for each rail.
     fn address(&self, host: u32, rail: u8) -> PeerAddr {
         if self.has_datagrams {
             let [_, a, b, c] = host.to_be_bytes();

@@ -18,7 +18,7 @@ pub(super) fn page(
 ) -> Result<String, Failure> {
     let topology = &configuration.topology;
     let Finished { outcome, seconds, .. } = finished;
-    // If there are several copies of the network, the highest load of the copies.
+    // With several rails (parallel networks), shows the highest load of the rails.
     let mut heat = vec![0.0_f64; topology.links().len()];
     for (link, record) in records.links.iter().enumerate() {
         if let Some(most) = link.checked_rem(heat.len()).and_then(|at| heat.get_mut(at)) {
@@ -177,7 +177,7 @@ fn backlog(records: &Records) -> Vec<(f64, f64)> {
     for message in records.messages.iter().filter(|message| message.delivered_ps != NEVER_PS) {
         changes.extend([(message.posted_ps, true), (message.delivered_ps, false)]);
     }
-    // At equal times, ends sort before starts, so that they do not overlap.
+    // Sorts ends before starts at equal times, so that messages one after another do not overlap.
     changes.sort_unstable();
     let end_ps = changes.last().map_or(0, |change| change.0);
     let part_ps = end_ps.div_ceil(POINTS as u64).max(1);

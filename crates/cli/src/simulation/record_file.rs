@@ -1,7 +1,7 @@
 //! Writes records as tables in CSV, JSON or Arrow files, depending on the extension.
 //!
-//! Columns are never held in memory completely. Each column is a function from a row to its value,
-//! and files are written row by row or in batches of rows.
+//! To save memory, no column is ever stored completely. Each column is a function from a row to its
+//! value, and files are written row by row or in batches of rows.
 
 mod arrow;
 
@@ -97,7 +97,8 @@ pub(super) fn messages<'a>(records: &'a Records, slowdowns: Option<&'a Slowdowns
     }
 }
 
-/// Returns a table with each link of the topology, or of each of its copies.
+/// Returns a table with each link of the topology. With several rails (parallel networks), returns
+/// the links of each rail.
 pub(super) fn links<'a>(
     records: &'a Records,
     topology: &'a Topology,
@@ -130,8 +131,8 @@ pub(super) fn links<'a>(
     }
 }
 
-/// Returns a table with the queue of each link in windows of time, given as the longest wait of a
-/// packet that arrived there.
+/// Returns a table with the queue of each link in windows of time. The queue is given as the
+/// longest wait of a packet that arrived in the window.
 pub(super) fn queues<'a>(records: &'a Records, topology: &'a Topology) -> Table<'a> {
     let windows = Rc::new(Windows::new(records));
     let with = || Rc::clone(&windows);

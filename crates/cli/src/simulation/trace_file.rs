@@ -1,9 +1,10 @@
 //! Writes a run as a timeline in the Trace Event Format, for Chrome (`chrome://tracing`) and
 //! Perfetto.
 //!
-//! Hosts and switches appear as processes. The outgoing links of each are its threads, with a span
-//! for each time that packets of a message occupy one. A host also has a thread for its processor.
-//! Messages are asynchronous spans of the sending host, because they overlap.
+//! Hosts and switches appear as processes. The outgoing links of a host or switch appear as its
+//! threads. A thread has a span for each period in which packets of one message occupy the link. A
+//! host also has a thread for its processor. Messages are asynchronous spans of the sending host,
+//! because they overlap.
 
 use std::io::{self, Write};
 
@@ -68,8 +69,8 @@ fn spans(records: &Records) -> Vec<Span> {
     spans
 }
 
-/// Returns the spans during which packets of one message occupy a channel of a link one after
-/// another.
+/// Returns the spans in which packets of one message occupy a channel of a link without
+/// interruption.
 fn link_spans(records: &Records) -> Vec<Span> {
     let mut crossings: Vec<&Crossing> =
         records.crossings.iter().filter(|crossing| crossing.busy_until_ps > 0).collect();

@@ -19,12 +19,12 @@ pub(crate) struct SocketsOptions {
     /// Also give the program the RDMA device
     #[arg(long, requires = "sockets")]
     pub(super) rdma: bool,
-    /// When connections move: always (each at its first use), when-it-pays (those that have lasted, on one host, over
-    /// several links or with --poll) or never [default: when-it-pays]
+    /// When connections move: always (at the first use), when-it-pays (connections that have
+    /// lasted, on one host, over several links or with --poll) or never [default: when-it-pays]
     #[arg(long = "move", value_name = "WHEN", requires = "sockets")]
     moving: Option<String>,
-    /// Spin for data instead of sleeping: always, never, adaptive, or for this many microseconds
-    /// [default: adaptive; without a value always]
+    /// Spin for data instead of sleeping: always, never, adaptive, or for this number of
+    /// microseconds [default: adaptive; without a value always]
     #[arg(
         long,
         value_name = "WHEN",
@@ -34,8 +34,8 @@ pub(crate) struct SocketsOptions {
         default_missing_value = "always"
     )]
     poll: Option<String>,
-    /// Peers that connections may move to: networks, host (those of this host's interfaces), all or
-    /// none [default: host]
+    /// Peers to which connections may move: networks, host (the networks of this host's
+    /// interfaces), all or none [default: host]
     #[arg(long, value_name = "NETWORKS", requires = "sockets")]
     networks: Option<String>,
     /// Ports of services whose connections stay on TCP, such as 22,8000-8099
@@ -45,7 +45,7 @@ pub(crate) struct SocketsOptions {
     /// decides
     #[arg(long, value_name = "FILE", requires = "sockets")]
     rules: Option<PathBuf>,
-    /// Log what happens to connections to FILE, instead of to standard error
+    /// Log events of connections to FILE, instead of to standard error
     #[arg(long, value_name = "FILE", requires = "sockets")]
     log_file: Option<PathBuf>,
     /// Make each process write its counters to a file in this folder
@@ -54,7 +54,7 @@ pub(crate) struct SocketsOptions {
 }
 
 impl Variables {
-    /// Sets the variables of the library that moves connections. Paths become absolute, because
+    /// Sets the variables of the library that moves connections. Makes paths absolute, because
     /// programs may change their folder.
     pub(super) fn sockets(&mut self, options: &Options) -> Result<(), Failure> {
         let Options { device, sockets } = options;
@@ -88,8 +88,8 @@ impl Variables {
     }
 }
 
-/// Checks for errors that the library could only print on standard error, which the user may not
-/// see.
+/// Reports errors of the settings now. The library could only print them on standard error, which
+/// the user may not see.
 pub(super) fn check(settings: &Settings) -> Result<(), Failure> {
     check_writable(settings.log_file())?;
     match settings.counters() {

@@ -47,9 +47,9 @@ fn ping_pong(name: &str, program: &str, address: &str, place: Place) -> Option<B
     captured(name, &server, &[&server[..], &[address]].concat(), listening, place)
 }
 
-/// Runs a server and a client, captures both, and checks that tshark decodes every frame. Returns
-/// the interfaces with frames in the server's file. Prints the reason and returns `None` if this is
-/// not possible here.
+/// Runs a server and a client, captures the frames of both, and checks that tshark decodes every
+/// frame. Returns the interfaces with frames in the server's file. If this is not possible here,
+/// prints the reason and returns `None`.
 fn captured(
     name: &str,
     server: &[&str],

@@ -17,7 +17,7 @@ pub(super) const BATCH_ROWS: usize = 1 << 16;
 /// Writes a table in batches of `batch_rows` rows.
 ///
 /// Integers have the type `int64` with nulls; fractions are `double` and names `string`, without
-/// nulls. Ratios are `double` with nulls. The metadata of a field contain its `unit`.
+/// nulls. Ratios are `double` with nulls. The metadata of a field contains its `unit`.
 pub(super) fn write(table: &Table, file: &mut dyn Write, batch_rows: usize) -> io::Result<()> {
     write_batches(table, file, batch_rows).map_err(|error| match error {
         // I/O errors have their own remedy.
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!((schema.fields().len(), batches.len()), (4, 0));
     }
 
-    /// An integer beyond the type is an error, and is not truncated.
+    /// An integer outside the range of the type causes an error, instead of being truncated.
     #[test]
     fn a_number_beyond_the_type_is_refused() {
         let columns = vec![Column::number("a", "", |_| Some(1 << 63))];
