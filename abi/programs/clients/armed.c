@@ -1,5 +1,5 @@
-/* Completion queues that are armed while they hold completions, as in programs that sleep on the
-   descriptor. */
+/* Completion queues that are armed while they contain completions. Programs that sleep on the
+   descriptor do this. */
 #include "pair.h"
 #include <poll.h>
 
@@ -43,8 +43,8 @@ int main(void)
 	CHECK(next_completion(cq[1]).status == IBV_WC_SUCCESS);
 	CHECK(post_write(qp[1], mr, 16, &name[0], 3) == 0);
 	CHECK(next_completion(cq[1]).status == IBV_WC_SUCCESS);
-	/* The write arrived after the acknowledgement of the send, so the send's completion is in the
-	   queue. */
+	/* The write arrived after the acknowledgement of the send, so the completion of the send is
+	   already in the queue. */
 	CHECK(ibv_req_notify_cq(cq[0], 0) == 0);
 	CHECK(take_event(channel, 60000));
 	CHECK(next_completion(cq[0]).status == IBV_WC_SUCCESS);
@@ -60,7 +60,7 @@ int main(void)
 	for (int i = 0; i < 2; i++)
 		CHECK(next_completion(cq[i]).status == IBV_WC_SUCCESS);
 
-	/* Arms before and after the completion arrives, in turn. */
+	/* Arms alternately before and after the completion arrives. */
 	for (int round = 0; round < ROUNDS; round++) {
 		if (round % 2)
 			CHECK(ibv_req_notify_cq(cq[0], 0) == 0);

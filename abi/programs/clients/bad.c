@@ -49,8 +49,8 @@ static struct ibv_send_wr write_of(struct ibv_sge *sge, uint64_t id)
 	};
 }
 
-/* Checks that the request fails with this status. Work posted before must succeed, work posted
- * after must be flushed, and the queue pair must be in ERR. */
+/* Checks that the request fails with this status. Earlier work must succeed, later work must be
+ * flushed, and the queue pair must be in ERR. */
 static void fails_with(struct ibv_send_wr request, enum ibv_wc_status status)
 {
 	struct ibv_sge good = piece(0, 8);
@@ -169,7 +169,8 @@ static void no_receive(void)
 	CHECK(ibv_destroy_qp(qp[0]) == 0 && ibv_destroy_qp(qp[1]) == 0);
 }
 
-/* Without a peer at that address, the work fails within a time that follows from the attributes. */
+/* If there is no peer at this address, the work fails within a time limit that the attributes
+   define. */
 static void leads_nowhere(struct name peer)
 {
 	struct ibv_qp *qp = make_queue_pair(&device, both.cq, 8);
@@ -221,7 +222,7 @@ static void wrong_states(void)
 	qp = make_queue_pair(&device, both.cq, 4);
 	CHECK(post(qp, write_of(&sge, 1)) == EINVAL);
 	CHECK(post_receive(qp, both.mr, 0, 8, 77) == 0);
-	/* In ERR, posted work is accepted and flushed. */
+	/* In ERR, the queue pair accepts posted work and flushes it. */
 	attributes.qp_state = IBV_QPS_ERR;
 	CHECK(ibv_modify_qp(qp, &attributes, IBV_QP_STATE) == 0);
 	CHECK(post(qp, write_of(&sge, 78)) == 0);

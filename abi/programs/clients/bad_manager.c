@@ -1,6 +1,6 @@
-/* Results of the connection manager for wrong calls, for peers that reject or die, and for ids
- * destroyed at any time. Usage: bad_manager NAME, or bad_manager list. Each case must end with as
- * many descriptors as it began with. */
+/* Results of the connection manager: for wrong calls, for peers that reject or die, and for ids
+ * destroyed at any time. Usage: bad_manager NAME, or bad_manager list. After each case the
+ * process must have as many descriptors as before. */
 #define _GNU_SOURCE
 #include <pthread.h>
 
@@ -203,7 +203,8 @@ static void destroyed_while_its_request_waits(void)
 	end_id(asks);
 	make_pair_of(asked);
 	struct rdma_conn_param param = saying("", 0);
-	/* The peer does not report that it is gone. Accepting it must fail within a bounded time. */
+	/* The peer has gone without reporting this. Accepting its request must fail within a bounded
+	   time. */
 	if (rdma_accept(asked, &param) == 0) {
 		enum rdma_cm_event_type kind = any_event(there).kind;
 		CHECK(kind == RDMA_CM_EVENT_REJECTED || kind == RDMA_CM_EVENT_UNREACHABLE);
@@ -220,7 +221,8 @@ static void destroyed_when_it_was_asked(void)
 	end_id(event_of(there, RDMA_CM_EVENT_CONNECT_REQUEST).id);
 	CHECK(event_of(here, RDMA_CM_EVENT_REJECTED).status == 28);
 	end_id(asks);
-	/* Now destroys the request together with the listener, before the program has read its event. */
+	/* Destroys the request together with the listener, before the program has read the request's
+	   event. */
 	asks = asking(here, port_of(listener));
 	CHECK(has_event_within(there, LIMIT_MS));
 	end_id(listener);
@@ -236,7 +238,7 @@ static void destroyed_when_it_has_accepted(void)
 	struct rdma_cm_id *asked = event_of(there, RDMA_CM_EVENT_CONNECT_REQUEST).id;
 	accept_with_pair(asked);
 	end_id(asked);
-	/* The acceptance may have arrived at the peer. */
+	/* The acceptance may have arrived at the peer already. */
 	enum rdma_cm_event_type kind = any_event(here).kind;
 	if (kind == RDMA_CM_EVENT_ESTABLISHED)
 		event_of(here, RDMA_CM_EVENT_DISCONNECTED);
@@ -259,7 +261,7 @@ static void destroyed_when_connected_or_disconnected(void)
 	event_of(here, RDMA_CM_EVENT_TIMEWAIT_EXIT);
 	CHECK(rdma_disconnect(both.asks) == 0);
 	end_id(both.asks);
-	/* Destroys the id first; its queue pair stays usable. */
+	/* Destroys the id first. Its queue pair must stay usable. */
 	both = connected_at(listener);
 	struct rdma_cm_id left = *both.asks;
 	CHECK(rdma_destroy_id(both.asks) == 0);
@@ -405,7 +407,7 @@ static void the_responder_is_killed(void)
 	close(port[1]);
 }
 
-/* The peer never accepts: takes a minute. */
+/* The peer never accepts. The case takes a minute. */
 static void no_answer(void)
 {
 	struct rdma_cm_id *listener = listening(there, any_port, 4);
@@ -421,7 +423,8 @@ static void no_answer(void)
 static const struct {
 	const char *name;
 	void (*run)(void);
-	/* Whether the case first starts a second process. The library must not be in use before that. */
+	/* Whether the case first starts a second process. The library must not be in use before the
+	   fork. */
 	int forks;
 } CASES[] = {
 	{"no_listener", no_listener, 0},
@@ -443,7 +446,8 @@ static const struct {
 	{"no_answer", no_answer, 0},
 };
 
-/* Descriptors that the library opens once per process must not count. */
+/* Makes the library open the descriptors that it opens once per process, so that they do not
+   count. */
 static void warm_up(void)
 {
 	struct rdma_cm_id *listener = listening(there, any_port, 1);
@@ -469,7 +473,8 @@ int main(int count, char **words)
 			warm_up();
 		int before = descriptors();
 		CASES[i].run();
-		/* The link may have connected a socket to the peer that sends it most frames. */
+		/* One more descriptor is allowed: a link may connect a socket to the peer that sends the most
+		   frames. */
 		if (!CASES[i].forks && descriptors() > before + 1) {
 			fprintf(stderr, "%d descriptors, and %d at first\n", descriptors(), before);
 			show_descriptors();

@@ -8,8 +8,8 @@
 
 static long first_descriptors, first_kib;
 
-/* Measures after TIMEWAIT_EXIT, when nothing of a connection is pending any more. Returns the id of
-   a request that arrived meanwhile. */
+/* Measures after TIMEWAIT_EXIT, when nothing of a connection is pending any more. Returns the id
+   of a request that arrived during the wait. */
 static struct rdma_cm_id *measure_after(struct rdma_event_channel *channel, int is_last)
 {
 	struct rdma_cm_id *asked = NULL;

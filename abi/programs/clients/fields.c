@@ -43,8 +43,8 @@ static void asynchronous_events_are_counted(struct device *device)
 	destroy_both(&both);
 }
 
-/* A message of the maximum length reported by the port is accepted. (It fails later because the
-   memory does not exist.) */
+/* The device accepts a message of the maximum length that the port reports. (The message fails
+   later because its memory does not exist.) */
 static void the_longest_message_is_as_long_as_the_port_reports(struct device *device)
 {
 	struct ibv_port_attr port;

@@ -1,4 +1,4 @@
-/* Blocking calls end with EINTR after a signal handler without SA_RESTART, as read(2) does. */
+/* After a signal handler without SA_RESTART, blocking calls return EINTR, like read(2). */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static void handle(int signal)
 
 int main(void)
 {
-	/* The timer fires repeatedly, whatever the thread is doing at that time. */
+	/* The timer fires repeatedly, so that some signals arrive during a blocking call. */
 	struct itimerval timer = { .it_value.tv_usec = 3000, .it_interval.tv_usec = 3000 };
 	struct sigaction action = { .sa_handler = handle };
 	struct ibv_device **devices = ibv_get_device_list(NULL);

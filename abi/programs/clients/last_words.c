@@ -1,5 +1,5 @@
-/* A process receives a message, posts several, and calls _exit at once. All of them must arrive,
- * because an adapter would send them without the process. */
+/* A process receives a message, posts several messages, and calls _exit immediately. All of them
+ * must arrive, because an adapter would send them after the process has ended. */
 #include "pair.h"
 #include <sys/socket.h>
 #include <sys/wait.h>

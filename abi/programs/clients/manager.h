@@ -12,7 +12,7 @@
 
 #include "pair.h"
 
-/* Longer than any step takes, in milliseconds. */
+/* Time limit for one step, in milliseconds; no step takes this long. */
 #define LIMIT_MS 80000
 
 static inline struct sockaddr_in at(const char *address, uint16_t port)
@@ -107,7 +107,7 @@ static inline void make_pair_of(struct rdma_cm_id *id)
 	CHECK(rdma_create_qp(id, NULL, &init) == 0);
 }
 
-/* Returns an id with resolved address and route. */
+/* Returns an id whose address and route are resolved. */
 static inline struct rdma_cm_id *resolved(struct rdma_event_channel *channel, enum rdma_port_space space,
 					  struct sockaddr_in to)
 {
@@ -119,7 +119,7 @@ static inline struct rdma_cm_id *resolved(struct rdma_event_channel *channel, en
 	return id;
 }
 
-/* Returns a resolved id with a queue pair that has requested a connection. */
+/* Returns a resolved id whose queue pair has requested a connection. */
 static inline struct rdma_cm_id *asking(struct rdma_event_channel *channel, struct sockaddr_in to)
 {
 	struct rdma_cm_id *id = resolved(channel, RDMA_PS_TCP, to);
@@ -164,7 +164,7 @@ static inline int descriptors(void)
 	return count;
 }
 
-/* Prints the open descriptors, to help find the surplus ones. */
+/* Prints the open descriptors, to help find those that were not closed. */
 static inline void show_descriptors(void)
 {
 	char path[64], what[256];

@@ -1,5 +1,5 @@
-/* N processes with N queue pairs each: every process is connected to every other and to itself, and sends each a
- * message. Usage: many N */
+/* N processes with N queue pairs each. Every process is connected to every process, itself
+ * included, and sends a message on each connection. Usage: many N */
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -72,7 +72,8 @@ int main(int argc, char **argv)
 	while (wait(&status) > 0) {
 		if (status != 0) {
 			failed++;
-			/* The other processes would wait for the failed one at the barrier forever. */
+			/* One process failed. The other processes would wait for it at the barrier forever, so kills
+			   them. */
 			signal(SIGTERM, SIG_IGN);
 			kill(0, SIGTERM);
 		}

@@ -1,8 +1,9 @@
-// Results of MPI messages, collectives and one-sided operations. They must not depend on the
+// Results of MPI messages, collectives and one-sided operations. The results must not depend on the
 // transport.
 //
-// Runs with any even number of ranks, at least two. Every rank checks what it can check. Rank 0
-// prints a digest of what each rank has received; it depends only on the number of ranks.
+// Runs with any even number of ranks, at least two. Every rank checks the values that it can
+// compute itself. Rank 0 prints a digest of the data that each rank has received; the digest
+// depends only on the number of ranks.
 
 #include <inttypes.h>
 #include <mpi.h>
@@ -67,8 +68,8 @@ static void report(const char *what, size_t size, const void *memory, size_t len
 	free(all);
 }
 
-// Exchanges messages of this size between pairs of ranks, one in each half. Both ranks receive into
-// `back`.
+// Exchanges messages of this size between pairs of ranks, one rank of each half. Both ranks receive
+// into `back`.
 static void ping_pong(unsigned char *out, unsigned char *back, int size)
 {
 	int peer = (rank + ranks / 2) % ranks, is_first = rank < ranks / 2;
@@ -157,7 +158,7 @@ static void all_reduce(int count)
 
 	for (int at = 0; at < count; at++) {
 		own[at] = (int64_t)mix((uint64_t)(rank * count + at)) >> 8;
-		// Sums of these numbers are exact in any order.
+		// Multiples of 1/8, so that sums are exact in any order.
 		numbers[at] = (double)((rank + 1) * at) / 8;
 	}
 	MPI_Allreduce(own, sum, count, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
@@ -184,7 +185,7 @@ static void broadcast(int size)
 }
 
 // Rounds the length of a window up to whole pages. With shorter windows, MPICH 4.0.2 puts data of
-// ranks on one host at wrong addresses.
+// ranks on the same host at wrong addresses.
 static MPI_Aint whole_pages(size_t length)
 {
 	return (MPI_Aint)((length + 4095) / 4096 * 4096);
@@ -204,8 +205,8 @@ static void one_sided_fences(int count)
 	memset(window + 2 * count, 0, length);
 	for (int at = 0; at < count; at++)
 		out[at] = (int64_t)rank * 1000000 + at;
-	// The first fence ends no operation, so it need not wait for other ranks, but ranks of one host
-	// access the memory at once.
+	// The first fence ends no operation, so MPI may let a rank pass it before other ranks have set
+	// their numbers. Ranks on one host would then access the memory too early.
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_fence(0, handle);
 	MPI_Put(out, count, MPI_INT64_T, next, 0, count, MPI_INT64_T, handle);
@@ -223,7 +224,7 @@ static void one_sided_fences(int count)
 	free(got);
 }
 
-// All ranks increment the same numbers, with locks and with atomic operations.
+// All ranks increment the same numbers, once with locks and once with atomic operations.
 static void one_sided_locks(void)
 {
 	enum { TIMES = 20, NUMBERS = 4 };
@@ -273,7 +274,7 @@ static void one_sided_locks(void)
 
 int main(int arguments, char **values)
 {
-	// Names of the parts to run; without any, all parts.
+	// Names of the parts to run; without an argument, all parts.
 	const char *wanted = arguments > 1 ? values[1] : "all";
 	int is_all = strcmp(wanted, "all") == 0;
 

@@ -31,7 +31,7 @@ static double half_round_trip(int size, int turns)
 	int last = ranks - 1;
 
 	MPI_Barrier(MPI_COMM_WORLD);
-	// A tenth of the turns runs first and is not measured.
+	// The negative turns, a tenth of all, are a warm-up and are not measured.
 	for (int turn = -turns / 10; turn < turns; turn++) {
 		double began = MPI_Wtime();
 
@@ -68,8 +68,8 @@ static void exchange_among_all(void)
 	MPI_Alltoall(sent, BYTES, MPI_BYTE, received, BYTES, MPI_BYTE, MPI_COMM_WORLD);
 }
 
-// Returns the time of a collective operation in microseconds: the median of batch averages. Single
-// operations are short only while no rank waits for a processor.
+// Returns the time of a collective operation in microseconds: the median of batch averages.
+// Measures batches, because a single operation takes long whenever a rank waits for a processor.
 static double collective(void (*operation)(void))
 {
 	enum { BATCHES = 20, TIMES = 50 };

@@ -1,4 +1,4 @@
-/* Shared parts of the clients: a device, queue pairs, and what a peer must know about them. */
+/* Shared parts of the clients: a device, queue pairs, and the data that a peer needs to connect. */
 #pragma once
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -19,7 +19,7 @@
 		}                                                                                 \
 	} while (0)
 
-/* What a peer must know to connect and to write. */
+/* The data that a peer needs to connect and to write. */
 struct name {
 	union ibv_gid gid;
 	uint32_t number;

@@ -1,4 +1,4 @@
-/* Operations of processes beside sending: fork, unloading the library, exit, signals.
+/* What processes do apart from sending: fork, unload the library, exit, get signals.
  * Usage: process fork|unload|exit|signals|killed */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 #include "pair.h"
 
-/* A child opens its own device although its parent is using one. */
+/* A child opens its own device while its parent uses one. */
 static void test_fork(void)
 {
 	struct device device = open_device();
@@ -34,7 +34,8 @@ static void test_fork(void)
 	destroy_both(&both);
 }
 
-/* A program that loads the library with dlopen may unload it while the library's threads run. */
+/* A program that loads the library with dlopen may unload it, although the library's threads
+   run. */
 static void test_unload(void)
 {
 	for (int turn = 0; turn < 20; turn++) {
@@ -83,7 +84,8 @@ static struct both join(struct meeting *meeting, struct device *device, int self
 	return both;
 }
 
-/* Writes until the peer has ended. All outstanding work must fail within two seconds after that. */
+/* Writes until the peer has ended. After that, all outstanding work must fail within two
+   seconds. */
 static void write_until_peer_is_gone(struct meeting *meeting, struct both *both, void (*end)(void *), void *argument)
 {
 	int outstanding = 0;
@@ -180,7 +182,7 @@ static void count_signal(int signal)
 		interrupts++;
 }
 
-/* Signals arrive in the program's thread, and work continues between them. */
+/* Signals arrive in the program's thread. Work must continue between the signals. */
 static void test_signals(void)
 {
 	main_thread = (pid_t)syscall(SYS_gettid);

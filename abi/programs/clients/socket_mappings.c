@@ -74,14 +74,14 @@ static void *serve(void *unused)
 	check(!riounmap(at, memory, BYTES));
 	check(riounmap(at, memory, BYTES) == -1 && errno == EINVAL);
 	say(at, 2);
-	/* The close is the last event to arrive. */
+	/* The end of the stream arrives after all data. */
 	check(rrecv(at, memory, 1, 0) == 0);
 	rclose(at);
 	return unused;
 }
 
-/* Requests a connection as the companion of a socket at address `from` would. Returns whether the
-   listener accepts it. */
+/* Requests a connection as the second connection of a socket at address `from`. Returns whether
+   the listener accepts it. */
 static int is_let_in(const char *from)
 {
 	struct ibv_qp_init_attr pair = { .cap = { 1, 1, 1, 1, 0 }, .qp_type = IBV_QPT_RC, .sq_sig_all = 1 };
@@ -93,7 +93,7 @@ static int is_let_in(const char *from)
 	struct rdma_cm_id *id;
 	int outcome;
 
-	/* An IPv4-mapped IPv6 address, a port, and an empty table. */
+	/* The private data: an IPv4-mapped IPv6 address, a port, and an empty table. */
 	said[14] = said[15] = 0xff;
 	check(inet_pton(AF_INET, from, said + 16) == 1);
 	said[20] = 0x12;
@@ -136,7 +136,7 @@ int main(int argc, char **argv)
 		for (int i = 0; i < BYTES; i++)
 			bytes[i] = (unsigned char)(round + i / 1000);
 		check(riowrite(at, bytes, BYTES / 2, 4096, 0) == BYTES / 2);
-		/* After riowrite returns, the program may reuse the memory. */
+		/* After riowrite has returned, the program may change the memory. */
 		memset(bytes, 0, BYTES / 2);
 		check(riowrite(at, bytes + BYTES / 2, BYTES, 4096 + BYTES / 2, 0) == BYTES / 2);
 		say(at, round);
@@ -144,7 +144,7 @@ int main(int argc, char **argv)
 	}
 	check(riowrite(at, bytes, 1, 4095, 0) == 0);
 	expect(at, 2);
-	/* The memory is no longer mapped. */
+	/* Here the memory is no longer mapped. */
 	check(riowrite(at, bytes, 1, 4096, 0) == 0);
 	check(riomap(at, bytes, BYTES, PROT_READ, 0, 0) == -1 && errno == EINVAL);
 	check(riomap(at, bytes, BYTES, PROT_NONE, 0, -1) == (off_t)(uintptr_t)bytes);
@@ -163,8 +163,8 @@ int main(int argc, char **argv)
 	expect(at, 8);
 	check(!rclose(at) && !rclose(maps));
 
-	/* A peer must not claim the sockets of another host: it could then write to memory mapped for
-	   them. */
+	/* A peer must not claim the sockets of another host. Otherwise the peer could write to memory
+	   that was mapped for the other host. */
 	check(is_let_in(argv[1]));
 	check(!is_let_in("203.0.113.9"));
 	check(!rclose(listener));

@@ -103,8 +103,8 @@ static inline void expect(int s, char word)
 	CHECK(got == word);
 }
 
-/* Fills memory with a pseudo-random stream in which every byte follows from its offset: `count`
-   bytes from offset `from` on. */
+/* Fills memory with `count` bytes of a pseudo-random stream, starting at offset `from`. Each
+   byte is a function of its offset. */
 static inline void fill(void *bytes, size_t count, uint64_t from)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -126,7 +126,8 @@ static inline void verify(const void *bytes, size_t count, uint64_t from)
 	}
 }
 
-/* Prints the error of a call that returned -1, or else its result, which must not depend on time. */
+/* Prints the error of a call that returned -1; otherwise prints the result, which must not
+   depend on time. */
 static inline void show(const char *what, long result)
 {
 	if (result < 0)
@@ -135,7 +136,7 @@ static inline void show(const char *what, long result)
 		printf("%s: %ld\n", what, result);
 }
 
-/* Both sides exchange messages, one per millisecond, for the time on the command line. */
+/* Both sides exchange messages, one per millisecond, for the time given on the command line. */
 static inline void warm_up(struct context *context, int s, bool is_server)
 {
 	for (int i = 0; i < context->warm_ms; i++) {
@@ -186,7 +187,7 @@ static inline void set_blocking(int s, bool blocks)
 	CHECK(fcntl(s, F_SETFL, blocks ? flags & ~O_NONBLOCK : flags | O_NONBLOCK) == 0);
 }
 
-/* Waits until the other side has closed; fails if data arrives. */
+/* Waits until the other side has closed. Fails if data arrives. */
 static inline void expect_end(int s)
 {
 	char byte;
@@ -203,7 +204,7 @@ int main(int count, char **words)
 	memcpy(&context.address, found->ai_addr, found->ai_addrlen);
 	context.length = found->ai_addrlen;
 	freeaddrinfo(found);
-	/* A program that hangs must end with an error. */
+	/* If a program hangs, the alarm ends it with an error. */
 	alarm(30);
 	if (is_server) {
 		context.listener = socket(context.address.ss_family, SOCK_STREAM, 0);

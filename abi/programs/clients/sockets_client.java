@@ -1,5 +1,5 @@
-// Fetches files over HTTP: sockets_client.java ADDRESS PORT FOLDER NAME...
-// Uses blocking URL connections, then one connection of the client that has an event loop.
+// Fetches files over HTTP: sockets_client.java ADDRESS PORT FOLDER NAME... First uses blocking URL
+// connections, then one connection of the client with an event loop.
 import java.io.InputStream;
 import java.net.HttpURLConnection;
 import java.net.URI;

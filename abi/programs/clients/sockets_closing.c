@@ -17,7 +17,7 @@ static void take_much(int s)
 	verify(bytes, MUCH, 0);
 }
 
-/* The server shuts down writing first and keeps reading; then the client does. */
+/* The server shuts down writing first and keeps reading. Then the client shuts down writing. */
 static void half_closed(struct context *context)
 {
 	int s = accepted(context);
@@ -36,7 +36,7 @@ static void half_closed_client(struct context *context)
 	int s = connected(context);
 	take_much(s);
 	expect_end(s);
-	/* The opposite direction is still open. */
+	/* The opposite direction must still be open. */
 	send_much(s);
 	show("shutdown", shutdown(s, SHUT_WR));
 	struct pollfd wait = {.fd = s, .events = POLLIN | POLLOUT};
@@ -48,7 +48,7 @@ static void half_closed_client(struct context *context)
 	close(s);
 }
 
-/* Closes right after writing: all bytes arrive. */
+/* Closes right after writing. All bytes must arrive. */
 static void closed_at_once(struct context *context)
 {
 	for (int i = 0; i < 5; i++) {
@@ -69,7 +69,7 @@ static void closed_at_once_client(struct context *context)
 	}
 }
 
-/* The process exits without closing. */
+/* The process exits without closing the connection. */
 static void exits(struct context *context)
 {
 	int s = accepted(context);
@@ -106,7 +106,7 @@ static void will_reset(int s)
 	CHECK(setsockopt(s, SOL_SOCKET, SO_LINGER, &linger, sizeof linger) == 0);
 }
 
-/* A reset is reported once, to a thread that reads, that polls or that writes. */
+/* A reset is reported once, to a thread that reads, a thread that polls or a thread that writes. */
 static void reset(struct context *context)
 {
 	for (int i = 0; i < 3; i++) {
@@ -148,12 +148,12 @@ static void reset_client(struct context *context)
 	close(s);
 }
 
-/* Closing a connection with unread data resets it. */
+/* Closing a connection while data is unread resets it. */
 static void unread(struct context *context)
 {
 	int s = accepted(context);
 	char byte;
-	/* The byte has arrived. */
+	/* Waits until the byte has arrived. */
 	CHECK(recv(s, &byte, 1, MSG_PEEK) == 1);
 	close(s);
 }
@@ -186,7 +186,7 @@ static void lingers_client(struct context *context)
 	close(s);
 }
 
-/* After shutdown of reading, reads return 0 although the peer keeps writing. */
+/* After shutdown(SHUT_RD), reads return 0 although the peer keeps writing. */
 static void shut_reading(struct context *context)
 {
 	int s = accepted(context);
@@ -223,7 +223,7 @@ static void crossed_client(struct context *context)
 	close(s);
 }
 
-/* Each order of shutdown, close and read, by both sides, many times: no byte is lost. */
+/* Every order of shutdown, close and read on both sides, many times. No byte may be lost. */
 enum { ORDERS = 6, TURNS = 8 };
 
 static void end_in_order(int s, int order, bool is_server)

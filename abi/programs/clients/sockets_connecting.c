@@ -26,7 +26,7 @@ static void show_names(int s, uint16_t server_port, bool is_server)
 	show_family("own", &own, own_length);
 	show_family("peer", &peer, peer_length);
 	CHECK(port_of(is_server ? &own : &peer) == server_port);
-	/* Each side compares the peer's port with the port that the peer itself reports. */
+	/* Each side compares the peer's port with the port that the peer reports about itself. */
 	uint16_t mine = port_of(&own), theirs = port_of(&peer), reported;
 	write_all(s, &mine, sizeof mine);
 	read_all(s, &reported, sizeof reported);
@@ -76,8 +76,8 @@ static void names_client(struct context *context)
 	expect_end(s);
 }
 
-/* Listens on an IPv6 address, which with `is_mapped` is reached by an IPv4 address too. The port is
-   sent over the first connection. */
+/* Listens on an IPv6 address. If `is_mapped`, an IPv4 address reaches it too. The first
+   connection carries the port. */
 static void other_family(struct context *context, bool is_mapped)
 {
 	int s = accepted_cold(context);
@@ -142,7 +142,8 @@ static void six_client(struct context *context)
 	other_family_client(context, false);
 }
 
-/* Non-blocking connects, waited for in each way. The words that follow arrive as usual. */
+/* Non-blocking connects, with each way to wait for the result. Words sent afterwards must
+   arrive. */
 static void answers(struct context *context)
 {
 	for (int i = 0; i < 6; i++) {
@@ -233,7 +234,8 @@ static void refused_client(struct context *context)
 	close(first);
 }
 
-/* Opens many connections at once. Each answers, then each again in another order. */
+/* Opens many connections at the same time. Each gets an answer, then each again in another
+   order. */
 static int many_count(struct context *context)
 {
 	(void)context;
@@ -306,7 +308,7 @@ static void many_client(struct context *context)
 	show("connections", count);
 }
 
-/* Opens short connections one after the other, as fast as possible, each for a few words. */
+/* Opens short connections one after the other, as fast as possible. Each carries a few words. */
 static void short_ones(struct context *context)
 {
 	for (int i = 0; i < 300; i++) {
@@ -332,7 +334,8 @@ static void short_ones_client(struct context *context)
 	}
 }
 
-/* Sends a byte out of band. The edge cannot carry it, but the connection must deliver it. */
+/* Sends a byte of out-of-band data. The edge cannot carry it, but the connection must deliver
+   it. */
 static void urgent(struct context *context)
 {
 	int s = accepted(context);

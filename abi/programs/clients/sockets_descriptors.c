@@ -5,7 +5,7 @@
 static void ask(struct context *context)
 {
 	int s = connected(context);
-	/* Without TCP_NODELAY, a head alone would wait for its acknowledgement: 40 ms per word. */
+	/* Without TCP_NODELAY, Nagle's algorithm would delay the second part of each word by 40 ms. */
 	int on = 1;
 	CHECK(setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0);
 	for (int i = 0; i < 200; i++) {
@@ -72,8 +72,8 @@ static void by_fcntl(struct context *context)
 	int third = fcntl(s, F_DUPFD_CLOEXEC, 80);
 	CHECK(twin >= 70 && third >= 80);
 	printf("%d %d\n", fcntl(twin, F_GETFD), fcntl(third, F_GETFD));
-	/* All descriptors share one open file description: flags set through one are visible through the
-	   others. */
+	/* All descriptors share one open file description. If a flag is set through one descriptor, the
+	   others show it. */
 	set_blocking(twin, false);
 	printf("%s\n", fcntl(s, F_GETFL) & O_NONBLOCK ? "shared" : "not shared");
 	set_blocking(third, true);
@@ -83,7 +83,8 @@ static void by_fcntl(struct context *context)
 	close(third);
 }
 
-/* Another file takes over a descriptor's number, while the connection lives under another number. */
+/* Another file gets a descriptor's number, while the connection stays open under a different
+   number. */
 static void replaced(struct context *context)
 {
 	int s = accepted(context);
@@ -101,7 +102,7 @@ static void replaced(struct context *context)
 	CHECK(fstat(twin, &what) == 0);
 	printf("%s\n", S_ISSOCK(what.st_mode) ? "socket" : "not a socket");
 	show("answers", echo(twin, twin));
-	/* Takes over the last descriptor of the connection. */
+	/* Gives the number of the connection's last descriptor to another file. */
 	CHECK(dup2(ends[1], twin) == twin);
 }
 
@@ -152,7 +153,7 @@ static void passed(struct context *context)
 	show("status", status);
 }
 
-/* Passes the connection to this process itself, which then has two descriptors of it. */
+/* Passes the connection to this process itself, which then has two descriptors for it. */
 static void passed_to_self(struct context *context)
 {
 	int ends[2];
@@ -203,7 +204,8 @@ static void lines_client(struct context *context)
 	fclose(both);
 }
 
-/* Another thread changes O_NONBLOCK during a blocking read. The change applies to the next read. */
+/* Another thread changes O_NONBLOCK during a blocking read. The change applies only to the next
+   read. */
 static void *change(void *argument)
 {
 	int s = *(int *)argument;
@@ -248,7 +250,7 @@ static void changed_client(struct context *context)
 	close(s);
 }
 
-/* The process is out of descriptors; existing connections keep working. */
+/* The process has no free descriptor numbers. Existing connections must keep working. */
 static void exhausted(struct context *context)
 {
 	struct rlimit limit = {.rlim_cur = 40, .rlim_max = 40};
@@ -275,7 +277,7 @@ static void exhausted_client(struct context *context)
 	ask(context);
 }
 
-/* Closes all descriptors that it does not know, as daemons do. */
+/* Like a daemon, closes all descriptors that it does not know. */
 static void closes_all(struct context *context)
 {
 	int s = accepted(context);

@@ -1,8 +1,8 @@
-/* Event loops of every kind. */
+/* Event loops, with each kind of notification. */
 #include "sockets.h"
 
-/* The client sends words one after the other, each when the server has asked for it. A wait
- * therefore begins before the word has arrived as often as after. */
+/* The client sends words one after the other, each when the server has requested it. So
+ * some waits begin before the word has arrived, and some after. */
 enum { WORDS = 200 };
 
 static void send_words(struct context *context)
@@ -69,7 +69,7 @@ static void by_ppoll(struct context *context)
 		words++;
 	}
 	show("words", words);
-	/* Only the end of the stream is still to come, and it has arrived. */
+	/* Only the end of the stream is left, and it has arrived. */
 	struct pollfd wait = {.fd = s, .events = POLLIN | POLLRDHUP};
 	CHECK(poll(&wait, 1, 1000) == 1);
 	printf("%s %s %s\n", wait.revents & POLLIN ? "in" : "", wait.revents & POLLRDHUP ? "rdhup" : "",
@@ -193,7 +193,7 @@ static void by_epoll(struct context *context, enum mode mode)
 			if (mode == LEVEL)
 				break;
 			if (have == sizeof bytes) {
-				/* The end may have arrived with the data: an edge is reported once. */
+				/* The end may have arrived together with the data, because an edge is reported once. */
 				char byte;
 				ssize_t end = read(s, &byte, 1);
 				CHECK(end <= 0);
@@ -256,7 +256,7 @@ static void rdhup(struct context *context)
 		   seen & EPOLLHUP ? "hup" : "");
 	expect(s, 'x');
 	expect_end(s);
-	/* The connection may still be written to. */
+	/* The connection must still be writable. */
 	send_byte(s, 'y');
 	CHECK(shutdown(s, SHUT_WR) == 0);
 	while (!(seen & EPOLLHUP)) {
@@ -384,8 +384,10 @@ static void room_client(struct context *context)
 	expect_end(s);
 }
 
-/* Answers on new connections: one requested right after connecting, and one a while later. If a
- * connection is reported as readable, a non-blocking read returns data, and FIONREAD has reported
+/* Answers on new connections: one answer requested right after connecting, one requested later.
+ * If a
+ * connection is reported as readable, a non-blocking read must return data, and FIONREAD must
+ * report
  * it. */
 enum { NEW_CONNECTIONS = 40 };
 
@@ -450,7 +452,7 @@ static void answers_client(struct context *context)
 				in_vain++;
 			}
 			CHECK(got == word);
-			/* While no answer is pending, poll must report no event. */
+			/* Before the answer to a request, poll must report no event. */
 			in_vain += poll(&(struct pollfd){.fd = s, .events = POLLIN}, 1, turn % 2) != 0;
 		}
 		close(e);

@@ -72,7 +72,7 @@ static void client_again(struct context *context)
 	client_turns(context);
 }
 
-/* Two connections that last, then one that begins slowly and ends after a few requests. */
+/* Two connections that last. Then one that begins slowly and ends after a few requests. */
 static void server_known(struct context *context)
 {
 	server_turns(context);
@@ -97,8 +97,8 @@ static void client_known(struct context *context)
 	close(s);
 }
 
-/* A child serves each connection and knows nothing about earlier ones. The last connection begins
-   slowly and lasts. */
+/* For each connection a new child serves, which knows nothing about earlier connections. The
+   last connection begins slowly and lasts. */
 static void server_forked(struct context *context)
 {
 	for (int i = 0; i < 3; i++) {
@@ -168,7 +168,7 @@ static void *take_in_thread(void *s)
 	return NULL;
 }
 
-/* One thread reads all the time while another writes. */
+/* One thread reads throughout, while another thread writes. */
 static void client_threads(struct context *context)
 {
 	int s = connected_cold(context);
@@ -195,7 +195,7 @@ static void server_echo(struct context *context)
 	}
 }
 
-/* One direction ends early; the other lasts. */
+/* One direction ends early, the other direction lasts. */
 static void server_half(struct context *context)
 {
 	int s = accepted_cold(context);

@@ -61,7 +61,8 @@ static void turn(int s, char byte)
 	CHECK(recv(s, &answer, 1, 0) == 1 && answer == byte);
 }
 
-/* One process: reports when it has been served, and again after all others have been. */
+/* One process: reports when the server has answered, and again after the server has answered all
+   others. */
 static void be_served(const struct sockaddr_in *address, int turns, int ready, int all)
 {
 	int s = socket(AF_INET, SOCK_STREAM, 0);

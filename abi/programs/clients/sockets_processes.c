@@ -68,7 +68,7 @@ static void ask_three_times(struct context *context)
 		ask(context);
 }
 
-/* As above, with a connection that was used before the fork. */
+/* A server that uses a connection before it forks, and closes the connection in the parent. */
 static void in_mid_stream(struct context *context)
 {
 	int s = accepted(context);
@@ -91,7 +91,7 @@ static void ask_when_signalled(struct context *context)
 	close(s);
 }
 
-/* Several processes accept from one listener, as servers with a process pool do. */
+/* Several processes accept from one listener, like a server with a process pool. */
 static void before_accept(struct context *context)
 {
 	enum { CHILDREN = 4 };
@@ -108,7 +108,7 @@ static void before_accept(struct context *context)
 		reap(children[i]);
 }
 
-/* The clients are processes of one program, too. */
+/* Clients that are child processes of one program. */
 static void ask_by_children(struct context *context)
 {
 	enum { CHILDREN = 4 };
@@ -126,8 +126,8 @@ static void ask_by_children(struct context *context)
 		reap(children[i]);
 }
 
-/* A child exits with its copy of the connection while the parent continues. Closing a copy must not
-   end the connection. */
+/* A child exits and its copy of the connection is closed, while the parent continues. Closing a
+   copy must not end the connection. */
 static void inherited(struct context *context)
 {
 	int s = accepted(context);
@@ -141,7 +141,7 @@ static void inherited(struct context *context)
 		send_byte(s, 'c');
 		expect(s, 'd');
 	}
-	/* A copy outlives the parent's: the connection ends only when the copy is closed. */
+	/* A copy outlives the parent's descriptor. The connection ends only when the copy is closed. */
 	int ends[2];
 	CHECK(pipe(ends) == 0);
 	pid_t child = fork();
@@ -178,7 +178,7 @@ static void inherited_client(struct context *context)
 	expect_end(other);
 }
 
-/* Parent and child use the connection in turn; the bytes of both arrive. */
+/* Parent and child use the connection alternately. The bytes of both must arrive. */
 static void in_turn(struct context *context)
 {
 	int s = accepted(context);
@@ -233,7 +233,7 @@ static void executed_by_vfork(struct context *context)
 	as_standard(context, true);
 }
 
-/* This process becomes the other program by exec. */
+/* This process replaces itself by the other program with exec. */
 static void replaced(struct context *context)
 {
 	int s = accepted(context);
@@ -269,7 +269,7 @@ static void closed_on_exec(struct context *context)
 	close(s);
 	int other = accepted_cold(context);
 	expect(other, 'n');
-	/* The connection has ended although the other program is alive. */
+	/* Although the other program is alive, the connection must have ended. */
 	CHECK(kill(child, SIGKILL) == 0);
 	int status;
 	CHECK(waitpid(child, &status, 0) == child);

@@ -36,7 +36,8 @@ static void peek_client(struct context *context)
 	expect_end(s);
 }
 
-/* MSG_WAITALL returns everything requested, even if it arrives in parts, and less only at the end. */
+/* MSG_WAITALL returns all requested bytes, even if they arrive in parts. Only at the end it
+   returns fewer. */
 static void wait_all(struct context *context)
 {
 	int s = accepted(context);
@@ -112,7 +113,7 @@ static void limits_client(struct context *context)
 	expect_end(s);
 }
 
-/* How many bytes can be read, and how many are not sent yet. */
+/* The number of readable bytes, and the number of bytes not sent yet. */
 static void counted(struct context *context)
 {
 	int s = accepted(context);
@@ -121,7 +122,7 @@ static void counted(struct context *context)
 	show("before", count);
 	send_byte(s, 'g');
 	static uint8_t bytes[20000];
-	/* The last byte has arrived, so all bytes have. */
+	/* The last byte has arrived, so all bytes have arrived. */
 	CHECK(recv(s, bytes, sizeof bytes, MSG_PEEK | MSG_WAITALL) == sizeof bytes);
 	CHECK(ioctl(s, FIONREAD, &count) == 0);
 	show("there", count);
@@ -134,7 +135,7 @@ static void counted(struct context *context)
 	CHECK(ioctl(s, FIONREAD, &count) == 0);
 	show("after", count);
 	send_byte(s, 'x');
-	/* The peer has read everything, so everything is acknowledged. */
+	/* The peer has read all bytes, so all bytes are acknowledged. */
 	expect(s, 'y');
 	for (int i = 0; i < 2000; i++) {
 		CHECK(ioctl(s, SIOCOUTQ, &count) == 0);

@@ -1,5 +1,5 @@
-/* A stream of numbered bytes that is interrupted for a while and then continues. On SIGTERM the
-   writing side ends the stream. */
+/* A stream of numbered bytes that stops for a while and then continues. On SIGTERM the writing
+   side ends the stream. */
 #include "sockets.h"
 
 static volatile sig_atomic_t is_ending;
@@ -10,7 +10,7 @@ static void on_term(int signal)
 	is_ending = 1;
 }
 
-/* Installs a handler that also interrupts blocking calls. */
+/* Installs a handler for SIGTERM that also interrupts blocking calls. */
 static void end_at_term(void)
 {
 	struct sigaction action = {.sa_handler = on_term};
@@ -31,7 +31,7 @@ static void writes(int s)
 		CHECK(wrote > 0 || (wrote < 0 && errno == EINTR));
 		if (wrote > 0)
 			at += (uint64_t)wrote;
-		/* Leaves processor time to other programs. */
+		/* Leaves processor time for other programs. */
 		usleep(1000);
 	}
 	CHECK(shutdown(s, SHUT_WR) == 0);
@@ -42,7 +42,7 @@ static void writes(int s)
 	expect_end(s);
 }
 
-/* Writes until the time limit that it has set for a silent peer expires. */
+/* Sets a time limit for a silent peer, and writes until it expires. */
 static void writes_for_a_time(int s)
 {
 	static uint8_t part[50000];

@@ -26,8 +26,8 @@ static void asked(int number)
 	is_asked = 1;
 }
 
-/* Reads until an error or the end, and checks that each byte is the next one. Prints once that
-   enough bytes have arrived, and again when a signal asks for it. */
+/* Reads until an error or the end, and checks that each byte is the next one. Prints a line
+   after enough bytes, and another line after SIGUSR1 and enough further bytes. */
 static void reads(int s)
 {
 	static uint8_t part[65536];

@@ -62,7 +62,7 @@ static void *shut(void *argument)
 	return NULL;
 }
 
-/* A waiting thread wakes when another thread shuts down the connection. */
+/* If another thread shuts down the connection, a waiting thread must wake. */
 static void shut_elsewhere(struct context *context)
 {
 	for (int i = 0; i < 3; i++) {
@@ -107,9 +107,9 @@ static void *read_one(void *argument)
 	return NULL;
 }
 
-/* Another thread closes the connection during a read. POSIX allows that the read returns either the
-   next bytes or an error. It must return neither the end of the stream nor bytes of another
-   connection, and the descriptor must be closed. */
+/* Another thread closes the connection during a read. POSIX allows that the read returns either
+   the next bytes or an error. The read must not return the end of the stream or bytes of another
+   connection. The descriptor must be closed. */
 static void closed_elsewhere(struct context *context)
 {
 	struct waiting waiting = {.s = accepted(context), .got = -2};
@@ -139,8 +139,8 @@ static void closed_elsewhere_client(struct context *context)
 	expect_end(other);
 }
 
-/* Java's way to close: dup2 replaces the descriptor by another file, then a signal interrupts the
-   waiting threads. */
+/* Java's way to close a connection: dup2 replaces the descriptor by another file, then a signal
+   interrupts the waiting threads. */
 static void on_signal(int signal)
 {
 	(void)signal;
@@ -172,7 +172,7 @@ static void closed_as_java_does_client(struct context *context)
 	close(s);
 }
 
-/* Many threads write words to one connection: no word is split or lost. */
+/* Many threads write words to one connection. No word may be split or lost. */
 enum { WRITERS = 4, WORDS = 500 };
 
 struct writer {
@@ -217,7 +217,7 @@ static void words_client(struct context *context)
 	expect_end(s);
 }
 
-/* One thread accepts a connection and another serves it, as in memcached. */
+/* One thread accepts a connection and another thread serves it, like in memcached. */
 static void *serve(void *argument)
 {
 	int s = *(int *)argument;

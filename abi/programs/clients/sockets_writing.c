@@ -28,7 +28,7 @@ static void finish(int s)
 	close(s);
 }
 
-/* Many small writes, as in a reply of gmond. */
+/* Many small writes, like a reply of gmond. */
 static void small(struct context *context)
 {
 	int s = connected(context);
@@ -43,7 +43,7 @@ static void small(struct context *context)
 	finish(s);
 }
 
-/* Small writes in the answer to each question, corked and then uncorked. */
+/* Answers each request by small writes, with TCP_CORK set and then cleared. */
 static void corked(struct context *context)
 {
 	int s = connected(context);
@@ -64,7 +64,7 @@ static void corked(struct context *context)
 	finish(s);
 }
 
-/* Data held back by TCP_CORK or MSG_MORE is sent in the end, although no more data follows. */
+/* Bytes held back by TCP_CORK or MSG_MORE are sent eventually, although no more bytes follow. */
 static void held(struct context *context)
 {
 	int s = connected(context);
@@ -90,7 +90,7 @@ static void held_server(struct context *context)
 	close(s);
 }
 
-/* Writes from several buffers, with each call that writes. */
+/* Gathering writes: from several buffers, with each call that can do this. */
 static void gathered(struct context *context)
 {
 	int s = connected(context);
@@ -107,7 +107,7 @@ static void gathered(struct context *context)
 		case 1: wrote = sendmsg(s, &message, 0); break;
 		case 2: wrote = sendto(s, bytes + at, first + rest, 0, NULL, 0); break;
 		default: {
-			/* Rarely used calls too. */
+			/* The rarely used sendmmsg. */
 			struct mmsghdr messages[2] = {{.msg_hdr = {.msg_iov = parts, .msg_iovlen = 1}},
 										  {.msg_hdr = {.msg_iov = parts + 2, .msg_iovlen = 2}}};
 			int count = sendmmsg(s, messages, 2, 0);
@@ -131,7 +131,8 @@ static void files(struct context *context)
 	FILE *file = tmpfile();
 	CHECK(file && fwrite(bytes, 1, TOTAL, file) == TOTAL && fflush(file) == 0);
 	int fd = fileno(file);
-	/* A header, part of the file at an explicit offset, then the rest at the descriptor's own offset. */
+	/* A header, then part of the file at an explicit offset, then the rest at the file descriptor's
+	   own offset. */
 	CHECK(send(s, bytes, BEFORE, MSG_MORE) == BEFORE);
 	off_t at = BEFORE;
 	while (at < TOTAL / 2)
@@ -150,7 +151,7 @@ static void files(struct context *context)
 	finish(s);
 }
 
-/* Sends a file to a non-blocking socket, as nginx and others do. */
+/* Sends a file to a non-blocking socket, like nginx. */
 static void files_at_once(struct context *context)
 {
 	int s = connected(context);
@@ -219,7 +220,7 @@ static void broken(struct context *context)
 	expect(s, 'x');
 	expect_end(s);
 	close(s);
-	/* Now the peer has closed. */
+	/* Here the peer has closed. */
 	s = connected_cold(context);
 	warm_up(context, s, false);
 	expect(s, 'y');
@@ -276,7 +277,7 @@ static void limits(struct context *context)
 	int queued = 0;
 	CHECK(ioctl(s, SIOCOUTQ, &queued) == 0);
 	printf("%s\n", queued > 0 ? "unsent" : "nothing unsent");
-	/* This lets the reader begin. */
+	/* This connection makes the reader begin. */
 	int other = connected_cold(context);
 	send_byte(other, 'r');
 	limit = (struct timeval){.tv_sec = 0};

@@ -1,5 +1,5 @@
-/* What a device grants to a program that requested little: `strict` grants what an adapter would,
-   `lenient` more. */
+/* Limits that a device grants to a program that requested little: `strict` grants the same
+   limits as an adapter, `lenient` higher limits. */
 #include "pair.h"
 
 static enum ibv_event_type next_event(struct ibv_context *context, struct ibv_async_event *event)
@@ -31,7 +31,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 2; i++)
 		connect_queue_pair(qp[i], &name[i], &name[1 - i]);
 
-	/* No inline bytes were requested. */
+	/* The program requested no inline bytes. */
 	struct ibv_qp_attr attributes;
 	struct ibv_qp_init_attr init;
 	CHECK(ibv_query_qp(qp[0], &attributes, IBV_QP_CAP, &init) == 0);
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
 	ibv_ack_async_event(&event);
 	CHECK(ibv_query_qp(qp[0], &attributes, IBV_QP_STATE, &init) == 0);
 	CHECK(attributes.qp_state == IBV_QPS_ERR);
-	/* Completions from before the overflow can be polled; none follow. */
+	/* Completions from before the overflow can be polled; there must be no more after them. */
 	for (int i = 0; i < ENTRIES; i++) {
 		wc = next_completion(cq[0]);
 		CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == (uint64_t)i);

@@ -62,8 +62,8 @@ int main(void)
 		last = time;
 		ibv_end_poll(cq);
 	}
-	/* A queue created without timestamps has none, and creation fails for fields that the device does
-	   not have. */
+	/* A queue created without timestamps returns none. If a program requests fields that the device
+	   does not have, creation fails. */
 	init.wc_flags = IBV_WC_STANDARD_FLAGS;
 	struct ibv_cq_ex *without = ibv_create_cq_ex(device.context, &init);
 	CHECK(without && !without->read_completion_ts && !without->read_completion_wallclock_ns);

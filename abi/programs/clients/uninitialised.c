@@ -1,5 +1,5 @@
-/* Connects a queue pair with attributes of which only the fields named by the mask are initialised,
- * as in programs that are checked with valgrind. */
+/* Connects a queue pair with attributes of which only the fields in the mask are initialised.
+ * Programs that are checked with valgrind may do this. */
 #include "pair.h"
 
 /* Returns memory that valgrind considers uninitialised. */

@@ -1,4 +1,4 @@
-//! A root file system that contains only what a test puts there.
+//! A root file system that contains only the files that a test adds.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,8 +9,8 @@ use std::{env, process};
 
 use crate::process::Program;
 
-/// A folder that is the root file system of the programs started in it. It has a few programs,
-/// their libraries, and a list of installed packages.
+/// A folder that is the root file system of the programs started in it. The folder contains a few
+/// programs, their libraries, and a list of installed packages.
 #[derive(Debug)]
 pub struct CleanRoot {
     folder: PathBuf,
@@ -36,7 +36,7 @@ impl CleanRoot {
         }
         fs::write(root.path("dev/null"), "").expect("a place for the device");
         fs::write(root.path("var/lib/dpkg/status"), "").expect("a list of packages");
-        // As on this host, these are folders or symbolic links to folders in `usr`.
+        // If these are symbolic links to folders in `usr` on this host, the root gets the same links.
         for part in ["bin", "sbin", "lib", "lib64"] {
             if let Ok(target) = fs::read_link(Path::new("/").join(part)) {
                 fs::create_dir_all(root.path(&target)).expect("a folder");
@@ -127,7 +127,7 @@ impl CleanRoot {
     /// Runs `dpkg` on this root.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If `dpkg` cannot be started.
     pub fn dpkg(&self, arguments: &[&str]) -> Output {
         let words = words_as_root("exec dpkg --root=\"$0\" --log=\"$0/var/dpkg.log\" \"$@\"");
         let mut command = Command::new(&words[0]);
@@ -145,8 +145,8 @@ impl Drop for CleanRoot {
     }
 }
 
-/// Returns a command that runs a shell script as root, with its own mounts. Arguments that follow
-/// are `$0`, `$1`, ….
+/// Returns a command that runs a shell script as root, in its own mount namespace. Append the
+/// arguments `$0`, `$1`, … to the returned words.
 fn words_as_root(script: &str) -> Vec<String> {
     let is_root = said("id", &["-u"]).is_some_and(|id| id.trim() == "0");
     let how: &[&str] = if is_root { &[] } else { &["--map-root-user"] };
@@ -160,6 +160,6 @@ fn said(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Enters the root. Of the host's files only `/proc` and `/dev/null` are visible there.
+/// Enters the root. From there only `/proc` and `/dev/null` of the host's files are visible.
 const ENTER: &str = "mount --rbind /proc \"$0/proc\" && mount --bind /dev/null \"$0/dev/null\" && \
     exec env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin chroot \"$0\" \"$@\"";

@@ -12,7 +12,7 @@ use crate::libraries::Libraries;
 /// prints the reason if there is no such header or no compiler.
 ///
 /// # Panics
-/// If it does not compile.
+/// If the program does not compile.
 pub fn build_client(name: &str) -> Option<PathBuf> {
     if !Path::new("/usr/include/infiniband/verbs.h").exists() {
         println!("skipped: the header of verbs is not installed (Debian's package libibverbs-dev)");
@@ -35,7 +35,7 @@ pub fn build_client(name: &str) -> Option<PathBuf> {
 /// is no compiler.
 ///
 /// # Panics
-/// If it does not compile.
+/// If the program does not compile.
 pub fn build_plain_client(name: &str) -> Option<PathBuf> {
     build("cc".as_ref(), &client(name), name, &["-lpthread"])
 }
@@ -44,16 +44,16 @@ pub fn build_plain_client(name: &str) -> Option<PathBuf> {
 /// reason if there is no such compiler.
 ///
 /// # Panics
-/// If it does not compile.
+/// If the program does not compile.
 pub fn build_mpi_client(compiler: &Path, mpi: &str, name: &str) -> Option<PathBuf> {
     build(compiler, &client(name), &format!("{name}-{mpi}"), &[])
 }
 
-/// Builds a program of `tools/perf` with the compiler of the MPI named `mpi`, as
-/// [`build_mpi_client`] does.
+/// Builds a program of `tools/perf` with the compiler of the MPI named `mpi`. Returns `None` and
+/// prints the reason if there is no such compiler.
 ///
 /// # Panics
-/// If it does not compile.
+/// If the program does not compile.
 pub fn build_mpi_tool(compiler: &Path, mpi: &str, name: &str) -> Option<PathBuf> {
     let source = format!("../../tools/perf/{name}.c");
     build(compiler, &source, &format!("{name}-{mpi}"), &["-lm"])
@@ -88,6 +88,6 @@ fn build(compiler: &Path, source: &str, program: &str, libraries: &[&str]) -> Op
     Some(program)
 }
 
-/// Held while building: tests run at the same time, and one may be about to run a program that
-/// another builds.
+/// Locked while a program is built: tests run in parallel, and one test may be about to run a
+/// program that another test builds.
 static BUILDING: Mutex<()> = Mutex::new(());

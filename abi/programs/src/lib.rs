@@ -1,7 +1,7 @@
 //! Runs unmodified RDMA programs with the project's libraries, on loopback and between two network
-//! namespaces, for system tests and for figures of acceptance.
+//! namespaces, for system tests and for acceptance figures.
 //!
-//! A test that cannot run here prints a line that begins with `skipped` and gives the reason: a
+//! If a test cannot run here, it prints a line that begins with `skipped` and gives the reason: a
 //! program is missing, or this process may not create namespaces.
 #![forbid(unsafe_code)]
 #![expect(
@@ -43,8 +43,8 @@ pub use sockets_http::{HttpClient, HttpServer};
 pub use sockets_services::{Service, python_client, python_store};
 pub use wheels::wheel;
 
-/// Returns whether all of these programs are installed. If not, prints the name of the first that
-/// is missing.
+/// Returns whether all these programs are installed. If not, prints the name of the first missing
+/// program.
 pub fn are_installed(programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let missing = programs

@@ -3,9 +3,9 @@
 use crate::network::{Network, Side};
 use crate::process::{Finished, Program};
 
-/// Runs `fi_pingpong`, which verifies received data, between endpoints of a provider and a type.
-/// The client runs on side `client`; both sides have the arguments `more`. Returns both results,
-/// the server's first.
+/// Runs `fi_pingpong`, which verifies received data, between two endpoints of this type of a
+/// provider. The client runs on side `client`; both sides have the arguments `more`. Returns both
+/// results, the server's first.
 pub fn fi_pingpong(
     network: &Network,
     client: Side,
@@ -16,7 +16,7 @@ pub fn fi_pingpong(
     fi_pingpong_with(network, client, port, endpoint, more, &[])
 }
 
-/// Runs `fi_pingpong` as [`fi_pingpong`] does, with environment variables.
+/// Does the same as [`fi_pingpong`], with environment variables.
 pub fn fi_pingpong_with(
     network: &Network,
     client: Side,

@@ -17,7 +17,7 @@ impl Libraries {
     /// read.
     ///
     /// # Panics
-    /// If they cannot be built.
+    /// If the libraries cannot be built.
     pub fn built() -> &'static Self {
         static BUILT: OnceLock<Libraries> = OnceLock::new();
         BUILT.get_or_init(Self::build)
@@ -33,11 +33,12 @@ impl Libraries {
         Self { folder }
     }
 
-    /// Returns the libraries of another commit, from the folder that this environment variable
-    /// names. If it is not set, prints that the test is skipped, and returns `None`.
+    /// Returns the libraries of another commit, from the folder that the environment variable
+    /// `variable` names. If the variable is not set, prints that the test is skipped, and returns
+    /// `None`.
     ///
     /// # Panics
-    /// If they cannot be copied.
+    /// If the libraries cannot be copied.
     pub fn of_other_commit(variable: &str) -> Option<Self> {
         let Some(source) = env::var_os(variable) else {
             println!(
@@ -58,8 +59,8 @@ impl Libraries {
         &self.folder
     }
 
-    /// Returns the value of `LD_PRELOAD` that loads the libraries before all others, as
-    /// `ethernot run` sets it.
+    /// Returns the value of `LD_PRELOAD` with which the loader loads the libraries before all
+    /// others. `ethernot run` sets the same value.
     pub fn preload(&self) -> String {
         let names = ["libibverbs.so.1", "librdmacm.so.1", "libethernot_paths.so"];
         let paths = names.iter().map(|name| self.folder.join(name)).filter(|path| path.exists());
@@ -105,7 +106,7 @@ fn cargo(arguments: &[&str]) {
 
 /// Copies the libraries and the programs of `tools/perf`, but not the links to the libraries under
 /// other names. Also removes the folders of test programs that have ended, because no other code
-/// does.
+/// removes them.
 fn copy_libraries(source: &Path, folder: &Path) -> std::io::Result<()> {
     for old in fs::read_dir(env::temp_dir())?.flatten() {
         let name = old.file_name().to_string_lossy().into_owned();
@@ -126,7 +127,7 @@ fn copy_libraries(source: &Path, folder: &Path) -> std::io::Result<()> {
             fs::set_permissions(&copy, for_all())?;
         }
     }
-    // Libraries of another commit may have no such programs.
+    // The libraries of another commit may have no such programs beside them.
     let Ok(programs) = fs::read_dir(source.join(PERF)) else { return Ok(()) };
     let copies = folder.join(PERF);
     fs::create_dir_all(&copies)?;

@@ -1,4 +1,4 @@
-//! MPI over the device and over TCP: whether both give equal results, and how fast each is.
+//! MPI over the device and over TCP: compares the results, and measures the speed of each.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -25,8 +25,9 @@ pub struct Mpi {
 }
 
 impl Mpi {
-    /// Runs a client of the tests with `ranks` ranks over Ethernot, with `options` for `ethernot run`. Returns how the
-    /// client ended, and what each host sent meanwhile.
+    /// Runs a client of the tests with `ranks` ranks over Ethernot, with `options` for
+    /// `ethernot run`. Returns the client's result, and the traffic that each host sent during the
+    /// run.
     pub fn over_us(
         &self,
         hosts: &Hosts,
@@ -47,8 +48,8 @@ impl Mpi {
         Some(hosts.start(&self.launcher, ranks, &self.tcp, &program).finish())
     }
 
-    /// Runs the client `mpi_results` over TCP. With MPICH 4 over TCP the ranks finish, but the
-    /// launcher does not always end, so this function waits for the last line of output only.
+    /// Runs the client `mpi_results` over TCP, and waits only for its last line of output. With
+    /// MPICH 4 over TCP the ranks finish, but the launcher does not always end.
     fn results_over_tcp(&self, hosts: &Hosts, ranks: u32, client: [&str; 2]) -> Option<Finished> {
         let program = self.client(client)?;
         let mut running = hosts.start(&self.launcher, ranks, &self.tcp, &program);
@@ -57,14 +58,14 @@ impl Mpi {
     }
 
     /// Runs these parts of the client `mpi_results` with two and with four ranks, over the device
-    /// and over TCP. Does nothing if that is not possible here.
+    /// and over TCP. Does nothing if this is not possible here.
     ///
     /// # Panics
-    /// If a run fails; if the outputs differ; if the output over the device lacks `says`; or if
-    /// `is_all_ours`, and TCP carried the messages.
+    /// If a run fails; if the outputs differ; if the output over the device does not contain
+    /// `says`; or if `is_all_ours` is true and TCP carried messages.
     pub fn expect_same_as_over_tcp(&self, parts: &[&str], says: &str, is_all_ours: bool) {
         let Some(hosts) = Hosts::two() else { return };
-        // Most waiting ranks spin, so the ranks of parallel tests would starve each other.
+        // Most waiting ranks spin, so the ranks of concurrent tests would starve each other.
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         for ranks in [2, 4] {
             for part in parts {
@@ -76,8 +77,8 @@ impl Mpi {
                 assert_eq!(results(&ended), results(&wanted), "{ended}");
                 assert!(ended.output.contains(says), "no {says}: {ended}");
                 for sent in sent {
-                    // Launchers' messages and ranks' output use TCP. Several datagrams sent at once
-                    // count once.
+                    // TCP carries only launchers' messages and ranks' output. Datagrams sent in one
+                    // batch count as one.
                     let is_ours = sent.datagrams > sent.segments;
                     assert!(is_ours || !is_all_ours, "{sent:?} {ended}");
                 }
@@ -116,7 +117,7 @@ impl Mpi {
     }
 }
 
-/// Time after its start at which a program whose results are complete may be killed.
+/// Time after the start of a program at which it may be killed if its results are complete.
 const PARTING: Duration = Duration::from_secs(30);
 
 static ALONE: Mutex<()> = Mutex::new(());

@@ -72,7 +72,7 @@ impl Network {
     /// Returns the traffic that a side has sent so far. In a namespace only the test sends.
     ///
     /// # Panics
-    /// On loopback, where other programs send too; and if the kernel does not report it.
+    /// On loopback, where other programs send too; and if the kernel does not report the traffic.
     pub fn sent(&self, side: Side) -> Sent {
         let Self::Namespaces(pair) = self else { panic!("other programs use loopback too") };
         let name = match side {
@@ -82,7 +82,7 @@ impl Network {
         Sent::by(name)
     }
 
-    /// Makes both hosts drop all UDP datagrams that they send from now on, as a firewall does.
+    /// Makes both hosts drop all UDP datagrams that they send from now on, like a firewall.
     ///
     /// # Panics
     /// On loopback, which other programs use too; and if `nft` is missing.
@@ -119,8 +119,8 @@ impl Network {
         }
     }
 
-    /// Returns the words before a command that run it on that side. In a namespace it runs as an
-    /// unprivileged user, unless `by_root`.
+    /// Returns words to put before a command, which then runs on that side. In a namespace the
+    /// command runs as an unprivileged user, unless `by_root`.
     pub(crate) fn prefix(&self, side: Side, by_root: bool) -> Vec<String> {
         let Self::Namespaces(pair) = self else { return Vec::new() };
         let name = match side {

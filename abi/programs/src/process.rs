@@ -45,8 +45,8 @@ impl Program {
         self
     }
 
-    /// Runs the program as the user of the test, also in network namespaces. Needed for programs
-    /// that unprivileged users may not run.
+    /// Runs the program as the user of the test, also in network namespaces. Unprivileged users may
+    /// not run some programs.
     #[must_use]
     pub const fn by_root(mut self) -> Self {
         self.by_root = true;
@@ -90,7 +90,8 @@ impl Program {
 
     fn start_with(&self, network: &Network, side: Side, variables: &[(String, String)]) -> Running {
         let mut words = network.prefix(side, self.by_root);
-        // `env` sets the variables, so that the commands before it run without the libraries.
+        // `env` sets the variables for the program only, so that the commands before it run without
+        // the libraries.
         words.push("env".into());
         words.extend(variables.iter().map(|(name, value)| format!("{name}={value}")));
         self.start_behind(words)
@@ -108,7 +109,7 @@ impl Program {
         words
     }
 
-    /// Starts the program, with `words` before its own.
+    /// Starts the program, with the command `words` before its own words.
     pub(crate) fn start_behind(&self, mut words: Vec<String>) -> Running {
         words.extend(self.words());
         let shown = self.words.join(" ");
@@ -127,7 +128,7 @@ impl Program {
         let text = Arc::clone(&said);
         let reader = thread::spawn(move || {
             let (mut output, mut part) = (output, [0; 4096]);
-            // The read returns 0 when the last process that holds the other end has ended.
+            // The read returns 0 after the last process with the other end of the pipe has ended.
             while let Ok(bytes @ 1..) = output.read(&mut part) {
                 text.lock().expect("no thread panics while holding it").extend(&part[..bytes]);
             }
@@ -151,13 +152,13 @@ impl Program {
         let mut server = self.start(network, Side::Server);
         server.wait_for_listener(port);
         let client = client.clone().argument(&network.server_address()).run(network, Side::Client);
-        // A server whose client failed may wait for another client.
+        // A server whose client has failed may wait for another client, so it gets less time.
         let limit = if client.is_success() { LIMIT } else { server.started.elapsed() + PARTING };
         [server.finish_within(limit), client]
     }
 }
 
-/// A program that was started. Dropping it kills its whole process group.
+/// A started program. Dropping this value kills the program's whole process group.
 #[derive(Debug)]
 pub struct Running {
     child: Option<Child>,
@@ -200,7 +201,8 @@ impl Running {
     /// If that takes longer than 90 s.
     pub fn wait_for_manager_port(&mut self, port: u16) {
         self.wait_for_port(port, "udp", "07");
-        // The port alone is not enough: the device listens only once it has a slot.
+        // The open port is not enough: the device listens only after it has a slot of queue-pair
+        // numbers.
         self.wait_until("does not listen", Self::has_slot);
     }
 
@@ -221,7 +223,8 @@ impl Running {
         });
     }
 
-    /// Returns whether a UDP port of a slot of queue pairs is bound in its network namespace.
+    /// Returns whether the UDP port of a slot of queue-pair numbers is bound in its network
+    /// namespace.
     fn has_slot(&self) -> bool {
         self.sockets("udp").any(|(at, _)| at >= 0xf000)
     }
@@ -282,8 +285,8 @@ impl Running {
         self.finish_within(LIMIT)
     }
 
-    /// Waits until the program ends. If it runs longer than `limit`, it is killed and counts as
-    /// failed.
+    /// Waits until the program ends. If the program runs longer than `limit`, kills it and counts
+    /// it as failed.
     ///
     /// # Panics
     /// If its output cannot be read.

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::libraries::target_folder;
 
-/// Returns the folder of the suite. That is the package's folder, or the one into which `./x`
-/// unpacked it on a host whose packages come without documentation. Returns `None` and prints the
+/// Returns the folder of the suite: the package's folder, or the folder into which `./x` unpacked
+/// the suite on a host whose packages come without documentation. Returns `None` and prints the
 /// reason if the suite or pyverbs itself is missing.
 pub fn pyverbs_suite() -> Option<PathBuf> {
     if !Path::new(MODULE).is_dir() {

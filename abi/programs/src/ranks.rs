@@ -1,4 +1,5 @@
-//! MPI ranks on two hosts: network namespaces, reached by a stand-in for ssh.
+//! MPI ranks on two hosts, which are network namespaces. A script in place of `ssh` starts commands
+//! on them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +14,7 @@ use crate::libraries::{Libraries, ethernot};
 use crate::network::{Network, Sent};
 use crate::process::{Program, Running};
 
-/// A program that starts ranks, by the way in which it is given the hosts.
+/// A program that starts ranks. The variants differ in how they get the list of hosts.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Launcher {
     /// `mpirun` of Open MPI 4.
@@ -22,7 +23,8 @@ pub enum Launcher {
     OpenMpi5(PathBuf),
     /// `mpirun` of MPICH.
     Hydra(PathBuf),
-    /// A stand-in for Slurm's `srun`, which passes variables and the working folder to every task.
+    /// A script in place of Slurm's `srun`, which passes variables and the working folder to every
+    /// task.
     Slurm,
 }
 
@@ -30,7 +32,7 @@ pub enum Launcher {
 #[derive(Debug)]
 pub struct Hosts {
     pair: NamespacePair,
-    /// Folder for the stand-ins, and for files of a launcher while it runs.
+    /// Folder for the scripts, and for a launcher's files during its run.
     folder: PathBuf,
 }
 
@@ -62,16 +64,17 @@ impl Hosts {
         [client.to_string(), link.server.to_string()]
     }
 
-    /// Returns the traffic sent on both hosts until now.
+    /// Returns the traffic that each host has sent so far.
     ///
     /// # Panics
-    /// If the kernel does not report it.
+    /// If the kernel does not report the traffic.
     pub fn sent(&self) -> [Sent; 2] {
         [self.pair.client(), self.pair.server()].map(Sent::by)
     }
 
-    /// Starts `ranks` ranks of `program` by a launcher, half of them on each host. The options of the launcher are
-    /// separated by spaces. To use the libraries, `program` begins with `ethernot run` ([`over_us`]).
+    /// Starts `ranks` ranks of `program` by a launcher, half of them on each host. Spaces separate
+    /// the options of the launcher. To use the libraries, `program` begins with `ethernot run`
+    /// ([`over_us`]).
     ///
     /// # Panics
     /// If the operating system cannot start the launcher.
@@ -101,26 +104,26 @@ impl Hosts {
         program.words().iter().fold(command, Program::argument)
     }
 
-    /// Starts a command on the host of the launchers.
+    /// Starts a command on the launchers' host.
     ///
     /// # Panics
-    /// If the operating system cannot start it.
+    /// If the operating system cannot start the command.
     pub fn start_on_first(&self, command: &Program) -> Running {
         command.start_behind(self.on(0))
     }
 
-    /// Returns the path of the stand-in for ssh.
+    /// Returns the path of the script in place of `ssh`.
     fn stand_in(&self) -> PathBuf {
         self.folder.join("ssh")
     }
 
-    /// Returns the path of the stand-in for srun.
+    /// Returns the path of the script in place of `srun`.
     fn srun(&self) -> PathBuf {
         self.folder.join("srun")
     }
 
-    /// Returns the words before a command that run it on a host. Each host has its own name and
-    /// shared memory, as real hosts have.
+    /// Returns words to put before a command, which then runs on a host. Each host has its own name
+    /// and shared memory, like real hosts.
     fn on(&self, host: usize) -> Vec<String> {
         let namespace = [self.pair.client(), self.pair.server()][host];
         let enter = format!("mount -t tmpfs none /dev/shm && hostname host{host} && exec \"$@\"");
@@ -130,14 +133,14 @@ impl Hosts {
         words.chain(["env", &temporary]).map(str::to_owned).collect()
     }
 
-    /// Returns the words before a command that run it on a host, quoted for a shell.
+    /// Returns the words of [`Self::on`], quoted for a shell.
     fn quoted(&self, host: usize) -> String {
         let words = self.on(host).into_iter().map(|word| format!("'{word}'"));
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// Writes the stand-in for ssh. Its arguments are those of ssh: options, a host, and the words
-    /// of a shell command. As with ssh, environment variables are not passed.
+    /// Writes the script in place of `ssh`. It takes the arguments of `ssh`: options, a host, and
+    /// the words of a shell command. Like `ssh`, it does not pass environment variables.
     fn write_stand_in(&self) -> io::Result<()> {
         let [first, second] = self.addresses();
         let text = format!(
@@ -157,8 +160,8 @@ impl Hosts {
         write_program(&self.stand_in(), &text)
     }
 
-    /// Writes the stand-in for srun. Its arguments are a number of tasks and a command. Tasks have
-    /// no input; the exit status is the greatest of the tasks' exit statuses.
+    /// Writes the script in place of `srun`. Its arguments are a number of tasks and a command.
+    /// Tasks have no input; its exit status is the greatest exit status of a task.
     fn write_srun(&self) -> io::Result<()> {
         let text = format!(
             "#!/bin/sh\n\
@@ -181,8 +184,8 @@ impl Hosts {
         write_program(&self.srun(), &text)
     }
 
-    /// Kills all processes that still run on the hosts. The daemons of a killed launcher have no
-    /// parent that would end them.
+    /// Kills all processes that still run on the hosts. If a launcher was killed, no parent ends
+    /// its daemons.
     fn kill_all(&self) {
         for namespace in [self.pair.client(), self.pair.server()] {
             let shown = Command::new("ip").args(["netns", "pids", namespace]).output();
@@ -213,7 +216,7 @@ impl Launcher {
         let places = format!("{first}:{half},{second}:{half}");
         let stand_in = hosts.stand_in().display().to_string();
         match self {
-            // Daemons remain children of the launcher, so that they end with it.
+            // Keeps daemons as children of the launcher, so that they end with it.
             Self::OpenMpi4(path) => (
                 path.clone(),
                 format!(
@@ -246,8 +249,8 @@ fn write_program(path: &Path, text: &str) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o755))
 }
 
-/// Returns `program` as a user would start it on each host: behind `ethernot run` with these
-/// options.
+/// Returns `program` as the argument of `ethernot run` with these options, as a user would start it
+/// on each host.
 pub fn over_us(options: &str, program: &Program) -> Program {
     // The environment of the test does not reach other hosts.
     let libraries = format!("ETHERNOT_LIBRARIES={}", Libraries::built().folder().display());

@@ -1,5 +1,5 @@
-//! Servers and clients that talk over TCP, each with or without the library for sockets, and the
-//! counters of that library.
+//! Servers and clients that communicate over TCP, each with or without the library for sockets, and
+//! the counters of that library.
 
 use std::fs::{self, Permissions};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -32,7 +32,7 @@ pub enum Loaded {
 }
 
 impl Loaded {
-    /// All variants, plain TCP included: a test that fails there does not blame the library.
+    /// All variants, including plain TCP: if a test fails there, the library is not the cause.
     pub const ALL: [Self; 4] = [Self::Neither, Self::Both, Self::Server, Self::Client];
 
     /// Returns whether the program on that side runs with the library.
@@ -57,8 +57,8 @@ pub struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Creates the folder. Returns `None` and prints the reason if a side needs the library and it
-    /// was not built.
+    /// Creates the folder. Returns `None` and prints the reason if a side needs the library and the
+    /// library was not built.
     ///
     /// # Panics
     /// If the folder cannot be created.
@@ -94,7 +94,7 @@ impl<'a> Stage<'a> {
         &self.folder
     }
 
-    /// Returns which sides run with the library.
+    /// Returns which of the sides run with the library.
     pub const fn loaded(&self) -> Loaded {
         self.loaded
     }
@@ -117,9 +117,9 @@ impl<'a> Stage<'a> {
     /// Finds a TCP port on which no program listens on the server's host.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no free port.
     pub fn free_port(&self) -> u16 {
-        // In a network namespace the port is free too, because no program listens there.
+        // A port that is free here is also free in the network namespace, where no program listens.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port that is free");
         listener.local_addr().expect("the address of a listener").port()
     }
@@ -130,8 +130,8 @@ impl<'a> Stage<'a> {
     }
 
     /// Starts both sides of the test client `clients/CLIENT.c`, the server first. `kind` is an
-    /// argument of the client. Both begin `warm_ms` ms after the connection is established. Returns
-    /// `None` if there is no compiler.
+    /// argument of the client. Both sides begin their test case `warm_ms` ms after the connection
+    /// is established. Returns `None` if there is no compiler.
     pub fn start_both(&self, client: &str, kind: &str, warm_ms: u32) -> Option<[Running; 2]> {
         let program = build_plain_client(client)?;
         let port = self.free_port();
@@ -150,19 +150,19 @@ impl<'a> Stage<'a> {
         self.start(program, side).finish()
     }
 
-    /// Returns the words before a command that start it on that side, with the library if that side
-    /// has it.
+    /// Returns words to put before a command, which then starts on that side, with the library if
+    /// that side has it.
     fn words_before(&self, side: Side) -> Vec<String> {
         let mut words = self.network.prefix(side, false);
         if words.is_empty() && nix::unistd::geteuid().is_root() {
             words.extend(UNPRIVILEGED.map(str::to_owned));
         }
-        // Programs look for their files in the home folder, and this user has none.
+        // Programs look for files in the home folder, but the unprivileged user has none.
         words.extend(["env".to_owned(), format!("HOME={}", self.folder.display())]);
         if let (true, Some(library)) = (self.loaded.is_on(side), library()) {
             let counters = self.counters_folder(side);
             words.push(format!("ETHERNOT_SOCKETS_COUNTERS={}", counters.display()));
-            // Tests see most of the library if every connection moves.
+            // If every connection moves, tests cover most of the library.
             words.push("ETHERNOT_SOCKETS_MOVE=always".to_owned());
             words.extend(self.variables.iter().map(|(name, value)| format!("{name}={value}")));
             words.push(format!("LD_PRELOAD={}", library.display()));
@@ -182,7 +182,7 @@ impl<'a> Stage<'a> {
         let mut sum = Counters::default();
         let Ok(files) = fs::read_dir(self.counters_folder(side)) else { return sum };
         for file in files.flatten() {
-            // A file that a process is replacing is missing for a moment.
+            // While a process replaces a file, the file is missing for a moment.
             let Ok(text) = fs::read_to_string(file.path()) else { continue };
             let Ok(value) = serde_json::from_str::<Value>(&text) else { continue };
             sum.add(&value);
@@ -190,18 +190,19 @@ impl<'a> Stage<'a> {
         sum
     }
 
-    /// Checks by the counters that connections took the expected path. They move if both sides have
-    /// the library; if only one side has it, they stay on TCP because the peer does not answer.
+    /// Checks by the counters that connections took the expected path. If both sides have the
+    /// library, connections move. If only one side has it, they stay on TCP because the peer does
+    /// not answer.
     ///
     /// # Panics
-    /// If the counters do not agree within the time that processes take to write them.
+    /// If the counters do not agree with this within the time that processes take to write them.
     #[track_caller]
     pub fn expect_path(&self) {
         self.expect_counted(Self::wrong_path);
     }
 
-    /// Returns whether connections took the expected path. On a busy host one may stay on TCP,
-    /// because a peer must answer within a second.
+    /// Returns whether connections took the expected path. On a busy host a connection may stay on
+    /// TCP, because a peer must answer within a second.
     pub fn has_path(&self) -> bool {
         let since = Instant::now();
         while self.wrong_path().is_some() {
@@ -244,7 +245,7 @@ impl<'a> Stage<'a> {
     /// Checks that connections have returned to TCP on both sides.
     ///
     /// # Panics
-    /// If none has within the time after which a silent edge connection is abandoned.
+    /// If no connection has returned within [`HOME_LATE`].
     #[track_caller]
     pub fn expect_home(&self) {
         let since = Instant::now();
@@ -298,8 +299,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Returns whether a connection stayed on TCP because the UDP port of the same number was
-    /// taken.
+    /// Returns whether a connection stayed on TCP because another process uses the UDP port with
+    /// the number of the TCP port.
     fn had_no_rendezvous_socket(&self) -> bool {
         self.reasons.iter().any(|(reason, _)| reason == "no-door")
     }
@@ -322,8 +323,8 @@ impl Counters {
     }
 }
 
-/// Returns the path of the library for sockets. Returns `None` and prints the reason if it was not
-/// built.
+/// Returns the path of the library for sockets. Returns `None` and prints the reason if the library
+/// was not built.
 fn library() -> Option<&'static Path> {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     let path = LIBRARY.get_or_init(|| Libraries::built().folder().join(LIBRARY_NAME));

@@ -1,4 +1,4 @@
-//! Programs that print what they observe of a connection. The output must be the same over plain
+//! Programs that print their observations of a connection. The output must be the same over plain
 //! TCP and with the library.
 
 use std::path::Path;
@@ -15,16 +15,16 @@ pub struct Subject<'a> {
     pub program: &'a str,
     /// The name of the test case, an argument of the program.
     pub name: &'a str,
-    /// Whether the library can move its connections at all.
+    /// Whether the library can move the connections of this test case.
     pub moves: bool,
 }
 
 /// When a program begins its test case.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum When {
-    /// At once, so that connections move during the test case.
+    /// Immediately, so that connections move during the test case.
     Early,
-    /// After about as much traffic as makes a connection move by default.
+    /// After about the traffic that makes a connection move by default.
     Halfway,
     /// After enough traffic for connections to have moved.
     Late,
@@ -41,10 +41,11 @@ impl Subject<'_> {
         self.compare_when(network, "always", &[When::Early, When::Late]);
     }
 
-    /// Compares as [`Self::compare`] does, but connections move only when that pays, as by default.
+    /// Compares like [`Self::compare`], but with the default rules, by which connections move only
+    /// if they gain by a move.
     ///
     /// # Panics
-    /// As [`Self::compare`].
+    /// If a run fails or the outputs differ.
     #[track_caller]
     pub fn compare_by_default(&self, network: &Network) {
         self.compare_when(network, "when-it-pays", &[When::Halfway, When::Late]);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::sockets::Stage;
 
-/// The documents of a server, in a folder of a stage.
+/// The documents of a server, in the folder of a [`Stage`].
 #[derive(Debug)]
 pub struct Documents {
     folder: PathBuf,
@@ -26,7 +26,7 @@ impl Documents {
     /// Writes documents of these sizes, each with different content.
     ///
     /// # Panics
-    /// If they cannot be written.
+    /// If a document cannot be written.
     pub fn of_sizes(stage: &Stage<'_>, sizes: &[usize]) -> Self {
         let [folder, fetched] = ["documents", "fetched"].map(|name| stage.folder().join(name));
         crate::sockets::make_open_folder(&folder);
@@ -58,7 +58,7 @@ impl Documents {
     /// Checks that each document was fetched unchanged, then removes the fetched copies.
     ///
     /// # Panics
-    /// If one is missing or differs.
+    /// If a document is missing or differs.
     #[track_caller]
     pub fn expect_fetched(&self, said: &dyn std::fmt::Display) {
         for document in &self.all {
@@ -73,12 +73,12 @@ impl Documents {
 }
 
 impl Document {
-    /// Creates a document of `bytes` bytes whose sequence occurs nowhere else in it or in other
-    /// documents.
+    /// Creates a document of `bytes` bytes, in which no sequence of bytes repeats, also not in
+    /// other documents.
     fn of_size(bytes: usize) -> Self {
         let mut state = bytes as u64 ^ 0x9e37_79b9_7f4a_7c15;
         let mut next = || {
-            // xorshift64: a lost or repeated part never equals the part that should be there.
+            // xorshift64: a lost or repeated part never equals the correct part.
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
@@ -92,8 +92,8 @@ impl Document {
 /// Checks that bytes are as expected.
 ///
 /// # Panics
-/// If they differ. The message has the position of the first difference, not the bytes, which may
-/// be megabytes.
+/// If the bytes differ. The message contains the position of the first difference, not the bytes,
+/// because these may be megabytes.
 #[track_caller]
 fn expect_equal(name: &str, bytes: &[u8], expected: &[u8]) {
     let place = bytes.iter().zip(expected).position(|(one, other)| one != other);

@@ -40,7 +40,7 @@ impl HttpServer {
         Self::Java,
     ];
 
-    /// Returns whether the server is installed; prints what is missing otherwise.
+    /// Returns whether the server is installed; if not, prints the missing program.
     pub fn is_installed(self) -> bool {
         match self {
             Self::ApachePrefork(_) | Self::ApacheWorker | Self::ApacheEvent => {
@@ -93,7 +93,7 @@ impl HttpServer {
     }
 }
 
-/// Describes Apache with a configuration of its own, without the system's.
+/// Returns Apache with a generated configuration instead of the system's.
 fn apache(
     stage: &Stage<'_>,
     documents: &Documents,
@@ -117,7 +117,7 @@ fn apache(
     Program::new("apache2", "-DFOREGROUND -f").argument(&file.display())
 }
 
-/// Describes nginx with a configuration of its own, without the system's.
+/// Returns nginx with a generated configuration instead of the system's.
 fn nginx(stage: &Stage<'_>, documents: &Documents, port: u16) -> Program {
     let folder = stage.folder().display();
     let documents = documents.folder().display();
@@ -160,7 +160,7 @@ impl HttpClient {
     pub const ALL: [Self; 6] =
         [Self::Curl, Self::Wrk, Self::Ab, Self::Python, Self::Java, Self::Node];
 
-    /// Returns whether the client is installed; prints what is missing otherwise.
+    /// Returns whether the client is installed; if not, prints the missing program.
     pub fn is_installed(self) -> bool {
         are_installed(&[match self {
             Self::Curl => "curl",
@@ -226,7 +226,7 @@ fn wrk(stage: &Stage<'_>, documents: &Documents, port: u16) {
         let program = program.argument(&documents.folder().join(&document.name).display());
         let ended = stage.run(&program, Side::Client);
         let said = ended.expect_success();
-        // Only a few large documents arrive within a second, so their number is not checked.
+        // Within a second only a few large documents arrive, so their number is not checked.
         let is_right = said.contains(" wrong 0 failed 0") && !said.contains("right 0 ");
         assert!(is_right || document.bytes.len() >= LARGE && said.contains(" wrong 0 "), "{ended}");
     }
@@ -257,14 +257,14 @@ fn address_of(stage: &Stage<'_>, port: u16, name: &str) -> String {
     format!("http://{}:{port}/{name}", stage.address())
 }
 
-/// The system's Python: others may be in a folder that other users cannot read.
+/// The system's Python. Another Python may be in a folder that other users cannot read.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
-/// How long a child of Apache keeps an idle connection, in seconds. It is longer than any test,
-/// because `ab` counts an idle connection that the server closes as a failed request, and Apache
-/// starts further children one after the other.
+/// Seconds for which a child of Apache keeps an idle connection: longer than any test. Otherwise
+/// Apache, which starts its children one after another, would close idle connections of `ab`, and
+/// `ab` counts these as failed requests.
 const KEEP_ALIVE_SECONDS: u32 = 60;
 
 /// Apache's limits: two processes with eight threads each.

@@ -51,8 +51,8 @@ impl Service {
     }
 }
 
-/// Writes gmond's default configuration, changed so that gmond stays in the foreground and sends
-/// its metrics to itself only. Returns the path.
+/// Writes gmond's default configuration with changes: gmond stays in the foreground and sends its
+/// metrics to itself only. Returns the path.
 fn gmond_configuration(stage: &Stage<'_>, port: u16) -> Option<String> {
     let shown = Command::new("gmond").arg("--default_config").output().ok()?;
     let address = stage.address();

@@ -1,5 +1,5 @@
-//! Programs from Python wheels, which do not depend on a distribution. `./x` installs each in its
-//! own virtual environment below the target folder.
+//! Programs from Python wheels, which do not depend on a distribution. `./x` installs each program
+//! in its own virtual environment below the target folder.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::libraries::target_folder;
 
 /// Returns the folder of the virtual environment with this wheel. Returns `None` and prints the
-/// reason if the wheel is missing or has another version.
+/// reason if the wheel is missing or has a different version.
 pub fn wheel(name: &str) -> Option<PathBuf> {
     let line = WHEELS.lines().find(|line| line.starts_with(&format!("{name}==")))?;
     let wanted = line.split(' ').next()?;
@@ -19,5 +19,6 @@ pub fn wheel(name: &str) -> Option<PathBuf> {
     is_there.then_some(folder)
 }
 
-/// The required versions, one line each, in pip's form; further options for pip follow the version.
+/// The required versions, one per line, in pip's format; further options for pip follow the
+/// version.
 const WHEELS: &str = include_str!("../wheels.txt");

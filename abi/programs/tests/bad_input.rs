@@ -1,5 +1,5 @@
-//! Results of wrong verbs calls and of work requests that must fail: each as the manual pages
-//! describe.
+//! Results of wrong verbs calls and of work requests that must fail. The manual pages describe the
+//! expected results.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn wrong_calls_are_refused_and_end_no_program() {
     print!("{}", ended.expect_success());
 }
 
-/// A program that uses more than it requested fails on a strict device, as it would on an adapter.
+/// If a program uses more than it requested, it fails on a strict device, like on an adapter.
 #[test]
 fn a_strict_device_gives_exactly_what_was_asked_for() {
     let Some(client) = build_client("strict") else { return };
@@ -51,7 +51,7 @@ fn calls_that_wait_are_ended_by_signals() {
     assert!(ended.expect_success().contains("done"), "{ended}");
 }
 
-/// `ibv_modify_qp` ignores the attributes that its mask does not name.
+/// `ibv_modify_qp` ignores attributes that are not in its mask.
 #[test]
 fn attributes_that_are_not_named_may_be_uninitialised() {
     let Some(client) = build_client("uninitialised") else { return };

@@ -1,5 +1,5 @@
-//! `ethernot bench verbs`: each test measures the device and its contenders, reports which of them
-//! are missing, and leaves no processes behind.
+//! `ethernot bench verbs`: each test measures the device and the transports to compare with,
+//! reports which of these are missing, and leaves no processes behind.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use bench::verbs::mpi::Mpi;
 use bench::verbs::{FORMAT, Report};
 use programs::{Libraries, Network, Program, Running, Side, are_installed};
 
-/// Starts `ethernot bench verbs` with the libraries built beside it.
+/// Starts `ethernot bench verbs` with the libraries under test.
 fn bench_verbs(words: &str) -> Option<Running> {
     if !Libraries::built().folder().join("perf/iwarp-perf").is_file() {
         println!(
@@ -38,8 +38,8 @@ fn bench_verbs_measures_the_device_and_tcp_and_names_what_is_missing() {
     assert_eq!(report.format, FORMAT);
     assert!(report.devices[0].transport.is_some() && report.devices[0].cannot_run.is_none());
     assert!(report.devices[1].cannot_run.as_ref().is_some_and(|why| why.contains("mlx5_0")));
-    // Bandwidth one way, bandwidth both ways, and latency. Both ways has one size less: no messages
-    // of one byte.
+    // One-way bandwidth, two-way bandwidth, and latency. Two-way bandwidth has one size less,
+    // because it has no messages of one byte.
     assert_eq!(report.points.len(), 6 + 5 + 6);
     for point in &report.points {
         assert!(point.contenders.len() >= 2);
@@ -91,7 +91,8 @@ fn an_interrupted_bench_verbs_leaves_no_namespace_and_no_folder() {
     assert!(namespaces().is_empty() && folders().is_empty());
 }
 
-/// Ranks have their own process groups, and a daemon on another host starts one of them.
+/// Each rank has its own process group, and a daemon on another host starts one of them, so killing
+/// one process group is not enough.
 #[test]
 #[ignore = "slow: run by `./x acceptance paper-001`"]
 fn an_interrupted_bench_verbs_leaves_no_rank_of_mpi() {
@@ -113,11 +114,11 @@ fn an_interrupted_bench_verbs_leaves_no_rank_of_mpi() {
     running.wait_until("starts no ranks of MPI", |_| ranks() >= 2);
     running.signal("INT");
     assert_eq!(running.finish().status.code(), Some(130));
-    // A killed process takes a moment to end.
+    // After a kill, a process takes a moment to end.
     assert!((0..100).any(|_| ranks() == 0));
 }
 
-/// Returns whether an MPI is missing, by the reason why its contender cannot run.
+/// Returns whether the reason why a transport cannot run is a missing MPI.
 fn is_missing(cannot_run: Option<&String>) -> bool {
     cannot_run.is_some_and(|reason| reason.contains("is not installed"))
 }

@@ -1,5 +1,5 @@
-//! `comb`: both methods over the edge and over TCP, with all bytes compared, and its behaviour on
-//! errors.
+//! `comb`: both of its methods over the edge and over TCP with all bytes compared, and its
+//! behaviour on errors.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -72,8 +72,8 @@ fn every_byte_is_as_it_was_sent_by_both_methods_over_both_carriers() {
     }
 }
 
-/// The amount of work doubles from step to step. The program prints the time of each step and the
-/// deviation from proportional.
+/// The amount of work doubles from step to step. The program prints the time of each step, and how
+/// far the time is from proportional to the amount of work.
 #[test]
 fn the_work_is_timed_for_counts_that_double() {
     let Some(program) = built() else { return };
@@ -90,7 +90,7 @@ fn the_work_is_timed_for_counts_that_double() {
     server.finish().expect_success();
 }
 
-/// A process bound to a CPU prints how that CPU's time was spent.
+/// If a process is bound to a CPU, it prints how that CPU's time was spent.
 #[test]
 fn the_times_of_a_cpu_are_accounted() {
     let Some(program) = built() else { return };
@@ -198,7 +198,7 @@ fn a_server_that_keeps_serving_outlives_a_client_that_dies() {
         client.signal("KILL");
         drop(client);
         let words = format!("--over {over} --sizes 1K --intervals 1K --seconds 0.01");
-        // The server may serve the dead client until it notices.
+        // The server may serve the killed client until it notices that this client is gone.
         let ended =
             (0..10).map(|_| ask(&program, port, &words, &network)).find(Finished::is_success);
         assert!(ended.is_some(), "no client is served after the death of the first");

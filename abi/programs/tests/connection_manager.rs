@@ -50,12 +50,12 @@ fn mckey() {
     if !are_installed(&["mckey"]) {
         return;
     }
-    // Both sides bind an address, so that each has its own.
+    // Each side binds its own address.
     let Some(network) = Network::namespaces() else { return };
     let address = network.server_address();
     let receives = Program::new("mckey", &format!("-m 239.83.2.1 -b {address} -C 10"));
     let mut receives = receives.start(&network, Side::Server);
-    // This is the port on which datagrams to groups arrive.
+    // 0xefff is the port on which datagrams to groups arrive.
     receives.wait_for_manager_port(0xefff);
     let client = network.client_address().expect("both sides have an address");
     let sends = format!("-m 239.83.2.1 -b {client} -s -C 10");
@@ -88,7 +88,7 @@ fn perftest_connected_by_the_connection_manager() {
     runs(23_065, ["ib_send_bw"; 2], both, &client, Ends::ByItself);
 }
 
-/// Runs rping's client against a server that is running.
+/// Runs rping's client against a server that already runs.
 fn asks(network: &Network, port: u16) -> Finished {
     let address = network.server_address();
     let words = format!("-c -a {address} -p {port} -C 1");
@@ -122,8 +122,8 @@ fn a_port_is_one_process_alone() {
     expect_both(&[asks(&network, 23_080), first.finish()]);
 }
 
-/// Returns the descriptors and the memory, in KiB, that a process reports as not released after its
-/// connections.
+/// Returns the descriptors and the memory, in KiB, that a process has not released after its
+/// connections, as the process reports.
 fn left(ended: &Finished) -> (i64, i64) {
     let line = ended.expect_success().lines().find(|line| line.starts_with("left: "));
     let words = line.unwrap_or_else(|| panic!("{ended}")).split_whitespace();
@@ -132,8 +132,8 @@ fn left(ended: &Finished) -> (i64, i64) {
     (descriptors, kib)
 }
 
-/// Makes and ends `connections` connections. Returns the descriptors and the memory, in KiB, that remain of the
-/// connections after the first tenth, at the end where more remains.
+/// Makes and ends `connections` connections. Returns the descriptors and the memory, in KiB, that
+/// the connections after the first tenth have not released, at the end with the higher numbers.
 fn left_by(port: u16, connections: u32) -> Option<(i64, i64)> {
     let client = build_client("connections")?.display().to_string();
     let network = Network::Loopback;
@@ -150,8 +150,8 @@ fn left_by(port: u16, connections: u32) -> Option<(i64, i64)> {
 fn three_hundred_connections_leave_no_descriptor() {
     if let Some((descriptors, kib)) = left_by(23_100, 300) {
         assert_eq!(descriptors, 0);
-        // A queue pair alone takes more than 16 KiB. Tables keep the size that connections closing
-        // at the same time need.
+        // If each connection left a queue pair behind, each would take more than 16 KiB. The bound
+        // allows for tables, which keep the largest size they had.
         assert!(kib < 300 * 8, "{kib} KiB");
     }
 }
@@ -193,8 +193,8 @@ fn a_connected_program_learns_that_its_idle_peer_was_killed() {
 fn a_killed_idle_peer_is_reported() {
     let mut worst_s: f64 = 0.0;
     for turn in 0..5 {
-        // Each turn uses new hosts, because a host reports only a few times a second that a program
-        // is gone.
+        // Each turn uses new hosts, because a host limits how often it reports that a program is
+        // gone.
         for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
             let Some([mut server, idle]) = idle(&network, 23_120 + turn) else { return };
             idle.signal("KILL");

@@ -1,4 +1,4 @@
-//! Programs that list the devices.
+//! Programs that list the RDMA devices.
 
 use std::time::Duration;
 

@@ -1,11 +1,12 @@
-//! Programs over links that lose, duplicate and reorder frames, which the programs must not notice.
+//! Programs over links that lose, duplicate and reorder frames. The faults must not change the
+//! programs' results.
 
 use programs::{Network, Program, are_installed, expect_both};
 
 /// Faults of the links.
 const FAULTS: &str = "loss=0.01,dup=0.01,reorder=0.05";
 
-/// Eight programs, with arguments that make each verify or count what it receives.
+/// Eight programs, with arguments that make each verify or count the received data.
 const PROGRAMS: [(&str, &str); 8] = [
     ("ibv_rc_pingpong", "-g 0 -n 300 -c"),
     ("ibv_rc_pingpong", "-g 0 -n 300 -e -s 65536 -c"),
@@ -26,8 +27,8 @@ fn run_each(times: u16) -> u32 {
     let mut runs = 0;
     for time in 0..times {
         for (program, arguments) in PROGRAMS {
-            // A new port for each run: a port cannot be listened on again right after its
-            // connection has ended.
+            // Each run has a new port, because a program cannot listen on a port right after a
+            // connection on it has ended.
             let port = 23_000 + time * 8 + runs as u16 % 8;
             let side = Program::new(program, &format!("-p {port} {arguments}"));
             let side = side.variable("ETHERNOT_FAULTS", FAULTS);

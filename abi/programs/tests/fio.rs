@@ -2,7 +2,8 @@
 
 use programs::{Network, Program, Running, Side, are_installed, expect_both};
 
-/// Returns a job. It runs as a thread, because a job that is a process would outlive a failed test.
+/// Returns a job that runs as a thread, because a job that runs as a process would outlive a failed
+/// test.
 fn job(network: &Network, port: u16, rest: &str) -> Program {
     let words = format!(
         "--thread --verify_state_save=0 --name=job --ioengine=rdma --hostname={} --port={port} --bs=16k --size=4m {rest}",
@@ -59,7 +60,7 @@ fn messages_are_verified() {
         let ended = [server.finish(), client];
         expect_both(&ended);
         assert!(ended[0].output.contains("issued rwts: total=256,0,0,0"), "{}", ended[0]);
-        // Verification works: it reports bytes that are wrong.
+        // Shows that verification works: it reports wrong bytes.
         let server = receiver(&network, 24_111, "--verify=crc32c");
         let client = sender(&network, 24_111, "--verb=send").start(&network, Side::Client);
         let receiver = server.finish();

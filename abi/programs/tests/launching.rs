@@ -1,6 +1,6 @@
-//! `ethernot run` combined with launchers that start ranks on several hosts, in either order. Every
-//! host has the device with its settings, and the exit status of a rank becomes that of the
-//! launcher.
+//! `ethernot run` combined with launchers that start ranks on several hosts: `ethernot run` before
+//! the launcher, and the launcher before `ethernot run`. On every host a rank has the device with
+//! its settings, and the launcher returns the exit status of the rank.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ fn launches(launcher: Option<Launcher>) {
     assert!(!ended.is_late && ended.status.code() == Some(7), "{ended}");
 }
 
-/// Returns an installed launcher of the system, by one of its names.
+/// Returns a launcher that is installed on this system under one of its names.
 fn installed(name: &str, launcher: fn(PathBuf) -> Launcher) -> Option<Launcher> {
     let path = Path::new("/usr/bin").join(name);
     if !path.exists() {
@@ -70,7 +70,8 @@ fn chooses_by_itself(launcher: Option<Launcher>, compiler: &Path, tag: &str) {
     assert!(ended.expect_success().contains("done by 2 ranks"), "{ended}");
     for (before, after) in before.into_iter().zip(hosts.sent()) {
         let sent = after - before;
-        // Launchers' messages and ranks' output use TCP. Several datagrams sent at once count once.
+        // TCP carries only launchers' messages and ranks' output. Datagrams sent in one batch count
+        // as one.
         assert!(sent.datagrams > sent.segments, "{sent:?} {ended}");
     }
 }
@@ -104,7 +105,7 @@ fn tasks_without_input_reach_each_other() {
     }
     let Some(hosts) = Hosts::two() else { return };
     let [_, server] = hosts.addresses();
-    // The client tries again until the server listens.
+    // The client retries until the server listens.
     let tasks = format!(
         "both='ibv_rc_pingpong -g 0 -n 100 -c'; \
          if [ $SLURM_PROCID = 1 ]; then exec $both; else until $both {server}; do :; done; fi"
@@ -124,14 +125,14 @@ fn a_launcher_with_a_setting_for_its_daemons_keeps_it() {
     let Some(launcher) = installed("mpirun.openmpi", Launcher::OpenMpi4) else { return };
     let Some(hosts) = Hosts::two() else { return };
     let rank = Program::new("sh", "-c").argument(&"echo device $ETHERNOT_DEVICE and $OTHER");
-    // Variables that a user asks the launcher to pass are passed together with those of
+    // The launcher passes the variables that the user names, in addition to those of
     // `ethernot run`.
     let command = hosts.command(&launcher, 2, "-x OTHER", &rank);
     let command = over_us(OPTIONS, &command).variable("OTHER", "1");
     let said = hosts.start_on_first(&command).finish();
     assert_eq!(said.expect_success().matches("device edge7 and 1").count(), 2, "{said}");
-    // A user's own setting of the command that starts daemons has priority; the other host then has
-    // no device.
+    // If the user has set the command that starts daemons, that setting has priority, so the other
+    // host has no device.
     let command = command.variable("OMPI_MCA_orte_launch_agent", "orted");
     let said = hosts.start_on_first(&command).finish();
     assert_eq!(said.expect_success().matches("device edge7 and 1").count(), 1, "{said}");

@@ -1,5 +1,5 @@
-//! libfabric: its provider `verbs`, and the providers layered on top, find the device without
-//! settings.
+//! libfabric: its provider `verbs`, and the providers layered above `verbs`, find the device
+//! without settings.
 
 use programs::{Network, Program, Side, are_installed, expect_both, fi_pingpong, fi_pingpong_with};
 
@@ -53,7 +53,8 @@ fn endpoints_close_that_share_a_queue_of_receives() {
     let ended = fi_pingpong_with(&network, Side::Client, 25_050, ENDPOINTS[1], "", &shared);
     expect_both(&ended);
     for ended in ended {
-        // `fi_pingpong` succeeds even if it could not close an object; it only prints an error.
+        // If `fi_pingpong` cannot close an object, it prints an error but still exits with status
+        // 0.
         assert!(!ended.output.contains("[error]"), "{ended}");
     }
 }

@@ -1,5 +1,5 @@
-//! `memory-registration`: one document for each kind of memory, with bytes compared, and the errors
-//! for what it refuses.
+//! `memory-registration`: prints one document for each kind of memory and compares all bytes;
+//! prints errors for invalid arguments and for memory that it cannot get.
 
 use programs::{Finished, Libraries, Network, Program, Side};
 use serde_json::Value;
@@ -111,8 +111,8 @@ fn more_regions_than_the_device_has_are_refused_or_kept() {
     assert!(ended.is_success() || ended.output.contains("use a smaller --alive"), "{ended}");
 }
 
-/// The folder for the file does not exist, and the kernel reserves no huge pages unless configured
-/// to.
+/// Here the folder for the file does not exist, and the kernel reserves huge pages only if
+/// configured to.
 #[test]
 fn memory_that_cannot_be_had_is_refused_with_what_helps() {
     let Some(program) = built() else { return };

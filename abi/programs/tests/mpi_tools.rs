@@ -1,5 +1,5 @@
-//! `mpi-perf` and `comb-mpi` with Debian's MPICH over the edge: valid documents, with bytes
-//! compared, and errors for what they refuse.
+//! `mpi-perf` and `comb-mpi` with Debian's MPICH over the edge: they print valid documents, compare
+//! all bytes, and print errors for invalid arguments.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,8 @@ fn run(name: &str, ranks: u32, words: &str) -> Option<Finished> {
     Some(hosts.start(&launcher, ranks, "", &program).finish())
 }
 
-/// Returns the JSON document in the output, without the messages of launcher and libraries.
+/// Returns the JSON document in the output. The output also contains messages of launcher and
+/// libraries.
 fn document(ended: &Finished) -> Value {
     let output = ended.expect_success();
     let start = output.find("{\n").expect(output);

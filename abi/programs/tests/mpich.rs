@@ -1,11 +1,11 @@
-//! MPICH: the wheel's, over UCX and over libfabric, and Debian's, which has UCX only.
+//! MPICH: from a wheel, over UCX and over libfabric; and from Debian, over UCX only.
 
 use std::path::PathBuf;
 
 use programs::{Launcher, Mpi, are_installed, wheel};
 
-/// Options that make the wheel's MPICH use TCP through libfabric, which yields the processor while
-/// it waits. UCX's TCP does not yield, and four ranks on two processors would take minutes.
+/// Options that make the wheel's MPICH use libfabric's TCP, which yields the processor while it
+/// waits. UCX's TCP does not yield, so four ranks on two processors would take minutes.
 const TCP: &str = "-genv MPIR_CVAR_CH4_NETMOD ofi -genv FI_PROVIDER tcp";
 
 /// Returns the wheel's MPICH, with these options to use the device.
@@ -20,14 +20,14 @@ fn of_wheel(us: &str) -> Option<Mpi> {
     })
 }
 
-/// Returns the wheel's MPICH over UCX. MPICH chooses UCX by default, and UCX chooses the device by
-/// default.
+/// Returns the wheel's MPICH over UCX, without options: MPICH chooses UCX by default, and UCX
+/// chooses the device.
 fn over_ucx() -> Option<Mpi> {
     of_wheel("-genv UCX_LOG_LEVEL info")
 }
 
-/// Returns Debian's MPICH. Its UCX may use shared memory between processes of one host, also when
-/// it is set to TCP.
+/// Returns Debian's MPICH. Its UCX may use shared memory between processes of one host, even if it
+/// is set to TCP.
 fn of_debian() -> Option<Mpi> {
     are_installed(&["mpiexec.mpich", "mpicc.mpich"]).then(|| Mpi {
         name: "mpich",

@@ -1,13 +1,13 @@
-//! Debian's Open MPI 4: ranks on two hosts, whose messages go through libfabric (`--mca mtl ofi`)
-//! over the device.
+//! Debian's Open MPI 4: ranks on two hosts, which exchange messages through libfabric
+//! (`--mca mtl ofi`) over the device.
 
 use programs::{
     Hosts, Launcher, Mpi, Network, Program, Side, are_installed, build_mpi_client, expect_both,
     fi_pingpong_with, over_us,
 };
 
-/// Returns Debian's Open MPI. Debian omits one-sided operations over messages, which TCP needs too.
-/// Open MPI chooses the device by default.
+/// Returns Debian's Open MPI. Debian's build lacks the component for one-sided operations over
+/// messages, which TCP needs too. Open MPI chooses the device by default.
 fn open_mpi() -> Option<Mpi> {
     are_installed(&["mpirun.openmpi", "mpicc.openmpi"]).then(|| Mpi {
         name: "openmpi",
@@ -21,8 +21,9 @@ fn open_mpi() -> Option<Mpi> {
 /// The line that a rank prints at high verbosity when it has found the device.
 const FOUND: &str = "mtl:ofi:provider: edge0";
 
-/// Option that makes waiting ranks yield: the ranks of both hosts share the processors of one.
-/// Without it, an allreduce of four ranks over TCP takes a hundred times as long.
+/// Option that makes waiting ranks yield, because both hosts of the test share the processors of
+/// one machine. Without this option, an allreduce of four ranks over TCP takes a hundred times as
+/// long.
 const YIELDING: &str = "--mca mpi_yield_when_idle 1";
 
 /// Faults of the links.
@@ -38,8 +39,8 @@ fn results_of_two_and_four_ranks_are_those_over_tcp() {
     }
 }
 
-/// All ranks run on one host, as on a laptop, and Open MPI chooses the transport. Its one-sided
-/// operations within a host crash here even without the library, unless `osc pt2pt` performs them.
+/// All ranks run on one host, as on a laptop, and Open MPI chooses the transport. Within a host its
+/// one-sided operations crash here even without the library, unless `osc pt2pt` performs them.
 #[test]
 fn ranks_of_one_host_end_well() {
     let (Some(_), Some(hosts)) = (open_mpi(), Hosts::two()) else { return };
@@ -62,8 +63,8 @@ fn run_each(times: u16) -> Option<u32> {
     let mut runs = 0;
     for time in 0..times {
         for (number, endpoint) in (0..).zip([("verbs", "msg"), ("verbs;ofi_rxm", "rdm")]) {
-            // A new port for each run: a port cannot be listened on again right after its
-            // connection has ended.
+            // Each run has a new port, because a program cannot listen on a port right after a
+            // connection on it has ended.
             let port = 25_100 + time * 2 + number;
             let more = "-I 100";
             let side = Side::Client;

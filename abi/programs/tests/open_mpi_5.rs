@@ -16,8 +16,8 @@ fn open_mpi(us: &str) -> Option<Mpi> {
 
 #[test]
 fn results_over_ucx_are_those_over_tcp() {
-    // UCX's strong fence reads a key that UCX itself has marked as invalid, on every device but one
-    // kind. A weak fence does not.
+    // With a strong fence UCX reads a key that UCX itself has marked as invalid, on all kinds of
+    // devices except one. With a weak fence it does not.
     let us = "--mca pml ucx --mca osc ucx -x UCX_FENCE_MODE=weak -x UCX_LOG_LEVEL=info";
     if let Some(mpi) = open_mpi(us) {
         mpi.expect_same_as_over_tcp(&["all"], "tag(rc_verbs/edge0:1)", true);
@@ -31,9 +31,10 @@ fn results_over_libfabric_are_those_over_tcp() {
         return;
     };
     mpi.expect_same_as_over_tcp(&["ping-pong", "collectives"], "component ofi selected", true);
-    // Open MPI sends one-sided operations by another component, over TCP.
+    // With `mtl ofi`, another component of Open MPI sends one-sided operations, over TCP.
     mpi.expect_same_as_over_tcp(&["one-sided"], "component ofi selected", false);
 }
 
-/// Option that makes waiting ranks yield: the ranks of both hosts share the processors of one.
+/// Option that makes waiting ranks yield, because both hosts of the test share the processors of
+/// one machine.
 const YIELDING: &str = "--mca mpi_yield_when_idle 1";

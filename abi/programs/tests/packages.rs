@@ -1,4 +1,4 @@
-//! Installation from a package and by `install`, on a host that has nothing else.
+//! Installation from a package and by `install`, into a root file system without other software.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,8 +24,8 @@ fn text(bytes: &[u8]) -> String {
 fn programs_run(root: &CleanRoot, command: &str, port: u16) {
     let network = Network::Loopback;
     let run = |arguments: &str| {
-        // Loopback must be named: while there are other interfaces, the device does not use it by
-        // default.
+        // Names loopback explicitly, because the device uses it by default only if there is no
+        // other interface.
         root.program(&format!("{command} run --links udp:127.0.0.1,shm -- {arguments}"))
     };
     let seen = run("ibv_devinfo").run_bare(&network, Side::Client);
@@ -77,7 +77,7 @@ fn what_is_installed_runs_on_a_host_that_has_nothing_else() {
         root.copy_libraries_of(file);
     }
     programs_run(&root, "ethernot", 23_400);
-    // Installing over existing files replaces each program as a whole.
+    // If files exist already, installation replaces each program as a whole.
     let again = done(&["install", "--debug", "--destdir", &destination]);
     assert_eq!(again, installed);
     // Remove the files as the output of `install` describes.

@@ -1,5 +1,5 @@
-//! `iwarp-perf` and `tcp-perf`: every test of both over the edge, with all bytes compared, and
-//! their behaviour on errors.
+//! `iwarp-perf` and `tcp-perf`: every test of both programs over the edge with all bytes compared,
+//! and their behaviour on errors.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -95,7 +95,7 @@ fn data_are_right_and_nothing_stalls_under_loss() {
     println!("{} measurements", under_loss());
 }
 
-/// Measures with 1 % of frames lost; returns the number of measurements.
+/// Measures while the links lose 1 % of frames; returns the number of measurements.
 fn under_loss() -> usize {
     let Some(program) = built("iwarp-perf") else { return 0 };
     let port = 22_402;
@@ -163,8 +163,8 @@ fn a_window_larger_than_the_queue_is_refused() {
     drop(server);
 }
 
-/// If one side dies in the middle, the other side ends; a server started to keep serving serves the
-/// next client.
+/// If one side dies during a measurement, the other side ends. A server with the option to keep
+/// serving then serves the next client.
 #[test]
 fn a_peer_that_dies_is_noticed() {
     for (program, port) in [("iwarp-perf", 22_405), ("tcp-perf", 22_406)] {
@@ -198,7 +198,7 @@ fn a_server_that_keeps_serving_outlives_a_client_that_dies() {
         client.wait_for_output("CPU %");
         client.signal("KILL");
         drop(client);
-        // The server may serve the dead client until it notices.
+        // The server may serve the killed client until it notices that this client is gone.
         let ended = (0..10)
             .map(|_| ask(&program, port, "--sizes 8 --window 1 --iterations 3 --runs 1", &network))
             .find(Finished::is_success);
@@ -242,8 +242,8 @@ fn a_peer_of_another_version_is_refused_with_both_versions() {
     }
 }
 
-/// Measures with `iwarp-perf` and with a program of perftest, in pairs. Prints the median of the
-/// ratios of the larger to the smaller value of each pair.
+/// Measures with `iwarp-perf` and with a program of perftest, in pairs. For each pair computes the
+/// ratio of the larger to the smaller value, and prints the median of the ratios.
 fn apart(port: u16, words: &str, perftest: (&str, &str), read: fn(&str) -> Option<f64>) {
     let Some(program) = built("iwarp-perf") else { return };
     if !programs::are_installed(&[perftest.0]) {
@@ -320,5 +320,5 @@ fn twenty_times_under_loss() {
     println!("figure: runs of iwarp-perf under loss whose data are right: {runs}");
 }
 
-/// Number of pairs of measurements, with `iwarp-perf` and perftest in turn.
+/// Number of pairs of measurements. Each pair is one run of `iwarp-perf` and one of perftest.
 const PAIRS: usize = 5;

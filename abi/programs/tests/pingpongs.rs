@@ -9,8 +9,8 @@ fn pingpong(network: &Network, port: u16, program: &str, arguments: &str, gid: u
     expect_both(&side.run_pair(&side, network, port));
 }
 
-/// Runs every kind of work, on both networks. Tests use different ports because all share one
-/// loopback.
+/// Runs every kind of work request, on both networks. Each test uses its own port, because all
+/// tests share one loopback interface.
 fn pingpongs(port: u16, program: &str, kinds: &[&str]) {
     if !are_installed(&[program]) {
         return;

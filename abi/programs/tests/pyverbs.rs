@@ -1,11 +1,11 @@
-//! The test suite that comes with pyverbs.
+//! The test suite of pyverbs.
 
 use std::process::Command;
 use std::{env, fs, process};
 
 use programs::{Network, Program, Side, pyverbs_suite};
 
-/// Number of tests that must pass: those for which this device has all features. (The kernel's
+/// Number of tests that must pass: the tests that need only features of this device. (The kernel's
 /// software device passes 86.)
 const PASSED_MIN: usize = 112;
 

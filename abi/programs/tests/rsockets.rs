@@ -1,4 +1,4 @@
-//! Programs of rdma-core that use `rsocket`.
+//! Programs of rdma-core that use the `rsocket` API.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -68,7 +68,7 @@ fn what_is_written_to_mapped_memory_is_there_before_what_is_sent_later() {
     }
 }
 
-/// A file, or the path of a file to be created, in a folder to which both sides may write.
+/// A file, or the path of a new file, in a folder to which both sides may write.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -93,7 +93,7 @@ fn rcopy() {
     }
     let scratch = Scratch::new("rcopy");
     let [from, to] = ["from", "to"].map(|name| scratch.0.join(name));
-    // Larger than any buffer, and not a whole number of pages.
+    // The file is larger than any buffer, and not a whole number of pages.
     let bytes: Vec<u8> = (0..3_000_001_u32).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
     fs::write(&from, &bytes).expect("a file");
     fs::set_permissions(&from, Permissions::from_mode(0o666)).expect("rights");

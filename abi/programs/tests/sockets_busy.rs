@@ -1,5 +1,5 @@
-//! Servers that reload or save while clients use them, and many processes at once: no request is
-//! lost.
+//! Servers that reload or save while clients use them, and many processes that connect at the same
+//! time: no request is lost.
 #![expect(clippy::disallowed_methods, reason = "a server is renewed in the midst of what it does")]
 
 use std::process::Command;
@@ -49,7 +49,7 @@ fn reload_nginx(loaded: Loaded) -> Option<()> {
     let port = stage.free_port();
     let running = HttpServer::Nginx.start(&stage, &documents, port);
     let address = format!("http://{}:{port}/", stage.address());
-    // A slow fetch that lasts longer than the reloads: its worker must not exit before the fetch
+    // A slow fetch that lasts longer than the reloads. nginx must keep its worker until the fetch
     // has ended.
     let place = documents.fetched().join("size-16777216");
     let slow = Program::new("curl", "--silent --show-error --fail --limit-rate 6M -o");
@@ -83,7 +83,7 @@ fn storms_of_short_connections() {
         let documents = Documents::of_sizes(&stage, &[1 << 10]);
         let port = stage.free_port();
         let running = HttpServer::Nginx.start(&stage, &documents, port);
-        // A connection without a response ends the run after 30 s.
+        // If a connection gets no response, the run ends after 30 s.
         let many = Program::new("ab", "-q -n 10000 -c 50 -s 30");
         let many = many.argument(&format!("http://{}:{port}/size-1024", stage.address()));
         let many = stage.run(&many, Side::Client);
@@ -127,7 +127,7 @@ fn redis_saves_under_load() {
         };
         for _ in 0..3 {
             thread::sleep(Duration::from_millis(300));
-            // The server refuses if it is saving already, which is fine.
+            // If the server is already saving, it refuses, which does not matter.
             ask("bgsave");
         }
         for client in clients {

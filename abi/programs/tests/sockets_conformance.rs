@@ -1,5 +1,5 @@
-//! What programs observe of a connection with the library for sockets is the same as over plain
-//! TCP, whenever the connection moves.
+//! With the library for sockets, programs observe the same behaviour of a connection as over plain
+//! TCP, at whatever time the connection moves.
 
 use programs::{Network, Subject};
 
@@ -8,7 +8,7 @@ fn same(program: &str, names: &[&str]) {
     subjects(program, names, true);
 }
 
-/// Test cases in which connections may or may not move.
+/// Test cases whose result does not depend on whether connections move.
 fn same_however(program: &str, names: &[&str]) {
     subjects(program, names, false);
 }
@@ -141,7 +141,7 @@ fn closed_by_another_thread() {
     same_however("threads", &["closed_elsewhere"]);
 }
 
-/// Connections begin to move during the first calls of each test case.
+/// In each test case, connections begin to move during the first calls.
 #[test]
 fn connections_that_move_when_it_pays() {
     for (program, names) in [
@@ -162,8 +162,8 @@ fn connections_that_move_when_it_pays() {
 #[test]
 fn names() {
     same("connecting", &["names", "mapped"]);
-    // This covers the connection that carries the port. The peer may be unreachable by UDP, so the
-    // connection need not move.
+    // The test case has a second connection, which the first announces by its port. The second peer
+    // may be unreachable by UDP, so that connection need not move.
     same_however("connecting", &["six"]);
 }
 

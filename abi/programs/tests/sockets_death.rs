@@ -1,6 +1,6 @@
 //! Processes and links that fail in the middle of a stream. If a process dies, the other side gets
-//! an error; if a link fails, the stream continues over TCP. No byte arrives twice, and no byte
-//! before the last one received is lost.
+//! an error. If a link fails, the stream continues over TCP. No byte arrives twice, and no byte is
+//! missing before the last received byte.
 #![expect(clippy::disallowed_methods, reason = "it is measured until the other side is told")]
 
 use std::time::Instant;
@@ -9,7 +9,7 @@ use programs::{
     Finished, Loaded, Network, Program, Running, Side, Stage, Subject, build_plain_client,
 };
 
-/// A stream of data on a connection that has moved.
+/// A stream of data on a moved connection.
 struct Flow<'a> {
     stage: Stage<'a>,
     server: Running,
@@ -17,7 +17,7 @@ struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// Starts a kind of `clients/sockets_stream.c`.
+    /// Starts both sides of `clients/sockets_stream.c` with this test case.
     fn start(network: &'a Network, loaded: Loaded, kind: &str) -> Option<Self> {
         let stage = Stage::new(network, loaded)?.variable("ETHERNOT_SOCKETS_LOG", "info");
         let [mut server, mut client] = stage.start_both("sockets_stream", kind, 50)?;
@@ -27,12 +27,13 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// Checks how a side ended after the other died, and prints the seconds that it took.
+/// Checks the result of a side after the other side died, and prints the seconds that it took.
 #[track_caller]
 fn expect_reported(ended: &Finished, since: Instant, loaded: Loaded, figure: &str) {
     let said = ended.expect_success();
     let is_reset = said.contains("ends: ECONNRESET") || said.contains("writing ends: EPIPE");
-    // Without the library, the kernel may close the connection of a dead process in an orderly way.
+    // Without the library, the kernel may close the connection of a dead process with a FIN instead
+    // of a reset.
     let is_end = loaded == Loaded::Neither && said.contains("ends: end");
     assert!(is_reset || is_end, "{ended}");
     if loaded == Loaded::Both {
@@ -112,9 +113,9 @@ fn a_network_without_datagrams_leaves_connections_to_tcp() {
     }
 }
 
-/// Time in milliseconds after which a connection without an answer is decided, however busy the
-/// host is: an offer is valid for 1 s. A connection that ends earlier logs nothing about a
-/// firewall.
+/// Time in milliseconds until the library has decided about a connection whose peer does not
+/// answer, even on a busy host; an offer is valid for 1 s. If a connection ends earlier, the
+/// library logs no message about a firewall.
 const DECIDED_MS: u32 = 3000;
 
 #[test]

@@ -1,5 +1,6 @@
-//! Unmodified HTTP servers and clients. The library for sockets runs on both sides, on one, and on
-//! neither. Documents arrive unchanged, and the library has counted the path that connections took.
+//! Unmodified HTTP servers and clients. The library for sockets runs on both sides, on one side,
+//! and on no side. Documents must arrive unchanged, and the library's counters must show the
+//! expected path of the connections.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,4 +1,4 @@
-//! Programs that use most of the descriptors that they may have: all connections are served, moved
+//! Programs that use nearly all descriptors that they may have: all connections are served, moved
 //! or not.
 
 use std::time::Duration;
@@ -7,8 +7,8 @@ use programs::{
     Counters, Loaded, Network, Program, Side, Stage, are_installed, build_plain_client,
 };
 
-/// Runs two programs, each limited to `limit` descriptors, with `connections` connections at once,
-/// and checks that all are served. Returns the client's counters.
+/// Runs two programs, each limited to `limit` descriptors, with `connections` simultaneous
+/// connections. Checks that all connections are served. Returns the client's counters.
 #[track_caller]
 fn served(connections: u32, limit: u32, moving: &str) -> Option<Counters> {
     let plain = served_with(Loaded::Neither, connections, limit, moving);
@@ -49,8 +49,8 @@ fn without_descriptors(counters: &Counters) -> u64 {
 
 #[test]
 fn a_process_with_64_descriptors_serves_more_than_half_of_them_carry() {
-    // A connection that moves at its first use has its descriptors before the program has opened
-    // all of its own.
+    // If a connection moves at its first use, the library opens its descriptors before the program
+    // has opened all of its own.
     for (connections, moving) in [(40, "when-it-pays"), (24, "always")] {
         let Some(counters) = served(connections, 64, moving) else { return };
         assert!(without_descriptors(&counters) > 0, "{moving}: {counters:?}");
@@ -74,7 +74,7 @@ fn six_hundred_connections_are_served_with_1024_descriptors_on_either_side() {
     assert!(counters.moved > 0 && without_descriptors(&counters) > 0, "{counters:?}");
 }
 
-/// Connects 4096 processes, or as many as fit into memory, to one server at the same time.
+/// Here 4096 processes, or as many as fit into memory, connect to one server at the same time.
 #[test]
 #[ignore = "slow: run by `./x acceptance sockets`"]
 fn thousands_of_processes_are_served() {
@@ -107,14 +107,14 @@ fn available_bytes() -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// Time limit for all processes to connect: many times what a host with one processor needs.
+/// Time limit for all processes to connect: many times the time on a host with one processor.
 const PROCESSES_LIMIT: Duration = Duration::from_mins(15);
 
 /// Memory for one process whose connection has moved, in bytes: both sides with their shared
 /// memory, doubled as a reserve.
 const PROCESS_BYTES: u64 = 16 << 20;
 
-/// Round trips of each process: more than a connection needs to move by default.
+/// Round trips of each process: more than a connection makes before it moves by default.
 const ROUNDS_TO_MOVE: u32 = 60;
 
 /// Requests on each connection: enough for it to move.

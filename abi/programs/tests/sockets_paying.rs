@@ -1,5 +1,5 @@
-//! By default a connection moves once it has lasted and would gain by moving; other connections pay
-//! no cost.
+//! By default a connection moves only after it has lasted for some time, and only if it gains by a
+//! move. Other connections have no extra cost.
 
 use programs::{
     Counters, Finished, Loaded, Network, Program, Side, Stage, build_plain_client, expect_both,
@@ -40,12 +40,13 @@ impl Run {
         Some(Self { ended, counters })
     }
 
-    /// Checks that `moved` connections have moved on each side, and that the others stayed for these reasons.
+    /// Checks that `moved` connections have moved on each side, and that the others stayed on TCP
+    /// for these reasons.
     #[track_caller]
     fn expect(&self, moved: u64, reasons: [&[(&str, u64)]; 2]) {
         let [server, client] = &self.ended;
         for (counters, wanted) in self.counters.iter().zip(reasons) {
-            // A connection that has moved may return when its process ends.
+            // When the process ends, a connection that has moved may return to TCP.
             let stayed = counters.reasons.iter().filter(|(reason, _)| reason != "went-home");
             let found: Vec<_> = stayed.map(|(reason, count)| (reason.as_str(), *count)).collect();
             let is_right = counters.moved == moved && found == wanted;
@@ -134,7 +135,7 @@ fn nothing_moves_if_the_user_says_so() {
     run.expect(2, [&[]; 2]);
 }
 
-/// Both links, by names that are valid on both hosts.
+/// The names of both links, which are the same on both hosts.
 const LINKS: (&str, &str) = ("ETHERNOT_SOCKETS_LINKS", "udp:link1,udp:link2");
 
 /// Maximum number of times that one offer is sent.

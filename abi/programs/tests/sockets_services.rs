@@ -1,5 +1,5 @@
 //! Unmodified servers with protocols other than HTTP. The library for sockets runs on both sides,
-//! on one, and on neither.
+//! on one side, and on no side.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -28,7 +28,8 @@ fn with_service(service: Service, loads: &[Loaded], clients: &[Client]) {
             (client.run)(&stage, port);
             running.stop();
             match service {
-                // gmond replies and closes at once, so the connection may end before it is decided.
+                // gmond closes the connection right after its reply, possibly before the library
+                // has decided whether to move it.
                 Service::Gmond => stage.expect_seen(),
                 _ => stage.expect_path(),
             }
@@ -48,7 +49,7 @@ fn client(stage: &Stage<'_>, program: &str, words: &str) -> String {
     ended.expect_success().to_owned()
 }
 
-/// Returns a program that runs a shell line, with files as standard input and output.
+/// Runs a line of shell, with files as standard input and output.
 fn shell(stage: &Stage<'_>, line: &str) {
     let program = Program::new("sh", "-c").argument(&line);
     stage.run(&program, Side::Client).expect_success();

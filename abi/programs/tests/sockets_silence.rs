@@ -1,5 +1,5 @@
-//! Peers that are stopped and links that are down for a while. Connections wait, as those of plain
-//! TCP do, and continue.
+//! Peers that are stopped, and links that are down, for a while. Connections wait, like plain TCP
+//! connections, and continue.
 #![expect(clippy::disallowed_methods, reason = "a silence lasts for some time")]
 
 use std::thread;
@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use programs::{Loaded, Network, Running, Side, Stage};
 
-/// A connection with a stream of data, or an idle one. It has moved if both sides have the library.
+/// A connection with a stream of data, or an idle connection. If both sides have the library, it
+/// has moved.
 struct Flow<'a> {
     kind: &'a str,
     stage: Stage<'a>,
@@ -16,10 +17,10 @@ struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// Starts a kind of `clients/sockets_silence.c`.
+    /// Starts both sides of `clients/sockets_silence.c` with this test case.
     ///
     /// # Panics
-    /// If none of several connections takes the expected path.
+    /// If no connection takes the expected path in several attempts.
     fn start(network: &'a Network, loaded: Loaded, kind: &'a str) -> Option<Self> {
         for _ in 0..STARTS {
             let flow = Self::begin(network, loaded, kind)?;
@@ -45,9 +46,9 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Checks that every byte arrived and both sides saw the end of the stream.
+    /// Checks that every byte arrived, and that both sides read the end of the stream.
     fn expect_whole(self) {
-        // SIGTERM stops the side that writes, or that sends the requests.
+        // SIGTERM ends the work of the side that writes the stream or sends the requests.
         self.side(if self.kind == "up" { Side::Client } else { Side::Server }).signal("TERM");
         for ended in [self.server.finish(), self.client.finish()] {
             ended.expect_success();
@@ -55,7 +56,8 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// Number of attempts to get a connection on the expected path; a busy host may need several.
+/// Number of attempts to get a connection that takes the expected path; a busy host may need
+/// several.
 const STARTS: u32 = 5;
 
 const KINDS: [&str; 3] = ["down", "up", "idle"];
@@ -169,7 +171,7 @@ fn silences_of_a_minute() {
             scope.spawn(move || cut(kind, LONG));
         }
     });
-    // For each kind, over TCP and over the edge: the server is stopped, the client is stopped, or
-    // the link is down.
+    // Each kind runs over TCP and over the edge, with three silences: the server is stopped, the
+    // client is stopped, or the link is down.
     println!("figure: silences of a minute that connections outlast: {}", KINDS.len() * 3);
 }

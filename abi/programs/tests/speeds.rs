@@ -1,11 +1,11 @@
 //! Speed of programs, compared with the project's own measurement on the same kind of link, and
-//! with TCP. The runs alternate, so that noise of the machine affects both.
+//! with TCP. The runs alternate, so that other load on the machine affects both.
 
 use std::path::Path;
 
 use programs::{Finished, Libraries, Network, Program, Side, are_installed, ethernot};
 
-/// Number of runs of each.
+/// Number of runs of each program.
 const TURNS: usize = 5;
 
 /// Starts the server of a program and runs its client. Returns the client's result.
@@ -28,7 +28,7 @@ fn client_over(
     client
 }
 
-/// Returns the numbers of the line that begins with this size in a table of perftest.
+/// Returns the numbers in perftest's table, from the line that begins with this size.
 fn numbers(ended: &Finished, size: &str) -> Vec<f64> {
     let is_of_size = |line: &&str| line.split_whitespace().next() == Some(size);
     let line = ended.output.lines().find(is_of_size).unwrap_or_else(|| panic!("{ended}"));
@@ -66,9 +66,10 @@ fn latency_ns(path: &Path) -> f64 {
     rest[..end].trim().parse().expect("a number")
 }
 
-/// Measures the latency of 8 bytes with `program` and with the native ping-pong, alternating, both
-/// between namespaces. Returns the median of the ratios of their medians, and the median of the
-/// program's 99.9 % quantiles in microseconds.
+/// Measures the latency of 8 bytes with `program` and with the project's own ping-pong,
+/// alternately, each between namespaces. For each pair of runs computes the ratio of their medians.
+/// Returns the median of these ratios, and the median of the program's 99.9 % quantiles in
+/// microseconds.
 fn latency_against_native(port: u16, program: &str) -> Option<(f64, f64)> {
     if !are_installed(&[program]) {
         return None;
@@ -166,11 +167,12 @@ fn rate_of_small_writes() {
 /// The environment variable that names the folder with the libraries of another commit.
 const OTHER: &str = "ETHERNOT_TEST_OTHER_LIBRARIES";
 
-/// Number of runs of each where differences of one per cent matter.
+/// Number of runs of each program if a difference of one per cent matters.
 const TURNS_AGAINST_OTHER: u16 = 9;
 
-/// Runs a program with the libraries of this commit and of the other commit, alternating. Returns
-/// the median of the ratios of column `column` in the line of this size.
+/// Runs a program with the libraries of this commit and of the other commit, alternately. Reads
+/// column `column` in the line of this size. Returns the median of the ratios of this commit's
+/// value to the other's.
 fn ratio_to_other(
     port: u16,
     program: &str,

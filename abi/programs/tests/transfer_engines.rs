@@ -1,5 +1,5 @@
-//! Transfer engines of inference servers, from their wheels: Mooncake and NIXL between two hosts,
-//! without settings.
+//! Transfer engines of inference servers, installed from wheels: Mooncake and NIXL between two
+//! hosts, without settings.
 
 use std::path::Path;
 use std::{env, fs, process};
@@ -48,7 +48,7 @@ fn uses_the_device(name: &str, program: &str) {
     }
     let [of_server, of_client] = [sent[0] - before[0], sent[1] - before[1]];
     // At least 8 MiB are sent each way. Over TCP these would be at least 128 segments of at most 64
-    // KiB. The two sides use TCP only to meet.
+    // KiB. The two sides use TCP only to set up their connection.
     for sent in [of_server, of_client] {
         assert!(sent.segments < 100 && sent.datagrams > 16, "{sent:?}");
     }

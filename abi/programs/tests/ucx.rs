@@ -6,8 +6,9 @@ use programs::{
     Finished, Hosts, Launcher, Mpi, Network, Program, Side, are_installed, expect_both,
 };
 
-/// Operations of UCX's lower layer that `rc_verbs` supports, with the ways of passing data. On any
-/// device UCX 1.13 offers only 8-byte atomics there, and neither `swap` nor `get` with `short`.
+/// Operations of UCX's lower layer that `rc_verbs` supports, with the ways of passing data. UCX
+/// 1.13 offers only 8-byte atomics there on any device, and does not offer `swap` and `get` with
+/// `short`.
 const OF_CONNECTIONS: &[&str] = &[
     "am_lat",
     "am_bw",
@@ -30,8 +31,8 @@ const OF_CONNECTIONS: &[&str] = &[
 const OF_DATAGRAMS: &[&str] =
     &["am_lat", "am_bw", "am_lat -D shortiov -s 8,8", "am_bw -D bcopy -s 1000"];
 
-/// Operations of the upper layer, which emulates with messages the operations that a transport
-/// lacks.
+/// Operations of UCX's upper layer. If a transport lacks an operation, the upper layer emulates it
+/// with messages.
 const OF_PROTOCOLS: &[&str] = &[
     "tag_lat",
     "tag_bw",
@@ -60,8 +61,8 @@ const OF_PROTOCOLS: &[&str] = &[
 /// Operations of the upper layer during which both sides may sleep between messages.
 const SLEEPING: &[&str] = &["tag_lat", "tag_bw", "tag_bw -s 300000", "stream_lat", "stream_bw"];
 
-/// Transports of the device, by UCX's names: connections, with datagrams to introduce endpoints to
-/// each other, and datagrams alone.
+/// Transports of the device, by UCX's names: `rc` is connections, plus datagrams to introduce
+/// endpoints to each other; `ud_verbs` is datagrams alone.
 const TRANSPORTS: [&str; 2] = ["rc", "ud_verbs"];
 
 /// Other UCX names of the same transports.
@@ -86,7 +87,7 @@ fn between(network: &Network, port: u16, measurement: &Program) -> Finished {
     client
 }
 
-/// Runs a measurement in one process, which is both sides.
+/// Runs a measurement in one process, which acts as both sides.
 fn with_itself(network: &Network, measurement: &Program) {
     let ended = measurement.clone().argument(&"-l").run(network, Side::Client);
     assert!(ended.expect_success().contains("Final:"), "{ended}");
@@ -130,7 +131,7 @@ fn protocols_between_two_hosts() {
     }
 }
 
-/// UCX arms completion queues that hold completions, then sleeps on the descriptor.
+/// UCX arms a completion queue that contains completions, then sleeps on its descriptor.
 #[test]
 fn protocols_between_hosts_that_sleep() {
     let Some(network) = hosts() else { return };
@@ -180,9 +181,9 @@ fn protocols_between_processes_of_a_host() {
     }
 }
 
-/// With only the transport of connections UCX 1.13 connects on no device, neither to its own
-/// process nor to others. It needs a second transport to introduce endpoints to each other, and
-/// accepts only `ud_verbs`, not even TCP. UCX fails before it asks the device for anything.
+/// With the transport of connections alone, UCX 1.13 cannot connect on any device, even to its own
+/// process. It needs a second transport to introduce endpoints to each other, and accepts only
+/// `ud_verbs` for this. It fails before it calls the device.
 #[test]
 fn the_transport_of_connections_needs_that_of_datagrams() {
     let Some(network) = hosts() else { return };
@@ -196,13 +197,13 @@ fn the_transport_of_connections_needs_that_of_datagrams() {
     }
 }
 
-/// UCX has no settings, and each side runs on its own host. UCX prefers the device to TCP, as it
-/// would an adapter: the kernel carries the messages as datagrams, and almost nothing by TCP.
+/// UCX has no settings, and each side runs on its own host. UCX prefers the device to TCP, like an
+/// adapter: the messages travel as datagrams, and almost nothing uses TCP.
 #[test]
 fn it_chooses_the_device_by_itself() {
     let Some(network) = hosts() else { return };
-    // Separate namespaces of every kind keep UCX from shared memory: to UCX, two network namespaces
-    // alone are one host.
+    // Separate namespaces of every kind keep UCX from using shared memory: UCX takes two network
+    // namespaces alone for one host.
     let alone = "--user --ipc --pid --uts --fork ucx_perftest -p 13337";
     let chosen = [
         ("tag_lat", "tag"),
@@ -276,8 +277,8 @@ fn frameworks_pass_twenty_times() {
     }
 }
 
-/// Measurements over links with faults. They keep few datagrams outstanding, because UCX drops
-/// datagrams that arrive out of order and retransmits them by a slow timer: a megabyte takes
+/// Measurements over links with faults. They have few datagrams outstanding, because UCX drops
+/// datagrams that arrive out of order and retransmits them after a long timeout: a megabyte takes
 /// seconds.
 const KINDS_OVER_FAULTS: [(&str, &str); 6] = [
     ("rc", "tag_lat"),

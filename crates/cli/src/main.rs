@@ -81,7 +81,7 @@ enum Command {
     Report(report_command::Arguments),
     Paper(papers_command::Arguments),
     Doctor(doctor_command::Arguments),
-    /// Simulate the engine under disasters, and clusters with their interconnects, in virtual time.
+    /// Simulate the engine under random faults, and clusters with their networks, in virtual time.
     #[command(
         subcommand,
         after_help = "Examples:\n  \
