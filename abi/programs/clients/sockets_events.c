@@ -385,10 +385,8 @@ static void room_client(struct context *context)
 }
 
 /* Answers on new connections: one answer requested right after connecting, one requested later.
- * If a
- * connection is reported as readable, a non-blocking read must return data, and FIONREAD must
- * report
- * it. */
+ * If a connection is reported as readable, a non-blocking read must return data, and FIONREAD must
+ * report that data. */
 enum { NEW_CONNECTIONS = 40 };
 
 static void answers(struct context *context)
