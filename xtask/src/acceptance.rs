@@ -1,8 +1,8 @@
-//! `cargo xtask acceptance NAME`: measures on this machine what the project promises.
+//! `cargo xtask acceptance NAME`: measures on this machine whether the project keeps its promises.
 //!
-//! A suite is a list of rows, and a row is data: what is measured, the bound, and a [`Probe`] that
-//! gets the figure (`acceptance/suites.rs`). Commands with equal arguments run once
-//! (`acceptance/runner.rs`). Figures depend on the machine and are for the record. The exit status
+//! A suite is a list of rows. A row is data: a name, a bound, and a [`Probe`] that measures the
+//! figure (`acceptance/suites.rs`). Commands with equal arguments run once
+//! (`acceptance/runner.rs`). Figures that depend on the machine are for the record. The exit status
 //! is 1 if a row of [`Kind::Works`] misses its bound.
 
 mod against;
@@ -30,8 +30,8 @@ use suites::SUITES;
 struct Suite {
     name: &'static str,
     rows: &'static [Row],
-    /// The commit to compare with unless `--against` names one. Without a commit, rows that compare
-    /// cannot run.
+    /// The commit to compare with, unless `--against` names one. Without a commit, rows that
+    /// compare with one cannot run.
     against: Option<&'static str>,
 }
 
@@ -39,7 +39,7 @@ struct Suite {
 struct Row {
     name: &'static str,
     bound: Bound,
-    /// The bound of a quick run, where time is the measure.
+    /// The bound of a quick run, if it differs because the run is shorter.
     bound_quick: Option<Bound>,
     probe: Probe,
 }
@@ -56,14 +56,15 @@ enum Bound {
 enum Kind {
     /// Something does not work, on any machine: the command fails.
     Works,
-    /// The figure holds for this machine at this time only; it is for the record.
+    /// The figure is valid only for this machine at this time; it is for the record.
     ForTheRecord,
 }
 
-/// How a figure is measured.
+/// How to measure a figure.
 ///
-/// A command is `ethernot` with `arguments`. In them `{json}` stands for a file to which the
-/// program writes its result, and `{quick:A|B}` for A in a quick run and B in a full one.
+/// A command is `ethernot` with `arguments`. In the arguments, `{json}` stands for a file to which
+/// the program writes its result. `{quick:A|B}` stands for A in a quick run and for B in a full
+/// run.
 #[derive(Clone, Copy)]
 enum Probe {
     /// A number at a JSON pointer of a result, divided by another number of that result.
@@ -78,27 +79,29 @@ enum Probe {
     Yardstick { arguments: &'static [&'static str], to: &'static str },
     /// The highest sum of the fields over all cuts of `ethernot bench failover`.
     WorstCut { arguments: &'static [&'static str], fields: &'static [&'static str] },
-    /// The number at `count` says how many attempts were made; the exit status of the command says
-    /// that none failed.
+    /// The number of attempts, at the JSON pointer `count`. The exit status of the command reports
+    /// whether any failed.
     AllSucceed { arguments: &'static [&'static str], count: &'static str },
-    /// Minutes of fuzzing without a crash, of all targets if none is named.
+    /// Minutes of fuzzing without a crash, of these targets, or of all targets if the list is
+    /// empty.
     Fuzz { targets: &'static [&'static str], seconds_quick: u32, seconds_full: u32 },
     /// The worst point of `ethernot sim policies`.
     Policies { arguments: &'static [&'static str] },
-    /// Own throughput divided by that of `MultiEdge`'s rules at the worst of the points: the median
-    /// of several runs of `ethernot bench multiedge`. Runs in which other rules fell below their
-    /// level in another run do not count.
+    /// Own throughput divided by the throughput of `MultiEdge`'s sending policy, at the worst of
+    /// the points: the median of several runs of `ethernot bench multiedge`. A run does not count
+    /// if the other policies were slower in it than in another run, because then the machine was
+    /// busy.
     Rules { arguments: &'static [&'static str], points: &'static [PointOf] },
     /// The worst ratio of one contender of `ethernot bench` to another, over all sizes.
     Contenders { arguments: &'static [&'static str], test: &'static str, pair: Pair },
-    /// The number of tests of a package that fail, among those chosen by these arguments of
-    /// `cargo test`, separated by spaces.
+    /// The number of a package's tests that fail. `chosen` are arguments of `cargo test`, separated
+    /// by spaces.
     Tests { package: &'static str, chosen: &'static str, in_quick: bool },
-    /// The number of runs of these tests in which one fails.
+    /// The number of runs of these tests in which a test fails.
     Repeated { tests: repeated::Tests, times_quick: u32, times_full: u32 },
-    /// The largest figure of this name that tests print; all of them must pass.
+    /// The largest figure of this name that tests print. All of these tests must pass.
     Printed { tests: printed::Tests, name: &'static str },
-    /// As [`Probe::Printed`], for a figure that is equal on all machines.
+    /// Like [`Probe::Printed`], for a figure that is equal on all machines.
     Reproducible { tests: printed::Tests, name: &'static str },
     /// A number at a JSON pointer of an entry of a result; `steps` lead to the entry.
     Entry {
@@ -114,19 +117,19 @@ enum Probe {
     BareStream { arguments: &'static [&'static str] },
     /// A number at a JSON pointer of the result of a simulation; it is equal on all machines.
     Simulated { arguments: &'static [&'static str], pointer: &'static str },
-    /// The worst ratio of these figures of this program to those of the commit of `--against`, run
-    /// in turn; more is better.
+    /// The worst ratio of these figures to the figures of the commit of `--against`, measured
+    /// alternately; more is better.
     AgainstEach(&'static [against::Figure]),
-    /// The largest figure of this name printed by tests that compare the libraries with those of
-    /// the commit of `--against`.
+    /// The largest figure of this name that tests print. The tests compare the libraries with the
+    /// libraries of the commit of `--against`.
     AgainstPrinted { tests: printed::Tests, name: &'static str },
-    /// The ratio of this program to that of the commit of `--against`, run in turn.
+    /// The ratio of this program to the program of the commit of `--against`, run alternately.
     Against { arguments: &'static [&'static str], of: Measurement, field: &'static str },
     /// A count of something in the sources.
     Sources(structure::Count),
 }
 
-/// Two contenders of a measurement, with transport and links of each, and the field whose ratio is
+/// Two contenders of a measurement, each with its transport and links, and the field whose ratio is
 /// computed.
 #[derive(Clone, Copy)]
 struct Pair {
@@ -144,17 +147,18 @@ struct PointOf {
     bytes: u64,
 }
 
-/// The figure of the own point.
+/// The figure of a point of this project's sending policy.
 #[derive(Clone, Copy)]
 enum PointFigure {
-    /// The payload rate in per cent of the rate of the links.
+    /// The payload rate in per cent of the links' rate.
     Share,
-    /// The share of the links, in a set-up whose links have a delay. Frames without a protocol are
-    /// measured `without` the delay only: a delay does not increase what links carry.
+    /// Like [`Self::Share`], in a set-up whose links have a delay. The bare stream of frames to
+    /// compare with is measured in the set-up `without` the delay, because a delay does not change
+    /// the rate of a link.
     ShareWithDelay { without: &'static str },
     /// A number, in the unit of the bound.
     Field(&'static str),
-    /// The ratio of the own throughput to that of a contender, in this or another set-up.
+    /// The ratio of own throughput to a contender's throughput, in this or another set-up.
     ThroughputTo { set_up: &'static str, contender: &'static str },
 }
 
@@ -193,7 +197,7 @@ enum Outcome {
         value: String,
         ok: bool,
     },
-    /// The figure misses the bound, but this machine cannot reach it.
+    /// The figure misses the bound, but no protocol can reach the bound on this machine.
     BeyondHere {
         value: String,
         reason: String,
@@ -258,7 +262,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     Ok(if works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns the rows of a suite whose names contain one of these texts; all rows if there are no
+/// Returns the rows of a suite whose names contain one of these texts, or all rows if there are no
 /// texts.
 fn chosen(suite: &Suite, only: &[&str]) -> Result<Vec<&'static Row>, XtaskError> {
     let is_in_no_name = |text: &&&str| !suite.rows.iter().any(|row| row.name.contains(**text));

@@ -1,9 +1,10 @@
-//! Checks the ABI of the C library with `abidiff`, where it is installed: programs compiled today
-//! must run with later libraries.
+//! Checks the ABI of the C library with `abidiff`, if it is installed: programs compiled today must
+//! run with later libraries.
 //!
-//! The header defines the ABI, because a test checks that the library exports exactly its
-//! functions. The header is compiled to a library of empty functions, which is compared with a
-//! recorded description. The types come from its debug information.
+//! The header defines the ABI, because a test checks that the library exports exactly the functions
+//! of the header. This check compiles the header, with empty function bodies, to a library with
+//! debug information, which contains the types. `abidiff` compares this library with a recorded
+//! description.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -17,10 +18,10 @@ use crate::workspace::Workspace;
 /// The recorded description.
 const RECORDED: &str = "docs/api/ethernot-c.abi.xml";
 
-/// Changes that are permitted although `abidiff` reports them.
+/// Permitted changes that `abidiff` would report.
 const MAY_CHANGE: &str = "abi/c/ethernot.abignore";
 
-/// Compares the ABI with the recorded one, or records it with `UPDATE_SNAPSHOTS=1`.
+/// Compares the ABI with the recorded description. With `UPDATE_SNAPSHOTS=1`, records the ABI.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     if std::env::var_os("UPDATE_SNAPSHOTS").is_none() {
         let count = test(workspace)?;
@@ -34,8 +35,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Compares the ABI with the recorded one. Functions, and fields at the end of option structures,
-/// may be added.
+/// Compares the ABI with the recorded description. Permits new functions, and new fields at the end
+/// of option structures.
 pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
     if !is_installed("abidiff") {
         println!("skipped: abidiff is not installed, so the ABI of the C library is not compared");
@@ -77,7 +78,7 @@ fn compile(workspace: &Workspace) -> Result<PathBuf, XtaskError> {
     let name = c_versioned();
     let library = folder.join(&name);
     let mut compiler = Command::new("cc");
-    // Runs in the folder, so that the description does not contain its path.
+    // Runs inside the folder, so that the description does not contain the folder's path.
     compiler.current_dir(&folder).args(["-g", "-shared", "-fPIC", "-w"]);
     compiler.arg(format!("-Wl,-soname,{name}"));
     checked(compiler.args(["-o", &name, "functions.c"]))?;

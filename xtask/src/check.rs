@@ -1,6 +1,6 @@
-//! `cargo xtask check`: format, lints, unit tests and project rules for what has changed, in a few
-//! minutes. It omits other tests, documentation and third-party programs; `cargo xtask test` runs
-//! them.
+//! `cargo xtask check`: runs format, lints, unit tests and project rules for changed crates, in a
+//! few minutes. Other tests, documentation and third-party programs are checked only by
+//! `cargo xtask test`.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use crate::suite;
 use crate::tidy;
 use crate::workspace::{Package, Workspace, cargo, package_name, source_root};
 
-/// Checks what has changed since a commit, as `arguments` say.
+/// Checks the crates that have changed since the commit in `arguments`.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let packages = match words.as_slice() {
@@ -83,8 +83,8 @@ fn of(names: &[String]) -> Vec<String> {
     names.iter().flat_map(|name| ["--package".to_owned(), name.clone()]).collect()
 }
 
-/// Returns the crates that a change of `packages` can break: those that depend on one directly and
-/// are not among them.
+/// Returns further crates that a change of `packages` can break: those that directly depend on one
+/// of `packages`.
 fn users(workspace: &Workspace, packages: &[&Package]) -> Vec<String> {
     let names: Vec<_> = packages.iter().map(|package| package.name.as_str()).collect();
     let is_used = |package: &Package| {
@@ -95,8 +95,8 @@ fn users(workspace: &Workspace, packages: &[&Package]) -> Vec<String> {
     others.filter(|package| is_used(package)).map(|package| package_name(&package.name)).collect()
 }
 
-/// Returns the packages with a file that changed since `commit`, or all packages if a file changed
-/// that affects all.
+/// Returns the packages with a file that changed since `commit`. Returns all packages if a file
+/// changed that affects all.
 fn changed<'a>(workspace: &'a Workspace, commit: &str) -> Result<Vec<&'a Package>, XtaskError> {
     let files = changed_files(commit)?;
     let folders: Vec<&Path> =
@@ -110,7 +110,7 @@ fn changed<'a>(workspace: &'a Workspace, commit: &str) -> Result<Vec<&'a Package
         .collect())
 }
 
-/// Returns for each package folder whether it contains one of the changed files, which are paths
+/// Returns for each package folder whether it contains one of the changed files. Paths of files are
 /// relative to `root`. A file belongs to the innermost folder that contains it.
 fn owners(root: &Path, folders: &[&Path], files: &BTreeSet<String>) -> Vec<bool> {
     if files.iter().any(|file| HOLD_FOR_ALL.contains(&file.as_str())) {
@@ -135,7 +135,7 @@ fn changed_files(commit: &str) -> Result<BTreeSet<String>, XtaskError> {
     Ok(differ.lines().chain(new.lines()).map(str::to_owned).collect())
 }
 
-/// Returns git's output, run at the root of the sources.
+/// Runs git at the root of the sources, and returns its output.
 fn git(arguments: &[&str]) -> Result<String, XtaskError> {
     let program = format!("git {}", arguments.join(" "));
     match Command::new("git").current_dir(source_root()).args(arguments).output() {

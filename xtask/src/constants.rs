@@ -1,8 +1,8 @@
-//! `cargo xtask constants`: checks that some test fails when a number that a person chose has no
-//! effect.
+//! `cargo xtask constants`: checks that each number that a person chose has a test that fails
+//! without its effect.
 //!
-//! In a copy of the sources, each constant of [`table`] that decides behaviour gets its neutral
-//! value. Then its tests run, the cheapest first, until one fails.
+//! In a copy of the sources, gives a constant of [`table`] that decides behaviour its neutral
+//! value. Then runs tests, the cheapest first, until one fails. Repeats this for each constant.
 
 mod ladder;
 pub(crate) mod sources;
@@ -17,7 +17,8 @@ use self::trial::{Copy, Said};
 use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
-/// Tries constants and prints which tests fail for each. Fails if no test does for one of them.
+/// Tries constants and prints which tests fail for each. Returns a failure if no test fails for a
+/// constant.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let wishes = Wishes::parse(arguments)?;
     let chosen: Vec<_> = behaviours().filter(|(file, name, _)| wishes.wants(file, name)).collect();
@@ -38,7 +39,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     Ok(if unnoticed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Tries all constants. Returns the names of those for which no test fails.
+/// Tries all constants. Returns the names of the constants for which no test fails.
 pub(crate) fn unnoticed(workspace: &Workspace) -> Result<Vec<String>, XtaskError> {
     try_all(workspace, &behaviours().collect::<Vec<_>>())
 }
@@ -92,7 +93,7 @@ impl Wishes {
     }
 }
 
-/// Returns the first rung with a failing test, and the first such test.
+/// Returns the first group of tests in which a test fails, and the first such test.
 fn noticed_by(
     copy: &Copy,
     file: &File,
@@ -147,8 +148,8 @@ fn path(file: &File) -> String {
 /// Crates in which each chosen constant must be listed.
 const PACKAGES: [&str; 4] = ["delivery", "engine", "semantics", "runtime"];
 
-/// Returns the constants of a file that are not listed, and listed ones that the file does not
-/// have.
+/// Returns the constants of a file that are missing from the table, and the constants of the table
+/// that are missing from the file.
 ///
 /// `place` is the path relative to the root.
 pub(crate) fn check_listed(place: &str, text: &str) -> Vec<String> {

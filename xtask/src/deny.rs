@@ -1,4 +1,4 @@
-//! Runs `cargo deny`, where it is installed: checks licences, known vulnerabilities, duplicates and
+//! Runs `cargo deny`, if it is installed: checks licences, known vulnerabilities, duplicates and
 //! sources of external crates, by the rules in `deny.toml`.
 
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use crate::workspace::cargo;
 /// Checks that need only the sources of the crates.
 const OFFLINE: [&str; 3] = ["licenses", "bans", "sources"];
 
-/// Runs all checks. Without the tool, or without the vulnerability database, prints what was
+/// Runs all checks. If the tool or the vulnerability database is missing, prints which checks were
 /// omitted.
 pub(crate) fn test() -> Result<Count, XtaskError> {
     if !succeeds_quietly(&["--version"])? {
@@ -21,8 +21,8 @@ pub(crate) fn test() -> Result<Count, XtaskError> {
         return Ok(Count::ONE_SKIPPED);
     }
     let mut count = check(&OFFLINE)?;
-    // The database is fetched separately, to distinguish a machine without a network from a
-    // vulnerable crate.
+    // Fetches the database separately, so that a missing network is not reported as a vulnerable
+    // crate.
     if succeeds_quietly(&["fetch", "db"])? {
         count.add(check(&["--disable-fetch", "advisories"])?);
     } else {

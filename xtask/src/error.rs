@@ -1,4 +1,4 @@
-//! Errors of chores, and the usage text.
+//! Errors of xtask's commands, and the usage text.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ usage: cargo xtask COMMAND
   python                     build the Python packages and run their tests, in an environment of their own
   tidy                       check the rules of the project";
 
-/// The reason why a chore failed.
+/// The reason why a command of xtask failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum XtaskError {

@@ -1,4 +1,5 @@
-//! The oldest C library with which the built files start, and how that is ensured: `abi/floor`.
+//! The oldest C library with which the built files start. The files in `abi/floor` make the linker
+//! use its symbol versions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +22,8 @@ pub(crate) fn program_arguments(root: &Path) -> Vec<String> {
     link_arguments(&root.join("abi/floor").display().to_string(), &files)
 }
 
-/// Returns an error if one of these files needs a newer C library, with the symbols that need it.
+/// Returns an error if one of these files needs a newer C library. The error names the symbols that
+/// need it.
 pub(crate) fn check(files: impl IntoIterator<Item = PathBuf>) -> Result<(), XtaskError> {
     for path in files {
         let mut command = Command::new("objdump");
@@ -42,7 +44,7 @@ pub(crate) fn check(files: impl IntoIterator<Item = PathBuf>) -> Result<(), Xtas
     Ok(())
 }
 
-/// Returns undefined symbols of versions that the oldest C library does not have, as
+/// Returns the undefined symbols with a version that the oldest C library does not have, such as
 /// `name@GLIBC_2.34`.
 fn newer(symbols: &str) -> Vec<String> {
     let name = |line: &str| {

@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz --seconds N [TARGET...]`: runs targets of `fuzz/` one after the other, all of
-//! them if none is named.
+//! `cargo xtask fuzz --seconds N [TARGET...]`: runs targets of `fuzz/` one after the other. Runs
+//! all targets if no target is named.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -7,10 +7,11 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
-/// Shortest run of one target, in seconds. The corpus alone takes a second or two.
+/// Shortest run of one target, in seconds. Running the corpus alone takes a second or two.
 const TARGET_SECONDS_MIN: u64 = 5;
 
-/// Divides the time among the targets and runs them; fails at the end if any of them crashed.
+/// Divides the time among the targets and runs them. Returns a failure after the last if any of
+/// them crashed.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let (seconds, wanted) = match arguments {
         [flag, value, wanted @ ..] if flag == "--seconds" => (value.parse::<u64>().ok(), wanted),
@@ -79,7 +80,7 @@ pub(crate) fn targets(root: &Path) -> Result<Vec<String>, XtaskError> {
     Ok(names)
 }
 
-/// Returns the wanted targets; all of them if none is named.
+/// Returns the wanted targets, or all targets if none is wanted by name.
 fn chosen(targets: Vec<String>, wanted: &[String]) -> Result<Vec<String>, XtaskError> {
     if let Some(unknown) = wanted.iter().find(|name| !targets.contains(name)) {
         let what = format!("no fuzz target `{unknown}`; there are: {}", targets.join(", "));
@@ -99,8 +100,8 @@ fn corpora(root: &Path, target: &str) -> Result<Vec<PathBuf>, XtaskError> {
     Ok([found, kept].into_iter().filter(|folder| folder.is_dir()).collect())
 }
 
-/// The compiler that builds the targets. Sanitizers need a flag that stable compilers reject,
-/// unless a variable makes them accept it.
+/// The compiler that builds the targets. Sanitizers need a flag that a stable compiler accepts only
+/// if an environment variable is set.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Compiler {
     Nightly,
@@ -108,7 +109,7 @@ pub(crate) enum Compiler {
 }
 
 impl Compiler {
-    /// Returns the installed compiler; `None` without cargo-fuzz.
+    /// Returns the installed compiler, or `None` if cargo-fuzz is not installed.
     pub(crate) fn installed() -> Option<Self> {
         let works = |compiler: &Self| {
             let version = compiler
@@ -123,7 +124,7 @@ impl Compiler {
         [Self::Nightly, Self::Stable].into_iter().find(works)
     }
 
-    /// Returns `cargo fuzz` with this compiler. It does not use the running CARGO, because rustup's
+    /// Returns `cargo fuzz` with this compiler. Does not use the path in `CARGO`, because rustup's
     /// proxy must choose the toolchain.
     fn cargo_fuzz(self) -> Command {
         let mut command = Command::new("cargo");

@@ -1,5 +1,5 @@
-//! `cargo xtask install`: installs the command, the libraries that it loads into programs, and
-//! their documents.
+//! `cargo xtask install`: installs the command, the libraries that the command loads into programs,
+//! and their documents.
 
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
@@ -19,7 +19,7 @@ install --destdir DIR [--prefix PREFIX] [--debug]
   --prefix PREFIX  where in it [default: /usr/local]
   --debug          what tests use: soon built, and slow";
 
-/// Builds everything that is installed and places it below the given folder. Prints the files.
+/// Builds all files to install, and places them below the given folder. Prints the files.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let options = Options::parse(arguments).map_err(|what| XtaskError::Usage { what })?;
     let mut tree = Tree::new(&options.destination, &options.prefix)?;
@@ -74,7 +74,8 @@ impl Options {
     }
 }
 
-/// The loader receives the path of the libraries, and accepts no path with a space or a colon.
+/// Checks the prefix: the loader gets the path of the libraries in a list, so the path must contain
+/// no space and no colon.
 fn check_prefix(prefix: &Path) -> Result<(), String> {
     let shown = prefix.display();
     let is_plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
@@ -100,7 +101,7 @@ impl Built {
     }
 }
 
-/// Places everything in the tree that does not depend on the place of installation.
+/// Places all files whose content does not depend on the place of installation.
 pub(crate) fn lay(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Result<(), XtaskError> {
     tree.place(&built.program, PROGRAM, PROGRAM_MODE)?;
     strip(&tree.path(PROGRAM))?;
@@ -130,8 +131,8 @@ pub(crate) fn lay(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Resu
     Ok(())
 }
 
-/// Places the library for C where compilers and loaders search for it, its header, and its file for
-/// pkg-config.
+/// Places the library for C, its header and its file for pkg-config in the folders that compilers
+/// and loaders search.
 fn lay_for_c(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Result<(), XtaskError> {
     let versioned = libraries::c_versioned();
     let place = format!("lib/{versioned}");
@@ -175,7 +176,7 @@ fn strip(path: &Path) -> Result<(), XtaskError> {
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: PathBuf,
-    /// Relative path: without its leading slash.
+    /// The prefix without its leading slash, so that it is relative.
     prefix: PathBuf,
     /// Paths of the files as placed.
     pub(crate) files: Vec<PathBuf>,
@@ -203,7 +204,7 @@ impl Tree {
         tried.map_err(|cause| XtaskError::Write { path: folder, cause })
     }
 
-    /// Copies a file. A program that has the old file open keeps the old content.
+    /// Copies a file. If a program has the old file open, it keeps the old content.
     pub(crate) fn place(&mut self, from: &Path, to: &str, mode: u32) -> Result<(), XtaskError> {
         let bytes =
             fs::read(from).map_err(|cause| XtaskError::Read { path: from.into(), cause })?;
@@ -214,7 +215,7 @@ impl Tree {
     fn link(&mut self, target: &str, to: &str) -> Result<(), XtaskError> {
         let path = self.path(to);
         let fresh = path.with_extension("fresh");
-        // An interrupted run may have left one.
+        // An interrupted run may have left this file.
         let _none = fs::remove_file(&fresh);
         std::os::unix::fs::symlink(target, &fresh)
             .and_then(|()| fs::rename(&fresh, &path))
@@ -238,7 +239,7 @@ impl Tree {
     }
 }
 
-/// Creates a folder and its parents. They are readable by all users, whatever the umask is.
+/// Creates a folder and its parents. All users can read them, independent of the umask.
 pub(crate) fn make_folder(path: &Path) -> Result<(), XtaskError> {
     if path.is_dir() {
         return Ok(());
@@ -251,8 +252,8 @@ pub(crate) fn make_folder(path: &Path) -> Result<(), XtaskError> {
         .map_err(|cause| XtaskError::Write { path: path.into(), cause })
 }
 
-/// Parts of the installation. The command searches for its libraries in `../lib/ethernot` beside
-/// it.
+/// Folders and files of the installation. The command searches for its libraries in
+/// `../lib/ethernot`, relative to its own folder.
 const BIN: &str = "bin";
 pub(crate) const PROGRAM: &str = "bin/ethernot";
 pub(crate) const FOLDER: &str = "lib/ethernot";

@@ -1,5 +1,5 @@
-//! Known failures: tests that fail for the reason in their marker. A test that passes must lose its
-//! marker.
+//! Known failures: tests that fail for the reason in their marker. If such a test passes, its
+//! marker must be removed.
 
 use std::process::Stdio;
 
@@ -9,8 +9,8 @@ use crate::test_output::TestReader;
 use crate::tidy::{files_below, ignored, read};
 use crate::workspace::{Package, Workspace, cargo, package_name};
 
-/// Runs each known failure of these packages. A test that fails counts as skipped, a test that
-/// passes as failed.
+/// Runs each known failure of these packages. Counts a failing test as skipped, and a passing test
+/// as failed.
 pub(crate) fn test<'a>(
     workspace: &Workspace,
     packages: impl IntoIterator<Item = &'a Package>,

@@ -1,8 +1,8 @@
 //! `cargo xtask libraries`: builds the C libraries that programs load instead of the system's.
 //!
 //! A static library of Rust becomes shared libraries with the names and versions of
-//! `abi/libibverbs/names.txt`. Each name is an entry that jumps to a function of the project. One
-//! function can thus have many names and versions, which `rustc` alone does not support.
+//! `abi/libibverbs/names.txt`. Each name is an entry point that jumps to a function of the project.
+//! So one function can have many names and versions, which `rustc` alone does not support.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -20,7 +20,7 @@ const PACKAGE: &str = "libibverbs-abi";
 const ARCHIVE: &str = "libethernot_verbs.a";
 const NAMES: &str = "abi/libibverbs/names.txt";
 
-/// The crate of the library that makes programs see the files of devices.
+/// The crate of the library that shows device files to programs.
 const PATHS_PACKAGE: &str = "paths-abi";
 const PATHS: &str = "libethernot_paths.so";
 
@@ -32,13 +32,13 @@ const C_VERSION: &str = "0";
 pub(crate) const C_HEADER: &str = "abi/c/include/ethernot.h";
 const C_PKG_CONFIG: &str = "abi/c/ethernot.pc.in";
 
-/// A stand-in for the `rdma` tool, for programs that run it to list the devices.
+/// A script in place of the `rdma` tool, for programs that run that tool to list the devices.
 const RDMA_TOOL: &str = "abi/paths/rdma";
 
-/// Libraries that are loaded into programs, in the folder of the libraries.
+/// Libraries that are loaded into programs; file names in the folder of the libraries.
 pub(crate) const SHARED: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", PATHS, sockets::LIBRARY];
 
-/// Path of the stand-in for the `rdma` tool, in the folder of the libraries.
+/// Path of the script in place of the `rdma` tool, in the folder of the libraries.
 pub(crate) const TOOL: &str = "bin/rdma";
 
 /// Folder of intermediate files, beside the libraries.
@@ -47,7 +47,7 @@ const MADE_OF: &str = "made-of";
 /// Prefix of the crate's function names before they get their C names.
 const PREFIX: &str = "ethernot_";
 
-/// Builds the libraries and prints the folder they are in.
+/// Builds the libraries and prints their folder.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let is_release = match arguments {
         [] => false,
@@ -58,7 +58,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the libraries and returns the folder they are in.
+/// Builds the libraries and returns their folder.
 pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, XtaskError> {
     let packages = [PACKAGE, PATHS_PACKAGE, C_PACKAGE, sockets::PACKAGE];
     let mut command = if is_release {
@@ -107,7 +107,7 @@ fn place_for_c(workspace: &Workspace, profile: &Path, folder: &Path) -> Result<(
     place(&profile.join(C_BUILT), &folder.join(&versioned))?;
     let name = folder.join(C_LIBRARY);
     let fresh = name.with_extension("fresh");
-    // An interrupted build may have left one.
+    // An interrupted build may have left this file.
     let _none = std::fs::remove_file(&fresh);
     let linked = std::os::unix::fs::symlink(&versioned, &fresh);
     linked
@@ -124,22 +124,22 @@ pub(crate) fn c_versioned() -> String {
     format!("{C_LIBRARY}.{C_VERSION}")
 }
 
-/// Returns the file for pkg-config of the library for C. The library is in the folder above that
-/// file; `include` is the path of the header from there.
+/// Returns the content of the pkg-config file of the library for C. The library is in the folder
+/// above the pkg-config file; `include` is the path of the header relative to the library's folder.
 pub(crate) fn c_pkg_config(workspace: &Workspace, include: &str) -> Result<String, XtaskError> {
     let path = workspace.root.join(C_PKG_CONFIG);
     let text = std::fs::read_to_string(&path).map_err(|cause| XtaskError::Read { path, cause })?;
     Ok(text.replace("@version@", env!("CARGO_PKG_VERSION")).replace("@include@", include))
 }
 
-/// Returns a folder, and creates it if it does not exist.
+/// Returns a folder. Creates it if it does not exist.
 fn made(folder: PathBuf) -> Result<PathBuf, XtaskError> {
     std::fs::create_dir_all(&folder)
         .map_err(|cause| XtaskError::Write { path: folder.clone(), cause })?;
     Ok(folder)
 }
 
-/// Copies a file. A program that has the old file open keeps the old content.
+/// Copies a file. If a program has the old file open, it keeps the old content.
 fn place(from: &Path, to: &Path) -> Result<(), XtaskError> {
     let fresh = to.with_extension("fresh");
     let copied = std::fs::copy(from, &fresh).and_then(|_| std::fs::rename(&fresh, to));
@@ -159,7 +159,7 @@ struct Node {
     name: String,
     parent: Option<String>,
     names: Vec<Name>,
-    /// Whether programs link to this version if a name has several.
+    /// Whether programs link to this version of a name that has several versions.
     is_default: bool,
 }
 
@@ -181,7 +181,8 @@ enum What {
 fn parse(text: &str) -> Result<Vec<Library>, String> {
     let mut libraries: Vec<Library> = Vec::new();
     let mut numbers: Vec<String> = Vec::new();
-    // The nodes to which names are added: a single one, or one per number.
+    // Number of nodes at the end of the list to which names are added: 1, or one per number of the
+    // `private` line.
     let mut open = 0;
     for (number, line) in (1..).zip(text.lines()) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -233,7 +234,7 @@ impl What {
     }
 }
 
-/// Returns a node, or one per number if its name contains a `*`.
+/// Returns one node, or one node per number if the name contains a `*`.
 fn made_of(name: &str, numbers: &[String]) -> Vec<Node> {
     if !name.contains('*') {
         return vec![Node { name: name.into(), is_default: true, ..Node::default() }];
@@ -264,7 +265,7 @@ impl Library {
             for (index, Name { name, what }) in node.names.iter().enumerate() {
                 let label = format!("ethernot_entry_{place}_{index}");
                 let body = match what {
-                    // The function already has this name.
+                    // The function has this name already, so it needs no entry point.
                     What::Function(function) if function == name => continue,
                     What::Function(function) => format!(
                         ".text\n.p2align 4\n.globl {label}\n.type {label}, %function\n{label}:\n    {jump} {function}{at_call}\n.size {label}, . - {label}\n"
@@ -280,8 +281,9 @@ impl Library {
         text + ".section .note.GNU-stack, \"\", %progbits\n"
     }
 
-    /// Returns the version script. Names of no version are private. A version of its own makes them
-    /// local, because otherwise the linker would also hide the names beside it.
+    /// Returns the version script. Names without a version are private: the script puts them into a
+    /// separate version and makes them local there. Otherwise the linker would also hide the other
+    /// names of a version.
     fn script(&self) -> String {
         let mut text = String::new();
         for node in &self.nodes {
@@ -296,7 +298,8 @@ impl Library {
     }
 }
 
-/// Links a library from the archive, or from its entries alone if it only calls another library.
+/// Links a library from the archive. If the library only calls another library, links it from its
+/// entry points alone.
 fn link(
     library: &Library,
     workspace: &Workspace,
@@ -312,7 +315,8 @@ fn link(
     };
     let entries = write("s", library.entries())?;
     let script = write("map", library.script())?;
-    // Replaces the file instead of overwriting it: a running program keeps the old file mapped.
+    // Replaces the file instead of overwriting it, because a running program keeps the old file
+    // mapped.
     let fresh = folder.join(format!("{}.fresh", library.file));
     let mut command = Command::new("cc");
     command.args(["-shared", "-o"]).arg(&fresh).arg(&entries);

@@ -1,10 +1,11 @@
-//! `libethernot-sockets.so`: interposes functions on the C library's, separate from the functions
-//! that the library itself calls.
+//! `libethernot-sockets.so`: replaces functions of the C library for the program, but not for the
+//! code inside the library itself.
 //!
-//! A name means one function for the program and another for the code linked into the library.
-//! Rust's standard library calls `read` as the program does, and must not reach the interposed
-//! function. The linker's `--wrap` achieves that, on an archive whose functions have other names
-//! than their entries. `rustc` alone cannot, because it links everything in one step.
+//! A name such as `read` must mean the library's function for the program, and the C library's
+//! function for the code linked into the library. For example, Rust's standard library calls `read`
+//! and must not reach the replacement. The linker's option `--wrap` does this, on an archive whose
+//! functions have other names than their entry points. `rustc` alone cannot do this, because it
+//! links everything in one step.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -37,7 +38,8 @@ pub(crate) fn link(
             .map(|()| path)
     };
     let (entries, script) = (write("s", entries(&names))?, write("map", script(&names))?);
-    // Replaces the file instead of overwriting it: a running program keeps the old file mapped.
+    // Replaces the file instead of overwriting it, because a running program keeps the old file
+    // mapped.
     let fresh = folder.join(format!("{LIBRARY}.fresh"));
     let mut command = Command::new("cc");
     command.args(["-shared", "-o"]).arg(&fresh).arg(&entries);
@@ -56,7 +58,7 @@ pub(crate) fn link(
 #[derive(Debug, PartialEq)]
 struct Name {
     name: String,
-    /// Whether programs call the library's function by this name.
+    /// Whether the library exports a function by this name, which programs then call.
     is_put: bool,
 }
 
@@ -77,8 +79,8 @@ fn parse(text: &str) -> Result<Vec<Name>, String> {
     Ok(names)
 }
 
-/// Returns the assembly: an entry per name, which jumps to its function, and the initialization
-/// call.
+/// Returns the assembly: for each name an entry point that jumps to its function, and the
+/// initialization call.
 fn entries(names: &[Name]) -> String {
     let jump = if cfg!(target_arch = "aarch64") { "b" } else { "jmp" };
     let mut text = String::from(".text\n");
@@ -98,8 +100,8 @@ fn entries(names: &[Name]) -> String {
             .section .note.GNU-stack, \"\", %progbits\n"
 }
 
-/// Returns the version script. The names have no version, so that they precede names of any
-/// version.
+/// Returns the version script. The names have no version, so that the loader prefers them to names
+/// of any version.
 fn script(names: &[Name]) -> String {
     let mut text = String::from("{\n  global:\n");
     for name in names.iter().filter(|name| name.is_put) {

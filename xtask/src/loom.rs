@@ -1,4 +1,4 @@
-//! `cargo xtask loom`: runs models of the interaction of threads, in every interleaving.
+//! `cargo xtask loom`: runs loom models of interacting threads, in every interleaving.
 
 use std::env;
 
@@ -6,11 +6,12 @@ use crate::count::Count;
 use crate::error::XtaskError;
 use crate::workspace::{Workspace, cargo, package_name};
 
-/// Crates with models, which are modules called `model` and exist only under `--cfg loom`.
+/// Crates with loom models. Models are in modules called `model`, which exist only under
+/// `--cfg loom`.
 const PACKAGES: [&str; 5] = ["work", "mem", "semantics", "runtime", "sockets"];
 
-/// Runs the models with a target folder of their own, because loom's atomics require all crates to
-/// be built again.
+/// Runs the models with a separate target folder, because with loom's atomics cargo must rebuild
+/// all crates.
 pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
     let mut flags = env::var("RUSTFLAGS").unwrap_or_default();
     flags.push_str(" --cfg loom");

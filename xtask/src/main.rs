@@ -1,4 +1,5 @@
-//! The project's own chores, run as `cargo xtask NAME` or through `./x NAME`.
+//! Development commands of the project: tests, builds, checks. Run as `cargo xtask NAME` or through
+//! `./x NAME`.
 #![forbid(unsafe_code)]
 #![expect(clippy::disallowed_methods, reason = "a build tool tells how long its steps take")]
 
@@ -39,7 +40,7 @@ use crate::workspace::{Workspace, cargo};
 /// Commands passed to the `ethernot` program unchanged.
 const PROGRAM_COMMANDS: [&str; 5] = ["bench", "sim", "serve", "report", "doctor"];
 
-/// Benchmarks of programs that use the libraries.
+/// Benchmarks that run programs with the project's libraries.
 const WITH_LIBRARIES: [&str; 5] = ["sockets", "apache", "ganglia", "programs", "verbs"];
 
 fn main() -> ExitCode {
@@ -89,8 +90,8 @@ fn outcome(count: count::Count) -> ExitCode {
     if count.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Builds `ethernot` and replaces this process by it, so that signals and the exit status are its
-/// own.
+/// Builds `ethernot` and replaces this process by it, so that signals and the exit status are those
+/// of `ethernot`.
 fn hand_over(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let program = build_program(workspace)?;
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -115,7 +116,8 @@ fn regenerate_dissector(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
         let program = "cargo run -p dissector".into();
         return Err(XtaskError::Failed { program, status: output.status });
     }
-    // The generator either prints the script or writes the file itself.
+    // The dissector's generator prints the script, or writes the file itself and prints something
+    // else.
     if !output.stdout.is_empty() && output.stdout.starts_with(b"--") {
         std::fs::write(&path, &output.stdout)
             .map_err(|cause| XtaskError::Write { path: path.clone(), cause })?;

@@ -1,14 +1,14 @@
-//! `cargo xtask miri`: runs tests of the crates that only compute, in an interpreter that detects
-//! undefined behaviour. It needs a nightly compiler.
+//! `cargo xtask miri`: runs tests of the crates without I/O under Miri, an interpreter that detects
+//! undefined behaviour. Needs a nightly compiler.
 
 use std::process::{Command, ExitCode, Stdio};
 
 use crate::error::XtaskError;
 use crate::workspace::{Workspace, package_name};
 
-/// The tests to interpret: for each crate those whose names contain one of these words, or all.
-/// Tests that take a minute or more in the interpreter are excluded: many generated inputs, or
-/// whole scenarios.
+/// The tests to interpret: for each crate the tests whose names contain one of these words, or all
+/// tests if there are no words. Excludes tests that take a minute or more under Miri, because they
+/// have many generated inputs or simulate whole scenarios.
 const PACKAGES: [(&str, &[&str]); 5] = [
     ("mem", &["home::tests"]),
     (
@@ -37,7 +37,7 @@ const PACKAGES: [(&str, &[&str]); 5] = [
     ("delivery", &["boundary::", "pack::", "sent_packets::", "timer_queue::"]),
 ];
 
-/// Runs the tests, or prints why it cannot. A machine without the compiler is not a failure.
+/// Runs the tests. If the compiler is missing, prints this and succeeds.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     if !is_installed() {
         println!("skipped: Miri is not installed. To have it:");
@@ -53,8 +53,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
             .arg(workspace.target_dir.join("miri"))
             .args(["--", "--quiet"])
             .args(tests)
-            // The interpreter is hundreds of times slower. The generator of inputs needs random
-            // numbers.
+            // One case only, because Miri is hundreds of times slower. The flag allows random
+            // numbers for the generator of inputs.
             .env("PROPTEST_CASES", "1")
             .env("MIRIFLAGS", "-Zmiri-disable-isolation")
             .current_dir(&workspace.root)
@@ -82,8 +82,8 @@ fn is_installed() -> bool {
     version.is_ok_and(|status| status.success())
 }
 
-/// Returns `cargo miri` of the nightly compiler. It does not use the running CARGO, because
-/// rustup's proxy must choose the toolchain.
+/// Returns `cargo miri` of the nightly compiler. Does not use the path in `CARGO`, because rustup's
+/// proxy must choose the toolchain.
 fn cargo_miri() -> Command {
     let mut command = Command::new("cargo");
     command.args(["+nightly", "miri"]).env_remove("RUSTUP_TOOLCHAIN").env_remove("RUSTFLAGS");

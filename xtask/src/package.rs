@@ -29,7 +29,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     let architecture = said(Command::new("dpkg").arg("--print-architecture"))?;
     make_folder(&output)?;
     let built = Built::build(workspace, is_release)?;
-    // Left by an earlier run.
+    // An earlier run may have left this folder.
     remove(&work.join(NAME))?;
     let mut tree = Tree::new(&work.join(NAME), Path::new("/usr"))?;
     lay(&mut tree, workspace, &built)?;
@@ -55,7 +55,8 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates a tarball that may be unpacked anywhere, with one folder in it; returns its path.
+/// Creates a tarball with one folder, which can be unpacked anywhere. Returns the path of the
+/// tarball.
 fn tarball(
     workspace: &Workspace,
     built: &Built,
@@ -101,10 +102,10 @@ struct About {
     version: String,
     architecture: String,
     maintainer: String,
-    /// The time of this state of the sources, in seconds since 1970. It makes packages of equal
-    /// sources equal.
+    /// The time of this state of the sources, in seconds since 1970. Packages of equal sources have
+    /// equal times, so their bytes are equal.
     seconds: String,
-    /// That time in the format of mail.
+    /// The same time in the format of mail.
     date: String,
 }
 
@@ -117,7 +118,7 @@ impl About {
             let arguments = ["log", "-1", "--format=%ct"];
             said(Command::new("git").arg("-C").arg(&workspace.root).args(arguments)).ok()
         };
-        // Sources that are no repository have no commit time; the current time is used.
+        // Without a git repository there is no commit time, so uses the current time.
         let seconds = match set("SOURCE_DATE_EPOCH").or_else(committed) {
             Some(seconds) => seconds,
             None => said(Command::new("date").arg("+%s"))?,
@@ -162,7 +163,8 @@ fn depends(work: &Path) -> Result<String, XtaskError> {
     let source = format!("Source: {NAME}\n\nPackage: {NAME}\nArchitecture: any\n");
     fs::write(&path, source).map_err(|cause| XtaskError::Write { path, cause })?;
     let mut command = Command::new("dpkg-shlibdeps");
-    // One of the project's libraries needs another that has the name of a system library.
+    // Without this option the tool would add the system's libibverbs1, because one of the project's
+    // libraries needs another library of that name.
     command.current_dir(work).args(["-O", "--ignore-missing-info", "-xlibibverbs1"]);
     command.arg(format!("-l{NAME}/usr/{FOLDER}")).arg(format!("-e{NAME}/usr/{PROGRAM}"));
     command.args(libraries::SHARED.map(|name| format!("-e{NAME}/usr/{FOLDER}/{name}")));

@@ -33,8 +33,8 @@ const SOURCES: &str = "tools/perf";
 /// Folder of the programs, in the folder of the libraries.
 const FOLDER: &str = "perf";
 
-/// Builds the programs in the folder of the libraries. Omits a program whose headers are missing,
-/// and prints a message.
+/// Builds the programs in the folder of the libraries. Skips a program whose headers are missing,
+/// with a message.
 pub(crate) fn build(root: &Path, libraries: &Path) -> Result<(), XtaskError> {
     let folder = libraries.join(FOLDER);
     fs::create_dir_all(&folder)
@@ -74,7 +74,8 @@ fn has_header(header: &str) -> bool {
     let mut command = Command::new("cc");
     command.args(["-E", "-x", "c", "-include", header, "/dev/null", "-o", "/dev/null"]);
     command.stderr(std::process::Stdio::null());
-    // A missing compiler needs no message: the libraries cannot be built without it either.
+    // Prints nothing about a missing compiler, because without one the libraries cannot be built
+    // either.
     command.status().is_ok_and(|status| status.success())
 }
 

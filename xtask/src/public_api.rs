@@ -1,10 +1,10 @@
 //! Checks of the public Rust API: every item has an example, errors name a remedy, and changes are
 //! visible.
 //!
-//! `docs/api/ethernot.txt` lists everything public of the crate `ethernot`, and a test compares it
-//! with the code. A change of the API is therefore visible as a change of that file.
-//! `docs/api/released.txt` is the listing of the last release, if there is one: breaking changes
-//! since then need a version that announces them.
+//! `docs/api/ethernot.txt` lists all public items of the crate `ethernot`, and a test compares the
+//! list with the code. So every change of the API appears as a change of that file.
+//! `docs/api/released.txt` is the listing of the last release, if there is one. If there are
+//! breaking changes since that release, the version number must show this.
 
 mod changes;
 mod errors;
@@ -52,7 +52,7 @@ const WITHOUT_REMEDY: &str = "docs/api/without-remedy.txt";
 pub(crate) struct Findings {
     pub(crate) without_example: Vec<String>,
     pub(crate) without_remedy: Vec<String>,
-    /// Lines of the two exception lists that match nothing.
+    /// Lines of the two exception lists that match no item.
     idle: Vec<String>,
     listing: String,
     since_kept: Changes,
@@ -82,7 +82,7 @@ impl Findings {
         Ok(Self { without_example, without_remedy, idle, listing, since_kept, fault_of_versions })
     }
 
-    /// Returns a text of what must be corrected.
+    /// Returns a text that names everything to correct.
     fn complaints(&self) -> String {
         let mut text = String::new();
         let mut section = |title: &str, lines: &[String]| {
@@ -111,8 +111,8 @@ impl Findings {
     }
 }
 
-/// Prints what must be corrected; fails if there is anything. With `UPDATE_SNAPSHOTS=1` stores the
-/// listing.
+/// Prints everything to correct, and fails if there is anything. With `UPDATE_SNAPSHOTS=1` stores
+/// the listing.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     let mut found = Findings::of(workspace)?;
     let complaints = found.complaints();
@@ -127,9 +127,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     Ok(if found.complaints().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints whether programs written for an earlier API still work, and what has changed. The earlier
-/// API is that of the last release. Without a release it is that of the last commit, or if that is
-/// equal, of the commit before.
+/// Prints whether programs written for an earlier API still work, and all changes since. The
+/// earlier API is the API of the last release. Without a release it is the API of the last commit,
+/// or if nothing has changed since, of the commit before.
 pub(crate) fn show(workspace: &Workspace) -> Result<Count, XtaskError> {
     let listing = Findings::of(workspace)?.listing;
     let bases = if let Ok(released) = read(&workspace.root.join(RELEASED)) {
@@ -148,7 +148,7 @@ pub(crate) fn show(workspace: &Workspace) -> Result<Count, XtaskError> {
     Ok(Count::ONE_PASSED)
 }
 
-/// Returns the verdict on the first base that differs, or on the last base.
+/// Returns the comparison with the first base that differs, or with the last base if none differs.
 fn verdict(bases: &[(String, String)], listing: &str) -> Option<String> {
     let mut last = None;
     for (name, base) in bases {
@@ -166,7 +166,7 @@ fn name_of_release(listing: &str) -> String {
     format!("version {}", version.unwrap_or("unknown"))
 }
 
-/// Returns the listing in a commit, if git has it.
+/// Returns the listing in a commit, or `None` if git does not have it.
 fn committed(workspace: &Workspace, revision: &str) -> Option<String> {
     let object = format!("{revision}:{LISTING}");
     let output =
@@ -175,7 +175,7 @@ fn committed(workspace: &Workspace, revision: &str) -> Option<String> {
     String::from_utf8(shown.stdout).ok()
 }
 
-/// Collects code that is executed by tests: in the documentation of exported items, in guides, the
+/// Collects the code that tests execute: from the documentation of exported items, from guides, the
 /// README and examples.
 fn corpus(
     workspace: &Workspace,

@@ -1,9 +1,8 @@
-//! The Python packages `ethernot` and that of the simulator. They are built as users would build
-//! them, installed in their own environment below the target folder, and tested there.
+//! The Python packages: `ethernot`, and the simulator. This module builds the packages like a user,
+//! installs them in their own environment below the target folder, and tests them there.
 //!
-//! The packages are not members of the workspace, because everyone who builds the workspace would
-//! have to wait for the bindings and their macros. Without Python or a network, their tests are
-//! skipped.
+//! The packages are not members of the workspace. Otherwise every build of the workspace would have
+//! to build the bindings and their macros. Without Python or a network, the tests are skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -12,11 +11,11 @@ use crate::count::Count;
 use crate::error::XtaskError;
 use crate::workspace::{Workspace, cargo};
 
-/// Packages that the environment must have beside the project's.
+/// Further packages that the environment must have.
 const TOOLS: [&str; 2] = ["maturin>=1.9,<2", "pytest"];
 
-/// Packages that the environment has if there are wheels of them. Without them, the tests that use
-/// them are skipped.
+/// Packages that the environment has if wheels of them exist. If a package is missing, the tests
+/// that use it are skipped.
 const OPTIONAL: [&str; 3] = ["numpy", "pyarrow", "distributed"];
 
 /// A package: its folder below `python`, and its names for pip and cargo.
@@ -24,8 +23,8 @@ struct Built {
     folder: &'static str,
     name: &'static str,
     package: &'static str,
-    /// Minor version of the oldest Python that can install the package. Later versions are all
-    /// supported.
+    /// Minor version of the oldest Python 3 that can install the package. All later versions can
+    /// install it too.
     since: u32,
 }
 
@@ -34,11 +33,11 @@ const PACKAGES: [Built; 2] = [
     Built { folder: "ethernot", name: "ethernot", package: "ethernot-python", since: 11 },
 ];
 
-/// The environment variable with the address of a server in Rust, to which tests connect as
-/// clients.
+/// The environment variable with the address of a server written in Rust. The tests connect to this
+/// server as clients.
 const SERVER_VARIABLE: &str = "ETHERNOT_KEY_VALUE";
 
-/// Builds the packages and runs their tests; fails if a test does.
+/// Builds the packages and runs their tests. Fails if a test fails.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     let count = test(workspace)?;
     println!("{count}");
@@ -63,14 +62,14 @@ pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
     Ok(count)
 }
 
-/// The installed package `ethernot`, whose tests can run any number of times.
+/// The installed package `ethernot`. Its tests can run any number of times.
 pub(crate) struct Installed<'a> {
     package: Package,
     workspace: &'a Workspace,
 }
 
-/// Builds and installs the package `ethernot`. The inner error is the reason why that is impossible
-/// here.
+/// Builds and installs the package `ethernot`. If this is impossible here, the inner error is the
+/// reason.
 pub(crate) fn install(workspace: &Workspace) -> Result<Result<Installed<'_>, String>, XtaskError> {
     let package = Package::new(workspace);
     if let Some(reason) = package.prepare() {
@@ -99,7 +98,7 @@ impl Installed<'_> {
 
 struct Package {
     sources: PathBuf,
-    /// Folder of the environment and of what is built.
+    /// Folder of the environment and of build results.
     built: PathBuf,
 }
 
@@ -108,8 +107,8 @@ impl Package {
         Self { sources: workspace.root.join("python"), built: workspace.target_dir.join("python") }
     }
 
-    /// Creates the environment and downloads dependencies. Returns the reason if that is
-    /// impossible.
+    /// Creates the environment and downloads dependencies. If this is impossible, returns the
+    /// reason.
     fn prepare(&self) -> Option<String> {
         let environment = self.built.join("venv");
         if !self.program("python").exists() {
@@ -128,7 +127,7 @@ impl Package {
         }
         if !self.has_modules(&OPTIONAL) {
             let mut pip = self.pip_install();
-            // Building these from source would take too long.
+            // Only wheels, because building these packages from source would take too long.
             pip.arg("--only-binary=:all:").args(OPTIONAL);
             if !is_quiet_success(&mut pip) {
                 println!(
@@ -160,8 +159,8 @@ impl Package {
         pip
     }
 
-    /// Returns whether the environment has these modules. Does not import them, because that takes
-    /// a second.
+    /// Returns whether the environment has these modules. Does not import them, because an import
+    /// takes a second.
     fn has_modules(&self, names: &[&str]) -> bool {
         let mut python = Command::new(self.program("python"));
         let script =
@@ -186,7 +185,8 @@ impl Package {
             println!("skipped: {reason}");
             return Ok(Count::ONE_SKIPPED);
         }
-        // Separately, because the packages use different versions of the stable interface.
+        // Checks each package separately, because the packages use different versions of the stable
+        // interface.
         let lints = ["clippy", "--quiet", "--package", built.package, "--", "-D", "warnings"];
         let [built_wheel, installed] = [self.build(built, wheels), self.install(built, wheels)];
         for mut step in [self.cargo(&lints), built_wheel, installed, server()] {
@@ -197,15 +197,15 @@ impl Package {
         self.run_tests(workspace, built, &[])
     }
 
-    /// Runs the tests of an installed package that these arguments of pytest choose.
+    /// Runs those tests of an installed package that these arguments of pytest select.
     fn run_tests(
         &self,
         workspace: &Workspace,
         built: &Built,
         chosen: &[&str],
     ) -> Result<Count, XtaskError> {
-        // Not in the folder of the sources: Python would import the sources instead of the
-        // installed package.
+        // Does not run in the folder of the sources, because Python would import the sources
+        // instead of the installed package.
         let mut pytest = Command::new(self.program("pytest"));
         pytest.args(["-q", "-p", "no:cacheprovider"]).args(chosen);
         pytest.current_dir(self.sources.join(built.folder).join("tests"));
@@ -220,8 +220,8 @@ impl Package {
         Ok(count)
     }
 
-    /// Creates an empty folder for wheels. In a used one, a wheel of another version could be
-    /// installed instead.
+    /// Creates an empty folder for wheels. If the folder contained a wheel of another version, pip
+    /// could install that one.
     fn empty_wheels(&self) -> Result<PathBuf, XtaskError> {
         let wheels = self.built.join("wheels");
         if wheels.exists() {
@@ -231,7 +231,7 @@ impl Package {
         Ok(wheels)
     }
 
-    /// Returns why the environment's Python is too old for a package, if it is.
+    /// If the environment's Python is too old for a package, returns a text that says so.
     fn too_old(&self, built: &Built) -> Option<String> {
         let is_old = self.python_minor().is_some_and(|minor| minor < built.since);
         is_old.then(|| format!("the package {} needs Python 3.{}", built.name, built.since))
@@ -267,7 +267,7 @@ fn server() -> Command {
     server
 }
 
-/// Returns whether cargo reports that `Cargo.lock` is out of date. That is a mistake in the project
+/// Returns whether cargo reports that `Cargo.lock` is out of date. That is a fault of the project
 /// and no reason to skip tests: the build will fail because of it.
 fn is_lock_stale(errors: &[u8]) -> bool {
     String::from_utf8_lossy(errors).contains("--locked was passed")

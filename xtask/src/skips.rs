@@ -26,7 +26,7 @@ impl Skips {
     }
 }
 
-/// Prints each reason on a line, with the tests below it; prints nothing if there are none.
+/// Prints each reason on a line, with its tests below. Prints nothing if no test was skipped.
 impl fmt::Display for Skips {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {

@@ -1,10 +1,10 @@
 //! `cargo xtask test`: runs every check, one after the other, and prints one count at the end.
 //!
-//! The count is of tests, taken from the output of `cargo test`. A test that cannot run on this
-//! host prints a line that begins with `skip` and returns; it counts as skipped, although the test
-//! harness reports it as passed. The torture counts as one test, and so do the models of threads.
-//! Format, lints and documentation count only if they fail: one failure each. Skipped tests are
-//! listed before the count.
+//! The count is the number of tests, from the output of `cargo test`. A test that cannot run on
+//! this host prints a line that begins with `skip` and returns. It counts as skipped, although the
+//! test harness reports it as passed. The torture (random faults in the simulator) counts as one
+//! test, and the loom models together count as one test. Format, lints and documentation count only
+//! if they fail, each as one failure. A list of skipped tests precedes the count.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
@@ -22,7 +22,7 @@ use crate::{c_abi, deny, known_failures, libraries, loom, public_api, python, te
 /// Seeds of the torture in an ordinary test run.
 const TORTURE_SEEDS: &str = "0..500";
 
-/// Runs everything; the last line on standard output is the count.
+/// Runs all checks. The last line on standard output is the count.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     let mut count = Count::NONE;
     let mut failed = Vec::new();
@@ -80,7 +80,7 @@ pub(crate) fn timed(
     Ok(count)
 }
 
-/// Runs a command whose exit status is its result.
+/// Runs a command. Only its exit status decides whether it passed.
 pub(crate) fn lint(command: &mut Command) -> Result<Count, XtaskError> {
     match command.status() {
         Ok(status) if status.success() => Ok(Count::NONE),
@@ -89,8 +89,8 @@ pub(crate) fn lint(command: &mut Command) -> Result<Count, XtaskError> {
     }
 }
 
-/// Runs `cargo test` with arguments that choose tests. Prints failures, skips and one line per test
-/// program.
+/// Runs `cargo test` with arguments that select tests. Prints failures, skipped tests and one line
+/// per test program.
 pub(crate) fn run_tests(chosen: &[String], skips: &RefCell<Skips>) -> Result<Count, XtaskError> {
     let mut command = cargo();
     command
@@ -120,8 +120,8 @@ pub(crate) fn run_tests(chosen: &[String], skips: &RefCell<Skips>) -> Result<Cou
     Ok(count)
 }
 
-/// Builds all programs and tests, and the libraries that tests load into programs. This is a step of
-/// its own, so that an error in the sources is shown only once.
+/// Builds all programs and tests, and the libraries that tests load into programs. Runs before all
+/// tests, so that a build error is printed only once.
 fn build_libraries(workspace: &Workspace) -> Result<Count, XtaskError> {
     match libraries::build(workspace, false) {
         Ok(_) => Ok(Count::NONE),
@@ -142,8 +142,8 @@ fn run_torture(workspace: &Workspace) -> Result<Count, XtaskError> {
         println!("skipped: no package of this workspace builds `ethernot` yet");
         return Ok(Count::ONE_SKIPPED);
     }
-    // Uses the profile of the tests, because assertions matter more here than speed, which is close
-    // to that of a release build.
+    // Builds with the profile of the tests, because it has assertions, and is nearly as fast as a
+    // release build.
     let program = match build_program_in(workspace, "dev") {
         Ok(program) => program,
         Err(XtaskError::Failed { .. }) => return Ok(Count::ONE_FAILED),

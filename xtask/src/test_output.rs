@@ -1,17 +1,17 @@
-//! Reads the output of `cargo test`: which tests passed, failed and were skipped, and which lines a
-//! person needs to see.
+//! Reads the output of `cargo test`: finds passed, failed and skipped tests, and the lines that a
+//! person must see.
 
 use crate::count::Count;
 use crate::skips::Skips;
 
-/// Parses the output of test programs, line by line, and decides which lines a person needs to see.
+/// Parses the output of test programs line by line, and selects the lines that a person must see.
 #[derive(Default)]
 pub(crate) struct TestReader {
     reported: Count,
     /// Number of passed tests that printed that they cannot run here.
     skips: u64,
-    /// Whether the current line is between `successes:` and the next result: output of passed
-    /// tests.
+    /// Whether the current line is output of passed tests: between `successes:` and the next
+    /// result.
     in_successes: bool,
     /// The test whose output is being read, until it is counted as skipped.
     test: Option<String>,
@@ -20,7 +20,7 @@ pub(crate) struct TestReader {
 }
 
 impl TestReader {
-    /// Reads a line; returns the text to print for it, if any.
+    /// Reads a line. Returns the text to print for it, if any.
     pub(crate) fn handle_line(&mut self, line: &str) -> Option<String> {
         if let Some(counts) = line.strip_prefix("test result: ") {
             self.in_successes = false;

@@ -1,7 +1,7 @@
-//! Rules of the project that a compiler does not know, checked over the whole repository.
+//! Rules of the project that the compiler does not check, applied to the whole repository.
 //!
 //! Each rule is a function that returns a list of [`Violation`]s. The test at the bottom requires
-//! that this repository has none.
+//! that this repository has no violation.
 
 mod arrows;
 pub(crate) mod circles;
@@ -30,7 +30,7 @@ use crate::workspace::Workspace;
 /// The normative text of the protocol.
 pub(crate) const PROTOCOL: &str = "docs/protocol.md";
 
-/// The normative text of moving sockets.
+/// The normative text of the protocol by which TCP connections move.
 const SOCKETS_PROTOCOL: &str = "docs/sockets-protocol.md";
 
 /// The document that describes the path of a write, and of a frame.
@@ -64,7 +64,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     Ok(if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs all rules as a step of `test` or `check`; any number of violations counts as one failure.
+/// Runs all rules as a step of `test` or `check`. All violations together count as one failure.
 pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
     let (violations, _) = check(workspace)?;
     for violation in &violations {
@@ -73,7 +73,7 @@ pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
     Ok(if violations.is_empty() { Count::NONE } else { Count::ONE_FAILED })
 }
 
-/// Applies every rule to the repository. Returns the violations, and summaries for a reader.
+/// Applies every rule to the repository. Returns the violations, and one-line summaries.
 fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskError> {
     let mut violations = Vec::new();
     let files = files_below(&workspace.root, &workspace.target_dir)?;
@@ -139,7 +139,7 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
     Ok((violations, summaries))
 }
 
-/// Checks that the scripts that README and the run of all checks call exist and are executable.
+/// Checks that the scripts that the README and CI call exist and are executable.
 fn check_entrances(root: &Path) -> Vec<Violation> {
     let can_be_run = |name: &&str| {
         std::fs::metadata(root.join(name))
@@ -156,13 +156,14 @@ fn check_entrances(root: &Path) -> Vec<Violation> {
         .collect()
 }
 
-/// Returns the rules of a protocol, and which of them code and tests cite.
+/// Returns the rules of a protocol, with the citations in code and in tests.
 pub(crate) fn cited_rules(
     workspace: &Workspace,
     document: &str,
 ) -> Result<rules::Rules, XtaskError> {
     let mut rules = rules::Rules::of(document, &read(&workspace.root.join(document))?);
-    // Only these implement the protocol; the checker's own tests cite rules that do not exist.
+    // Searches only these folders: they implement the protocol. The tests of this checker cite
+    // rules that do not exist.
     for file in files_below(&workspace.root.join("crates"), &workspace.target_dir)? {
         if file.extension().is_some_and(|extension| extension == "rs") {
             rules.read(&place(&workspace.root, &file), &read(&file)?);

@@ -19,8 +19,8 @@ pub(crate) struct Workspace {
 
 /// One member of the workspace.
 pub(crate) struct Package {
-    /// Name in its `Cargo.toml`, or the short name of a crate that is published under a longer one
-    /// ([`package_name`]).
+    /// Name in the package's `Cargo.toml`. For a crate that is published under a longer name
+    /// ([`package_name`]), its short name.
     pub(crate) name: String,
     pub(crate) version: String,
     /// Folder of its `Cargo.toml`.
@@ -31,9 +31,9 @@ pub(crate) struct Package {
     pub(crate) targets: Vec<Target>,
 }
 
-/// A dependency as written, not as resolved.
+/// A dependency as written in `Cargo.toml`, before version resolution.
 pub(crate) struct Dependency {
-    /// Name of the package depended on.
+    /// Name of the required package.
     pub(crate) name: String,
     /// Whether only tests, examples and benches use it.
     pub(crate) is_dev: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Target {
 }
 
 impl Workspace {
-    /// Loads the information from cargo, without using the network or changing the lock file.
+    /// Loads the information from cargo. Does not use the network or change the lock file.
     pub(crate) fn load() -> Result<Self, XtaskError> {
         let output = cargo()
             .args(["metadata", "--format-version", "1", "--no-deps"])
@@ -70,7 +70,7 @@ impl Workspace {
         })
     }
 
-    /// Returns the path of a program of the workspace when built in a profile.
+    /// Returns the path of a program of the workspace after a build in a profile.
     pub(crate) fn program_in(&self, profile: &str, name: &str) -> PathBuf {
         let folder = if profile == "dev" { "debug" } else { profile };
         self.target_dir.join(folder).join(name)
@@ -117,7 +117,7 @@ impl Target {
     }
 }
 
-/// Returns cargo's name of a crate that has this name in code and in texts.
+/// Returns the package name of a crate, given the name that code and documents use.
 pub(crate) fn package_name(name: &str) -> String {
     if PUBLISHED.contains(&name) { format!("{PREFIX}{name}") } else { name.into() }
 }
@@ -128,8 +128,8 @@ fn short_name(package: &str) -> String {
     short.unwrap_or(package).into()
 }
 
-/// Crates on which `ethernot` depends. They are published with it under longer names, because the
-/// short names may be taken.
+/// Crates on which `ethernot` depends. They are published with `ethernot` under longer names,
+/// because the short names may be taken.
 const PUBLISHED: [&str; 10] = [
     "delivery",
     "engine",
@@ -171,8 +171,8 @@ pub(crate) fn build_for_tests(packages: &[&str], targets: &[&str]) -> Command {
 /// The environment variable that `./x test` sets for [`build_for_tests`].
 pub(crate) const BUILD_ALL: &str = "X_BUILD_ALL";
 
-/// Returns the root of the sources. Cargo's variable takes precedence, because cargo may run a
-/// program that it built in a folder of another name; otherwise it is the folder of the build.
+/// Returns the root of the sources. Prefers cargo's variable, because cargo may run a program that
+/// was built in a folder of another name. Without the variable, returns the folder of the build.
 pub(crate) fn source_root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);

@@ -1,12 +1,12 @@
-//! Tests `./x` on machines that lack tools. Stand-ins for the package manager, the downloader and
-//! Rust log how they are called. Nothing is installed, and no network is used.
+//! Tests `./x` on machines that lack tools. Scripts in place of the package manager, the downloader
+//! and Rust log their calls. The tests install nothing and use no network.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, id};
 use std::{env, fs};
 
-/// Tools that `x` finds even on a minimal machine.
+/// Tools that `x` finds even on a machine with only the base system.
 const TOOLS: [&str; 14] = [
     "sh",
     "cat",
@@ -27,14 +27,14 @@ const TOOLS: [&str; 14] = [
 /// A Rust version newer than the project requires.
 const NEW: &str = "1.999.0";
 
-/// A simulated machine: a folder of stand-in programs, a home folder and a log.
+/// A simulated machine: a folder of scripts in place of programs, a home folder and a log.
 struct Machine {
     folder: PathBuf,
 }
 
 impl Machine {
-    /// Creates Debian 12 with its base system and a compiler only. Its Rust is too old, and it has
-    /// no rustup.
+    /// Creates a Debian 12 with only its base system and a compiler. Its Rust is too old, and it
+    /// has no rustup.
     fn bare(name: &str) -> Self {
         let folder = env::temp_dir().join(format!("ethernot-x-{}-{name}", id()));
         let machine = Self { folder };
@@ -75,7 +75,7 @@ impl Machine {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
     }
 
-    /// Creates an `apt-cache` that knows one package.
+    /// Creates an `apt-cache` that offers one package.
     fn offer(&self, package: &str, version: &str) {
         let body = format!(
             "[ \"$2\" != {package} ] || printf '%s:\\n  Candidate: {version}+x1\\n' \"$2\""
@@ -83,8 +83,8 @@ impl Machine {
         self.program("bin/apt-cache", &body);
     }
 
-    /// Creates a `curl` that can be installed later. It answers a request for `$from` by writing
-    /// `body` to the file `$to`.
+    /// Creates a `curl` that can be installed later. For a request for `$from` it writes `body` to
+    /// the file `$to`.
     fn spare_curl(&self, body: &str) {
         let find = "while [ $# -gt 0 ]; do [ \"$1\" != -o ] || to=$2; from=$1; shift; done";
         self.program("spare/curl", &format!("{find}\n{body}"));
@@ -136,7 +136,8 @@ impl Drop for Machine {
     }
 }
 
-/// Returns the script of rustup and its installer: it creates a toolchain in their folder.
+/// Returns a script in place of rustup and of its installer: it creates a toolchain in their
+/// folder.
 fn bring(version: &str) -> String {
     format!(
         "bin=$RUSTUP_HOME/toolchains/stable-here/bin\n\
@@ -256,8 +257,8 @@ fn a_download_that_fails_ends_with_one_command() {
     assert!(!log.lines().any(|line| line.starts_with("rustup-init")), "{log}");
 }
 
-/// Returns a `curl` that reaches only the host of the releases, on which the installer has this
-/// checksum.
+/// Returns a `curl` that reaches only the host of rustup's releases. The installer on that host has
+/// this checksum.
 fn only_releases(sum: &str) -> String {
     format!(
         "case $from in\n\

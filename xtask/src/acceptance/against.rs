@@ -1,5 +1,5 @@
-//! Compares this program with that of another commit, in turn, because the speed of the machine
-//! varies.
+//! Compares this program with the program of another commit. The runs alternate, because the speed
+//! of the machine varies.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use super::runner::{Failure, Found, Runner, last_line, number, run, unmeasured};
 use super::{rounded, runner};
 use crate::workspace::{Workspace, cargo};
 
-/// Returns the median over rounds of the ratio of this program to the other.
+/// Runs both programs in rounds. Returns the median of the ratio of this program to the other.
 pub(super) fn ratio(
     runner: &mut Runner<'_>,
     arguments: &[&str],
@@ -35,7 +35,7 @@ pub(super) fn ratio(
     Ok(Found { figure, note, bare: None })
 }
 
-/// A figure of a command that both this program and the other commit's support.
+/// A figure of a command that this program and the other commit's program both support.
 #[derive(Clone, Copy)]
 pub(super) struct Figure {
     pub(super) name: &'static str,
@@ -63,8 +63,8 @@ impl Figure {
     }
 }
 
-/// Returns the lowest of the figures; each is the median over rounds of the ratio of this program
-/// to the other.
+/// Returns the lowest ratio of the figures. The ratio of a figure is the median over rounds of this
+/// program's value divided by the other's.
 pub(super) fn worst(runner: &mut Runner<'_>, figures: &[Figure]) -> Result<Found, Failure> {
     let reference = runner.reference().map_err(Failure::CannotRun)?;
     let own = runner.program().map_err(Failure::CannotRun)?;
@@ -108,7 +108,7 @@ pub(super) fn build(workspace: &Workspace, commit: &str) -> Result<PathBuf, Stri
     Ok(program)
 }
 
-/// Builds the libraries of `commit` in the same way; returns their folder.
+/// Builds the libraries of `commit` with the same tools and settings; returns their folder.
 pub(super) fn build_libraries(workspace: &Workspace, commit: &str) -> Result<PathBuf, String> {
     let (folder, name) = (folder(workspace), name(workspace, commit)?);
     let libraries = folder.join(format!("libraries-{name}"));
@@ -116,7 +116,7 @@ pub(super) fn build_libraries(workspace: &Workspace, commit: &str) -> Result<Pat
         let arguments = ["run", "--quiet", "--package", "xtask", "--", "libraries", "--release"];
         build_sources(workspace, &name, &arguments)?;
         let built = folder.join("target/release/lib/ethernot");
-        // A folder under its final name is complete.
+        // The folder gets its final name only after it is complete.
         let fresh = folder.join("libraries.fresh");
         let copied = copy_libraries(&built, &fresh);
         copied
@@ -150,7 +150,7 @@ fn build_sources(workspace: &Workspace, name: &str, arguments: &[&str]) -> Resul
         .map_err(|cause| format!("make {}: {cause}", folder.display()))?;
     let sources = folder.join("sources");
     let place = sources.display().to_string();
-    // Removes what an interrupted run has left.
+    // An interrupted run may have left the work tree.
     let _ = git(workspace, &["worktree", "remove", "--force", &place]);
     let _ = git(workspace, &["worktree", "prune"]);
     git(workspace, &["worktree", "add", "--detach", &place, name])?;
@@ -163,7 +163,7 @@ fn cargo_in(sources: &Path, target: &Path, arguments: &[&str]) -> Result<(), Str
     eprintln!("-- cargo {}, in {}", arguments.join(" "), sources.display());
     let mut command = cargo();
     command.current_dir(sources).env("CARGO_TARGET_DIR", target).args(arguments);
-    // Set if cargo runs this program, but wrong for the other sources.
+    // If cargo runs this program, this variable is set, but for the wrong sources.
     command.env_remove("CARGO_MANIFEST_DIR");
     let output = run(&mut command).map_err(cannot_run)?;
     if !output.status.success() {
@@ -172,7 +172,7 @@ fn cargo_in(sources: &Path, target: &Path, arguments: &[&str]) -> Result<(), Str
     Ok(())
 }
 
-/// Returns the hash of a commit in short form, which stays valid while branches move.
+/// Returns the short hash of a commit, which stays valid when branches move.
 pub(super) fn name(workspace: &Workspace, commit: &str) -> Result<String, String> {
     git(workspace, &["rev-parse", "--verify", "--short=12", &format!("{commit}^{{commit}}")])
 }

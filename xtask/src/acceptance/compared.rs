@@ -18,7 +18,7 @@ pub(super) enum PointLocation {
     Sockets,
 }
 
-/// A contender and how it waits; for `ethernot bench sockets`, the contender only.
+/// A contender and its way to wait; for `ethernot bench sockets`, the contender only.
 #[derive(Clone, Copy)]
 pub(super) struct Side {
     pub(super) contender: &'static str,
@@ -91,7 +91,7 @@ fn figure(result: &Value, of: &Comparison, point: Point) -> Result<f64, Failure>
     median(values).ok_or_else(|| Failure::CannotRun("the result has no samples".into()))
 }
 
-/// Compares one sample with the other contender's sample that followed it.
+/// Compares a sample with the other contender's sample that followed it.
 fn compared(quantity: Quantity, own: &Value, other: &Value) -> Result<f64, Failure> {
     let of = |value: fn(&Value) -> Result<f64, Failure>| Ok((value(own)?, value(other)?));
     match quantity {
@@ -162,7 +162,7 @@ fn samples(
     })
 }
 
-/// Compares rows whose samples are summarized already.
+/// Compares results of `ethernot bench sockets`, whose samples are already summarized.
 fn of_sockets(result: &Value, of: &Comparison, (test, bytes): Point) -> Result<f64, Failure> {
     if let Some(reason) = result["no_library"].as_str() {
         return Err(Failure::CannotRun(reason.to_owned()));

@@ -1,8 +1,9 @@
 //! Counts the numbers that a person chose for the sending policy.
 //!
-//! Counted is each `const` of a numeric type (or of a tuple or array of such types) in the files of
-//! [`PLACES`], outside tests, whose value is written in numbers. Constants computed from others or
-//! from a type (`u32::MAX`) are not counted, nor are those of [`FORMATS`], which describe a layout.
+//! Counts each `const` of a numeric type (or of a tuple or array of such types) in the files of
+//! [`PLACES`], outside tests, if its value is a literal. Does not count constants that are computed
+//! from others or from a type (`u32::MAX`), nor the constants of [`FORMATS`], which describe a
+//! layout.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +33,7 @@ pub(super) fn count(root: &Path) -> Result<Found, Failure> {
     Ok(Found { figure: total as f64, note: format!(" ({})", notes.join(", ")), bare: None })
 }
 
-/// Returns the file itself, or all files below a folder without test files.
+/// Returns the file itself, or for a folder all files below it except test files.
 pub(super) fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -58,7 +59,7 @@ pub(super) fn constants(text: &str) -> Vec<&str> {
     sources::chosen(text).into_iter().filter(counts).map(|constant| constant.name).collect()
 }
 
-/// Files of the sending policy: the choice of link, the amount, the time, and the model of a link.
+/// Files of the sending policy: they choose the link, the amount and the time, and model a link.
 const PLACES: [(&str, &[&str]); 2] = [
     (
         "delivery",

@@ -2,7 +2,7 @@
 
 use super::{Bound, Probe, Row, printed};
 
-/// Rows about a published study, theory, speed, determinism, and other simulators.
+/// Rows about a published study, theory, speed, reproducible results, and other simulators.
 pub(super) const FABRIC: &[Row] = &[
     paper(
         "Table 1, cells to the printed digit",
@@ -153,7 +153,7 @@ pub(super) const FABRIC: &[Row] = &[
     ),
 ];
 
-/// All points of the reference take minutes, so a quick run has fewer.
+/// All points of the reference take minutes, so a quick run measures fewer points.
 const ROUTERS: printed::Tests = printed::Tests {
     part_quick: Some("latencies_are_those_of_the_reference"),
     ..file("--test=routers", "those_of_the_reference")

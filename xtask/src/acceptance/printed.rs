@@ -13,14 +13,14 @@ pub(super) struct Tests {
     pub(super) target: &'static str,
     /// A part of the names of the tests.
     pub(super) part: &'static str,
-    /// The part for a quick run; `None` if all of them take too long. If it differs from `part`, a
-    /// quick run omits ignored tests.
+    /// The part for a quick run, or `None` if all of the tests take too long. If it differs from
+    /// `part`, a quick run omits ignored tests.
     pub(super) part_quick: Option<&'static str>,
 }
 
 impl Tests {
-    /// Returns the arguments of `cargo`. Ignored tests run in a full run, and in a quick run with
-    /// the same tests.
+    /// Returns the arguments of `cargo`. A full run includes ignored tests. A quick run includes
+    /// them only if its part is the same.
     pub(super) fn arguments(self, quick: bool) -> Result<Vec<String>, Failure> {
         let Self { package, target, part, part_quick } = self;
         let chosen = if quick { part_quick } else { Some(part) };
@@ -36,8 +36,8 @@ impl Tests {
     }
 }
 
-/// Returns the output of tests if all of them pass. A variable gives them the libraries of another
-/// commit, if there are any.
+/// Runs tests and returns their output if all of them pass. If `other` is a folder with the
+/// libraries of another commit, an environment variable passes it to the tests.
 pub(super) fn output(arguments: &[String], other: Option<&Path>) -> Result<String, Failure> {
     let shown = arguments.join(" ");
     eprintln!("-- cargo {shown}");

@@ -1,4 +1,4 @@
-//! Tests that run many times, to find faults that appear once in a hundred runs.
+//! Runs tests many times, to find faults that appear once in a hundred runs.
 
 use super::runner::{Failure, Found, cause, run};
 use crate::count::Count;
@@ -47,7 +47,7 @@ fn arguments(package: &str, targets: &[&str]) -> Vec<String> {
     fixed.into_iter().chain(targets.iter().map(|&target| target.to_owned())).collect()
 }
 
-/// Returns the count of one run, and a test's reason if it cannot run here.
+/// Returns the counts of one run. If a test cannot run here, also returns its reason.
 fn run_once(arguments: &[String], names: &[&str]) -> Result<(Count, Option<String>), Failure> {
     let mut command = cargo();
     command.args(arguments).arg("--").args(names).arg("--show-output");

@@ -47,8 +47,8 @@ pub(super) enum Failure {
 pub(super) struct Found {
     pub(super) figure: f64,
     pub(super) note: String,
-    /// The share of the links that frames without a protocol reach, or other rules if they reach
-    /// more. It shows what this machine can do, if it was measured in the same run.
+    /// The share of the links that the bare stream of frames reaches, or another policy if that
+    /// reaches more. The share shows the limit of this machine, if it was measured in the same run.
     pub(super) bare: Option<f64>,
 }
 
@@ -123,7 +123,7 @@ impl<'a> Runner<'a> {
                 printed::largest(&self.printed(tests, None)?, name)
             }
             Probe::AgainstPrinted { tests, name } => {
-                // Fail first if a quick run omits these tests: then nothing must be built.
+                // If a quick run omits these tests, fails before it builds anything.
                 tests.arguments(self.quick)?;
                 let other = self.reference_libraries().map_err(Failure::CannotRun)?;
                 printed::largest(&self.printed(tests, Some(&other))?, name)
@@ -151,7 +151,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Returns the JSON result of a command, or the reason in one line why there is none.
+    /// Returns the JSON result of a command. If there is none, returns the reason in one line.
     fn result(&mut self, arguments: &[&str]) -> Result<Value, Failure> {
         let arguments: Vec<String> =
             arguments.iter().map(|argument| choose(argument, self.quick)).collect();
@@ -179,13 +179,13 @@ impl<'a> Runner<'a> {
         self.printed.entry(arguments).or_insert_with_key(run).clone()
     }
 
-    /// Runs a command of this program again and returns its JSON result.
+    /// Runs a command of this program without the cache, and returns its JSON result.
     pub(super) fn fresh_result(&mut self, arguments: &[&str]) -> Result<Value, Failure> {
         let program = self.program().map_err(Failure::CannotRun)?;
         self.result_by(&program, arguments)
     }
 
-    /// Runs a command of `program` again and returns its JSON result.
+    /// Runs a command of `program` without the cache, and returns its JSON result.
     pub(super) fn result_by(&self, program: &Path, arguments: &[&str]) -> Result<Value, Failure> {
         let arguments: Vec<String> =
             arguments.iter().map(|argument| choose(argument, self.quick)).collect();
@@ -244,8 +244,8 @@ impl Found {
     }
 }
 
-/// Compares a figure with a bound. If frames without a protocol miss the bound too, it cannot be
-/// met on this machine.
+/// Compares a figure with a bound. If the bare stream of frames misses the bound too, no protocol
+/// can meet it on this machine.
 fn verdict(figure: Result<Found, Failure>, bound: Bound) -> Outcome {
     match figure {
         Ok(Found { figure, note, bare }) => {
@@ -282,7 +282,7 @@ fn execute(program: &Path, arguments: &[String], file: &Path) -> Result<Value, F
         arguments.iter().map(|argument| argument.replace("{json}", &path)).collect();
     let shown = arguments.join(" ");
     eprintln!("-- ethernot {shown}");
-    // All arguments were printed above; the reason must fit into a row.
+    // Omits the options, because the reason must fit into a row; all arguments were printed above.
     let command = arguments.iter().take_while(|argument| !argument.starts_with('-'));
     let command = command.cloned().collect::<Vec<_>>().join(" ");
     let output = run(Command::new(program).args(&arguments))?;
@@ -299,7 +299,7 @@ fn execute(program: &Path, arguments: &[String], file: &Path) -> Result<Value, F
     serde_json::from_slice(&bytes).map_err(|cause| cannot(format!("result is not JSON: {cause}")))
 }
 
-/// Fuzzes for `seconds` seconds, through xtask itself: the targets are built with another
+/// Fuzzes for `seconds` seconds by running xtask again, because the targets are built with another
 /// toolchain.
 fn fuzz(targets: &[&str], seconds: u32) -> Result<Found, Failure> {
     if crate::fuzz::Compiler::installed().is_none() {
@@ -322,7 +322,7 @@ fn fuzz(targets: &[&str], seconds: u32) -> Result<Found, Failure> {
     }
 }
 
-/// Marks a failure as a missing measurement, which says nothing about the bound.
+/// Turns a failed measurement into a missing one, because it says nothing about the bound.
 pub(super) fn unmeasured(failure: Failure) -> Failure {
     match failure {
         Failure::Failed(why) | Failure::CannotRun(why) => Failure::CannotRun(why),
@@ -341,8 +341,8 @@ pub(super) fn last_line(output: &Output) -> String {
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message").to_owned()
 }
 
-/// Returns cargo's first error without the lists and hints that may follow; otherwise the last line
-/// of the output.
+/// Returns cargo's first error, without the lists and hints that may follow. If there is none,
+/// returns the last line of the output.
 pub(super) fn cause(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let error = text.lines().find(|line| line.starts_with("error"));
@@ -373,13 +373,14 @@ pub(super) fn ratio(figure: f64, to: f64) -> Result<f64, Failure> {
     if to == 0.0 { Err(Failure::CannotRun("compared with 0".into())) } else { Ok(figure / to) }
 }
 
-/// Returns the path to which a bound applies: network namespaces, unless loopback was requested, as
-/// it must be for processes that share memory.
+/// Returns the path for which a bound is meant: network namespaces, unless the arguments request
+/// loopback. Processes that share memory need loopback.
 fn path_of(arguments: &[&str]) -> &'static str {
     if arguments.contains(&"--loopback") { "loopback" } else { "namespaces" }
 }
 
-/// Returns a figure of the results of `ethernot bench`, over the path to which the bound applies.
+/// Returns a figure of the results of `ethernot bench`. Fails if they were measured over another
+/// path than [`path_of`].
 fn bench_figure(
     result: &Value,
     wanted: &str,
@@ -424,8 +425,8 @@ fn bench_figure(
     }
 }
 
-/// Returns the share of the links that the point `own` carries, beside the best share of frames
-/// without a protocol and of MultiEdge's rules in the set-up `bare_in`.
+/// Returns the share of the links that the point `own` carries. Also returns the best share of the
+/// bare stream of frames and of MultiEdge's policy, in the set-up `bare_in`.
 fn share(result: &Value, of: PointOf, bare_in: &str, own: &Value) -> Result<Found, Failure> {
     let share_of = |set_up: &str, contender: &str| {
         let point = point(result, of, set_up, contender).ok()?;
@@ -441,7 +442,8 @@ fn share(result: &Value, of: PointOf, bare_in: &str, own: &Value) -> Result<Foun
     Ok(Found { figure: number(own, "/share_percent/median")?, note, bare })
 }
 
-/// Returns a figure of the own point in the results of `ethernot bench multiedge`.
+/// Returns a figure of a point of this project's policy, in the results of
+/// `ethernot bench multiedge`.
 fn point_figure(result: &Value, of: PointOf, figure: PointFigure) -> Result<Found, Failure> {
     let PointOf { set_up, .. } = of;
     let own = point(result, of, set_up, "edge")?;
@@ -488,7 +490,7 @@ pub(super) fn point<'a>(
     })
 }
 
-/// Returns the ratio to a yardstick, or the reason why there is none.
+/// Returns the ratio to a yardstick. If there is none, returns the reason.
 fn yardstick(result: &Value, to: &str) -> Result<Found, Failure> {
     if let Some(why) = result["cannot_run"][to].as_str() {
         return Err(Failure::CannotRun(why.to_owned()));
@@ -499,7 +501,7 @@ fn yardstick(result: &Value, to: &str) -> Result<Found, Failure> {
     Ok(Found { figure: number(result, &format!("/ratios/{to}"))?, note, bare: None })
 }
 
-/// Returns the lowest ratio of streams to the bare path.
+/// Returns the lowest ratio of streams to the stream of bare datagrams.
 fn bare_stream(result: &Value) -> Result<Found, Failure> {
     let streams = result["streams"].as_array().into_iter().flatten();
     let mut least = f64::INFINITY;
@@ -518,7 +520,7 @@ fn bare_stream(result: &Value) -> Result<Found, Failure> {
     Ok(Found { figure: least, note: format!(" ({})", notes.join(", ")), bare: None })
 }
 
-/// Returns the highest sum of the fields over all cuts. A cut without them is a failure.
+/// Returns the highest sum of the fields over all cuts. Fails if a cut does not have the fields.
 fn worst_cut(result: &Value, fields: &[&str]) -> Result<Found, Failure> {
     let cuts = result.get("cuts").and_then(Value::as_array);
     let cuts = cuts.filter(|cuts| !cuts.is_empty());
@@ -614,7 +616,7 @@ mod tests {
         assert!((found.figure - 2000.0).abs() < 1e-9);
     }
 
-    /// Returns a one-way point as in results of `ethernot bench multiedge`.
+    /// Returns a one-way point like those in results of `ethernot bench multiedge`.
     fn row(contender: &str, share: f64) -> Value {
         json!({
             "test": "one-way", "message_bytes": 8, "contender": contender,

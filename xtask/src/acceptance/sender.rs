@@ -17,17 +17,17 @@ pub(super) fn policies(result: &Value) -> Result<Found, Failure> {
     Ok(Found { figure: number(result, "/worst_ratio")?, note, bare: None })
 }
 
-/// One run: for each point the ratio of own throughput to that of other rules, and what the other
-/// rules reached.
+/// One run: for each point, the ratio of own throughput to that of other policies, and the
+/// throughput of the other policies.
 struct Round {
     ratios: Vec<f64>,
     others: Vec<f64>,
 }
 
-/// Returns own throughput divided by that of `MultiEdge`'s rules, at the worst point of the median
-/// run.
+/// Returns own throughput divided by the throughput of `MultiEdge`'s policy, at the worst point of
+/// the median run.
 ///
-/// If the machine is busy for a while, other rules reach less too. Such runs do not count and are
+/// While the machine is busy, the other policies reach less too. Such runs do not count and are
 /// repeated, up to a limit.
 pub(super) fn rules(
     runner: &mut Runner<'_>,
@@ -76,13 +76,13 @@ fn round(result: &Value, points: &[PointOf]) -> Result<Round, Failure> {
         let (own, rules) = (rate("edge")?, rate("multiedge")?);
         round.ratios.push(ratio(own, rules)?);
         round.others.push(rules);
-        // Frames without a protocol are not measured with every size and delay.
+        // The bare stream is not measured with every size and delay.
         round.others.push(rate("bare").unwrap_or(0.0));
     }
     Ok(round)
 }
 
-/// Returns the runs in which other rules came near to the most that they reached in any run.
+/// Returns the runs in which the other policies reached nearly their best throughput of all runs.
 fn usual(rounds: &[Round]) -> Vec<&Round> {
     let most = |place: usize| rounds.iter().map(|round| round.others[place]).fold(0.0, f64::max);
     let is_usual = |round: &&Round| {
@@ -91,7 +91,7 @@ fn usual(rounds: &[Round]) -> Vec<&Round> {
     rounds.iter().filter(is_usual).collect()
 }
 
-/// Returns the median; of an even number, the upper of the two middle values.
+/// Returns the median, or the upper of the two middle values of an even number.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -168,8 +168,8 @@ pub(super) fn tests(package: &str, chosen: &str) -> Result<Found, Failure> {
     }
 }
 
-/// Returns the number of failed tests. If no test ran, the error is the reason, if the tests
-/// printed one.
+/// Returns the number of failed tests. If no test ran, returns the reason that the tests printed,
+/// if any.
 fn tested(text: &str) -> Result<Found, Option<String>> {
     let mut reader = TestReader::default();
     let shown: Vec<_> = text.lines().filter_map(|line| reader.handle_line(line)).collect();
@@ -182,7 +182,8 @@ fn tested(text: &str) -> Result<Found, Option<String>> {
     Ok(Found { figure: failed as f64, note, bare: None })
 }
 
-/// Smallest share of their best that other rules must reach for a run to count.
+/// The other policies must reach at least this share of their best throughput, or the run does not
+/// count.
 const USUAL_SHARE: f64 = 0.9;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Counts that describe how the engine is built: in its sources, on the documented call paths, and
-//! in the protocol rules that it cites.
+//! Counts that describe the structure of the engine: in its sources, on the documented call paths,
+//! and in the protocol rules that its code cites.
 
 mod fields;
 mod lines;
@@ -19,13 +19,13 @@ use crate::workspace::Workspace;
 pub(super) enum Count {
     /// Fields of these structs of a crate that other files can write.
     OpenFields { package: &'static str, structs: &'static [&'static str] },
-    /// Files in a crate's largest circle of imports.
+    /// Files in a crate's largest import cycle.
     Circle { package: &'static str },
-    /// The sum of the files in the largest circle of imports of each crate.
+    /// The sum of the files in the largest import cycle of each crate.
     Circles,
-    /// Constants that decide behaviour and that no test covers. Takes hours.
+    /// Constants that decide behaviour and for which no test fails. Takes hours.
     ConstantsUnnoticed,
-    /// Constants that decide behaviour.
+    /// Number of constants that decide behaviour.
     Constants,
     /// Functions in a table of `docs/architecture.md`; the first table is 0.
     Hops { table: usize },
@@ -39,9 +39,9 @@ pub(super) enum Count {
     WaitingConstantsFewer { since: &'static str, places: &'static [&'static str] },
     /// Lines of code of these crates: the increase since the commit to compare with.
     LinesMore { packages: &'static [&'static str] },
-    /// Words in comments and documents that the glossary replaces.
+    /// Words in comments and documents for which the glossary has a replacement.
     Words,
-    /// Names in code and of files that contain words that the glossary replaces.
+    /// Names in code, and of files, with words for which the glossary has a replacement.
     Names,
 }
 
@@ -127,8 +127,8 @@ fn hop_count(workspace: &Workspace, table: usize) -> Result<Found, String> {
     Ok(Found::plain(f64::from(count)))
 }
 
-/// Returns the percentage of rules that are cited. `choose` selects between the number cited by
-/// code and the number cited by tests.
+/// Returns the percentage of rules that are cited. `choose` gets the number that code cites and the
+/// number that tests cite, and returns one of them.
 fn cited_share(workspace: &Workspace, choose: fn(usize, usize) -> usize) -> Result<Found, String> {
     let rules = tidy::cited_rules(workspace, tidy::PROTOCOL).map_err(|error| error.to_string())?;
     let (kept, tested, all) = rules.cited();
@@ -155,7 +155,8 @@ fn lines_more(
     Ok(Found { figure: now as f64 - before as f64, note, bare: None })
 }
 
-/// Returns the decrease of what `count` counts in these files. Missing files count as empty.
+/// Returns by how much the sum of `count` over these files has decreased. Counts missing files as
+/// empty.
 fn fewer(
     workspace: &Workspace,
     since: &str,

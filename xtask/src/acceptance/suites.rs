@@ -22,13 +22,13 @@ const fn printed(name: &'static str, bound: Bound, figure: &'static str, tests: 
     Row { name, bound, bound_quick: None, probe: Probe::Printed { tests, name: figure } }
 }
 
-/// As [`printed`], for a figure that is equal on all machines.
+/// Like [`printed`], for a figure that is equal on all machines.
 const fn reproducible(name: &'static str, bound: Bound, figure: &'static str, tests: Tests) -> Row {
     Row { name, bound, bound_quick: None, probe: Probe::Reproducible { tests, name: figure } }
 }
 
-/// A row about a figure of speed compared with the commit of `--against`: equally fast, within
-/// noise.
+/// A row about a speed figure, compared with the commit of `--against`: it must be equally fast,
+/// within noise.
 const fn as_quick(name: &'static str, probe: Probe) -> Row {
     Row { name, bound: Bound::AtLeast(0.98, "x"), bound_quick: None, probe }
 }
@@ -88,7 +88,7 @@ const WORDS: &[Row] = &[
     ),
 ];
 
-/// The edge engine over UDP, against TCP and bare UDP on the same path, medians.
+/// The edge engine over UDP, against TCP and bare UDP on the same path; compares medians.
 const EDGE_ENGINE: &[Row] = &[
     Row {
         name: "one-way writes of 1 MiB, one UDP link, against TCP one-way",

@@ -1,6 +1,6 @@
-//! The tests that try a constant, the cheapest first.
+//! The groups of tests to run with a changed constant, the cheapest first.
 
-/// Tests of a package.
+/// A group of tests of one package.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rung {
     /// The package's folder below `crates`.
@@ -21,7 +21,7 @@ pub(super) fn ladder(package: &str) -> &'static [Rung] {
     }
 }
 
-/// Tests that compare every frame with a recording. They fail for each change, so they prove
+/// Tests that compare every frame with a recording. They fail after any change, so they show
 /// nothing about a constant.
 pub(super) const RECORDS: [&str; 1] = ["transfers_take_exactly_what_the_snapshot_says"];
 

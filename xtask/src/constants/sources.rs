@@ -23,8 +23,8 @@ impl Constant<'_> {
     }
 }
 
-/// Returns the numbers and durations outside tests whose value is written in numbers. Constants
-/// computed from others, or from a type (`u32::MAX`), were not chosen by a person.
+/// Returns the numbers and durations outside tests whose value is a literal. A person did not
+/// choose constants that are computed from others or from a type (`u32::MAX`).
 pub(crate) fn chosen(text: &str) -> Vec<Constant<'_>> {
     let mut found = Vec::new();
     for definition in without_tests(text).split("const ").skip(1) {
@@ -49,8 +49,8 @@ pub(crate) fn chosen(text: &str) -> Vec<Constant<'_>> {
 pub(super) fn with_value(text: &str, name: &str, value: &str) -> Option<String> {
     let start = text.find(&format!("const {name}: "))?;
     let (before, definition) = text.split_at(start);
-    // The type of an array contains a semicolon too. The value ends at the first one after the
-    // equals sign.
+    // The type of an array contains a semicolon too, so the value ends at the first semicolon after
+    // the equals sign.
     let value_start = definition.find(" =")? + 2;
     let (head, rest) = definition.split_at(value_start);
     let value_end = rest.find(';')?;

@@ -1,5 +1,5 @@
-//! Every number that a person chose in the sender, the protocol's state machines and the threads,
-//! and its kind.
+//! All numbers that a person chose in the sender, in the protocol's state machines and for the
+//! threads, with their kinds.
 
 use self::Fixed::{Capacity, Layout, Paper, Protocol};
 use self::Kind::{Behaviour, Fixed as Is};
@@ -17,9 +17,9 @@ pub(super) struct File {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The constant decides behaviour. With this neutral value the mechanism is off or has no
-    /// limit, and some test must fail.
+    /// limit, and a test must fail.
     Behaviour(&'static str),
-    /// The constant decides no behaviour that a scenario could show.
+    /// The constant decides no behaviour that a simulated scenario could show.
     Fixed(Fixed),
 }
 
@@ -28,11 +28,11 @@ pub(super) enum Kind {
 pub(super) enum Fixed {
     /// An offset, a length in bytes, or a bit of a format.
     Layout,
-    /// An amount of memory allocated, or the most that a kernel accepts at a time.
+    /// A size of allocated memory, or a limit of the kernel for one call.
     Capacity,
-    /// A value given by `docs/protocol.md`, which tidy compares.
+    /// A value from `docs/protocol.md`; `./x tidy` compares both.
     Protocol,
-    /// A value given by a paper, for the mode that follows the paper.
+    /// A value from a paper, for the mode that follows the paper.
     Paper,
 }
 

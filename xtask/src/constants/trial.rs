@@ -19,7 +19,7 @@ pub(super) struct Copy {
     target: PathBuf,
 }
 
-/// The result of a rung of tests.
+/// The result of a group of tests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// All tests pass.
@@ -33,7 +33,7 @@ pub(super) enum Said {
 }
 
 impl Copy {
-    /// Copies the files that git tracks in the workspace, in their current state.
+    /// Copies the files that git tracks in the workspace, including uncommitted changes.
     pub(super) fn create(workspace: &Workspace) -> Result<Self, XtaskError> {
         let folder = workspace.target_dir.join("constants");
         let copy = Self { root: folder.join("sources"), target: folder.join("target") };
@@ -101,7 +101,7 @@ impl Copy {
         Ok(if counts || failed.is_empty() { Said::Fails(failed) } else { Said::Nothing })
     }
 
-    /// Runs cargo for at most `limit`. The status is `None` if it did not end.
+    /// Runs cargo for at most `limit`. Returns no status if cargo did not end.
     fn cargo(
         &self,
         words: &[&str],
@@ -112,8 +112,8 @@ impl Copy {
             .args(words)
             .current_dir(&self.root)
             .env("CARGO_TARGET_DIR", &self.target)
-            // Unused code, and arithmetic that overflows only with the other value, are no
-            // findings.
+            // A neutral value may leave code unused or make arithmetic overflow; neither is an
+            // error here.
             .env("RUSTFLAGS", "--cap-lints=warn -Aarithmetic_overflow")
             .process_group(0)
             .stdin(Stdio::null())
@@ -157,8 +157,8 @@ fn failed_tests(printed: &str) -> Vec<String> {
     failed.collect()
 }
 
-/// Copies a file only if it has changed. An unchanged file keeps its time, so that cargo builds
-/// nothing again.
+/// Copies a file only if it has changed. An unchanged file keeps its modification time, so that
+/// cargo does not rebuild it.
 fn copy_if_changed(from: &Path, to: &Path) -> Result<(), XtaskError> {
     let read = |cause| XtaskError::Read { path: from.to_owned(), cause };
     let write = |cause| XtaskError::Write { path: to.to_owned(), cause };
@@ -172,8 +172,8 @@ fn copy_if_changed(from: &Path, to: &Path) -> Result<(), XtaskError> {
     fs::copy(from, to).map(|_bytes| ()).map_err(write)
 }
 
-/// Time limit of a test run. Tests of one package end within a minute or two; an endless loop does
-/// not.
+/// Time limit of a test run. Tests of one package end within two minutes, unless they loop
+/// endlessly.
 const LIMIT: Duration = Duration::from_mins(15);
 
 #[cfg(test)]

@@ -51,8 +51,8 @@ impl Changes {
         self.breaking.is_empty() && self.additions.is_empty()
     }
 
-    /// Describes whether programs written for `base` still work, and lists all changes since, one
-    /// per line.
+    /// Returns a text that says whether programs written for `base` still work, and lists all
+    /// changes since, one per line.
     pub(super) fn verdict(&self, base: &str) -> String {
         let (breaking, additions) = (self.breaking.len(), self.additions.len());
         let mut text = match (breaking, additions) {
@@ -69,8 +69,9 @@ impl Changes {
         text
     }
 
-    /// Returns the fault if the second version must not follow the first with these changes.
-    /// Breaking changes require a new second number below 1.0, and a new first number from 1.0 on.
+    /// Returns an error text if the new version number is wrong for these changes. After breaking
+    /// changes, the second number must be new for versions below 1.0, and the first number from 1.0
+    /// on.
     pub(super) fn fault_of_versions(&self, old: &str, new: &str) -> Option<String> {
         let (Some(before), Some(after)) = (numbers(old), numbers(new)) else {
             return Some(format!("{old} and {new} are not versions of three numbers"));
@@ -97,12 +98,12 @@ fn numbers(version: &str) -> Option<[u64; 3]> {
     numbers?.try_into().ok()
 }
 
-/// Returns whether the only difference is that the mark [`CLOSED`] is gone.
+/// Returns whether the only difference is that the new line lacks the mark [`CLOSED`].
 fn is_opened(old: &str, new: &str) -> bool {
     old.strip_suffix(CLOSED).is_some_and(|line| line == new)
 }
 
-/// Returns lines by key: kind and path, or the whole line for an implementation.
+/// Returns the lines of a listing by key: kind and path, or the whole line for an implementation.
 fn by_key(listing: &str) -> BTreeMap<String, &str> {
     let lines = listing.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     lines.map(|line| (key(line), line)).collect()

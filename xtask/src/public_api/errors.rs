@@ -1,8 +1,8 @@
 //! Finds errors whose text names no remedy.
 //!
-//! The text of an error describes the fault and then, after a semicolon or as a question, the
-//! remedy: `"the port is in use; choose another"`, `"... is the peer running?"`. An error that only
-//! wraps another checked error needs no remedy. All other exceptions are in a list, with the
+//! The text of an error describes the fault. Then follows the remedy, after a semicolon or as a
+//! question: `"the port is in use; choose another"`, `"... is the peer running?"`. An error that
+//! only wraps another checked error needs no remedy. A list contains all other exceptions, with the
 //! reason.
 
 use std::collections::BTreeSet;
@@ -13,13 +13,13 @@ use syn::{Attribute, Fields, Item};
 use super::examples::fits;
 use super::sources::Sources;
 
-/// An error, or a variant of one.
+/// An error type, or a variant of one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     /// `crate::Type` or `crate::Type::Variant`.
     pub(super) path: String,
     text: String,
-    /// Types that it contains.
+    /// Types of its fields.
     holds: Vec<String>,
 }
 
@@ -46,8 +46,8 @@ pub(super) fn all(sources: &Sources) -> Vec<Fault> {
     found
 }
 
-/// Returns errors without a remedy that are not in the list, and lines of the list that match
-/// nothing.
+/// Returns errors without a remedy that are missing from the list, and lines of the list that match
+/// no error.
 pub(super) fn without_remedy(faults: &[Fault], list: &str) -> (Vec<String>, Vec<String>) {
     let known: BTreeSet<&str> =
         faults.iter().filter_map(|fault| fault.path.split("::").nth(1)).collect();
@@ -111,7 +111,7 @@ fn is_error(attributes: &[Attribute]) -> bool {
 fn fault(path: String, attributes: &[Attribute], fields: &Fields) -> Option<Fault> {
     let attribute = attributes.iter().find(|attribute| attribute.path().is_ident("error"))?;
     let tokens = attribute.meta.require_list().ok()?.tokens.to_string();
-    // Includes literals of `match` expressions in its arguments.
+    // Includes the literals of `match` expressions in the arguments of the attribute.
     let text = if tokens == TRANSPARENT { tokens } else { literals(&tokens) };
     let mut holds = Vec::new();
     for field in fields {

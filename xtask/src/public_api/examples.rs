@@ -1,9 +1,10 @@
 //! Finds public items without an example.
 //!
 //! Examples are code that tests execute: in documentation, the guides, the README and `examples/`.
-//! A type or a function has an example if its own documentation has code, or if an example names
-//! it. A method or constant of a type has one if an example calls or names it. Fields and variants
-//! are covered by their type. Exceptions are in a list, with the reason.
+//! A type or a function has an example if its own documentation contains code, or if an example
+//! names it. A method or constant of a type has an example if an example calls or names it. Fields
+//! and variants need no example if their type has one. A list contains the exceptions, with the
+//! reason.
 
 use std::collections::BTreeSet;
 
@@ -46,8 +47,8 @@ impl Corpus {
     }
 }
 
-/// Returns items without an example that are not in the list, and lines of the list that match
-/// nothing.
+/// Returns items without an example that are missing from the list, and lines of the list that
+/// match no item.
 pub(super) fn missing(
     entries: &[PublicItem],
     corpus: &Corpus,
@@ -74,8 +75,8 @@ pub(super) fn missing(
     (missing, idle.map(|(excuse, _)| (*excuse).to_owned()).collect())
 }
 
-/// Returns whether an exception covers a path: `a::B` covers that item, `a::B::*` the item and its
-/// members.
+/// Returns whether an exception applies to a path: `a::B` applies to that item, `a::B::*` to the
+/// item and its members.
 pub(super) fn fits(excuse: &str, path: &str) -> bool {
     match excuse.strip_suffix("::*") {
         Some(parent) => {

@@ -1,4 +1,4 @@
-//! The public API as lines of text, one for each thing that programs can name or depend on.
+//! The public API as lines of text, one line for each item that programs can name or depend on.
 
 use quote::ToTokens;
 use syn::{Attribute, Fields, FnArg, ImplItem, Item, ReturnType, Signature, TraitItem};
@@ -56,7 +56,7 @@ impl PublicItem {
     }
 }
 
-/// Marks a type to which nothing can be added without breaking programs.
+/// Marks a type to which no field or variant can be added without breaking programs.
 pub(super) const CLOSED: &str = " (exhaustive)";
 
 /// Returns everything that the root of a crate exports, sorted.
@@ -195,7 +195,7 @@ fn impl_item(
     }
 }
 
-/// Lists derived traits like other implementations.
+/// Lists derived traits in the same form as other implementations.
 fn derives(
     path: &str,
     attributes: &[Attribute],
@@ -215,7 +215,8 @@ fn is_open(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| attribute.path().is_ident("non_exhaustive"))
 }
 
-/// Returns what callers must know of a function, without the names of its parameters.
+/// Returns the part of a function's signature that callers depend on, without the names of
+/// parameters.
 fn signature(signature: &Signature) -> String {
     let inputs = signature.inputs.iter().map(|input| match input {
         FnArg::Receiver(receiver) => {
@@ -244,10 +245,11 @@ fn signature(signature: &Signature) -> String {
     format!("{}({inputs}){output}{wheres}{kinds}", code(&signature.generics))
 }
 
-/// Formats tokens as people write them.
+/// Formats tokens with the usual spacing of source code.
 pub(super) fn code(tokens: &impl ToTokens) -> String {
     let mut text = tokens.to_token_stream().to_string().replace('\n', " ");
-    // Replaces arrows for the moment, because their end looks like that of a list of types.
+    // Replaces arrows temporarily, because the end of an arrow looks like the end of a list of
+    // types.
     for (from, to) in [
         ("->", "\u{1}"),
         (" :: ", "::"),

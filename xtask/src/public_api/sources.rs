@@ -1,4 +1,4 @@
-//! Items that the crates of this workspace define and export, as far as their text shows.
+//! Items that the crates of this workspace define and export, found in their source text.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::error::XtaskError;
 use crate::tidy::{files_below, read};
 use crate::workspace::Workspace;
 
-/// Crates by the names that code uses.
+/// The parsed crates, by the names that code uses.
 pub(super) struct Sources {
     crates: BTreeMap<String, Crate>,
 }
@@ -30,11 +30,11 @@ pub(super) struct Export {
     pub(super) name: String,
     /// The item's name where it is defined.
     original: String,
-    /// The crate that defines it, if that is another crate.
+    /// The crate that defines the item, if that is another crate.
     from: Option<String>,
 }
 
-/// An item and the crate that defines it.
+/// An item, with the crate that defines it.
 pub(super) struct Definition<'a> {
     pub(super) item: &'a Item,
     pub(super) home: &'a Crate,
@@ -70,7 +70,8 @@ impl Sources {
         if let Some(item) = found.item(&export.original) {
             return Some(Definition { item, home: found });
         }
-        // An export without another origin is of an unknown kind, such as a macro.
+        // If the export does not come from another crate either, its kind is unknown: for example
+        // a macro.
         let passed_on = found
             .exports
             .iter()
@@ -87,7 +88,7 @@ impl Crate {
             let is_tests = file.components().any(|part| {
                 matches!(part.as_os_str().to_str(), Some("tests" | "tests.rs" | "model.rs"))
             });
-            // Files included by documentation are no modules.
+            // Documentation includes these files, which are not modules.
             if !is_code || is_tests || file.ends_with("guide/pair.rs") {
                 continue;
             }
@@ -141,7 +142,7 @@ impl Crate {
         self.impls.iter().map(|implementation| docs(&implementation.attrs))
     }
 
-    /// Returns the implementations for a type, of traits and its own.
+    /// Returns the implementations for a type: of traits, and inherent ones.
     pub(super) fn impls_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a ItemImpl> {
         self.impls.iter().filter(move |implementation| {
             let syn::Type::Path(path) = &*implementation.self_ty else { return false };
@@ -157,7 +158,7 @@ fn is_setters(name: &syn::PathSegment) -> bool {
     name.ident == "setters"
 }
 
-/// Returns the implementation that it generates from `Name { field: Type, … }`.
+/// Returns the implementation that `delivery::setters!` generates from `Name { field: Type, … }`.
 fn setters(tokens: &str) -> Option<ItemImpl> {
     let fields: syn::ItemStruct = syn::parse_str(&format!("struct {tokens}")).ok()?;
     let methods = fields.fields.iter().filter_map(|field| {
@@ -180,7 +181,7 @@ pub(super) fn docs(attributes: &[Attribute]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Returns whether the item exists for tests only, or is hidden.
+/// Returns whether the item is hidden or exists for tests only.
 pub(super) fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let text = quote::ToTokens::to_token_stream(attribute).to_string();
@@ -240,7 +241,7 @@ fn exports(items: &[Item]) -> Vec<Export> {
     found
 }
 
-/// Collects the paths and new names of the leaves of a tree.
+/// Collects the leaves of a `use` tree: their paths, and the names under which they are imported.
 fn collect_leaves(tree: &UseTree, path: &mut Vec<String>, leaves: &mut Vec<(Vec<String>, String)>) {
     match tree {
         UseTree::Path(step) => {

@@ -1,12 +1,12 @@
-//! Which crate may depend on which: the arrows of `docs/architecture.md`.
+//! Which crate may depend on which: the dependencies (arrows) of `docs/architecture.md`.
 
 use std::path::Path;
 
 use super::Violation;
 use crate::workspace::{Package, Workspace};
 
-/// The crates, bottom layer first. A crate may depend only on crates above it in this list, so two
-/// crates can never depend on each other.
+/// The crates, bottom layer first. A crate may depend only on crates above it in this list, so
+/// there are no cycles.
 const ROOMS: &[Room] = &[
     Room { name: "wire-edge", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "mem", lean: Lean::On(&["wire-edge"]), is_unsafe: true },
@@ -16,14 +16,14 @@ const ROOMS: &[Room] = &[
     Room { name: "waiting", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "semantics", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "engine", lean: Lean::SansIo, is_unsafe: false },
-    // A driver moves frames and knows nothing about operations.
+    // A driver moves frames without interpreting them.
     Room { name: "link", lean: Lean::On(&["wire-edge", "mem", "delivery"]), is_unsafe: true },
     Room { name: "runtime", lean: Lean::Below, is_unsafe: true },
     Room { name: "links", lean: Lean::Below, is_unsafe: false },
     // Only its file `registration.rs` is unsafe.
     Room { name: "verbs", lean: Lean::Below, is_unsafe: true },
     Room { name: "rdma-cm", lean: Lean::On(&["verbs"]), is_unsafe: false },
-    // The device over the edge engine, and its manager.
+    // The verbs device over the edge engine, and its connection manager.
     Room { name: "verbs-edge", lean: Lean::Below, is_unsafe: false },
     // Structures and calls of C.
     Room {
@@ -34,12 +34,13 @@ const ROOMS: &[Room] = &[
     Room { name: "sockets", lean: Lean::Below, is_unsafe: false },
     // Interposes on the C library in programs, and depends on nothing.
     Room { name: "paths-abi", lean: Lean::On(&[]), is_unsafe: true },
-    // Interposes on the C library too.
+    // Like `paths-abi`, interposes on the C library in programs.
     Room { name: "sockets-abi", lean: Lean::On(&["sockets"]), is_unsafe: true },
     Room { name: "ethernot", lean: Lean::Below, is_unsafe: false },
     // The objects of `ethernot` for programs in C.
     Room { name: "ethernot-c", lean: Lean::On(&["ethernot"]), is_unsafe: true },
-    // Results printed in five papers; the simulator and the benchmarks show them beside their own.
+    // The results that five papers print. The simulator and the benchmarks show them next to their
+    // own.
     Room { name: "papers", lean: Lean::SansIo, is_unsafe: false },
     // The simulator runs the engine itself, without the public API or any real link.
     Room { name: "fabric", lean: Lean::SansIo, is_unsafe: false },
@@ -51,10 +52,11 @@ const ROOMS: &[Room] = &[
     Room { name: "ethernot-cli", lean: Lean::Below, is_unsafe: false },
 ];
 
-/// Tools of the project: they may depend on every crate, and no crate on them.
+/// Tools of the project. A tool may depend on every crate; no crate depends on a tool.
 const TOOLS: &[&str] = &["xtask", "dissector", "fuzz-cases", "programs"];
 
-/// The crate that accesses memory for the others. Sans-I/O crates may use it although it is unsafe.
+/// The crate that accesses application memory for the others. Crates without I/O may use it,
+/// although it contains `unsafe`.
 const MEMORY: &str = "mem";
 
 struct Room {
@@ -66,15 +68,15 @@ struct Room {
 
 /// The lower crates on which a crate may depend.
 enum Lean {
-    /// All of them.
+    /// All lower crates.
     Below,
-    /// Only these.
+    /// Only these crates.
     On(&'static [&'static str]),
-    /// Crates without I/O and clocks, and the memory crate. The crate itself is sans-I/O too.
+    /// Crates without I/O and clocks, and the memory crate. The crate itself has no I/O either.
     SansIo,
 }
 
-/// Checks that dependencies between members of the workspace point down.
+/// Checks that dependencies between members of the workspace lead only to lower layers.
 pub(super) fn check_arrows(workspace: &Workspace) -> Vec<Violation> {
     let mut violations = Vec::new();
     for package in &workspace.packages {

@@ -1,4 +1,4 @@
-//! Finds files of a crate that import each other.
+//! Finds import cycles: files of a crate that import each other.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use super::{Violation, files_below, read};
 use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
-/// Checks that no files of a crate import each other in a circle. A crate that had a circle when
-/// this rule was introduced may keep it, but not enlarge it.
+/// Checks that the files of a crate have no import cycle. If a crate had a cycle when this rule was
+/// introduced, the cycle must not grow.
 pub(super) fn check_circles(workspace: &Workspace) -> Result<Vec<Violation>, XtaskError> {
     let mut violations = Vec::new();
     for (package, files) in sources(workspace)? {
@@ -19,7 +19,7 @@ pub(super) fn check_circles(workspace: &Workspace) -> Result<Vec<Violation>, Xta
     Ok(violations)
 }
 
-/// Returns the size of the largest circle, in files, of each crate that has one.
+/// Returns the size in files of the largest cycle of each crate that has one.
 pub(crate) fn of_all(workspace: &Workspace) -> Result<Vec<(String, usize)>, XtaskError> {
     let of_package = |(package, files): &(&str, Vec<Source>)| {
         let size = largest(&borrowed(files)).len();
@@ -31,7 +31,8 @@ pub(crate) fn of_all(workspace: &Workspace) -> Result<Vec<(String, usize)>, Xtas
 /// A file: its path below `src`, and its text.
 type Source = (String, String);
 
-/// Returns the files of each crate, as path below `src` and text, without test files.
+/// Returns the source files of each crate, without test files. A file is its path below `src` and
+/// its text.
 fn sources(workspace: &Workspace) -> Result<Vec<(&str, Vec<Source>)>, XtaskError> {
     let mut packages = Vec::new();
     for package in &workspace.packages {
@@ -79,7 +80,7 @@ fn check(package: &str, files: &[(&str, &str)], most: usize) -> Option<Violation
     Some(Violation { place: package.to_owned(), what })
 }
 
-/// Crates with a circle, and the largest permitted number of files in it.
+/// Crates with an import cycle, and the largest permitted number of files in it.
 const KNOWN: &[(&str, usize)] = &[
     ("bench", 20),
     ("delivery", 22),
@@ -104,10 +105,10 @@ const KNOWN: &[(&str, usize)] = &[
     ("xtask", 24),
 ];
 
-/// Returns the files of the largest set in which every file imports every other, directly or
-/// through other files. A file is given as its path below `src` and its text. Any path that begins
-/// with `crate`, `super`, `self` or a module below counts as an import. A file that is in no circle
-/// is a set by itself.
+/// Returns the largest set of files in which every file imports every other, directly or through
+/// other files. A file is its path below `src` and its text. Any path that begins with `crate`,
+/// `super`, `self` or the name of a child module counts as an import. A file that is in no cycle is
+/// a set by itself.
 pub(crate) fn largest<'a>(files: &[(&'a str, &str)]) -> Vec<&'a str> {
     let modules: Vec<Vec<&str>> = files.iter().map(|(place, _)| module(place)).collect();
     let mut reaches: Vec<Vec<bool>> = files
@@ -118,7 +119,7 @@ pub(crate) fn largest<'a>(files: &[(&'a str, &str)]) -> Vec<&'a str> {
             modules.iter().map(|module| imported.contains(&module)).collect()
         })
         .collect();
-    // A file that reaches `middle` reaches everything that `middle` reaches.
+    // Every file that reaches `middle` also reaches all files that `middle` reaches.
     for middle in 0..files.len() {
         let beyond = reaches[middle].clone();
         for row in reaches.iter_mut().filter(|row| row[middle]) {
@@ -165,8 +166,8 @@ fn imports<'a>(text: &str, own: &[&str], modules: &'a [Vec<&'a str>]) -> Vec<&'a
     paths.iter().filter_map(|path| resolve(path, own, modules)).collect()
 }
 
-/// Adds all paths that a path with groups, such as `crate::{a::A, b}`, stands for. Returns the text
-/// after it.
+/// Expands a path with groups, such as `crate::{a::A, b}`, and adds all resulting paths to `found`.
+/// Returns the text after the path.
 fn tree<'a>(text: &'a str, path: &mut Vec<&'a str>, found: &mut Vec<Vec<&'a str>>) -> &'a str {
     let depth = path.len();
     let mut rest = text;

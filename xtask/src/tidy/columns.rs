@@ -52,7 +52,7 @@ fn faults(text: &str) -> Vec<(usize, String)> {
     faults
 }
 
-/// The kind of a line, as its first characters show.
+/// The kind of a line. Its first characters decide the kind.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
     Prose,

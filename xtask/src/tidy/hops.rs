@@ -2,9 +2,9 @@
 
 use super::Violation;
 
-/// Checks that each row `` | 7 | `Type::name` | `file` | … | `` of the text at `place` names a
-/// function of that file, and that the rows of a table are numbered in order. `read` returns the
-/// text of a file below `crates/`.
+/// Checks the rows `` | 7 | `Type::name` | `file` | … | `` of the text at `place`: each names a
+/// function of its file, and the rows of a table are numbered in order. `read` returns the text of
+/// a file below `crates/`.
 pub(super) fn check_hops(
     place: &str,
     text: &str,

@@ -1,5 +1,5 @@
-//! Checks that each ignored test says why. Either it is slow, and the marker names the suite that
-//! runs it, or it is a known failure, and the marker gives the cause.
+//! Checks that each ignored test has a marker. Either the test is slow, and the marker names the
+//! suite that runs it, or it is a known failure, and the marker gives the cause.
 
 use super::Violation;
 
@@ -11,7 +11,7 @@ const KNOWN_FAILURE: &str = "known failure: ";
 pub(crate) struct KnownFailure {
     /// Name of the test function.
     pub(crate) test: String,
-    /// The cause, as its marker gives it.
+    /// The cause, from the test's marker.
     pub(crate) reason: String,
 }
 
@@ -44,13 +44,13 @@ fn what_is_wrong(reason: &str) -> Option<String> {
     })
 }
 
-/// Returns the acceptance suite that runs a slow test, as its marker says.
+/// Returns the acceptance suite that runs a slow test, from its marker.
 fn suite_of(reason: &str) -> Option<&str> {
     let named = reason.strip_prefix(SLOW)?.strip_prefix("run by `./x acceptance ")?;
     named.split_once('`').map(|(name, _)| name)
 }
 
-/// Returns the acceptance suites that slow tests of a file name.
+/// Returns the acceptance suites in the markers of a file's slow tests.
 #[cfg(test)]
 pub(crate) fn suites(text: &str) -> Vec<String> {
     ignored(text).filter_map(|found| suite_of(&found.reason).map(str::to_owned)).collect()
@@ -88,7 +88,7 @@ fn ignored(text: &str) -> impl Iterator<Item = Ignored> + '_ {
         let (attribute, behind) = rest.split_once("]\n").unwrap_or((rest, ""));
         let reason = attribute.split_once('"').map_or("", |(_, reason)| reason);
         let reason = reason.strip_suffix('"').unwrap_or(reason);
-        // A reason may continue on the next line after a backslash.
+        // After a backslash at the end of a line, a reason continues on the next line.
         let pieces = reason.split("\\\n").map(str::trim_start);
         let test = behind.lines().find_map(|line| {
             let (_, name) = line.split_once("fn ")?;

@@ -1,5 +1,5 @@
-//! Checks the documentation of public functions. It begins with a verb in the third person, and for
-//! a function that returns a `Result` it has a section on errors.
+//! Checks the documentation of public functions. It must begin with a verb in the third person. If
+//! the function returns a `Result`, the documentation must have a section on errors.
 
 use syn::{Attribute, Expr, File, ImplItem, Item, Lit, Meta, ReturnType, Signature};
 use syn::{TraitItem, Type, Visibility};
@@ -9,8 +9,8 @@ use super::{Violation, files_below, place, read};
 use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
-/// Words that have the form of a verb but are no verb at the beginning of such a sentence. "Has" is
-/// listed because it would mean to cause: "has a task woken" is "wakes a task".
+/// Words that look like a verb in the third person but are not accepted. "Has" is in the list,
+/// because "has a task woken" should be "wakes a task".
 const NO_VERBS: &[&str] = &[
     "Acknowledgements",
     "Addresses",
@@ -81,7 +81,7 @@ struct Found {
     functions: usize,
 }
 
-/// Checks all crates. Returns violations, and a summary of the remaining functions for a reader.
+/// Checks all crates. Returns violations, and a summary.
 pub(super) fn check_item_docs(
     workspace: &Workspace,
 ) -> Result<(Vec<Violation>, String), XtaskError> {
@@ -93,7 +93,7 @@ pub(super) fn check_item_docs(
         for path in files_below(&sources, &workspace.target_dir)? {
             let is_rust = path.extension().is_some_and(|extension| extension == "rs");
             let place = place(&workspace.root, &path);
-            // The guides include this file as a program; it is no public item of the crate.
+            // The guides include this file as a program. It is not a public module of the crate.
             if !is_rust || is_test_file(&place) || place.ends_with("src/guide/pair.rs") {
                 continue;
             }
@@ -205,7 +205,7 @@ fn is_result(kind: &Type) -> bool {
     let text = quote::quote!(#kind).to_string().replace(' ', "");
     let after = text.strip_prefix("implFuture<Output=").unwrap_or(&text);
     let after = after.strip_prefix("Poll<").unwrap_or(after);
-    // A `Result` without type arguments is a status code of the C interface.
+    // A `Result` without type arguments is a status code of the C interface, not Rust's `Result`.
     after.split_once('<').is_some_and(|(name, _)| name == "Result" || name.ends_with("::Result"))
 }
 

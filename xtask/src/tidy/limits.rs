@@ -1,9 +1,9 @@
-//! Checks that the tables of limits in `docs/protocol.md` and `docs/sender.md` agree with the code,
-//! and that the words beside a value agree with the value: 100 000 ns are not 300 µs.
+//! Checks that the tables of limits in `docs/protocol.md` and `docs/sender.md` agree with the code.
+//! Also checks that the words beside a value agree with the value: 100 000 ns are not 300 µs.
 
 use super::Violation;
 
-/// The heading of the section with the table ends like this.
+/// End of the heading of the section with the table.
 const SECTION: &str = "Limits and timers";
 
 /// One row of the table.
@@ -11,17 +11,17 @@ const SECTION: &str = "Limits and timers";
 pub(super) struct Limit {
     /// Line in the text, from 1.
     pub(super) line: usize,
-    /// Name of a constant, or in lower case the name of a field with a default.
+    /// Name of a constant; or, in lower case, name of a field that has a default.
     pub(super) name: String,
-    /// The value, as the code writes it.
+    /// The value, written as in the code.
     pub(super) value: String,
-    /// The value in words: `200 ms`, `256 KiB`, or only a unit.
+    /// The value in words: `200 ms`, `256 KiB`, or a unit alone.
     pub(super) words: String,
-    /// The file that defines it, below `crates/`.
+    /// Path below `crates/` of the file that defines it.
     pub(super) file: String,
 }
 
-/// Returns the rows of the table of limits; none if there is no such table.
+/// Returns the rows of the table of limits, or nothing if there is no such table.
 pub(super) fn limits(text: &str) -> Vec<Limit> {
     let section = text
         .lines()
@@ -32,8 +32,8 @@ pub(super) fn limits(text: &str) -> Vec<Limit> {
     section.filter_map(|(_, (index, line))| limit(index + 1, line)).collect()
 }
 
-/// Checks that each limit in the text at `place` has the value that the code has. `read` returns
-/// the text of a file below `crates/`, if it exists.
+/// Checks that each limit in the text at `place` has the same value as in the code. `read` returns
+/// the text of a file below `crates/`, or `None` if there is no such file.
 pub(super) fn check_limits(
     place: &str,
     text: &str,
@@ -76,10 +76,10 @@ fn limit(line: usize, row: &str) -> Option<Limit> {
     })
 }
 
-/// Returns the fault if the words beside a value name another number.
+/// Returns an error text if the words beside a value contain another number.
 fn contradiction(name: &str, value: &str, words: &str) -> Option<String> {
     let Some(numbers) = numbers(value) else {
-        return None; // The name of another constant.
+        return None; // The value is the name of another constant.
     };
     let said: Vec<u64> = quantities(words);
     let is_time = name.split('_').any(|part| part.eq_ignore_ascii_case("ns")) && words != "ns";
@@ -95,8 +95,8 @@ fn contradiction(name: &str, value: &str, words: &str) -> Option<String> {
         .then(|| format!("`{name}` is `{value}`, and that is not {words}"))
 }
 
-/// Returns the numbers in an expression of the code: a single one, or those of a tuple. `None` if
-/// the expression is not numeric.
+/// Returns the numbers in an expression of the code: one number, or the numbers of a tuple. Returns
+/// `None` if the expression is not numeric.
 fn numbers(value: &str) -> Option<Vec<u64>> {
     let inside = value.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(value);
     inside.split(',').map(|number| product(number.trim())).collect()
@@ -121,8 +121,8 @@ fn literal(digits: &str) -> Option<u64> {
     }
 }
 
-/// Returns the numbers in words. With a unit of time they are in nanoseconds, with a unit of size
-/// in bytes; numbers after `1/` or `1/2^`, and all others, are unchanged.
+/// Returns the numbers in words, in nanoseconds if they have a unit of time, in bytes if they have
+/// a unit of size. Returns all other numbers unchanged, also those after `1/` or `1/2^`.
 fn quantities(words: &str) -> Vec<u64> {
     let mut found = Vec::new();
     let mut words = words.split_whitespace().peekable();
@@ -149,8 +149,8 @@ fn scale(unit: &str) -> Option<u64> {
     units.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale)
 }
 
-/// Returns the values in `code` of the constant `name`, or if `name` is in lower case, of every
-/// field of that name.
+/// Returns the values of the constant `name` in `code`. If `name` is in lower case, returns the
+/// values of all fields of that name.
 fn values(code: &str, name: &str) -> Vec<String> {
     if name.chars().any(|c| c.is_ascii_lowercase()) {
         return field_values(code, name);
@@ -164,7 +164,8 @@ fn values(code: &str, name: &str) -> Vec<String> {
     value.into_iter().collect()
 }
 
-/// Returns the text from `name:` to the end of the field, except where the field is declared.
+/// Returns the text from `name:` to the end of the field, for each place except the field's
+/// declaration.
 fn field_values(code: &str, name: &str) -> Vec<String> {
     let field = format!("{name}: ");
     let starts_field = |before: &str| before.trim_end().ends_with(['{', ',']);

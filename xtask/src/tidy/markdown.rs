@@ -1,4 +1,4 @@
-//! Checks that links in Markdown files lead somewhere.
+//! Checks that relative links in Markdown files lead to existing files.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub(super) fn check_links(root: &Path, file: &Path, text: &str) -> Vec<Violation
     violations
 }
 
-/// Returns relative link targets with their line numbers, without fragments. Code is skipped.
+/// Returns the targets of relative links with their line numbers, without fragments. Skips code.
 fn relative_links(text: &str) -> Vec<(usize, &str)> {
     let mut links = Vec::new();
     let mut in_fence = false;
@@ -36,11 +36,11 @@ fn relative_links(text: &str) -> Vec<(usize, &str)> {
         if in_fence {
             continue;
         }
-        // Every second piece between backticks is code.
+        // Every second part between backticks is code.
         for prose in line.split('`').step_by(2) {
             links.extend(targets(prose).map(|target| (index + 1, target)));
         }
-        // In `[`name`](target)` the target follows a piece of code, so it is in a prose piece.
+        // In `[`name`](target)` the target follows code, so it is in a part that is prose.
     }
     links
 }

@@ -1,7 +1,7 @@
-//! Finds words in names that stop a reader who knows the field: in identifiers of Rust, C and
-//! Python, and in file names.
+//! Finds names with words that are unusual in texts about networks: identifiers of Rust, C and
+//! Python, and file names.
 //!
-//! No crate or folder may have one, apart from [`EXCEPTIONS`].
+//! Apart from [`EXCEPTIONS`], no name in a crate or folder may contain such a word.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::{Violation, files_below, place, read, words};
 use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
-/// Words that names must not contain, with replacements; in addition to [`words::PATTERNS`].
+/// Words that names must not contain, in addition to [`words::PATTERNS`], with their replacements.
 const PATTERNS: &[(&str, &str)] = &[
     ("untold", "not reported, pending"),
     ("telling", "notifying, reporting"),
@@ -49,25 +49,25 @@ const PATTERNS: &[(&str, &str)] = &[
     ("house", "crate, module, project"),
 ];
 
-/// Words that names of a crate or folder may contain, because they have another meaning there. Also
-/// single names that another project chose or that programs use.
+/// Words that names in a crate or folder may contain, because they have a different meaning there.
+/// Also single names that another project chose, or that programs depend on.
 const EXCEPTIONS: &[(&str, &[&str])] = &[
     // A type of the crate nix.
     ("bench", &["UsageWho"]),
-    // A field that programs use.
+    // A field of the public API, which programs use.
     ("link", &["who"]),
     ("python", &["messages_under_way"]),
-    // The letters of the alphabet.
+    // Here a letter is a character of the alphabet.
     ("dissector", LETTERS),
     ("ethernot-c", LETTERS),
     ("interconnect", LETTERS),
     ("libibverbs-abi", LETTERS),
     ("links", LETTERS),
     ("papers", LETTERS),
-    // fcntl(2) uses these words for memory of fixed size (F_SEAL_SHRINK).
+    // fcntl(2) uses this word for the flags of a file that cannot be resized (F_SEAL_SHRINK).
     ("link", SEALS),
     ("mem", SEALS),
-    // The alphabet and fcntl(2), as above.
+    // A character of the alphabet, and the flags of fcntl(2).
     ("paths-abi", &["letter", "seal", "seals"]),
 ];
 
@@ -78,8 +78,7 @@ const SEALS: &[&str] = &["seal", "seals", "sealed", "unsealed"];
 /// The names of each file of a crate or folder, with the words that they contain.
 type Found = BTreeMap<(String, String), BTreeSet<&'static str>>;
 
-/// Checks the names of the whole repository. Returns violations, and a summary of what is left for
-/// a reader.
+/// Checks the names of the whole repository. Returns violations, and a summary.
 pub(super) fn check_names(workspace: &Workspace) -> Result<(Vec<Violation>, String), XtaskError> {
     let found = found(workspace)?;
     let violations = found.iter().filter_map(|(owner, names)| check(owner, names)).collect();
@@ -101,7 +100,7 @@ fn found(workspace: &Workspace) -> Result<BTreeMap<String, Found>, XtaskError> {
     let mut found = BTreeMap::new();
     for path in files_below(&workspace.root, &workspace.target_dir)? {
         let (owner, file) = owner_of(workspace, &path);
-        // This file lists the words.
+        // This file contains the list of these words.
         if path.ends_with("xtask/src/tidy/names.rs") {
             continue;
         }
@@ -205,7 +204,7 @@ fn parts(name: &str) -> Vec<String> {
     parts
 }
 
-/// Returns a Python text with comments and the contents of strings blanked.
+/// Returns a Python text in which comments and the contents of strings are blank.
 fn code_of_python(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,9 +1,9 @@
-//! Checks that the rules of a protocol are cited beside the code that implements them, and beside a
-//! test.
+//! Checks that code and a test cite each rule of a protocol.
 //!
 //! In the text, a rule begins with its name in brackets: `[close.2]`. A comment
-//! `//= protocol.md: close.2`, with the name of the text's file, cites a rule. Above an item of the
-//! code it says that the item implements the rule; above a test, that the test covers it.
+//! `//= protocol.md: close.2`, with the file name of the text, cites a rule. Above an item of the
+//! code the comment means that the item implements the rule. Above a test it means that the test
+//! covers the rule.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ const TESTED_PERCENT_MIN: usize = 95;
 
 /// The rules of a text, and their citations.
 pub(crate) struct Rules {
-    /// Path of the text relative to the root.
+    /// Path of the text, relative to the root.
     place: String,
-    /// The beginning of a citation.
+    /// The beginning of each citation of this text.
     mark: String,
     by_name: BTreeMap<String, Rule>,
     violations: Vec<Violation>,
@@ -76,8 +76,8 @@ impl Rules {
         }
     }
 
-    /// Returns violations: citations of unknown rules, rules that no code cites, and too few rules
-    /// with a test.
+    /// Returns the violations: citations of unknown rules, rules that no code cites, and a
+    /// percentage of tested rules below the minimum.
     pub(super) fn violations(mut self) -> Vec<Violation> {
         if self.by_name.is_empty() {
             self.violate(self.place.clone(), "no rules found".into());
@@ -95,7 +95,7 @@ impl Rules {
         self.violations
     }
 
-    /// Describes how many rules there are, and which of them no test cites.
+    /// Returns a text with the number of rules, and the names of the rules that no test cites.
     pub(super) fn summary(&self) -> String {
         let untested: Vec<String> =
             self.without(|rule| rule.is_tested).into_iter().map(|(name, _)| name).collect();
@@ -133,12 +133,13 @@ pub(crate) fn is_test_file(place: &str) -> bool {
     place.contains("/tests/") || place.ends_with("/tests.rs") || place.ends_with("_tests.rs")
 }
 
-/// Returns whether the line is a comment or an attribute, which belongs to the item below it.
+/// Returns whether the line is a comment or an attribute. Such lines belong to the item below them.
 fn is_beside_item(line: &str) -> bool {
     line.starts_with("//") || line.starts_with("#[")
 }
 
-/// Returns names of rules with their lines: `[area.1]`, neither followed by a link nor inside code.
+/// Returns the names of rules, such as `[area.1]`, with their lines. Ignores names in code, and
+/// names of links.
 fn names(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -156,8 +157,8 @@ fn names(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Returns whether this is a rule name like `area.1`: an area in lower case, perhaps of several
-/// words, and a number.
+/// Returns whether this has the form of a rule name, such as `area.1`: an area in lower case, which
+/// may have several words, and a number.
 fn is_name(name: &str) -> bool {
     let is_word = |c: char| c.is_ascii_lowercase() || c == '-';
     name.split_once('.').is_some_and(|(area, number)| {

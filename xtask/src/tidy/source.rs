@@ -1,18 +1,18 @@
-//! Rules about Rust files: bans, sizes, names.
+//! Rules about Rust files: forbidden names, sizes, file names.
 
 use super::Violation;
 
 /// Maximum length of a file, in lines. A longer file should be split.
 const FILE_LINES_MAX: usize = 1000;
 
-/// File names that do not describe the content.
+/// File names that say nothing about the content.
 const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "misc", "helpers", "helper"];
 
 /// Macros left over from development, forbidden in commits.
 const LEFTOVERS: &[&str] = &["dbg!", "todo!", "unimplemented!"];
 
-/// Names that a sans-I/O crate must not contain, because time, randomness and I/O are passed to it
-/// as arguments.
+/// Names that a crate without I/O must not contain, because it gets time, randomness and I/O as
+/// arguments.
 const SANS_IO_BANS: &[&str] = &[
     "std::net::UdpSocket",
     "std::net::TcpStream",
@@ -49,8 +49,7 @@ pub(super) fn check_text(place: &str, text: &str) -> Vec<Violation> {
     violations
 }
 
-/// Checks that the file, including its tests, names no socket, thread, clock or global source of
-/// randomness.
+/// Checks that the file and its tests name no socket, thread, clock or global source of randomness.
 pub(super) fn check_sans_io(place: &str, text: &str) -> Vec<Violation> {
     check_banned(place, text, SANS_IO_BANS, "time, entropy and I/O come in as arguments here")
 }
@@ -79,7 +78,7 @@ fn check_banned(place: &str, text: &str, banned: &[&str], why: &str) -> Vec<Viol
     violations
 }
 
-/// Returns whether `line` contains `name`, not as the end of a longer identifier.
+/// Returns whether `line` contains `name` at the start of an identifier.
 fn contains_name(line: &str, name: &str) -> bool {
     line.match_indices(name).any(|(at, _)| {
         let before = line.get(..at).and_then(|start| start.chars().next_back());
@@ -87,17 +86,18 @@ fn contains_name(line: &str, name: &str) -> bool {
     })
 }
 
-/// Blanks comments and the contents of string and character literals; line breaks stay.
+/// Replaces comments and the contents of string and character literals by blanks. Keeps line
+/// breaks.
 pub(crate) fn code_of(text: &str) -> String {
     blanked(text, false)
 }
 
-/// Blanks comments; line breaks and literals stay.
+/// Replaces comments by blanks. Keeps line breaks and literals.
 pub(crate) fn without_comments(text: &str) -> String {
     blanked(text, true)
 }
 
-/// Blanks comments, and literals unless they are kept.
+/// Replaces comments by blanks, and also literals unless `keeps_literals`.
 fn blanked(text: &str, keeps_literals: bool) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;

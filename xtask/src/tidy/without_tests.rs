@@ -30,7 +30,8 @@ pub(crate) fn test_lines(code: &str) -> Vec<bool> {
     found
 }
 
-/// Returns the bracket depth within an item after `c`; `None` if the item has ended.
+/// Returns the bracket depth within an item after the character `c`, or `None` if the item ends
+/// with it.
 fn depth_behind(c: char, depth: i32) -> Option<i32> {
     match c {
         '(' | '[' | '{' => Some(depth + 1),

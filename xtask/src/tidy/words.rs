@@ -1,6 +1,6 @@
-//! Finds words in comments and documents that stop a reader who knows the field.
+//! Finds words in comments and documents that are unusual in texts about networks.
 //!
-//! No crate and no document may have one.
+//! No crate and no document may contain such a word.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ pub(super) const PATTERNS: &[(&str, &str)] = &[
 /// The number of occurrences of each pattern in the texts of a crate or document.
 type Found = BTreeMap<&'static str, usize>;
 
-/// Checks all crates and documents. Returns violations, and a summary of what is left for a reader.
+/// Checks all crates and documents. Returns violations, and a summary.
 pub(super) fn check_words(workspace: &Workspace) -> Result<(Vec<Violation>, String), XtaskError> {
     let found = found(workspace)?;
     let violations = found.iter().filter_map(|(place, words)| check(place, words)).collect();
@@ -72,7 +72,7 @@ fn found(workspace: &Workspace) -> Result<BTreeMap<String, Found>, XtaskError> {
             if path.extension().is_none_or(|extension| extension != "rs") {
                 continue;
             }
-            // This file lists the words.
+            // This file contains the list of these words.
             if path.ends_with("xtask/src/tidy/words.rs") {
                 continue;
             }

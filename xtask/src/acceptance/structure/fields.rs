@@ -2,11 +2,11 @@
 
 use crate::tidy::without_tests::code_without_tests;
 
-/// Returns the number of fields of the struct `name` that can be written outside the file `text`.
+/// Returns the number of fields of the struct `name` that code outside the file `text` can write.
 /// Returns `None` if the file defines no such struct with named fields.
 ///
-/// Modules below the one that defines the struct can access its private fields. If such modules
-/// have their own files, every field counts.
+/// Modules below the module that defines the struct can access its private fields. If such a module
+/// has its own file, every field counts.
 pub(super) fn open(text: &str, name: &str) -> Option<usize> {
     let code = code_without_tests(text);
     let fields = fields(body(&code, name)?);

@@ -1,5 +1,5 @@
-//! How the engine is built: which fields are open, how long call paths are, and that it is as
-//! fast and as safe as before.
+//! Structure of the engine: writable fields, length of call paths, and whether the engine is still
+//! as fast and as safe as before.
 
 use super::sources;
 use crate::acceptance::structure::Count;
@@ -91,7 +91,7 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// Maximum time of an operation, relative to the commit before.
+/// Maximum time of an operation, relative to the earlier commit.
 const SLOWER_MOST: f64 = 1.02;
 
 /// Expands to arguments of `ethernot bench` over one link without a rate limit.

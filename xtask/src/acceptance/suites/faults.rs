@@ -1,5 +1,5 @@
-//! Faults found by outsiders in the engine, verbs, the API, discovery and the simulator: that they
-//! are fixed and stay fixed. The rows of each part are below its name.
+//! Faults that outsiders found in the engine, verbs, the API, discovery and the simulator: whether
+//! they are still fixed. Comments name the part of the rows below them.
 
 use super::speed::{ONE_WAY_1M, UDP};
 use super::{as_quick, none_fails, printed, reproducible, tests};
@@ -58,7 +58,7 @@ pub(super) const BEFORE: &str = "5089d955";
 const SEEDS: &str = "{quick:0..500|0..50000}";
 
 pub(super) const ROWS: &[Row] = &[
-    // Programs that showed the faults, each as a test.
+    // Tests made of the programs that showed the faults.
     repeated(
         "100 times: queue pairs that wait, receives of several pieces, strangers",
         Repeated::Cargo {
@@ -221,7 +221,7 @@ pub(super) const ROWS: &[Row] = &[
         "equal results of two seeds",
         tests("interconnect", "--test=transport", "results_depend_on_the_seed"),
     ),
-    // Discovery, and what it reveals.
+    // Discovery: its faults, and the information that it reveals.
     none_fails(
         "Mooncake and NIXL from wheels, two namespaces, no settings: by RDMA, no line of error",
         "programs",
@@ -253,7 +253,7 @@ pub(super) const ROWS: &[Row] = &[
         "--test=packages",
         true,
     ),
-    // Speed compared with before.
+    // Speed compared with the commit before.
     as_quick("8 B ping-pong over UDP, polled, against another commit", Probe::AgainstEach(UDP)),
     as_quick("one-way 1 MiB, polled, against another commit", Probe::AgainstEach(ONE_WAY_1M)),
     as_quick(
@@ -268,8 +268,8 @@ pub(super) const ROWS: &[Row] = &[
         "ib_write_bw 1 MiB against another commit",
         perftest_against("speed of ib_write_bw of 1 MiB against another commit"),
     ),
-    // The torture has stuck queue pairs, many peers, lying strangers and frames that drivers
-    // reject. It runs last because it takes longest: an hour of two processors for each row.
+    // The random faults include stuck queue pairs, many peers, strangers that send false data, and
+    // frames that drivers reject. These rows are last because each takes an hour of two processors.
     torture_of_transfers(),
     torture_of_pairs(),
 ];

@@ -1,5 +1,5 @@
-//! The connection manager and the frameworks above it: that they run unmodified, how fast, and from
-//! what is installed.
+//! The connection manager and the frameworks above it: whether they run unmodified, how fast, and
+//! with which installed software.
 
 use super::{printed, tests};
 use crate::acceptance::printed::Tests;
@@ -125,8 +125,8 @@ pub(super) const ROWS: &[Row] = &[
         long("--test=connection_manager", "ten_thousand_connections_leave_nothing"),
     ),
     printed(
-        // The heap of a process varies by this much: 117 bytes per connection, where an id alone
-        // has more than 416.
+        // The heap of a process varies by this amount, 117 bytes per connection. One leaked id
+        // alone would be more than 416 bytes per connection.
         "same, memory that is left beyond what the heap varies by",
         Bound::AtMost(1024.0, "KiB"),
         "KiB that 10 000 connections leave",

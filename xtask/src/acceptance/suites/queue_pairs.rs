@@ -1,4 +1,4 @@
-//! Queue pairs: that they behave as verbs promise, and the cost of that.
+//! Queue pairs: whether they follow the rules of verbs, and the cost of these rules.
 
 use super::engine_structure::{in_flight_against, one_way_against, ping_pong_against};
 use super::{printed, tests};
@@ -120,5 +120,5 @@ pub(super) const ROWS: &[Row] = &[
     in_flight_against(SLOWER_MOST),
 ];
 
-/// Maximum time of an operation, relative to the commit before.
+/// Maximum time of an operation, relative to the earlier commit.
 const SLOWER_MOST: f64 = 1.03;

@@ -351,7 +351,8 @@ const LOSSY: &[&str] = &[
     "{quick:10|40}",
 ];
 const FAILOVER: &[&str] = &["bench", "failover", "--phase", "{quick:0.8|1.5}", "--json", "{json}"];
-/// Arguments of a run over shared memory: the processes must be in one network namespace.
+/// Arguments of a run over shared memory. Uses loopback, because the processes must be in one
+/// network namespace.
 const SHARED_MEMORY_SMALL: &[&str] = &[
     "bench",
     "--loopback",

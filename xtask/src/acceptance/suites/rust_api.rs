@@ -1,4 +1,4 @@
-//! The Rust API, and the APIs of other languages on top of it.
+//! The Rust API, and the APIs of other languages above it.
 
 use super::{printed, tests};
 use crate::acceptance::{Bound, Row};
@@ -14,7 +14,7 @@ const fn measured(
     printed(name, bound, figure, tests("ethernot", target, part))
 }
 
-/// A row about a figure counted by the tool that reads the public API.
+/// A row about a figure that the tool for the public API counts.
 const fn counted(name: &'static str, figure: &'static str, part: &'static str) -> Row {
     printed(name, Bound::AtMost(0.0, "of them"), figure, tests("xtask", "--bin=xtask", part))
 }

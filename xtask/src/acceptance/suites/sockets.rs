@@ -1,4 +1,4 @@
-//! Unmodified programs with ordinary sockets: that they work over the edge, and how much faster
+//! Unmodified programs with ordinary sockets: whether they work over the edge, and how much faster
 //! they are.
 
 use super::{none_fails, printed, sources, tests};
@@ -8,8 +8,8 @@ use crate::acceptance::repeated::Tests as Repeated;
 use crate::acceptance::structure::Count;
 use crate::acceptance::{Bound, Probe, Row};
 
-/// Expands to a quantity of a case of `ethernot bench programs` whose counters prove the path
-/// taken.
+/// Expands to a quantity of a case of `ethernot bench programs`. The case counts only if its
+/// counters prove that the connections took the expected path.
 macro_rules! case {
     ($name:literal, $quantity:literal) => {
         [
@@ -328,8 +328,8 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-/// A row about runs of unmodified programs, none of which may fail: the number of runs in a full
-/// and in a quick run.
+/// A row about runs of unmodified programs, none of which may fail. The numbers of runs are for a
+/// full run and for a quick run.
 const fn runs(
     name: &'static str,
     [least, least_quick]: [f64; 2],
@@ -346,18 +346,18 @@ const fn runs(
     }
 }
 
-/// A row about the performance of unmodified programs, compared with kernel TCP in turn.
+/// A row about the speed of unmodified programs compared with kernel TCP, measured alternately.
 const fn program(name: &'static str, bound: Bound, steps: &'static [Step]) -> Row {
     let arguments = &["bench", "programs", "--repetitions", "{quick:3|10}", "--json", "{json}"];
     let probe = Probe::Entry { arguments, steps, pointer: "/ratio/median" };
     Row { name, bound, bound_quick: None, probe }
 }
 
-/// At most 1.05 times TCP's time. The next constant is the bound for rates.
+/// At most 1.05 times TCP's time. The constant below is the matching bound for rates.
 const TIME: Bound = Bound::AtMost(1.05, "x");
 const RATE: Bound = Bound::AtLeast(0.952, "x");
 
-/// At most 1.1 times TCP's time. The next constant is the bound for rates.
+/// At most 1.1 times TCP's time. The constant below is the matching bound for rates.
 const TIME_BOTH: Bound = Bound::AtMost(1.1, "x");
 const RATE_BOTH: Bound = Bound::AtLeast(0.909, "x");
 

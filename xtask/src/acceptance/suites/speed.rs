@@ -1,4 +1,4 @@
-//! Every figure of speed compared with one fixed commit. Without this, small losses would add up
+//! Compares every speed figure with one fixed commit. Otherwise small losses would add up
 //! unnoticed.
 
 use crate::acceptance::against::{At, Figure};
@@ -52,7 +52,7 @@ const MESSAGES: &[Figure] = &[figure(
     "operations_per_second",
 )];
 
-/// All figures of speed, measured in turn.
+/// All speed figures, measured alternately for both commits.
 pub(super) const FIGURES: &[Figure] = &[
     UDP[0],
     SHM[0],
@@ -73,7 +73,8 @@ pub(super) const ROWS: &[Row] = &[
     row("two-way 64 KiB, polled: the same", TWO_WAY_64K),
     row("two-way 1 MiB, polled: the same", TWO_WAY_1M),
     row("messages of 8 B a second, 64 in flight: the same", MESSAGES),
-    // That commit has no libraries for verbs programs, which depend on the figures above.
+    // That commit has no libraries for verbs programs. The speed of verbs programs depends on the
+    // figures above.
     perftest(
         "ib_write_lat 8 B against the native ping-pong in turn, latency",
         Bound::AtMost(1.3, "x"),
@@ -111,7 +112,7 @@ const fn perftest(
 
 const RATE: &str = "bytes_per_second";
 
-/// A figure of `ethernot bench`: both ends poll, on one link, and each round takes a few seconds.
+/// A figure of `ethernot bench` on one link. Both ends poll, and each round takes a few seconds.
 const fn bench(
     path: &'static [&'static str; 2],
     test: &'static str,
@@ -148,7 +149,8 @@ const TWO_WAY_SMALL: [&str; 17] = bench(ONE_LINK, "two-way", "64K", "edge");
 const TWO_WAY_LARGE: [&str; 17] = bench(ONE_LINK, "two-way", "1M", "edge");
 const OPERATIONS: [&str; 17] = bench(ONE_LINK, "operation-rate", "8", "edge");
 
-/// Arguments of a run over shared memory: the processes must be in one network namespace.
+/// Arguments of a run over shared memory. Uses loopback, because the processes must be in one
+/// network namespace.
 const SHARED: [&str; 16] = [
     "bench",
     "--loopback",

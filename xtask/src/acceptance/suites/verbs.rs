@@ -1,4 +1,4 @@
-//! Unmodified RDMA programs with the libraries: that they run, and how fast.
+//! Unmodified RDMA programs with the libraries: whether they run, and how fast.
 
 use super::{printed, tests};
 use crate::acceptance::entries::Step;
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// Expands to a point of `ethernot bench verbs`: a contender and its ratio to another.
+/// Expands to a point of `ethernot bench verbs`: a contender, and its ratio to another contender.
 macro_rules! ratio {
     ($point:literal, $to:literal) => {
         ratio!($point, "edge0-polling", $to)
@@ -114,8 +114,8 @@ macro_rules! ratio {
     };
 }
 
-/// Expands to the command that measures a test of `ethernot bench verbs` with these sizes and
-/// further arguments.
+/// Expands to the command that runs a test of `ethernot bench verbs` with these sizes and further
+/// arguments.
 macro_rules! measured {
     ($test:literal, $sizes:literal $(, $more:literal)*) => {
         &[
@@ -151,7 +151,7 @@ macro_rules! region {
     };
 }
 
-/// A paper's measurements of an iWARP adapter, made with the device of this project.
+/// The measurements that a paper made of an iWARP adapter, repeated with this project's device.
 pub(super) const PAPER_001: &[Row] = &[
     super::none_fails(
         "iwarp-perf and tcp-perf: every test, operation and manner moves the bytes that were sent; bad input; killed peers",
@@ -306,13 +306,13 @@ pub(super) const PAPER_001: &[Row] = &[
     ),
 ];
 
-/// A row about two figures that may differ by 10 %: the larger divided by the smaller is at most
-/// 1.11.
+/// A row about two figures that may differ by 10 %: the larger figure divided by the smaller is at
+/// most 1.11.
 const fn apart(name: &'static str, figure: &'static str, part: &'static str) -> Row {
     printed(name, Bound::AtMost(1.11, "x"), figure, slow(part))
 }
 
-/// Tests that a quick run has no time for.
+/// Tests that take too long for a quick run.
 const fn slow(part: &'static str) -> Tests {
     Tests { package: "programs", target: "--test=perf_tools", part, part_quick: None }
 }
@@ -388,7 +388,7 @@ const fn registration(
     Row { name, bound, bound_quick: None, probe }
 }
 
-/// A row about the bandwidth of MPI divided by that of verbs: an overhead of 20 % at most.
+/// A row about MPI's bandwidth divided by the bandwidth of verbs: the overhead is at most 20 %.
 const fn mpi(name: &'static str, steps: &'static [Step]) -> Row {
     let arguments = measured!("mpi", "64K,1M", "--windows", "16");
     let probe = Probe::Entry { arguments, steps, pointer: "/value/median" };

@@ -1,6 +1,6 @@
-//! How threads wait: as cheap as TCP where the link is the limit, as robust where processors are
-//! scarce, as fast as bare frames otherwise. Each row compares contenders of one run, which took
-//! turns.
+//! How threads wait: as cheap as TCP if the link is the limit, as robust as TCP if processors are
+//! scarce, otherwise as fast as bare frames. Each row compares contenders that alternated in one
+//! run.
 
 use crate::acceptance::compared::{Comparison, Point, PointLocation, Quantity, Side};
 use crate::acceptance::printed::Tests;
@@ -49,7 +49,7 @@ const fn preloaded(
     Comparison { place: PointLocation::Sockets, points, own, other, quantity }
 }
 
-/// Compares over links of 1 Gb/s with TCP or MPTCP; all block.
+/// Compares with TCP or MPTCP over links of 1 Gb/s; all contenders block.
 const fn shaped(
     set_up: &'static str,
     waiting: &'static str,
@@ -90,8 +90,8 @@ pub(super) const ROWS: &[Row] = &[
         polled(RATE),
     ),
     compared("polled, 4 busy loops: the same", at_least(0.9), &BUSY_4, polled(RATE)),
-    // The throughput test has three clients, so polling contenders are measured with one client and
-    // for latency only.
+    // Contenders that poll are measured for latency only, with one client, because the throughput
+    // test has three clients.
     compared(
         "polled by the preload, 2 busy loops: time of a ping-pong against TCP that polls",
         at_most(1.0 / 0.9),
@@ -320,7 +320,7 @@ pub(super) const ROWS: &[Row] = &[
         Bound::AtMost(25.0, "%"),
         Probe::Number { arguments: &REALITY, pointer: "/worst_error_percent" },
     ),
-    // The error excludes points whose real samples differ too much.
+    // The error figure excludes points whose measured samples vary too much.
     row(
         "sim reality: points too unsteady to compare",
         Bound::AtMost(0.0, "points"),
@@ -360,11 +360,11 @@ const MPICH: Tests =
     Tests { package: "programs", target: "--test=mpich", part: "speeds_of_mpi", part_quick: None };
 const PASSIVE: Tests = tests("ethernot", "--test=passive", "gets_from_a_passive_server");
 
-/// The commit before threads waited by one policy. The mechanisms that the policy replaced are
-/// younger than the commit used for speed.
+/// The commit before one policy decided all waiting. The speed rows use an older commit, which does
+/// not have the mechanisms that the policy replaced.
 const BEFORE: &str = "5089d955";
 
-/// Files that decide how a thread waits, at that commit or now.
+/// Files that decide how a thread waits, in that commit or now.
 const PLACES: &[&str] = &[
     "crates/runtime/src/arming.rs",
     "crates/runtime/src/aside.rs",
@@ -378,7 +378,7 @@ const PLACES: &[&str] = &[
     "crates/waiting/src/wait_policy.rs",
 ];
 
-/// Arguments that run everything beside `busy` busy loops.
+/// Arguments that run everything beside `busy` threads in a busy loop.
 const fn loaded(busy: &'static str) -> [&'static str; 20] {
     [
         "bench",
@@ -512,7 +512,8 @@ const fn yardsticks(link: &'static str) -> [&'static str; 10] {
 const YARDSTICKS_UDP: [&str; 10] = yardsticks("udp");
 const YARDSTICKS_XDP: [&str; 10] = yardsticks("xdp");
 
-/// Arguments of a run over shared memory: the processes must be in one network namespace.
+/// Arguments of a run over shared memory. Uses loopback, because the processes must be in one
+/// network namespace.
 const SHARED_MEMORY: [&str; 17] = [
     "bench",
     "--loopback",
