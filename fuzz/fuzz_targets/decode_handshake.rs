@@ -1,4 +1,4 @@
-//! Any bytes for `fuzz_cases::decode_handshake`.
+//! Passes the fuzzer's input to `fuzz_cases::decode_handshake`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz_cases::decode_handshake(bytes));

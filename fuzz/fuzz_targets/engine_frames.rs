@@ -1,4 +1,4 @@
-//! Two engines, and bytes that decide what happens to them and between them.
+//! Runs two engines; the input bytes decide what happens to the engines and to their frames.
 #![no_main]
 
 #[path = "../../crates/fuzz-cases/tests/engine_frames/mod.rs"]

@@ -1,4 +1,4 @@
-//! Any bytes for `fuzz_cases::greeting`.
+//! Passes the fuzzer's input to `fuzz_cases::greeting`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz_cases::greeting(bytes));

@@ -1,4 +1,4 @@
-//! Any bytes for `fuzz_cases::shm_ring`.
+//! Passes the fuzzer's input to `fuzz_cases::shm_ring`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz_cases::shm_ring(bytes));

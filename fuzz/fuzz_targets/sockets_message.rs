@@ -1,4 +1,4 @@
-//! Any bytes for `fuzz_cases::sockets_message`.
+//! Passes the fuzzer's input to `fuzz_cases::sockets_message`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz_cases::sockets_message(bytes));

@@ -1,8 +1,8 @@
-//! Makes the Wireshark dissector from the table of fields that the codec uses, so that the two
-//! cannot drift apart.
+//! Generates the Wireshark dissector from the table of fields that the codec uses, so that
+//! dissector and codec always agree.
 //!
 //! [`lua`] writes the table as Lua source and appends `dissect.lua`, the code that reads the table.
-//! The result is checked in as `tools/wireshark/ethernot.lua`.
+//! The result is under version control as `tools/wireshark/ethernot.lua`.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write;
@@ -76,7 +76,8 @@ fn write_tables(out: &mut String) -> std::fmt::Result {
     writeln!(out, "}}\n")
 }
 
-/// One layout with its fields: filter name, how Wireshark shows it, where it is, what it may be.
+/// Writes one layout with its fields: filter name, display format, position and permitted values of
+/// each.
 fn write_layout(out: &mut String, layout: Layout) -> std::fmt::Result {
     let bytes = layout_end(layout);
     writeln!(out, "  {} = {{bytes = {bytes}, fields = {{", key(layout))?;
@@ -137,7 +138,7 @@ fn write_layout(out: &mut String, layout: Layout) -> std::fmt::Result {
     writeln!(out, "  }}}},")
 }
 
-/// The description, and the unit if there is one.
+/// Returns the description of a field, with its unit if there is one.
 fn description(field: &Field) -> String {
     match field.value {
         Value::Quantity(unit) => format!("{} ({unit})", field.description),
@@ -145,25 +146,25 @@ fn description(field: &Field) -> String {
     }
 }
 
-/// `frame_bytes_max` as "Frame bytes max".
+/// Returns the name as a title: `frame_bytes_max` as "Frame bytes max".
 fn title(name: &str) -> String {
     let spaced = name.replace('_', " ");
     let mut letters = spaced.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// A Lua list of layouts.
+/// Returns a Lua list of the layouts' keys.
 fn keys(layouts: &[Layout]) -> String {
     let keys: Vec<String> = layouts.iter().map(|layout| format!("\"{}\"", key(*layout))).collect();
     format!("{{{}}}", keys.join(", "))
 }
 
-/// The Lua table with these names.
+/// Returns the name of the Lua table that contains these names.
 fn table(names: &[Name]) -> &'static str {
     NAMES.iter().find(|(_, known)| *known == names).map_or("nil", |(table, _)| table)
 }
 
-/// Lua tables of numbers with names.
+/// Lua tables that map numbers to names.
 const NAMES: &[(&str, &[Name])] = &[
     ("KINDS", fields::KINDS),
     ("FLAGS", fields::FLAG_BITS),
@@ -177,7 +178,7 @@ const NAMES: &[(&str, &[Name])] = &[
     ("REJECT_REASONS", fields::REJECT_REASONS),
 ];
 
-/// All layouts; a test compares with the table of fields.
+/// All layouts. A test compares them with the table of fields.
 const LAYOUTS: &[Layout] = &[
     Layout::Envelope,
     Layout::Common,
@@ -212,7 +213,7 @@ const LAYOUTS: &[Layout] = &[
     Layout::Datagram,
 ];
 
-/// The key of a layout in Lua.
+/// Returns the key of a layout in Lua.
 fn key(layout: Layout) -> &'static str {
     match layout {
         Layout::Envelope => "envelope",
@@ -250,7 +251,7 @@ fn key(layout: Layout) -> &'static str {
     }
 }
 
-/// What stands before the name of a field in a display filter, after `ethernot.`.
+/// Returns the part of a field's display filter between `ethernot.` and the field's name.
 fn filter_prefix(layout: Layout) -> &'static str {
     match layout {
         Layout::Envelope => "envelope.",

@@ -1,6 +1,6 @@
-//! The dissector against the decoder: both look at the same frames and must say the same.
+//! Compares the dissector with the decoder: for the same frames both must report the same fields.
 //!
-//! Skipped, with a message, where `tshark` is not installed.
+//! Skipped, with a message, if `tshark` is not installed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use wire_edge::{
 #[test]
 fn tshark_and_the_decoder_see_the_same_fields() {
     let frames = [handshakes(), connection_frames()].concat();
-    // Every third connection frame runs on a link that no handshake went over.
+    // Every third connection frame uses a link without a captured handshake.
     let other_link = |index: usize| frames[index][0] != 0 && index.is_multiple_of(3);
     let port = |index| if other_link(index) { PORT + 1 } else { PORT };
     let Some(rows) = dissected("fields", &frames, port, &[]) else { return };
@@ -67,7 +67,7 @@ fn tshark_refuses_exactly_what_the_decoder_refuses() {
     assert!((300..2700).contains(&refused), "{refused} of 3000 mutated frames are malformed");
 }
 
-/// Whether a receiver takes the frame, messages included.
+/// Decodes the frame and its control messages like a receiver. Returns the first error.
 fn verdict(bytes: &[u8]) -> Result<(), wire_edge::DecodeError> {
     if bytes.first().is_some_and(|byte| byte % 16 == 0) {
         return decode_handshake(bytes).map(drop);
@@ -79,7 +79,7 @@ fn verdict(bytes: &[u8]) -> Result<(), wire_edge::DecodeError> {
     Ok(())
 }
 
-/// Columns that tshark prints and the decoder is asked for, as numbers.
+/// Columns that tshark prints as numbers and that the test computes from the decoder's result.
 const COLUMNS: &[&str] = &[
     "ethernot.kind",
     "ethernot.link",
@@ -329,8 +329,8 @@ fn handshake_columns(frame: &HandshakeFrame<'_>) -> Columns {
     columns
 }
 
-/// The handshake frames of a connection, every step once. The connection id and epoch in them are
-/// those of [`connection_frames`].
+/// Returns the handshake frames of a connection, each kind once. They contain the connection id and
+/// epoch of [`connection_frames`].
 fn handshakes() -> Vec<Vec<u8>> {
     let parameters = Parameters {
         incarnation: 0x0123_4567_89ab_cdef,
@@ -389,7 +389,7 @@ fn handshakes() -> Vec<Vec<u8>> {
     frames.to_vec()
 }
 
-/// Connection frames of every kind, with and without all that may be left out.
+/// Returns connection frames of every kind, with and without all optional parts.
 fn connection_frames() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for (packet, (flags, header, payload)) in (0..).zip(headers_and_payloads()) {
@@ -421,7 +421,7 @@ fn connection_frames() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Headers of every kind, with what may follow each.
+/// Returns headers of every kind, each with a payload that may follow it.
 fn headers_and_payloads() -> Vec<(Flags, Header, Vec<u8>)> {
     let (operation, key, address) = (OperationNumber(9), RemoteKey(0xdead_beef), 0x7fff_1234_5678);
     let (message, offset) = (MessageNumber(5), 1440);
@@ -461,7 +461,7 @@ fn headers_and_payloads() -> Vec<(Flags, Header, Vec<u8>)> {
     ]
 }
 
-/// Control messages of every kind, one behind another.
+/// Returns control messages of every kind, one after another.
 fn every_control_message() -> Vec<u8> {
     let mut control = Vec::new();
     for message in [
@@ -506,11 +506,11 @@ fn ack_section(blocks: u8) -> Vec<u8> {
 
 const EPOCH: Epoch = Epoch(0xbeef);
 const CONNECTION: ConnectionId = ConnectionId(0x00c0_ffee);
-/// UDP port of the frames in the capture; never opened.
+/// UDP port of the frames in the capture. No socket uses it.
 const PORT: u16 = 47_910;
 
-/// What tshark prints for each frame: [`COLUMNS`], complaints, the Info column. Nothing if there
-/// is no tshark.
+/// Returns the text that tshark prints for each frame: [`COLUMNS`], complaints, the Info column.
+/// Returns `None` if tshark is not installed.
 fn dissected(
     name: &str,
     frames: &[Vec<u8>],
@@ -546,7 +546,7 @@ fn dissected(
     Some(printed.lines().map(row).collect())
 }
 
-/// The numbers in a column, which are decimal or hexadecimal and separated by commas.
+/// Returns the numbers in a column, which are decimal or hexadecimal and separated by commas.
 fn numbers(column: &str) -> Vec<u64> {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(hexadecimal) => u64::from_str_radix(hexadecimal, 16),
@@ -556,7 +556,7 @@ fn numbers(column: &str) -> Vec<u64> {
     texts.map(|text| number(text).unwrap_or_else(|_| panic!("{text:?} is no number"))).collect()
 }
 
-/// A capture file with one UDP datagram per frame.
+/// Returns a capture file with one UDP datagram per frame.
 fn pcap(frames: &[Vec<u8>], port: impl Fn(usize) -> u16) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 0x0004_0000, 1] {
@@ -573,7 +573,7 @@ fn pcap(frames: &[Vec<u8>], port: impl Fn(usize) -> u16) -> Vec<u8> {
     file
 }
 
-/// Ethernet, IPv4 and UDP headers without checksums, and the frame.
+/// Returns the frame behind Ethernet, IPv4 and UDP headers without checksums.
 fn datagram(frame: &[u8], port: u16) -> Vec<u8> {
     let udp_bytes = 8 + frame.len() as u16;
     let ip_bytes = 20 + udp_bytes;
@@ -588,7 +588,7 @@ fn datagram(frame: &[u8], port: u16) -> Vec<u8> {
     bytes
 }
 
-/// Xorshift: the same mutations in every run.
+/// A xorshift generator, so that every run makes the same mutations.
 struct Random(u64);
 
 impl Random {
@@ -601,7 +601,7 @@ impl Random {
 
     fn mutate(&mut self, bytes: &mut Vec<u8>) {
         let at = self.below(bytes.len().max(1));
-        // Headers are where the rules are.
+        // Half of the mutations change the first 50 bytes, because most rules concern headers.
         let at = if self.below(2) == 0 { at.min(self.below(50)) } else { at };
         match self.below(8) {
             0 => bytes.truncate(at),
@@ -616,7 +616,7 @@ impl Random {
                 }
             }
         }
-        // An empty datagram has nothing for a dissector.
+        // Avoids an empty datagram, which tshark does not pass to the dissector.
         if bytes.is_empty() {
             bytes.push(1);
         }

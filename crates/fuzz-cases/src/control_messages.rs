@@ -1,8 +1,9 @@
-//! Any bytes as control messages: no panic, an end, and what is accepted survives encoding.
+//! Decodes arbitrary bytes as control messages. Decoding must not panic and must end, and accepted
+//! messages must survive encoding.
 
 use wire_edge::{CONTROL_BYTES_MAX, control_messages};
 
-/// Does so.
+/// Runs this fuzz target on one input.
 pub(crate) fn run(payload: &[u8]) {
     let mut messages = control_messages(payload);
     while let Some(item) = messages.next() {

@@ -1,8 +1,9 @@
-//! Any bytes as a datagram: no panic, and what is accepted survives encoding.
+//! Decodes arbitrary bytes as a datagram. Decoding must not panic, and an accepted datagram must
+//! survive encoding.
 
 use wire_edge::{DATAGRAM_HEADER_BYTES, Kind, decode, decode_datagram, peek};
 
-/// Does so.
+/// Runs this fuzz target on one input.
 pub(crate) fn run(bytes: &[u8]) {
     let Ok((datagram, payload)) = decode_datagram(bytes) else { return };
     assert_eq!(peek(bytes).map(|(kind, ..)| kind), Ok(Kind::Datagram));

@@ -1,11 +1,12 @@
-//! Any bytes as a connection frame: no panic, and what is accepted is what an encoder makes.
+//! Decodes arbitrary bytes as a connection frame. Decoding must not panic, and an encoder must
+//! produce the same bytes for an accepted frame.
 
 use wire_edge::{
     ACK_SECTION_BYTES_MAX, AckBlock, HEADER_BYTES_MAX, Header, OPERATION_BYTES_MAX,
     ack_section_bytes, decode, decode_split, encode_acks, encode_header, peek,
 };
 
-/// Does so.
+/// Runs this fuzz target on one input.
 pub(crate) fn run(bytes: &[u8]) {
     let peeked = peek(bytes);
     let Ok(frame) = decode(bytes) else { return };
@@ -14,7 +15,7 @@ pub(crate) fn run(bytes: &[u8]) {
 
     let mut header = [0; HEADER_BYTES_MAX];
     let header_bytes = encode_header(&frame.prefix, &frame.header, &mut header);
-    // The reserved bytes of the answer to an atomic are ignored.
+    // The decoder ignores the reserved bytes of an AtomicResponse, so these may differ.
     if !matches!(frame.header, Header::AtomicResponse { .. }) {
         assert_eq!(header[..header_bytes], bytes[..header_bytes]);
     }
@@ -29,7 +30,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
     assert_eq!(parts_bytes, bytes.len());
 
-    // The same frame with its payload elsewhere, if it may have that.
+    // Decodes the same frame with its payload in a separate buffer, if its kind permits this.
     let headers = &bytes[..bytes.len() - frame.payload.len()];
     match decode_split(headers, frame.payload.len()) {
         Ok(split) => {

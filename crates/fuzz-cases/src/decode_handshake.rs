@@ -1,8 +1,9 @@
-//! Any bytes as a handshake frame: no panic, and what is accepted survives encoding.
+//! Decodes arbitrary bytes as a handshake frame. Decoding must not panic, and an accepted frame
+//! must survive encoding.
 
 use wire_edge::{HANDSHAKE_BYTES_MAX, decode_handshake, preamble};
 
-/// Does so.
+/// Runs this fuzz target on one input.
 pub(crate) fn run(bytes: &[u8]) {
     let preamble = preamble(bytes);
     let Ok(frame) = decode_handshake(bytes) else { return };

@@ -1,8 +1,8 @@
-//! Any bytes as a trace in GOAL, text or binary: no panic, and what is accepted can be written in the
-//! binary form and read again.
+//! Parses arbitrary bytes as a trace in GOAL, text or binary. Parsing must not panic, and an
+//! accepted trace must survive writing and reading in the binary format.
 use interconnect::goal::Goal;
 
-/// Does so.
+/// Runs this fuzz target on one input.
 pub(crate) fn run(bytes: &[u8]) {
     let Ok(goal) = Goal::read("trace", bytes) else { return };
     let encoded = goal.encode();

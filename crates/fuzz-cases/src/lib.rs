@@ -1,8 +1,8 @@
-//! What fuzz targets do with the bytes that they are given. It panics when something that must hold
-//! does not.
+//! The code of the fuzz targets: each runs on an input and panics if a property does not hold.
 //!
-//! The targets themselves (`fuzz/`) need a fuzzer. `tests/replay.rs` runs the same on a stable
-//! compiler with what is in the corpus and some thousand inputs made from it, in every `./x test`.
+//! The targets in `fuzz/` call this code, and need a fuzzer. In every `./x test`, `tests/replay.rs`
+//! runs the same code with a stable compiler, on the corpus and on some thousand inputs derived
+//! from it.
 #![forbid(unsafe_code)]
 
 mod control_messages;
@@ -15,8 +15,8 @@ mod redirect_port;
 /// Runs one fuzz target on an input.
 pub type Case = fn(&[u8]);
 
-/// All fuzz targets by name, except `engine_frames`: it uses the test code of the engine, so it is in
-/// the folder of the tests.
+/// All fuzz targets by name, except `engine_frames`, which is in the folder of the tests because it
+/// uses the engine's test code.
 pub const CASES: [(&str, Case); 14] = [
     ("connection_manager", connection_manager),
     ("control_messages", control_messages),
@@ -34,77 +34,87 @@ pub const CASES: [(&str, Case); 14] = [
     ("sockets_rules", sockets_rules),
 ];
 
-/// Takes any bytes as a message between two ids of the connection manager: does not panic, and what is accepted survives
-/// encoding.
+/// Decodes arbitrary bytes as a message between two ids of the connection manager. Must not panic;
+/// an accepted message must survive encoding.
 pub fn connection_manager(bytes: &[u8]) {
     rdma_cm::fuzz_message(bytes);
 }
 
-/// Takes any bytes as control messages: does not panic, ends, and what is accepted survives encoding.
+/// Decodes arbitrary bytes as control messages. Must not panic and must end; accepted messages must
+/// survive encoding.
 pub fn control_messages(bytes: &[u8]) {
     control_messages::run(bytes);
 }
 
-/// Takes any bytes as a datagram: does not panic, and what is accepted survives encoding.
+/// Decodes arbitrary bytes as a datagram. Must not panic; an accepted datagram must survive
+/// encoding.
 pub fn decode_datagram(bytes: &[u8]) {
     decode_datagram::run(bytes);
 }
 
-/// Takes any bytes as a connection frame: does not panic, and what is accepted is what an encoder makes.
+/// Decodes arbitrary bytes as a connection frame. Must not panic; an encoder must produce the same
+/// bytes for an accepted frame.
 pub fn decode_frame(bytes: &[u8]) {
     decode_frame::run(bytes);
 }
 
-/// Takes any bytes as a handshake frame: does not panic, and what is accepted survives encoding.
+/// Decodes arbitrary bytes as a handshake frame. Must not panic; an accepted frame must survive
+/// encoding.
 pub fn decode_handshake(bytes: &[u8]) {
     decode_handshake::run(bytes);
 }
 
-/// Takes any bytes at a redirect port: does not panic, and gives no answer that is malformed, or longer than its cause.
+/// Passes arbitrary bytes to a redirect port as a datagram. Must not panic; an answer must be
+/// well-formed and no longer than protocol.md §4.5 permits.
 pub fn redirect_port(bytes: &[u8]) {
     redirect_port::run(bytes);
 }
 
-/// Takes any bytes as an Ethernet frame: does not panic, and delivers nothing that is not in it; and as the
-/// content of one, which arrives as it was sent.
+/// Receives arbitrary bytes as an Ethernet frame: must not panic, and must deliver only bytes of
+/// the frame. Also sends them as the content of a frame, which must arrive unchanged.
 pub fn ethernet_frame(bytes: &[u8]) {
     link::fuzz_ethernet_frame(&mut bytes.to_vec());
 }
 
-/// Takes any bytes as a trace in GOAL: does not panic, and what is accepted survives encoding.
+/// Parses arbitrary bytes as a trace in GOAL. Must not panic; an accepted trace must survive
+/// encoding.
 pub fn goal_trace(bytes: &[u8]) {
     goal_trace::run(bytes);
 }
 
-/// Takes any bytes as a greeting between two ends of a queue pair: does not panic, and what is accepted survives encoding.
+/// Decodes arbitrary bytes as a greeting between two ends of a queue pair. Must not panic; an
+/// accepted greeting must survive encoding.
 pub fn greeting(bytes: &[u8]) {
     verbs_edge::fuzz_greeting(bytes);
 }
 
-/// Takes any bytes as what a process says over the Unix socket that goes with shared memory: does not panic, and
-/// what is accepted is what an encoder makes.
+/// Decodes arbitrary bytes as a message over the Unix socket of a shared-memory link. Must not
+/// panic; an encoder must produce the same bytes for an accepted message.
 pub fn shm_messages(bytes: &[u8]) {
     link::fuzz_shm_messages(bytes);
 }
 
-/// Takes any bytes as what a peer writes into shared memory: this end stays within it and does not panic.
+/// Writes arbitrary bytes into shared memory, like a peer. This end must not panic or access memory
+/// outside of the shared memory.
 pub fn shm_ring(bytes: &[u8]) {
     link::fuzz_shm_ring(bytes);
 }
 
-/// Takes any bytes as a message of a link group, or what goes along with the request for one: does not panic, and what is accepted
-/// survives encoding.
+/// Decodes arbitrary bytes as a message of a link group, and as the private data of a request for a
+/// group. Must not panic; accepted bytes must survive encoding.
 pub fn sockets_message(bytes: &[u8]) {
     sockets::fuzz_message(bytes);
     sockets::fuzz_record(bytes);
 }
 
-/// Takes any bytes as a datagram at the rendezvous socket of a connection: does not panic, and what is accepted survives encoding.
+/// Decodes arbitrary bytes as a datagram at the rendezvous socket of a connection. Must not panic;
+/// an accepted datagram must survive encoding.
 pub fn sockets_offer(bytes: &[u8]) {
     sockets::fuzz_offer(bytes);
 }
 
-/// Takes any bytes as a file of rules that say which TCP connections move: does not panic, and what is accepted survives writing.
+/// Parses arbitrary bytes as a file of rules that decide which TCP connections move. Must not
+/// panic; accepted rules must survive writing and parsing.
 pub fn sockets_rules(bytes: &[u8]) {
     sockets::fuzz_rules(bytes);
 }

@@ -1,10 +1,11 @@
-//! Any bytes at a redirect port: no panic, and no answer that is malformed, or longer than its cause.
+//! Passes arbitrary bytes to a redirect port as a datagram. The port must not panic, and an answer
+//! must be well-formed and no longer than protocol.md §4.5 permits.
 
 use delivery::Instant;
 use engine::{REDIRECT_ANSWER_BYTES_MAX, RedirectPort};
 use wire_edge::{Moved, PeerAddr, decode_handshake};
 
-/// Does so.
+/// Runs this fuzz target on one input.
 pub(crate) fn run(bytes: &[u8]) {
     let address = PeerAddr::mac([2, 0, 0, 0, 0, 1], 7);
     let mut redirect_port = RedirectPort::new(vec![(0, Moved { address, service: 1 })]);
@@ -15,7 +16,8 @@ pub(crate) fn run(bytes: &[u8]) {
     let factor = if bytes.len() < 20 { 2 } else { 1 };
     assert!(len <= factor * bytes.len(), "protocol.md 4.5");
     assert!(decode_handshake(answer).is_ok());
-    // Two redirect ports never answer each other.
+    // A redirect port never answers an answer, so two redirect ports cannot exchange datagrams
+    // forever.
     assert_eq!(
         redirect_port.answer(now, address, answer, &mut [0; REDIRECT_ANSWER_BYTES_MAX]),
         None

@@ -1,5 +1,5 @@
-//! Every fuzz target without a fuzzer: what is in its corpus, then inputs made from that. The same
-//! in every run. `./x fuzz` looks further.
+//! Runs every fuzz target without a fuzzer: on its corpus, then on inputs derived from the corpus.
+//! The inputs are the same in every run. `./x fuzz` searches for further failures.
 
 mod engine_frames;
 
@@ -9,13 +9,13 @@ use std::{env, fs, process, thread};
 use fabric::Random;
 use fuzz_cases::{CASES, Case};
 
-/// Inputs made for each target: a second or two.
+/// Inputs derived for each target; they take a second or two.
 const MADE: u64 = 20_000;
 
-/// The same where one takes as long as hundreds of others.
+/// Inputs derived for a target whose runs take hundreds of times as long.
 const MADE_OF_SLOW: u64 = 1_000;
 
-/// Longest input: some frames, and enough bytes to decide all steps of a slow case.
+/// Length of the longest input: some frames, and enough bytes to decide all steps of a slow target.
 const BYTES_MAX: u64 = 2_048;
 
 #[test]
@@ -108,7 +108,7 @@ fn replay_as(name: &str, case: Case, made: u64) {
     }
 }
 
-/// Runs a case; if it panics, the input is kept and its path printed.
+/// Runs a case. If it panics, stores the input and prints its path.
 fn run(name: &str, case: Case, bytes: &[u8]) {
     let _kept = KeptOnPanic { name, bytes };
     case(bytes);
@@ -132,7 +132,7 @@ impl Drop for KeptOnPanic<'_> {
     }
 }
 
-/// One of the corpus with a few changes, or bytes from nowhere.
+/// Returns an input of the corpus with a few changes, or random bytes.
 fn make(corpus: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     if corpus.is_empty() || random.below(8) == 0 {
         let length = random.below(random.clone().between(1, BYTES_MAX));
@@ -146,13 +146,13 @@ fn make(corpus: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
             0 => bytes.truncate(place),
             1 => bytes.insert(place, random.next_u64() as u8),
             2 => {
-                // The end of another.
+                // Replaces the end by that of another input.
                 let other = one(random);
                 bytes.truncate(place);
                 bytes.extend(other.iter().skip(place));
             }
             3 => {
-                // A number at one of its limits.
+                // Writes a number that is a limit of its type.
                 let number = random.pick(&[0, 1, u64::MAX >> 1, u64::MAX - 1, u64::MAX]);
                 let width = 1 << random.below(4);
                 for (byte, value) in
@@ -172,7 +172,7 @@ fn make(corpus: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Inputs that are kept, in the order of their names. Empty for a target that has none.
+/// Returns the stored inputs of a target, in the order of their names; nothing if it has none.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     let Ok(entries) = fs::read_dir(project().join("fuzz/corpus").join(name)) else {
         return Vec::new();

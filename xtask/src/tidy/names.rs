@@ -57,7 +57,7 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
     // A field of the public API, which programs use.
     ("link", &["who"]),
     ("python", &["messages_under_way"]),
-    // Here a letter is a character of the alphabet.
+    // Names of characters of the alphabet.
     ("dissector", LETTERS),
     ("ethernot-c", LETTERS),
     ("interconnect", LETTERS),

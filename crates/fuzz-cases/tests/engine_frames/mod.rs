@@ -1,11 +1,16 @@
-//! Two engines with a connection made by a real handshake, and somebody between them who drops,
-//! repeats, changes and invents frames, moves time, and lets drivers take what they like.
+//! Two engines with a connection made by a real handshake. The input bytes decide what an attacker
+//! between them does: it drops, repeats, changes and forges frames, advances time, and lets drivers
+//! refuse frames.
 //!
-//! Datagrams pass beside the connection, between ports that open and close.
+//! Beside the connection, datagrams pass between ports that open and close.
 //!
-//! Must hold: no panic, no byte outside of what was granted changes, every operation completes
-//! exactly once, timers never stay in the past, and after the connections are closed every record is
-//! back.
+//! The test checks these properties:
+//!
+//! - No code panics.
+//! - Only bytes change for which the peer has rights.
+//! - Every operation completes exactly once.
+//! - Timers are never left in the past.
+//! - After the connections are closed, every record is free again.
 use std::sync::Arc;
 
 use delivery::{Evidence, Instant, LinkEvent, LinkId};
@@ -32,7 +37,7 @@ const MEMORY_BYTES: u64 = 16 * 1024;
 /// Steps of one run: enough to get into any state, few enough for many runs.
 const STEPS_MAX: usize = 300;
 
-/// The bytes that decide; zeros when they are used up.
+/// The input bytes that decide what happens. After the last byte, all further bytes are zero.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -54,7 +59,7 @@ impl Bytes<'_> {
         u64::from(self.u32()) | u64::from(self.u32()) << 32
     }
 
-    /// Mostly one of a few.
+    /// Returns mostly a number below 16, sometimes any number.
     fn small(&mut self) -> u32 {
         match self.u8() {
             byte @ 0..=0xdf => u32::from(byte % 16),
@@ -64,7 +69,7 @@ impl Bytes<'_> {
     }
 }
 
-/// The ports of a host, and what was posted there.
+/// The datagram ports of a host, and the numbers of posted and completed operations.
 struct Ports {
     open: Vec<DatagramPort>,
     queue: Arc<CompletionQueue>,
@@ -72,7 +77,7 @@ struct Ports {
     done: u64,
 }
 
-/// One of few.
+/// Returns one of four queue pair numbers.
 fn port_number(byte: u8) -> QueuePairNumber {
     QueuePairNumber::new(u32::from(byte & 3) * 0x3f_ffff + 1).unwrap()
 }
@@ -113,7 +118,7 @@ impl Ports {
         }
     }
 
-    /// Some of the memory that everybody may write, in pieces.
+    /// Returns up to three entries (SGEs) of memory to which both ends have all rights.
     fn pieces(host: &Host, bytes: &mut Bytes<'_>) -> Vec<Piece> {
         let region = host.region.id;
         let piece = |bytes: &mut Bytes<'_>| {
@@ -150,7 +155,7 @@ impl Ports {
         self.posted += u64::from(posted.is_ok());
     }
 
-    /// Whatever was posted completes once, at the latest when its port closes.
+    /// Closes all ports, and checks that every posted operation has completed once.
     fn end(&mut self, host: &mut Host) {
         for port in self.open.drain(..) {
             assert!(host.engine.close_datagram_port(port).is_ok());
@@ -160,12 +165,12 @@ impl Ports {
     }
 }
 
-/// What somebody who sees all frames knows of one direction.
+/// Names and numbers that an attacker knows after reading all frames of one direction.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     connection: u32,
     epoch: u16,
-    /// One more than the last number seen, by link index.
+    /// The last packet number plus one, by link index.
     next: [u32; 16],
     operation: u32,
     message: u32,
@@ -173,9 +178,9 @@ struct Seen {
 
 struct World {
     pair: Pair,
-    /// By receiving host.
+    /// The names and numbers in frames to each host, by the index of this host.
     seen: [Seen; 2],
-    /// Frames that were in flight at some time.
+    /// Copies of some frames that were in flight.
     kept: Vec<Flight>,
     canaries: Vec<Arc<Buffer>>,
     posted: [u64; 2],
@@ -184,7 +189,7 @@ struct World {
     done: [std::collections::HashSet<(bool, u64)>; 2],
 }
 
-/// Does so.
+/// Runs this fuzz target on one input.
 pub(crate) fn run(data: &[u8]) {
     let mut bytes = Bytes(data);
     let mut world = World::new(&mut bytes);
@@ -225,7 +230,7 @@ impl World {
             .receives_max(16)
             .active_connections(2)
             .packets_max(256)
-            // In some cases the packet numbers wrap around.
+            // In some runs packet numbers wrap around.
             .numbers_from(if shape & 32 == 0 { 0 } else { u32::MAX - 60 });
         let plans = vec![plan; links];
         let hosts = [0, 1].map(|host| {
@@ -234,8 +239,8 @@ impl World {
         let mut pair = Pair::of(&plans, hosts);
         let mut canaries = Vec::new();
         for host in &pair.hosts {
-            // Peers may not change two buffers: one in the connection's protection domain, without
-            // remote rights; and one with all rights, in another protection domain.
+            // Makes two buffers that peers must not change: one in the connection's protection
+            // domain without remote rights, and one with all rights in another protection domain.
             let other = host.memory.allocate_domain();
             for (domain, rights) in [(host.domain, Rights::LOCAL_WRITE), (other, Rights::ALL)] {
                 let buffer = Buffer::new(4096);
@@ -258,7 +263,7 @@ impl World {
             ports,
             done: Default::default(),
         };
-        // Something in flight from the start, in both directions, and seen.
+        // Starts with frames in flight in both directions, which the attacker has read.
         for host in 0..2 {
             for _ in 0..2 {
                 world.receive(host, 0, 512);
@@ -341,7 +346,7 @@ impl World {
         }
     }
 
-    /// Both hosts do their turn, and what they send is seen.
+    /// Runs a turn of both hosts, and records the names and numbers in the frames that they send.
     fn turn(&mut self) {
         for host in 0..2 {
             self.pair.turn(host);
@@ -367,7 +372,7 @@ impl World {
         }
     }
 
-    /// Time goes on until the next frame or timer, a few times, as on a network without faults.
+    /// Advances time to the next frame or timer, several times, like on a network without faults.
     fn pass_time(&mut self, bytes: &mut Bytes<'_>) {
         let choice = bytes.u8();
         let until = self.pair.now.after_ns(1000 << (choice & 31).min(21));
@@ -380,7 +385,7 @@ impl World {
         self.turn();
     }
 
-    /// Something happens to the next frame in flight.
+    /// Delivers, drops, repeats or changes the next frame in flight.
     fn pass(&mut self, bytes: &mut Bytes<'_>) {
         let Some(entry) = self.pair.wire.first_entry() else { return self.turn() };
         self.pair.now = self.pair.now.max(entry.key().0);
@@ -399,7 +404,7 @@ impl World {
         self.turn();
     }
 
-    /// A frame of before comes again, changed or not.
+    /// Delivers an earlier frame again, unchanged or changed.
     fn replay(&mut self, host: usize, bytes: &mut Bytes<'_>) {
         let index = usize::from(bytes.u8()) % self.kept.len().max(1);
         let Some(mut flight) = self.kept.get(index).cloned() else { return };
@@ -408,7 +413,7 @@ impl World {
             mutate(&mut flight.bytes, bytes);
         }
         if choice & 6 == 6 {
-            // Under a number that was not used yet.
+            // Gives the frame a packet number that was not used yet.
             let seen = &mut self.seen[flight.to];
             if let (Some(link), Some(packet)) =
                 (flight.bytes.first().map(|byte| byte >> 4), flight.bytes.get_mut(8..12))
@@ -420,7 +425,7 @@ impl World {
         }
         match choice & 0xf0 {
             0xf0 => flight.to = host,
-            // Somebody else repeats what he has seen.
+            // Another host repeats a frame that it has seen.
             0xe0 => flight.from = address(2, flight.link),
             _ => {}
         }
@@ -493,7 +498,7 @@ impl World {
         self.pair.hosts[host].engine.handle_link_event(self.pair.now, LinkId(link), event);
     }
 
-    /// A datagram of mostly the right numbers, to the endpoint or to a group.
+    /// Delivers a forged datagram, mostly with correct numbers, to the endpoint or to a group.
     fn forge_datagram(&mut self, host: usize, bytes: &mut Bytes<'_>) {
         let choice = bytes.u8();
         let group = choice & 3 == 3;
@@ -526,7 +531,7 @@ impl World {
         }
     }
 
-    /// A connection frame of mostly the right names.
+    /// Delivers a forged connection frame, mostly with the correct names.
     fn forge(&mut self, host: usize, bytes: &mut Bytes<'_>) {
         let shape = bytes.u8();
         let index = bytes.u8();
@@ -619,7 +624,7 @@ impl World {
             };
             frame.resize(frame.len() + length, 0x5a);
         }
-        // Now and then from somebody who is neither of the two.
+        // Sometimes the sender is a third host.
         let sender = if index & 0x70 == 0x70 { 2 } else { 1 - host };
         let mut flight = Flight { to: host, link, from: pair::address(sender, link), bytes: frame };
         self.pair.deliver(&mut flight);
@@ -628,7 +633,7 @@ impl World {
         }
     }
 
-    /// An ack section about what the host sent.
+    /// Returns an ack section about packets that the host has sent.
     fn acks(&self, host: usize, bytes: &mut Bytes<'_>) -> Vec<u8> {
         let sent = &self.seen[1 - host];
         let mut blocks = Vec::new();
@@ -724,7 +729,7 @@ impl World {
         self.turn();
     }
 
-    /// Takes completions: each context at most once.
+    /// Takes completions, and checks that each context occurs at most once.
     fn collect(&mut self, host: usize) {
         for completion in self.pair.done(host) {
             let receive = completion.kind == CompletionKind::Receive;
@@ -738,7 +743,8 @@ impl World {
         }
     }
 
-    /// Everything is closed on a network that works again, and nothing may be left.
+    /// Repairs the network and closes everything, and checks that no record and no pending
+    /// operation is left.
     fn end(&mut self) {
         self.pair.take = Box::new(|_, _, frames| Emitted::Taken(frames));
         for host in 0..2 {
@@ -765,7 +771,7 @@ impl World {
         }
         self.pair.run_for(30_000_000_000);
         for host in 0..2 {
-            // What was only being set up is established by now.
+            // Closes connections whose set-up ended only now.
             for event in self.pair.hosts[host].events.clone() {
                 if let engine::Event::Established { connection, .. } = event {
                     let now = self.pair.now;
