@@ -1,14 +1,15 @@
 -- Wireshark dissector of the Ethernot edge protocol (docs/protocol.md).
 --
--- Generated from the table of fields in crates/wire-edge; don't edit. To make it again:
+-- Generated from the table of fields in crates/wire-edge; don't edit. To generate it again:
 --   cargo run -p dissector > tools/wireshark/ethernot.lua
 -- To use it: wireshark -X lua_script:tools/wireshark/ethernot.lua
 -- or copy it into the personal plugin folder (Help > About > Folders).
 --
--- Handshakes are recognised by their magic, connection frames by the UDP conversation or by
--- connection id and epoch of a handshake seen before. For a capture without the handshake, set the
--- preference "UDP port". Frames on raw Ethernet stand behind an envelope with a checksum, which is
--- compared; for another EtherType than the default, set the preference of "ethernot_envelope".
+-- Recognises handshakes by their magic number, and connection frames by the UDP conversation, or by
+-- the connection id and epoch of an earlier handshake. If a capture does not contain the handshake,
+-- set the preference "UDP port". Frames on raw Ethernet follow an envelope with a checksum, which
+-- the dissector checks. If the EtherType is not the default, set the preference of
+-- "ethernot_envelope".
 
 local VERSION = 1
 local MAGIC = 0x4554484e
@@ -452,12 +453,12 @@ for mask, name in pairs(FLAGS) do
 end
 local OPERATION_BYTES_MAX = 0x80000000
 
--- Ends the dissection of a frame; the text goes to the expert information.
+-- Ends the dissection of a frame. The expert information shows the text.
 local function fail(info, text, ...)
   error({info = info, text = string.format(text, ...)}, 0)
 end
 
--- Fails unless `bytes` bytes follow at `at`.
+-- Fails if fewer than `bytes` bytes follow at `at`.
 local function need(tvb, at, bytes, what)
   if at + bytes > tvb:reported_len() then
     fail(malformed, "%s needs %d bytes and %d are left", what, bytes, tvb:reported_len() - at)
@@ -469,8 +470,8 @@ local function has(flags, mask)
   return math.floor(flags / mask) % 2 == 1
 end
 
--- Adds the fields of a layout that counts its offsets from `at` and puts their values into
--- `values`. Returns where the layout ends.
+-- Adds the fields of a layout that begins at `at`, and stores their values in `values`. Returns
+-- the end of the layout.
 local function add_layout(tree, tvb, key, at, values)
   local layout = LAYOUTS[key]
   need(tvb, at, layout.bytes, key)
@@ -598,7 +599,7 @@ local function add_control_messages(tree, tvb, at, info)
   end
 end
 
--- The rules of protocol.md 3.2 about numbers that belong together.
+-- Checks the rules of protocol.md 3.2 about fields that depend on each other.
 local function check_ranges(values, flags, payload_length, rest)
   local offset, length = values.offset, values.length or payload_length
   if rest == "payload" then
@@ -621,7 +622,7 @@ local function check_ranges(values, flags, payload_length, rest)
   end
 end
 
--- What the Info column says about the header of an operation.
+-- Adds the text of the Info column for the header of an operation.
 local function describe(values, info)
   for _, name in ipairs({"operation", "offset", "length", "message"}) do
     if values[name] then info[#info + 1] = name .. "=" .. values[name] end
@@ -688,7 +689,7 @@ local function dissect_connection(tvb, tree, info)
   for _, text in ipairs(acks) do info[#info + 1] = text end
 end
 
--- Connection frames that handshakes announced: connection id × 2^16 + epoch.
+-- Connections that captured handshakes have announced: connection id × 2^16 + epoch.
 local announced = {}
 
 local function dissect_handshake(tvb, tree, info)
@@ -749,7 +750,7 @@ local function dissect_datagram(tvb, tree, info)
   info[#info + 1] = "bytes=" .. length
 end
 
--- Calls a function that may fail; the text goes to the expert information and to the Info column.
+-- Calls a function that may fail. The expert information and the Info column show the error text.
 local function guard(pinfo, branch, call)
   local ok, problem = pcall(call)
   if ok then return end
@@ -772,7 +773,7 @@ local function dissect(tvb, pinfo, tree)
   return tvb:captured_len()
 end
 
--- CRC-32C, a byte at a time.
+-- Computes CRC-32C, one byte after the other.
 local bits = bit32 or bit
 local crc_table = {}
 for byte = 0, 255 do
@@ -794,7 +795,7 @@ local function crc32c(bytes)
   return 0xffffffff - crc
 end
 
--- Compares the checksum with what it covers, unless the capture has cut some of that.
+-- Checks the checksum, if the capture contains all bytes that it covers.
 local function check_checksum(tvb, branch, at, length, announced_checksum)
   if at + length > tvb:captured_len() then return end
   local covered = tvb(0, LAYOUTS.envelope.bytes - 4):bytes()
@@ -854,7 +855,7 @@ function ethernot.prefs_changed()
   if port_in_use ~= 0 then udp_ports:add(port_in_use, ethernot) end
 end
 
--- In a capture that Ethernot has written, every datagram is a frame.
+-- Returns whether Ethernot has written the capture: then every datagram is a frame.
 local interface_description = Field.new("frame.interface_description")
 local function is_own_capture()
   local described = interface_description()

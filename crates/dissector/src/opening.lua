@@ -1,12 +1,13 @@
 -- Wireshark dissector of the Ethernot edge protocol (docs/protocol.md).
 --
--- Generated from the table of fields in crates/wire-edge; don't edit. To make it again:
+-- Generated from the table of fields in crates/wire-edge; don't edit. To generate it again:
 --   cargo run -p dissector > tools/wireshark/ethernot.lua
 -- To use it: wireshark -X lua_script:tools/wireshark/ethernot.lua
 -- or copy it into the personal plugin folder (Help > About > Folders).
 --
--- Handshakes are recognised by their magic, connection frames by the UDP conversation or by
--- connection id and epoch of a handshake seen before. For a capture without the handshake, set the
--- preference "UDP port". Frames on raw Ethernet stand behind an envelope with a checksum, which is
--- compared; for another EtherType than the default, set the preference of "ethernot_envelope".
+-- Recognises handshakes by their magic number, and connection frames by the UDP conversation, or by
+-- the connection id and epoch of an earlier handshake. If a capture does not contain the handshake,
+-- set the preference "UDP port". Frames on raw Ethernet follow an envelope with a checksum, which
+-- the dissector checks. If the EtherType is not the default, set the preference of
+-- "ethernot_envelope".
 
