@@ -30,8 +30,8 @@ use suites::SUITES;
 struct Suite {
     name: &'static str,
     rows: &'static [Row],
-    /// The commit to compare with, unless `--against` names one. Without a commit, rows that
-    /// compare with one cannot run.
+    /// The commit to compare with if `--against` names none. Without a commit, rows with a
+    /// comparison cannot run.
     against: Option<&'static str>,
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn build_program_in(
     Ok(program)
 }
 
-/// Runs a command to its end on this terminal; returns an error unless it succeeds.
+/// Runs a command to its end on this terminal. Returns an error if the command fails.
 pub(crate) fn checked(command: &mut Command) -> Result<(), XtaskError> {
     let program = format!("{command:?}").replace('"', "");
     match command.status() {

@@ -102,8 +102,8 @@ struct About {
     version: String,
     architecture: String,
     maintainer: String,
-    /// The time of this state of the sources, in seconds since 1970. Packages of equal sources have
-    /// equal times, so their bytes are equal.
+    /// The time of this state of the sources, in seconds since 1970. It depends only on the
+    /// sources, so that packages of equal sources have equal bytes.
     seconds: String,
     /// The same time in the format of mail.
     date: String,
@@ -152,8 +152,8 @@ impl About {
     }
 }
 
-/// Returns the packages that programs and libraries in the tree need, as `dpkg-shlibdeps` finds
-/// them.
+/// Returns the packages that programs and libraries in the tree need, from the output of
+/// `dpkg-shlibdeps`.
 fn depends(work: &Path) -> Result<String, XtaskError> {
     // `dpkg-shlibdeps` expects a source package and the root of the package's tree.
     let debian = work.join("debian");

@@ -133,8 +133,8 @@ impl Network {
         words.map(str::to_owned).collect()
     }
 
-    /// Returns the links of the device. Loopback must be named: while there are other interfaces,
-    /// the device does not use it by default.
+    /// Returns the links of the device. Names loopback explicitly, because the device uses it by
+    /// default only if there is no other interface.
     pub(crate) const fn links(&self) -> Option<&'static str> {
         match self {
             Self::Loopback => Some("udp:127.0.0.1,shm"),

@@ -45,8 +45,8 @@ impl Program {
         self
     }
 
-    /// Runs the program as the user of the test, also in network namespaces. Unprivileged users may
-    /// not run some programs.
+    /// Runs the program as the user of the test, also in network namespaces. Needed for programs
+    /// that unprivileged users may not run.
     #[must_use]
     pub const fn by_root(mut self) -> Self {
         self.by_root = true;
@@ -229,8 +229,8 @@ impl Running {
         self.sockets("udp").any(|(at, _)| at >= 0xf000)
     }
 
-    /// Returns the ports bound in its network namespace, and their states as the kernel prints
-    /// them.
+    /// Returns the ports bound in its network namespace, and their states in the form that the
+    /// kernel prints.
     fn sockets(&self, protocol: &str) -> impl Iterator<Item = (u16, String)> + use<> {
         let table = format!("/proc/{}/net/{protocol}", self.id());
         let tables = [format!("{table}6"), table];
@@ -245,11 +245,11 @@ impl Running {
         sockets.into_iter()
     }
 
-    /// Waits until `is_so` returns true, or the program has ended. On a timeout `what` is the error
-    /// text.
+    /// Waits until `is_so` returns true, or the program has ended. On a timeout the text of the
+    /// panic is `what`.
     ///
     /// # Panics
-    /// If that takes longer than 90 s.
+    /// If the wait takes longer than 90 s.
     pub fn wait_until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         while !is_so(self) {
             if self.has_ended() {

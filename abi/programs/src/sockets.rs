@@ -214,9 +214,9 @@ impl<'a> Stage<'a> {
         true
     }
 
-    /// Checks by the counters that the library has seen connections on each side that has it, moved
-    /// or not. A connection that a server closes at once may end before the library has decided
-    /// about it.
+    /// Checks by the counters that the library has seen connections, moved or not, on each side
+    /// that has the library. For servers that close a connection immediately: it may end before the
+    /// library has decided about it.
     ///
     /// # Panics
     /// If the counters do not agree within the time that processes take to write them.

@@ -209,7 +209,7 @@ fn a_killed_idle_peer_is_reported() {
     println!("figure: until the peer of a killed process is told: {worst_s:.3}");
 }
 
-/// Returns the total time of the steps of a connection, as cmtime prints them, in microseconds.
+/// Returns the total time of the steps of a connection in microseconds, from cmtime's output.
 fn cmtime_us(ended: &Finished) -> f64 {
     let steps = ended.expect_success().lines().filter(|line| line.contains(" :"));
     let each = steps.filter_map(|line| line.split_whitespace().last()?.parse::<f64>().ok());

@@ -39,8 +39,8 @@ fn results_of_two_and_four_ranks_are_those_over_tcp() {
     }
 }
 
-/// All ranks run on one host, as on a laptop, and Open MPI chooses the transport. Within a host its
-/// one-sided operations crash here even without the library, unless `osc pt2pt` performs them.
+/// All ranks run on one host, like on a laptop, and Open MPI chooses the transport. Within a host,
+/// one-sided operations of Open MPI crash here even without the library; `osc pt2pt` avoids this.
 #[test]
 fn ranks_of_one_host_end_well() {
     let (Some(_), Some(hosts)) = (open_mpi(), Hosts::two()) else { return };

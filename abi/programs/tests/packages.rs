@@ -80,7 +80,7 @@ fn what_is_installed_runs_on_a_host_that_has_nothing_else() {
     // If files exist already, installation replaces each program as a whole.
     let again = done(&["install", "--debug", "--destdir", &destination]);
     assert_eq!(again, installed);
-    // Remove the files as the output of `install` describes.
+    // Remove the files with the commands that `install` printed.
     for part in PARTS {
         let path = root.path("usr/local").join(part);
         if VERBS_PROGRAMS.contains(&part) && !path.exists() {

@@ -99,7 +99,7 @@ fn thousands_of_processes_are_served() {
     println!("figure: processes that one server serves at the same time: {processes}");
 }
 
-/// Returns the memory available to programs, in bytes, as the kernel reports it.
+/// Returns the memory in bytes that the kernel reports as available to programs.
 fn available_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -110,8 +110,8 @@ fn available_bytes() -> u64 {
 /// Time limit for all processes to connect: many times the time on a host with one processor.
 const PROCESSES_LIMIT: Duration = Duration::from_mins(15);
 
-/// Memory for one process whose connection has moved, in bytes: both sides with their shared
-/// memory, doubled as a reserve.
+/// Memory in bytes for one process whose connection has moved: both sides with their shared memory,
+/// times two as a reserve.
 const PROCESS_BYTES: u64 = 16 << 20;
 
 /// Round trips of each process: more than a connection makes before it moves by default.

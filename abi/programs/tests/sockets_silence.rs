@@ -62,7 +62,7 @@ const STARTS: u32 = 5;
 
 const KINDS: [&str; 3] = ["down", "up", "idle"];
 
-/// Longer than the time limit for a silent peer while a connection is set up.
+/// Longer than the time limit for a silent peer during the set-up of a connection.
 const SHORT: Duration = Duration::from_secs(12);
 
 const LONG: Duration = Duration::from_mins(1);

@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     /// Concurrent connections of all client hosts together
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=256))]
     connections: u32,
-    /// Number of client hosts; three as in the slides by default
+    /// Number of client hosts; the default of three is from the slides
     #[arg(long, value_name = "N", default_value_t = CLIENT_HOSTS, value_parser = clap::value_parser!(u32).range(1..=i64::from(CLIENT_HOSTS_MAX)))]
     clients: u32,
     /// Open a connection for each request, instead of keeping connections open

@@ -123,7 +123,7 @@ fn run_at(
     fidelity: Fidelity,
     record_limit: usize,
 ) -> Result<Run, Failure> {
-    // The time is measured without records, as in ordinary runs.
+    // Measures the time without records, because ordinary runs have no records.
     let start = Instant::now();
     configuration.run().map_err(|error| format!("{}: {error}", fidelity.name()))?;
     let seconds = start.elapsed().as_secs_f64();

@@ -225,7 +225,7 @@ pub(crate) fn free_options(is_quick: bool) -> Result<Options, Failure> {
     })
 }
 
-/// Operations in flight in one-way and two-way, as in `bench multiedge`.
+/// Operations in flight in one-way and two-way, the same number as in `bench multiedge`.
 const IN_FLIGHT: u32 = 16;
 
 /// Message size for two links: one frame, for which the engine chooses a link.

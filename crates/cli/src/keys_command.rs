@@ -11,8 +11,8 @@ use crate::output::print;
 
 /// List the keys of a configuration: unit, default, range and meaning.
 ///
-/// The list is generated from the code that reads the keys. docs/simulator-keys.md is this list as
-/// a page.
+/// The list is generated from the code that reads the keys. docs/simulator-keys.md contains the
+/// same list.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim keys\n  \

@@ -125,7 +125,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     })
 }
 
-/// Returns the chosen sizes; if there are none, those of the paper's figure.
+/// Returns the chosen sizes, or the sizes of the paper's figure if none are chosen.
 pub(crate) fn chosen_sizes(chosen: &[u64], is_quick: bool) -> Vec<u64> {
     match (chosen, is_quick) {
         ([], true) => SIZES_QUICK.to_vec(),

@@ -91,7 +91,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Finds the program as a shell would, and checks whether libraries can be preloaded into it.
+    /// Finds the program like a shell, and checks whether libraries can be preloaded into it.
     pub(crate) fn find(
         name: &OsStr,
         search: Option<&OsStr>,
@@ -149,7 +149,7 @@ fn may_run(path: &Path) -> Result<(), ProgramError> {
 
 /// Checks programs and their interpreters.
 struct Look<'a> {
-    /// The folders to search, as in `PATH`.
+    /// The folders to search, in the form of `PATH`.
     search: Option<&'a OsStr>,
     wanted: Wanted,
     warnings: Vec<String>,

@@ -114,8 +114,8 @@ pub(crate) struct GoalArguments {
     outputs: OutputArguments,
 }
 
-/// The parameters of the LogGP model, named as in LogGOPSim. Times are in nanoseconds, or have a
-/// unit: `2us`.
+/// The parameters of the LogGP model, with the names of LogGOPSim. Times are in nanoseconds, or
+/// have a unit: `2us`.
 #[derive(Debug, Args)]
 struct ModelArguments {
     /// L: time from the first byte sent to the first byte received [default: 5us]

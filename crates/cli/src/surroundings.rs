@@ -78,9 +78,9 @@ impl Options {
 /// The libraries that a program gets; at least one of the two kinds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Wanted {
-    /// Those of the RDMA device.
+    /// The libraries of the RDMA device.
     pub(crate) device: bool,
-    /// That for TCP connections that move to the edge.
+    /// The library that moves TCP connections to the edge.
     pub(crate) sockets: bool,
 }
 
@@ -361,8 +361,7 @@ fn in_front(ours: &OsStr, found: &OsStr, separators: &[u8]) -> OsString {
 
 /// Returns the kernel's RDMA devices, which the preloaded library hides from a program.
 pub(crate) fn hidden_devices() -> Vec<String> {
-    // If another instance of this command has started this one, the visible devices are those of
-    // the edge.
+    // If another instance of this command has started this one, the visible devices are the edge's.
     let preloaded = env::var_os("LD_PRELOAD").unwrap_or_default();
     if preloaded.to_string_lossy().contains(PATHS) {
         return Vec::new();

@@ -62,7 +62,7 @@ fn ethernot(folder: &Path, words: &[String]) -> Output {
 /// Returns a folder with the files that the page names.
 fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("documentation");
-    // Fails at the first run, as the folder does not exist yet.
+    // Fails at the first run, because the folder does not exist yet.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(folder.join("examples/simulator")).unwrap();
     for example in fs::read_dir(root().join("examples/simulator")).unwrap() {

@@ -428,7 +428,7 @@ impl Place {
     /// Makes the folder. Prints the reason and returns `None` if libraries cannot be made.
     fn new(name: &str) -> Option<Self> {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("running").join(name);
-        // Fails at the first run, as the folder does not exist yet.
+        // Fails at the first run, because the folder does not exist yet.
         let _ = fs::remove_dir_all(&folder);
         let libraries = folder.join("libraries");
         fs::create_dir_all(&libraries).unwrap();

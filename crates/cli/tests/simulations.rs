@@ -56,7 +56,7 @@ fn a_killed_sweep_goes_on_and_loses_no_finished_point() {
     assert!(sweep.run(&[]).status.success());
     let all = sweep.results();
     assert_eq!(all.len(), POINTS);
-    // Neither contents nor modification times have changed.
+    // Contents and modification times are unchanged.
     assert!(kept.iter().all(|(path, result)| all.get(path) == Some(result)));
 }
 
@@ -396,7 +396,7 @@ fn content(path: &Path) -> (SystemTime, String) {
 /// Makes an empty folder.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simulations").join(name);
-    // Fails at the first run, as the folder does not exist yet.
+    // Fails at the first run, because the folder does not exist yet.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     folder

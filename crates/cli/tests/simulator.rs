@@ -131,7 +131,7 @@ fn everything_that_is_asked_for_is_written() {
     );
 }
 
-/// If a host sends all its messages at once, each waits for those before it.
+/// If a host sends all its messages at the same time, each message waits for the earlier ones.
 #[test]
 fn slowdowns_are_in_the_report_and_the_table() {
     let folder = Folder::new("slowdown");

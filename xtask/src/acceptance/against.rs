@@ -41,7 +41,7 @@ pub(super) struct Figure {
     pub(super) name: &'static str,
     pub(super) arguments: &'static [&'static str],
     pub(super) at: At,
-    /// If false, the ratio is inverted: the other program's figure is divided by ours.
+    /// If false, the ratio is inverted: the other program's figure divided by this program's.
     pub(super) more_is_better: bool,
 }
 

@@ -33,11 +33,11 @@ pub(super) enum Count {
     RulesKept,
     /// Percentage of the protocol's rules that a test cites.
     RulesTested,
-    /// Lines of code of the files that decide how threads wait: the decrease since that commit.
+    /// Decrease since that commit: lines of code of the files that decide how threads wait.
     WaitingLinesFewer { since: &'static str, places: &'static [&'static str] },
-    /// Constants in files that decide how threads wait: the decrease since that commit.
+    /// Decrease since that commit: constants in the files that decide how threads wait.
     WaitingConstantsFewer { since: &'static str, places: &'static [&'static str] },
-    /// Lines of code of these crates: the increase since the commit to compare with.
+    /// Increase since the commit to compare with: lines of code of these crates.
     LinesMore { packages: &'static [&'static str] },
     /// Words in comments and documents for which the glossary has a replacement.
     Words,

@@ -4,9 +4,9 @@
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Constant<'a> {
     pub(crate) name: &'a str,
-    /// The type, as written in the source.
+    /// The type, in the form of the source.
     pub(crate) kind: &'a str,
-    /// The value, as written in the source.
+    /// The value, in the form of the source.
     pub(crate) value: &'a str,
 }
 

@@ -57,7 +57,7 @@ impl Copy {
         Ok(copy)
     }
 
-    /// Gives a constant another value while `tried` runs.
+    /// Changes the value of a constant, runs `tried`, and restores the value.
     pub(super) fn with_value(
         &self,
         place: &str,
@@ -149,7 +149,7 @@ fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus
     }
 }
 
-/// Returns the names of failed tests, as `cargo test` prints them.
+/// Returns the names of failed tests from the output of `cargo test`.
 fn failed_tests(printed: &str) -> Vec<String> {
     let failed = printed.lines().filter_map(|line| {
         line.strip_prefix("test ")?.strip_suffix(" ... FAILED").map(str::to_owned)

@@ -11,7 +11,7 @@ pub(super) struct PublicItem {
     /// The path after the name of the crate.
     pub(super) path: String,
     pub(super) kind: Kind,
-    /// The rest of its declaration, as code.
+    /// The rest of the item's declaration, in the form of code.
     pub(super) signature: String,
     pub(super) docs: String,
 }

@@ -93,7 +93,8 @@ pub(super) fn check_item_docs(
         for path in files_below(&sources, &workspace.target_dir)? {
             let is_rust = path.extension().is_some_and(|extension| extension == "rs");
             let place = place(&workspace.root, &path);
-            // The guides include this file as a program. It is not a public module of the crate.
+            // The guides include this file as a program, and it is not a public module of the
+            // crate.
             if !is_rust || is_test_file(&place) || place.ends_with("src/guide/pair.rs") {
                 continue;
             }

@@ -13,7 +13,7 @@ pub(super) struct Limit {
     pub(super) line: usize,
     /// Name of a constant; or, in lower case, name of a field that has a default.
     pub(super) name: String,
-    /// The value, written as in the code.
+    /// The value, in the form of the code.
     pub(super) value: String,
     /// The value in words: `200 ms`, `256 KiB`, or a unit alone.
     pub(super) words: String,

@@ -97,7 +97,7 @@ pub(crate) fn without_comments(text: &str) -> String {
     blanked(text, true)
 }
 
-/// Replaces comments by blanks, and also literals unless `keeps_literals`.
+/// Replaces comments by blanks. Also replaces literals if `keeps_literals` is false.
 fn blanked(text: &str, keeps_literals: bool) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Results of `ethernot bench verbs`, as curves of documents.
+//! Converts results of `ethernot bench verbs` into curves of documents.
 
 use bench::statistics::Summary;
 use bench::verbs::Report;

@@ -64,7 +64,7 @@ impl<'a> Column<'a> {
     }
 }
 
-/// Returns a table with each message. Times are in picoseconds since the start.
+/// Returns a table with one row per message. Times are in picoseconds since the start.
 pub(super) fn messages<'a>(records: &'a Records, slowdowns: Option<&'a Slowdowns>) -> Table<'a> {
     let messages = &records.messages;
     let number = |name, unit, value: fn(&MessageRecord) -> u64| {
@@ -131,8 +131,8 @@ pub(super) fn links<'a>(
     }
 }
 
-/// Returns a table with the queue of each link in windows of time. The queue is given as the
-/// longest wait of a packet that arrived in the window.
+/// Returns a table with the queue of each link in windows of time. The queue is the longest wait of
+/// a packet that arrived in the window.
 pub(super) fn queues<'a>(records: &'a Records, topology: &'a Topology) -> Table<'a> {
     let windows = Rc::new(Windows::new(records));
     let with = || Rc::clone(&windows);
@@ -192,7 +192,7 @@ pub(super) fn write(path: &Path, table: &Table) -> Result<(), Failure> {
     }
 }
 
-/// Parses a path whose extension is that of a format.
+/// Parses a path whose extension names a format.
 pub(super) fn parse_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match Form::of(&path) {

@@ -67,7 +67,7 @@ const fn beside(waiting: &'static str) -> Comparison {
     Comparison { place: PointLocation::SetUp("1L-1G"), points: BESIDE, own, other, quantity }
 }
 
-/// Compares the processor time of both ends, as a share of two processors.
+/// Compares the processor time of both ends with a bound, as a share of two processors.
 const fn share(points: &'static [Point]) -> Comparison {
     let own = side("edge", "mixed");
     let quantity = Quantity::Share;
