@@ -8,29 +8,29 @@ usage: cargo xtask COMMAND
 
   test                       format, lints, documentation, every test, torture; ends with a count
   check [--against COMMIT | --all]
-                             format, lints, unit tests and the rules of the project, of crates with a file that changed
-                             since the last commit, or since COMMIT
+                             format, lints, unit tests and project rules, for crates with a file that changed since the
+                             last commit, or since COMMIT
   bench|sim|serve|report|doctor [ARGS]
-                             build `ethernot` in release and run that command of it
+                             build `ethernot` in release mode and run this command of it
   acceptance NAME [--quick] [--against COMMIT] [--only TEXT]...
-                             measure a suite of bounds, or its rows with a TEXT in their names; prints a table, exits 1
-                             if something does not work
-  api                        check the public Rust API: listing, examples, errors (UPDATE_SNAPSHOTS=1 keeps it)
+                             measure a suite of bounds, or only rows whose names contain a TEXT; prints a table, exits
+                             with status 1 if something does not work
+  api                        check the public Rust API: listing, examples, errors (UPDATE_SNAPSHOTS=1 records it)
   constants [--list] [--only TEXT]...
                              give each constant that decides behaviour its neutral value, in a copy of the sources, and
-                             print which test notices; hours for all
-  c-abi                      compare the ABI of the C library with the recorded one (needs abidiff; UPDATE_SNAPSHOTS=1 keeps it)
+                             print which tests fail; takes hours for all constants
+  c-abi                      compare the ABI of the C library with the recorded one (needs abidiff; UPDATE_SNAPSHOTS=1 records it)
   dissector                  regenerate tools/wireshark/ethernot.lua
   fuzz --seconds N [TARGET...]
-                             run every fuzz target in turn, or those named, N seconds in all
+                             run every fuzz target one after the other, or the named ones, for N seconds in total
   install --destdir DIR [--prefix PREFIX]
                              build and install the command, its libraries and documents below DIR
-  package [--output DIR]     the same as a package for Debian (needs dpkg-dev); prints its path
-  deny                       check licences, known faults and sources of crates (needs cargo-deny)
-  libraries [--release]      build the C libraries that programs for RDMA load; prints their folder
-  loom                       run the models of threads, in every interleaving
-  miri                       interpret the tests of the crates that only compute (needs nightly)
-  python                     build the Python packages and run their tests, in an environment of their own
+  package [--output DIR]     build a Debian package of the same files (needs dpkg-dev); prints its path
+  deny                       check licences, known vulnerabilities and sources of crates (needs cargo-deny)
+  libraries [--release]      build the C libraries that RDMA programs load; prints their folder
+  loom                       run the loom models of threads, in every interleaving
+  miri                       run the tests of the crates without I/O under Miri (needs nightly)
+  python                     build the Python packages and run their tests, in a separate environment
   tidy                       check the rules of the project";
 
 /// The reason why a command of xtask failed.

@@ -225,7 +225,7 @@ impl Look<'_> {
             // be dynamically linked.
             Err(ProgramError::Static { program, .. }) => {
                 self.warnings.push(format!(
-                "{}, which runs {}, is statically linked: what is asked for reaches only programs that it starts",
+                "{}, which runs {}, is statically linked: the libraries are loaded only into programs that it starts",
                 program.display(),
                 script.display()
             ));
