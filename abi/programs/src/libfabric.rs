@@ -16,7 +16,7 @@ pub fn fi_pingpong(
     fi_pingpong_with(network, client, port, endpoint, more, &[])
 }
 
-/// Does the same as [`fi_pingpong`], with environment variables.
+/// Runs `fi_pingpong` like [`fi_pingpong`], with environment variables.
 pub fn fi_pingpong_with(
     network: &Network,
     client: Side,

@@ -245,7 +245,7 @@ impl<'a> Stage<'a> {
     /// Checks that connections have returned to TCP on both sides.
     ///
     /// # Panics
-    /// If no connection has returned within [`HOME_LATE`].
+    /// If no connection has returned within a minute.
     #[track_caller]
     pub fn expect_home(&self) {
         let since = Instant::now();
