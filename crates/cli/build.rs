@@ -1,5 +1,5 @@
 //! Links against symbol versions of C library 2.28, so that the command also starts on hosts with
-//! an older C library than this one (see `abi/floor`).
+//! an older C library (see `abi/floor`).
 
 include!("../../abi/floor/link.rs");
 

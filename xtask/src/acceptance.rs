@@ -152,9 +152,9 @@ struct PointOf {
 enum PointFigure {
     /// The payload rate in per cent of the links' rate.
     Share,
-    /// Like [`Self::Share`], in a set-up whose links have a delay. The bare stream of frames to
-    /// compare with is measured in the set-up `without` the delay, because a delay does not change
-    /// the rate of a link.
+    /// Like [`Self::Share`], in a set-up whose links have a delay. The set-up `without` has the
+    /// same links without the delay. The bare stream of frames to compare with is measured there,
+    /// because a delay does not change the rate of a link.
     ShareWithDelay { without: &'static str },
     /// A number, in the unit of the bound.
     Field(&'static str),

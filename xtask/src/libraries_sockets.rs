@@ -1,11 +1,10 @@
 //! `libethernot-sockets.so`: replaces functions of the C library for the program, but not for the
 //! code inside the library itself.
 //!
-//! A name such as `read` must mean the library's function for the program, and the C library's
-//! function for the code linked into the library. For example, Rust's standard library calls `read`
-//! and must not reach the replacement. The linker's option `--wrap` does this, on an archive whose
-//! functions have other names than their entry points. `rustc` alone cannot do this, because it
-//! links everything in one step.
+//! When the program calls `read`, it must reach the library's function. When code linked into the
+//! library, such as Rust's standard library, calls `read`, it must reach the C library's function.
+//! The linker's option `--wrap` does this, on an archive whose functions have other names than
+//! their entry points. `rustc` alone cannot do this, because it links everything in one step.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -91,8 +91,8 @@ fn an_interrupted_bench_verbs_leaves_no_namespace_and_no_folder() {
     assert!(namespaces().is_empty() && folders().is_empty());
 }
 
-/// Each rank has its own process group, and a daemon on another host starts one of them, so killing
-/// one process group is not enough.
+/// Each rank has its own process group, and a daemon on another host starts one of them. So it is
+/// not enough to kill one process group.
 #[test]
 #[ignore = "slow: run by `./x acceptance paper-001`"]
 fn an_interrupted_bench_verbs_leaves_no_rank_of_mpi() {

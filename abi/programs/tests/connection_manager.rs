@@ -132,8 +132,9 @@ fn left(ended: &Finished) -> (i64, i64) {
     (descriptors, kib)
 }
 
-/// Makes and ends `connections` connections. Returns the descriptors and the memory, in KiB, that
-/// the connections after the first tenth have not released, at the end with the higher numbers.
+/// Makes and ends `connections` connections. Returns the number of descriptors and the memory, in
+/// KiB, that are not released. Ignores the first tenth of the connections. Of the two ends, returns
+/// the higher numbers.
 fn left_by(port: u16, connections: u32) -> Option<(i64, i64)> {
     let client = build_client("connections")?.display().to_string();
     let network = Network::Loopback;

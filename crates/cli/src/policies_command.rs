@@ -24,11 +24,13 @@ use crate::quantities::parse_size;
 /// Compare Ethernot's sending policy with that of MultiEdge and with round robin, in virtual time.
 ///
 /// Runs one-way, two-way and ping-pong over 1 to 4 links, equal and unequal. Hosts are from a
-/// quarter to four times as fast as a calibrated host, with and without absences of 50 µs to 5 ms,
+/// quarter to four times as fast as a calibrated host. Some hosts have absences of 50 µs to 5 ms,
 /// in which the processor runs other work. Links are limited by shapers, some with timers that
-/// interrupt the host. Prints for each point the result of Ethernot's policy divided by the better
-/// result of the two other policies, lowest ratio last. Throughput is in MB/s, half a round trip of
-/// ping-pongs in µs. The results depend on the protocol and the seeds alone, not on this machine.
+/// interrupt the host.
+///
+/// Prints for each point the result of Ethernot's policy divided by the better result of the two
+/// other policies, lowest ratio last. Throughput is in MB/s, half a round trip of ping-pongs in µs.
+/// The results depend on the protocol and the seeds alone, not on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim policies\n  \

@@ -38,9 +38,8 @@ pub(crate) struct Arguments {
     /// Stop after this many failures
     #[arg(long, value_name = "N", default_value_t = 10)]
     failures: usize,
-    /// Use queue pairs, with scatter/gather lists, immediates that consume receives, denied
-    /// accesses among operations in flight, and peers that close as soon as they have received the
-    /// expected data
+    /// Use queue pairs: scatter/gather lists, immediates that consume receives, and denied accesses
+    /// among operations in flight. Peers close as soon as they have received the expected data
     #[arg(long)]
     queue_pairs: bool,
     /// Make the engine's thread of each host share its processors with this number of busy threads

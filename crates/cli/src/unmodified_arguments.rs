@@ -6,10 +6,10 @@ use clap::Args;
 /// The transport to compare with kernel TCP, and the numbers and lengths of samples.
 #[derive(Debug, Args)]
 pub(crate) struct ComparisonArguments {
-    /// What to compare with kernel TCP: edge (both sides have the library), edge-poll (both have
-    /// it, and poll while they wait), default (both have it, and move only connections that gain by
-    /// a move), client-only, server-only, left-alone (both have it, and may move connections to no
-    /// network), or tcp itself, which shows how much ratios vary by chance
+    /// What to compare with kernel TCP. With the library on both sides: edge, edge-poll (threads
+    /// poll while they wait), default (only connections that gain by a move are moved), left-alone
+    /// (no connection may move). With the library on one side: client-only, server-only. Without
+    /// the library: tcp, which shows how much ratios vary by chance
     #[arg(long = "against-tcp", value_name = "WAY", default_value = "edge", value_parser = parse_way)]
     pub(crate) other: Way,
     /// Samples of each case, for each side of the comparison; the highest and the lowest are

@@ -21,13 +21,14 @@ use crate::output::{check_writable, write_results};
 
 /// Measure the waiting policy beside busy threads, in virtual time.
 ///
-/// Runs ping-pong, one-way and two-way between hosts whose threads share their processors with 0 to
-/// 4 busy threads per processor, under a model of Linux's scheduler. Hosts are a quarter to four
-/// times as fast as a calibrated host; applications poll, or wait in calls. Compares the rate of
-/// each point with the share of a processor that the busy threads leave, and prints the worst ratio
-/// last. Also prints the results of the best fixed rule (always spin, never spin, spin for as long
-/// as a sleep costs). The results depend on the protocol, the policy and the seeds alone, not on
-/// this machine.
+/// Runs ping-pong, one-way and two-way between hosts, under a model of Linux's scheduler. The
+/// hosts' threads share their processors with 0 to 4 busy threads per processor. Hosts are a
+/// quarter to four times as fast as a calibrated host; applications poll, or wait in calls.
+///
+/// Compares the rate of each point with the share of a processor that the busy threads leave, and
+/// prints the worst ratio last. Also prints the results of the best fixed rule (always spin, never
+/// spin, spin for as long as a sleep costs). The results depend on the protocol, the policy and the
+/// seeds alone, not on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim waiting\n  \

@@ -1,9 +1,9 @@
 //! Counts the numbers that a person chose for the sending policy.
 //!
-//! Counts each `const` of a numeric type (or of a tuple or array of such types) in the files of
-//! [`PLACES`], outside tests, if its value is a literal. Does not count constants that are computed
-//! from others or from a type (`u32::MAX`), nor the constants of [`FORMATS`], which describe a
-//! layout.
+//! Searches the files of [`PLACES`] outside tests. Counts each `const` whose value is a literal and
+//! whose type is numeric, or a tuple or array of numeric types. Does not count constants that are
+//! computed from others or from a type (`u32::MAX`), nor the constants of [`FORMATS`], which
+//! describe a layout.
 
 use std::path::{Path, PathBuf};
 

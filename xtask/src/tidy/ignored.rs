@@ -1,5 +1,5 @@
-//! Checks that each ignored test has a marker. Either the test is slow, and the marker names the
-//! suite that runs it, or it is a known failure, and the marker gives the cause.
+//! Checks that each ignored test has a marker. For a slow test the marker names the suite that runs
+//! the test. For a known failure it gives the cause.
 
 use super::Violation;
 
