@@ -85,7 +85,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Returns the libraries in the order for the loader.
+    /// Returns the libraries in the order in which the loader must load them.
     fn libraries(self) -> Vec<&'static str> {
         let device = if self.device { LIBRARIES.as_slice() } else { &[] };
         device.iter().copied().chain(self.sockets.then_some(SOCKETS_LIBRARY)).collect()
@@ -370,7 +370,7 @@ pub(crate) fn hidden_devices() -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// The libraries in the order for the loader.
+/// The libraries of the device, in the order in which the loader must load them.
 const LIBRARIES: [&str; 3] = ["libibverbs.so.1", "librdmacm.so.1", PATHS];
 
 /// The library that moves TCP connections of programs.

@@ -26,13 +26,13 @@ const fn side(contender: &'static str, waiting: &'static str) -> Side {
     Side { contender, waiting }
 }
 
-/// Compares the edge protocol that polls with TCP that polls.
+/// Compares the edge protocol with TCP; with both, threads poll.
 const fn polled(quantity: Quantity) -> Comparison {
     let (own, other) = (side("edge", "poll"), side("tcp-poll", "poll"));
     Comparison { place: PointLocation::Bench, points: ALL, own, other, quantity }
 }
 
-/// Compares the edge protocol that blocks with TCP that blocks.
+/// Compares the edge protocol with TCP; with both, threads block.
 const fn event(points: &'static [Point], quantity: Quantity) -> Comparison {
     let (own, other) = (side("edge", "interrupt"), side("tcp", "interrupt"));
     Comparison { place: PointLocation::Bench, points, own, other, quantity }
