@@ -151,7 +151,7 @@ fn availability_has_a_curve_of_each_method_and_carrier() {
     assert!(curve("post-work-wait-65536-edge0").wait_ratio.is_some());
     let polling = curve("polling-65536-edge0");
     assert!(polling.half_bandwidth.is_some() && polling.ratios[0].to == "tcp", "{polling:?}");
-    // With one processor, both hosts share it.
+    // If the machine has one processor, both hosts share it.
     if report.pinned_to.is_some() {
         let accounting = availability.accounting.expect("hosts have a CPU each");
         let points: usize = availability.curves.iter().map(|curve| curve.points.len()).sum();

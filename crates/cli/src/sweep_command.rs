@@ -417,8 +417,8 @@ fn keep(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// Returns a unique name. Other machines that share the folder may run the same point with the same
-/// process id, so the name contains more than the process id.
+/// Returns a unique name. The name contains more than the process id, because another machine that
+/// shares the folder may run the same point with the same process id.
 fn unfinished_name(of: &str) -> String {
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);

@@ -83,7 +83,7 @@ impl Capture {
             let word = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().unwrap());
             let total = word(4) as usize;
             match word(0) {
-                // The name is the first option.
+                // A block that describes an interface. The first option is the name.
                 1 => {
                     let length = usize::from(rest[18]);
                     let name = rest[20..20 + length].to_vec();

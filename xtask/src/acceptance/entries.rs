@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::runner::{Failure, Found, number};
 
-/// A step into a result.
+/// A step from a part of a JSON result to a smaller part.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
     /// Goes to this JSON pointer.

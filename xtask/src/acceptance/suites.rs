@@ -276,7 +276,7 @@ const LATENCY: Shown = Shown { field: "latency_ns", scale: 1e-3, unit: "us" };
 const OPERATIONS: Shown =
     Shown { field: "operations_per_second", scale: 1e-6, unit: "million operations/s" };
 
-/// Five papers on one page.
+/// Rows about `ethernot paper`, which shows five papers on one page.
 const PAPERS: &[Row] = &[
     paper("figures and tables listed", Bound::AtLeast(34.0, "items"), "/summary/items"),
     paper(

@@ -20,12 +20,12 @@ const ROOMS: &[Room] = &[
     Room { name: "link", lean: Lean::On(&["wire-edge", "mem", "delivery"]), is_unsafe: true },
     Room { name: "runtime", lean: Lean::Below, is_unsafe: true },
     Room { name: "links", lean: Lean::Below, is_unsafe: false },
-    // Only its file `registration.rs` is unsafe.
+    // Only the file `registration.rs` of this crate contains `unsafe`.
     Room { name: "verbs", lean: Lean::Below, is_unsafe: true },
     Room { name: "rdma-cm", lean: Lean::On(&["verbs"]), is_unsafe: false },
     // The verbs device over the edge engine, and its connection manager.
     Room { name: "verbs-edge", lean: Lean::Below, is_unsafe: false },
-    // Structures and calls of C.
+    // The C ABI of libibverbs and librdmacm: structures and functions.
     Room {
         name: "libibverbs-abi",
         lean: Lean::On(&["work", "verbs", "rdma-cm", "verbs-edge"]),

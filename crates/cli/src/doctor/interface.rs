@@ -187,7 +187,7 @@ fn not_running(interface: &Interface) -> Option<Verdict> {
     })
 }
 
-/// Ring size for a trial.
+/// Ring size of a packet link that the diagnosis opens and drops.
 const PROBED_RING_BYTES: u32 = 256 << 10;
 
 #[cfg(test)]
