@@ -145,7 +145,7 @@ pub(super) const ROWS: &[Row] = &[
             names: &["equal_senders_have_equal_shares_of_a_full_buffer"],
         },
     ),
-    // The torture (random faults in the simulator) detects faults of the engine.
+    // The torture (random faults in the simulator) finds bugs that are planted in the engine.
     none_fails(
         "planted bugs not found within 2000 seeds: records without shares, numbers used again, strangers that are believed",
         "fabric",
