@@ -861,7 +861,7 @@ ethernot_result ethernot_fetch_add(struct ethernot_connection *connection,
                                    struct ethernot_operation **operation);
 
 /*
- If a 64-bit word of the peer's memory equals `compare`, stores `swap` in the word.
+ Stores `swap` in a 64-bit word of the peer's memory if the word equals `compare`.
  `ethernot_operation_wait` returns the old value.
  */
 ethernot_result ethernot_compare_swap(struct ethernot_connection *connection,

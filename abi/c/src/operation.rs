@@ -260,7 +260,7 @@ pub unsafe extern "C" fn ethernot_fetch_add(
     unsafe { start(options, operation, post) }
 }
 
-/// If a 64-bit word of the peer's memory equals `compare`, stores `swap` in the word.
+/// Stores `swap` in a 64-bit word of the peer's memory if the word equals `compare`.
 /// `ethernot_operation_wait` returns the old value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_compare_swap(

@@ -252,8 +252,8 @@ impl Refused {
     }
 }
 
-/// For fuzzing: checks any bytes as an Ethernet frame for a fixed endpoint, and as the content of a
-/// frame that is sent and received.
+/// Checks any bytes as an Ethernet frame for a fixed endpoint, and as the content of a frame that is
+/// sent and received (for fuzzing).
 #[doc(hidden)]
 pub fn fuzz_ethernet_frame(bytes: &mut [u8]) {
     let from = PeerAddr::mac([4; 6], 9);

@@ -260,7 +260,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Fuzz target: decodes arbitrary bytes as a message. Panics only if an accepted message changes
+/// Decodes arbitrary bytes as a message (for fuzzing). Panics only if an accepted message changes
 /// when it is encoded and decoded again.
 #[doc(hidden)]
 pub fn fuzz_message(bytes: &[u8]) {

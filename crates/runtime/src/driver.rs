@@ -49,8 +49,7 @@ pub(crate) struct RuntimeHost {
     pub(crate) inherited: Inherited,
     /// Latest time at which the engine wants its next turn, in nanoseconds of `clock`.
     pub(crate) turn_due: AtomicU64,
-    /// Time at which the timeout of the thread that sleeps on the links expires, in nanoseconds; 0
-    /// if no thread sleeps there.
+    /// Time at which the sleep on the links times out, in nanoseconds; 0 if no thread sleeps there.
     pub(crate) armed_until: AtomicU64,
     /// A thread is about to sleep, and the next turn must send pending acknowledgements first.
     pub(crate) is_parting: AtomicBool,
@@ -71,8 +70,7 @@ pub(crate) struct RuntimeHost {
     /// Time at which a thread of the application last entered the engine or found it occupied, in
     /// nanoseconds.
     pub(crate) polled_at: AtomicU64,
-    /// Time at which the application last polled, in nanoseconds. A call that only posts does not
-    /// count.
+    /// Time at which the application last polled (posting does not count), in nanoseconds.
     pub(crate) looked_at: AtomicU64,
     /// Time of the last turn that did work, in nanoseconds.
     pub(crate) worked_at: AtomicU64,
@@ -126,8 +124,7 @@ impl RuntimeHost {
         }
     }
 
-    /// Queues completion queues whose armed condition is met. A thread outside of the cell reports
-    /// them later.
+    /// Queues completion queues whose armed condition is met, to be reported outside of the cell.
     #[cold]
     fn pass_on_fired(&self, queues: impl Iterator<Item = Arc<CompletionQueue>>) {
         let mut fired = self.fired.lock().unwrap_or_else(PoisonError::into_inner);

@@ -110,7 +110,7 @@ impl Greeting {
     }
 }
 
-/// Fuzz target: decodes arbitrary bytes as a greeting. Panics only if an accepted greeting changes
+/// Decodes arbitrary bytes as a greeting (for fuzzing). Panics only if an accepted greeting changes
 /// when it is encoded and decoded again.
 #[doc(hidden)]
 pub fn fuzz_greeting(bytes: &[u8]) {

@@ -332,8 +332,8 @@ pub(super) fn frame_buffer() -> Box<[u8; FRAME_BYTES_MAX]> {
     Box::new([0; FRAME_BYTES_MAX])
 }
 
-/// For fuzzing: overwrites a ring with `bytes`, like a hostile process, and then reads and writes
-/// it.
+/// Overwrites a ring with `bytes`, like a hostile process, and then reads and writes the ring (for
+/// fuzzing).
 ///
 /// # Panics
 /// If this process cannot create shared memory.

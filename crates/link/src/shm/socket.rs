@@ -385,7 +385,7 @@ pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
     }
 }
 
-/// For fuzzing: decodes any bytes as a greeting and as a notice.
+/// Decodes any bytes as a greeting and as a notice (for fuzzing).
 ///
 /// # Panics
 /// If a decoded message does not encode to the same bytes.
