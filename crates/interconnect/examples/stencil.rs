@@ -1,9 +1,9 @@
 //! A program of coroutine ranks on three interconnects: `stencil [BYTES]`.
 //!
-//! Sixteen ranks share a grid. Each sends its borders to four neighbours, computes its inner part
-//! while they are in flight, and then computes its border. All ranks agree by a reduction whether
-//! to continue. Messages have only sizes, but residuals are real numbers, which determine when the
-//! program ends.
+//! Sixteen ranks share a grid. Each rank sends the values at its borders to four neighbours. While
+//! these messages are in flight, the rank computes its inner part; then it computes its border. An
+//! all-reduce decides whether all ranks continue. The simulated messages have only a length, but
+//! the residuals are real numbers, because they determine when the program ends.
 
 use interconnect::configuration::Configuration;
 use interconnect::coroutine::{Coroutines, Operation, Rank};

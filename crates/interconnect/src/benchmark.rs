@@ -1,4 +1,4 @@
-//! Runs for benchmarks of the simulator itself.
+//! Networks and workloads that measure the speed of the simulator itself.
 
 use super::collective::{Collective, CollectiveConfiguration, CollectiveLoop};
 use super::edge::{EdgeConfiguration, EdgeError, EdgeFabric};
@@ -18,7 +18,7 @@ pub enum BenchmarkError {
     /// The topology cannot be built.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// The topology has no such routes.
+    /// The topology does not support the requested routes.
     #[error(transparent)]
     Routing(#[from] RoutingError),
     /// The hosts cannot be set up.
@@ -29,10 +29,10 @@ pub enum BenchmarkError {
     Goal(#[from] GoalError),
 }
 
-/// A run, with the size and memory of its network.
+/// A simulation that is ready to run, with the size and memory of its network.
 #[derive(Debug)]
 pub struct Benchmark<F, W = OpenLoad> {
-    /// The run.
+    /// The simulation.
     pub simulation: Simulation<F, W>,
     /// Number of hosts.
     pub hosts: u32,
@@ -42,8 +42,8 @@ pub struct Benchmark<F, W = OpenLoad> {
     pub ports: usize,
 }
 
-/// Creates a fat tree of 100 Gb/s Ethernet with ECMP. Frames of 1500 bytes are sent to uniform
-/// destinations at half load, for `duration_ps` picoseconds.
+/// Creates a fat tree of 100 Gb/s Ethernet with ECMP. For `duration_ps` picoseconds, each host
+/// sends frames of 1500 bytes to uniformly chosen destinations, at half the rate of its link.
 ///
 /// # Errors
 /// [`BenchmarkError`], one variant for each cause.
@@ -55,7 +55,7 @@ pub fn fat_tree(radix: u32, duration_ps: u64) -> Result<Benchmark<Ethernet>, Ben
     configuration.propagation_ps = 10_000;
     let ethernet = Ethernet::new(&topology, routes, configuration);
     let hosts = topology.hosts();
-    // A frame with its gap takes 1538 × 80 ps.
+    // A frame of 1538 bytes, with its gap, takes 80 ps for each byte.
     let interval_ps = 2 * 1538 * 80;
     let workload =
         OpenLoad::new(hosts, Pattern::Uniform, Sizes::Fixed(1500), interval_ps, duration_ps, 1);
@@ -65,7 +65,8 @@ pub fn fat_tree(radix: u32, duration_ps: u64) -> Result<Benchmark<Ethernet>, Ben
     Ok(Benchmark { simulation, hosts, network_bytes, ports: topology.links().len() })
 }
 
-/// Creates the benchmark of [`fat_tree`] in at most `parts` parts, which can run in parallel.
+/// Creates the benchmark of [`fat_tree`], divided into at most `parts` parts that can run in
+/// parallel.
 ///
 /// # Errors
 /// [`BenchmarkError`], one variant for each cause.
@@ -78,9 +79,9 @@ pub fn fat_tree_parts(
     Ok(fat_tree(radix, duration_ps)?.simulation.divide(&topology, parts))
 }
 
-/// Creates a torus of 16 x 16 routers with one host each, and flits with credits and virtual
-/// channels. Packets of four flits are sent to uniform destinations, 0.2 flits per host and cycle
-/// of a link.
+/// Creates a torus of 16 x 16 routers with one host each, in a fabric of flits with credits and
+/// virtual channels. Each host sends packets of four flits to uniformly chosen destinations: 0.2
+/// flits in each cycle of a link.
 ///
 /// # Errors
 /// [`BenchmarkError`], one variant for each cause.
@@ -131,8 +132,8 @@ pub fn loggp(duration_ps: u64) -> Benchmark<LogGp> {
     Benchmark { simulation, hosts, network_bytes: 0, ports: hosts as usize }
 }
 
-/// Creates a GOAL trace of 1024 ranks that pass messages round a ring, `rounds` times, with the
-/// LogGP model. Reading the trace is not part of the run.
+/// Creates a GOAL trace in which 1024 ranks pass messages round a ring, `rounds` times, with the
+/// LogGP model. The benchmark parses the trace here, so that the run does not include it.
 ///
 /// # Errors
 /// [`BenchmarkError`], one variant for each cause.
@@ -146,8 +147,8 @@ pub fn goal(rounds: u32) -> Result<Benchmark<LogGp, Goal>, BenchmarkError> {
     Ok(Benchmark { simulation, hosts: ranks, network_bytes: 0, ports: ranks as usize })
 }
 
-/// Creates hosts with the real engine and ghost payloads on one switch of 10 Gb/s, already
-/// connected. Each sends messages of 64 KiB to the host half the ring away, in `rounds` rounds.
+/// Creates connected hosts with the real engine and ghost payloads on one switch of 10 Gb/s. In
+/// each of `rounds` rounds, each host sends a message of 64 KiB to the host half the ring away.
 /// Interrupts come every 10 µs.
 ///
 /// # Errors
@@ -171,7 +172,7 @@ pub fn engines(
     Ok(Benchmark { simulation, hosts, network_bytes, ports })
 }
 
-/// Returns the hosts of [`engines`] without connections, and the number of ports of their network.
+/// Returns the hosts of [`engines`] before they connect, and the number of ports of their network.
 ///
 /// # Errors
 /// [`BenchmarkError`], one variant for each cause.

@@ -1,25 +1,25 @@
-//! Parameters of a model from measured latencies.
+//! Fits the parameters of a model to measured latencies.
 //!
-//! A message of k bytes takes a + b k from one program to another. Latencies alone do not separate
-//! the share of the hosts from that of the network. The known parameters of the network are
-//! therefore inputs, and the remaining time is divided equally between the two hosts, as in the
-//! study of 1999 (see [`paper`](super::paper)).
+//! A message of k bytes takes a + b k from one program to another. From latencies alone, the time
+//! that the hosts take cannot be separated from the time that the network takes. Therefore the
+//! caller supplies the known parameters of the network. The remaining time is divided equally
+//! between the two hosts, as in the study of 1999 (see [`paper`](super::paper)).
 
 use super::loggp::LogGpConfiguration;
 use super::simulation::HostCosts;
 
-/// Measured latencies, and known parameters of the network.
+/// Measured latencies, and parameters of the network that the caller knows.
 #[derive(Clone, Debug, Default)]
 pub struct Measurements {
     /// Message lengths in bytes, and one-way latencies in µs: half of the round-trip time.
     pub latencies: Vec<(u64, f64)>,
     /// Minimum time between two messages of a stream from one host, in µs; 0 if it is not known.
     pub interval_us: f64,
-    /// Rate of the link, in bits per second. If it is not known, all time per byte is attributed to
-    /// the network.
+    /// Rate of the link, in bits per second. If the rate is not known, the network gets all time
+    /// per byte.
     pub link_rate_bps: Option<u64>,
-    /// Latency of the network alone, in µs, including switches, without the time of the bytes. If
-    /// it is not known, all of the fixed time is attributed to the network.
+    /// Latency of the network alone, in µs: includes switches, but not the time per byte. If this
+    /// latency is not known, the network gets all of the fixed time.
     pub network_latency_us: Option<f64>,
 }
 
@@ -40,13 +40,13 @@ pub struct Calibration {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrationError {
-    /// Fewer than two lengths were measured; a line needs two.
+    /// Fewer than two different lengths were measured, so no line can be fitted.
     #[error("{count} different lengths were measured, but a line needs 2 or more")]
     TooFew {
         /// Number of different lengths.
         count: usize,
     },
-    /// A latency is not above 0.
+    /// A measured latency is 0 or negative.
     #[error("the latency of {bytes} bytes is {latency_us} us, but must be above 0")]
     Latency {
         /// Message length, in bytes.
@@ -68,8 +68,8 @@ pub enum CalibrationError {
     },
 }
 
-/// Determines parameters by least squares of relative errors, so that short messages have the same
-/// weight as long ones.
+/// Determines parameters by least squares. The squares are those of relative errors, so that short
+/// messages have the same weight as long ones.
 ///
 /// # Errors
 /// [`CalibrationError`], one variant for each cause.
@@ -92,7 +92,8 @@ pub fn calibrate(measurements: &Measurements) -> Result<Calibration, Calibration
             byte_ps.min(per_byte_ps)
         }
     };
-    // The model has G k − 1 times, the line k times.
+    // The model charges G for k − 1 bytes, the line for k bytes. The difference of one byte is
+    // fixed time.
     let fixed_ps = start_ps + byte_ps;
     let latency_ps = match network_latency_us {
         None => fixed_ps.max(0.0),
@@ -147,7 +148,7 @@ fn errors(latencies: &[(u64, f64)], loggp: &LogGpConfiguration, costs: &HostCost
     ((squares / latencies.len() as f64).sqrt(), worst)
 }
 
-/// Returns the start and slope of the line with the least squares of relative errors.
+/// Fits a line by least squares of relative errors. Returns its value at 0 and its slope.
 fn line(latencies: &[(u64, f64)]) -> Result<(f64, f64), CalibrationError> {
     let mut lengths: Vec<u64> = latencies.iter().map(|(bytes, _)| *bytes).collect();
     lengths.sort_unstable();
@@ -173,7 +174,8 @@ fn line(latencies: &[(u64, f64)]) -> Result<(f64, f64), CalibrationError> {
 }
 
 const PS_PER_US: f64 = 1e6;
-/// Factor by which a link's time per byte may exceed the measured slope.
+/// A link's known time per byte may exceed the measured slope by this factor, because of
+/// measurement errors.
 const TOLERANCE: f64 = 1.02;
 
 #[cfg(test)]
@@ -186,7 +188,7 @@ mod tests {
     const LOGGP: LogGpConfiguration = LogGpConfiguration::new(3_000_000, 700_000, 800);
     const LENGTHS: [u64; 7] = [1, 8, 64, 512, 4_096, 65_536, 1_048_576];
 
-    /// Returns the measurements of a ping-pong on the model.
+    /// Returns the latencies of a simulated ping-pong on the model.
     fn measured(costs: HostCosts) -> Vec<(u64, f64)> {
         let one_way = |bytes| {
             let token = TokenPass::new(2, bytes as u32, 0, 2);
@@ -225,7 +227,7 @@ mod tests {
         let mut random = crate::Random::new(3);
         let mut latencies = Vec::new();
         for (bytes, exact) in measured(HostCosts::symmetric(1_000_000, 0)) {
-            // Each value is within 5 % of the exact one.
+            // Each latency is within 5 % of the exact latency.
             let noise = |random: &mut crate::Random| random.between(950, 1_050) as f64 / 1_000.0;
             latencies.extend((0..200).map(|_| (bytes, exact * noise(&mut random))));
         }

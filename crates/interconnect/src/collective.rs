@@ -1,9 +1,10 @@
-//! Collective operations: the sends and waits of each rank, step by step, and the workload that
+//! Collective operations: what each rank sends and awaits in each step, and the workload that
 //! repeats an operation.
 //!
-//! All ranks count the same steps, and a message of a step belongs to the same step of its
-//! receiver. A rank can be idle in some steps, and can be ahead of others in steps in which it only
-//! sends. An operation is therefore a function from a rank and a step to an action, without state.
+//! Steps have the same numbers in all ranks: a message that is sent in a step is received in the
+//! step of the same number. A rank can be idle in a step. A rank that only sends can be several
+//! steps ahead of others. An operation is therefore a function without state: it returns the action
+//! of a rank in a step.
 
 mod algorithm;
 
@@ -14,8 +15,8 @@ use super::workload::{Actions, Received, Separable, Workload};
 /// A collective operation and its algorithm.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Collective {
-    /// Each rank sends to the rank `distance` places to the right on a ring, and receives from the
-    /// left.
+    /// Each rank sends to the rank `distance` places to its right on a ring, and receives from the
+    /// rank `distance` places to its left.
     Ring {
         /// Length of each message, in bytes.
         bytes: u32,
@@ -40,7 +41,7 @@ pub enum Collective {
     AllReduce {
         /// Length of each rank's data, in bytes.
         bytes: u32,
-        /// Algorithm of the sum.
+        /// Algorithm that computes the sum.
         reduction: Reduction,
     },
     /// All ranks receive the data of one rank, over a binomial tree.
@@ -50,7 +51,7 @@ pub enum Collective {
         /// The rank that has the data.
         root: u32,
     },
-    /// No rank continues before all have arrived. The algorithm is dissemination.
+    /// No rank continues before all ranks have arrived. The algorithm is the dissemination barrier.
     Barrier {
         /// Length of each message, in bytes.
         bytes: u32,
@@ -62,40 +63,41 @@ pub enum Collective {
 pub enum Exchange {
     /// In step i, rank r sends to r + i and receives from r − i.
     Shifted,
-    /// In each step, ranks exchange in pairs: r with r xor i if the number of ranks is a power of
-    /// two, else r with i − r.
+    /// In each step, the ranks exchange in pairs. If the number of ranks is a power of two, rank r
+    /// exchanges with rank r xor i in step i; otherwise with rank i − r.
     Pairwise,
-    /// In a single step: each rank sends to all others, starting with the next rank, and waits for
-    /// their messages.
+    /// In a single step, each rank sends to all other ranks, the next rank first. Then the rank
+    /// waits for their messages.
     AtOnce,
 }
 
 /// Algorithm of an all-reduce.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reduction {
-    /// Pieces travel twice round a ring: to be summed, then to be spread. Fewest bytes, most steps.
+    /// The data is divided into pieces that travel round a ring twice: first to be summed, then to
+    /// be distributed. Has the fewest bytes and the most steps.
     Ring,
-    /// All data is exchanged with partners at distances 1, 2, 4, … Fewest steps.
+    /// Ranks exchange all data with partners at distances 1, 2, 4, … Has the fewest steps.
     RecursiveDoubling,
-    /// Rabenseifner: halves are exchanged and summed with partners at distances …, 4, 2, 1, then
-    /// gathered in the reverse order.
+    /// Rabenseifner's algorithm. Ranks exchange and sum halves with partners at distances
+    /// …, 4, 2, 1. Then they gather the sums in the reverse order.
     Rabenseifner,
 }
 
-/// Action of a rank in a step: send, then wait, then sum.
+/// Action of a rank in a step: it sends, then waits, then sums.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Step {
-    /// Ranks to which it sends.
+    /// Ranks to which the rank sends.
     pub to: Peers,
-    /// Length of each message that it sends, in bytes.
+    /// Length of each message that the rank sends, in bytes.
     pub bytes: u32,
-    /// Ranks from which it awaits one message each.
+    /// Ranks from which the rank awaits one message each.
     pub from: Peers,
-    /// Number of received bytes that it adds to its own.
+    /// Number of received bytes that the rank adds to its own data.
     pub reduced_bytes: u32,
 }
 
-/// The other ranks in a step.
+/// The ranks with which a rank exchanges messages in a step.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Peers {
     /// No rank.
@@ -103,7 +105,7 @@ pub enum Peers {
     NoPeer,
     /// One rank.
     One(u32),
-    /// All other ranks, starting with the one to the right.
+    /// All other ranks, starting with the rank to the right.
     Others,
 }
 
@@ -121,13 +123,14 @@ impl Peers {
     pub fn of(self, ranks: u32, rank: u32) -> impl Iterator<Item = u32> {
         (0..self.count(ranks)).map(move |index| match self {
             Self::One(peer) => peer,
-            // The sum does not overflow: ranks fit in 31 bits, as hosts fit in 20.
+            // The sum does not overflow, because a network has at most 2^20 hosts and rank numbers
+            // fit in 31 bits.
             _ => (rank + 1 + index) % ranks,
         })
     }
 }
 
-/// A repeated collective, with its costs beside messages.
+/// A collective to be repeated, with the time that ranks compute and sum.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CollectiveConfiguration {
     /// The operation.
@@ -142,7 +145,7 @@ pub struct CollectiveConfiguration {
     pub reduce_ps_per_byte: u64,
 }
 
-/// Ranks that repeat a collective, each as soon as it can.
+/// Ranks that repeat a collective. Each rank starts the next repetition as soon as it can.
 #[derive(Clone, Debug)]
 pub struct CollectiveLoop {
     configuration: CollectiveConfiguration,
@@ -156,7 +159,7 @@ struct State {
     step: u32,
     /// Whether the messages of the current step have been sent.
     is_waiting: bool,
-    /// Number of messages received for the current step and for each step after it.
+    /// Number of messages received for the current step, then for each later step.
     received: VecDeque<u32>,
 }
 
@@ -174,7 +177,7 @@ impl CollectiveLoop {
         Self { configuration, states, finished: 0 }
     }
 
-    /// Starts steps until one takes time.
+    /// Performs steps of a rank until a step takes time or must wait.
     fn advance(&mut self, rank: u32, actions: &mut Actions) {
         let CollectiveConfiguration { collective, ranks, iterations, compute_ps, .. } =
             self.configuration;
@@ -211,7 +214,7 @@ impl CollectiveLoop {
         }
     }
 
-    /// Ends a step whose messages have arrived. Returns whether summing takes time.
+    /// Ends a step whose messages have all arrived. Returns whether the rank needs time to sum.
     fn reduce(
         configuration: &CollectiveConfiguration,
         state: &mut State,
@@ -253,8 +256,8 @@ impl Workload for CollectiveLoop {
         self.finished == self.configuration.ranks
     }
 
-    /// Returns the progress of the rank that waits most, which stands for all. Ranks that only send
-    /// are ahead.
+    /// Returns the progress of one rank, which stands for all. In an incast the target is chosen,
+    /// because ranks that only send are ahead of it.
     fn done(&self, _now_ps: u64) -> Option<f64> {
         let rank = match self.configuration.collective {
             Collective::Incast { target, .. } => target,
@@ -302,7 +305,7 @@ impl Separable for CollectiveLoop {
     }
 }
 
-/// Tag of the only wake-up of a rank: to continue.
+/// Tag of the only wake-up of a rank, which makes it continue.
 const STEP: u32 = 0;
 
 #[cfg(test)]

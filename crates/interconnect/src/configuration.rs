@@ -1,7 +1,7 @@
-//! Reads a simulation from TOML text, with the names of the Rust API.
+//! Reads a simulation from TOML text. The keys have the names of the Rust API.
 //!
-//! Every key has a default. An unknown key is an error that names the nearest known key. The
-//! effective configuration can be written out again.
+//! Every key has a default. An unknown key is an error whose text names the nearest known key. The
+//! effective configuration, which includes all defaults, can be written as TOML.
 
 mod ethernet;
 mod fidelity;
@@ -50,7 +50,7 @@ pub use reference::{Key, keys, markdown};
 pub use run::Watch;
 pub use slowdown::Slowdowns;
 pub use sweep::{Point, parse_sweep};
-/// The value of a key of a configuration.
+/// Value of a key in a configuration.
 pub use toml::Value as Setting;
 pub use units::Unit;
 
@@ -61,7 +61,7 @@ pub struct Configuration {
     pub topology: Topology,
     /// Routes through the topology.
     pub routing: Routing,
-    /// Rule for lanes, in fabrics with lanes.
+    /// Rule that assigns lanes (virtual channels), in fabrics that have them.
     pub lanes: LanePolicy,
     /// Model of the network that carries messages.
     pub fabric: FabricConfiguration,
@@ -69,7 +69,7 @@ pub struct Configuration {
     pub costs: HostCosts,
     /// Costs of frames at hosts, and how hosts are notified of messages.
     pub receiving: ReceivingConfiguration,
-    /// Settings of hosts with the real engine, if they have it.
+    /// Settings of hosts that run the real engine; `None` for hosts that are only modelled.
     pub edge: Option<EdgeConfiguration>,
     /// Workload of the ranks.
     pub workload: WorkloadConfiguration,
@@ -77,8 +77,7 @@ pub struct Configuration {
     pub limits: Limits,
     /// Seed of all random numbers.
     pub seed: u64,
-    /// Number of parts into which the run is divided, to run in parallel. The result does not
-    /// depend on it.
+    /// Number of parts that run in parallel. The result does not depend on this number.
     pub threads: u32,
     /// All settings, defaults included, as TOML.
     pub effective: String,
@@ -92,13 +91,13 @@ pub struct Configuration {
 pub enum FabricConfiguration {
     /// Ethernet switches with output queues.
     Ethernet(EthernetConfiguration),
-    /// A fabric of messages that hold several links at once.
+    /// Worms: messages that hold several links at the same time.
     Wormhole(WormholeConfiguration),
     /// Flits with credits and virtual channels.
     Flit(FlitConfiguration),
     /// A fixed cost per message, without a network.
     LogGp(LogGpConfiguration),
-    /// Messages that share links max-min fairly.
+    /// Fluids: messages that share the rates of links max-min fairly.
     Fluid(FluidConfiguration),
 }
 
@@ -109,7 +108,7 @@ pub enum WorkloadConfiguration {
     TokenPass {
         /// Length of the token, in bytes.
         bytes: u32,
-        /// Time for which each rank keeps the token.
+        /// Time for which each rank keeps the token, in picoseconds.
         delay_ps: u64,
         /// How many times the token is passed on.
         passes: u32,
@@ -122,11 +121,11 @@ pub enum WorkloadConfiguration {
         pattern: Pattern,
         /// Distribution of message lengths.
         sizes: Sizes,
-        /// Distribution of the times of posts.
+        /// Random distribution of the times between posts.
         arrivals: Arrivals,
-        /// Mean time between two messages of a rank.
+        /// Mean time between two messages of a rank, in picoseconds.
         interval_ps: u64,
-        /// When posting ends, in picoseconds.
+        /// Time at which ranks stop posting, in picoseconds.
         until_ps: u64,
     },
     /// [`Flows`](super::workload::Flows).
@@ -142,7 +141,8 @@ pub enum WorkloadConfiguration {
 pub struct MemberConfiguration {
     /// Name of the workload in results.
     pub name: String,
-    /// Workload, with times since its start. Not [`WorkloadConfiguration::Several`].
+    /// The workload; its times count from `start_ps`. Must not be
+    /// [`WorkloadConfiguration::Several`].
     pub workload: WorkloadConfiguration,
     /// Start time, in picoseconds.
     pub start_ps: u64,
@@ -163,7 +163,7 @@ pub enum ConfigurationError {
         line: usize,
         /// Message of the parser.
         cause: String,
-        /// The likely intention, in words; can be empty.
+        /// What the author of the file probably meant, in words; can be empty.
         remedy: String,
     },
     /// The key is unknown.
@@ -175,7 +175,7 @@ pub enum ConfigurationError {
         section: String,
         /// Name of the key.
         key: String,
-        /// The nearest known key, or all keys.
+        /// Text that names the nearest known key, or all keys.
         remedy: String,
     },
     /// The value of a key is outside its range.
@@ -183,7 +183,7 @@ pub enum ConfigurationError {
     Value {
         /// Name of the file.
         file: String,
-        /// Section; empty outside of all sections.
+        /// Section; empty for a key outside all sections.
         section: String,
         /// Name of the key.
         key: String,
@@ -192,7 +192,7 @@ pub enum ConfigurationError {
         /// Values that are allowed.
         expected: String,
     },
-    /// Another error, with its place in the file.
+    /// An error of another kind, with its place in the file.
     #[error("{place}: {cause}")]
     Within {
         /// File, line and section.
@@ -203,7 +203,7 @@ pub enum ConfigurationError {
     /// The topology cannot be built.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// The topology has no such routes.
+    /// The topology does not support the configured routes.
     #[error(transparent)]
     Routing(#[from] RoutingError),
     /// The distribution of sizes is invalid.
@@ -218,7 +218,7 @@ pub enum ConfigurationError {
         file: String,
         /// Line, from 1.
         line: usize,
-        /// What is wrong in the line.
+        /// Description of the mistake in the line.
         what: String,
     },
     /// A file that the configuration names cannot be read.
@@ -228,16 +228,16 @@ pub enum ConfigurationError {
         file: String,
         /// Path that the configuration names.
         path: String,
-        /// Why it cannot be read.
+        /// Reason why the file cannot be read.
         reason: String,
     },
-    /// The workload has no load that a search could raise.
+    /// The workload has no adjustable load, so a search cannot find its saturation.
     #[error("kind in [workload] is {kind}, but must be \"open_load\" to search for saturation")]
     NoLoad {
         /// Kind of the workload.
         kind: String,
     },
-    /// The run cannot be divided.
+    /// The run cannot be divided into parts.
     #[error(
         "{fabric} runs on 1 thread, not on {threads}: only ethernet with hosts of kind model can be divided"
     )]
@@ -247,13 +247,13 @@ pub enum ConfigurationError {
         /// Number of threads requested.
         threads: u32,
     },
-    /// Frames are to be captured, but the hosts have no engine.
+    /// The caller wants to capture frames, but the hosts have no engine that sends any.
     #[error(
         "there are no frames to capture: only hosts with the real engine have them, on a fabric of kind \
          ethernet; set kind = \"edge\" in [host]"
     )]
     NoFrames,
-    /// Lost packets are not retransmitted, and the workload waits for their messages.
+    /// The workload waits for messages whose packets were lost and are not retransmitted.
     #[error("{wrong}; {packets} packets were lost, and the workload waits for their messages")]
     Lossy {
         /// The setting that causes the losses.
@@ -261,7 +261,7 @@ pub enum ConfigurationError {
         /// Number of packets lost.
         packets: u64,
     },
-    /// Lost packets were not retransmitted.
+    /// Packets were lost, and the configuration does not retransmit them.
     #[error("{wrong}; {packets} packets were lost")]
     Unrepaired {
         /// The setting that causes the losses.
@@ -269,13 +269,13 @@ pub enum ConfigurationError {
         /// Number of packets lost.
         packets: u64,
     },
-    /// The run stopped early.
+    /// The run stopped before its workload had finished.
     #[error(transparent)]
     Stuck(#[from] Stuck),
     /// The hosts cannot be set up.
     #[error(transparent)]
     Edge(#[from] EdgeError),
-    /// The engine violated its guarantees.
+    /// The real engine violated a guarantee of the protocol.
     #[error("the engine broke its promises; the first are:\n{}", .violations.join("\n"))]
     Violations {
         /// Texts of the violations.
@@ -284,7 +284,7 @@ pub enum ConfigurationError {
 }
 
 impl Configuration {
-    /// Reads a configuration that names no other files; errors name `file`.
+    /// Reads a configuration that names no other files. Errors call the text `file`.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -292,8 +292,9 @@ impl Configuration {
         Self::parse_with_files(file, text, &no_files)
     }
 
-    /// Reads a configuration and the files that it names. `read` returns the text of a file, or a
-    /// text that says why it cannot. [`Self::effective`] includes the contents of the files.
+    /// Reads a configuration and the files that it names. For a path, `read` returns the text of
+    /// the file, or as an error the reason why the file cannot be read. [`Self::effective`]
+    /// contains the contents of these files.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -306,7 +307,8 @@ impl Configuration {
         Self::from_written(&written, parse_table(file, text)?, read)
     }
 
-    /// Reads a table that was parsed from a text, and the files that it names, with `read`.
+    /// Reads a configuration from a table that was parsed already. `read` reads the files that it
+    /// names.
     fn from_written(
         written: &Written,
         root: Table,
@@ -321,7 +323,7 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// Reads a table. Also returns the keys that were looked up.
+    /// Reads a configuration from a table. Also returns all keys that the configuration can have.
     fn from_table(file: &str, mut root: Table) -> Result<(Self, Vec<Key>), ConfigurationError> {
         let mut effective = String::new();
         let outages = hosts::outage_tables(file, &mut root)?;
@@ -417,8 +419,8 @@ impl Configuration {
 }
 
 impl Configuration {
-    /// Returns the same configuration at another load, for a saturation search. Also returns the
-    /// load of 100 percent, in bytes per second of one host.
+    /// Returns this configuration with another load, for a saturation search. Also returns which
+    /// load counts as 100 percent, in bytes per second of one host.
     pub(super) fn at_load(
         &self,
         load_percent: f64,
@@ -458,7 +460,7 @@ fn parse_table(file: &str, text: &str) -> Result<Table, ConfigurationError> {
     text.parse().map_err(|cause| lines::syntax(file, text, &cause))
 }
 
-/// Returns the place of a key, in words.
+/// Describes the section of a key, for error texts.
 fn place(section: &str) -> String {
     match section {
         "" => "outside of all sections".to_owned(),
@@ -632,25 +634,25 @@ fn read_costs(keys: &mut Reader) -> Result<HostCosts, ConfigurationError> {
     })
 }
 
-/// Eighteen minutes. Each step of a run takes a small multiple of one such time, and a run ends at
-/// 2^62 ps, so sums never overflow.
+/// About eighteen minutes. A step of a run takes a small multiple of such a time at most, and a run
+/// ends at 2^62 ps. Sums of times therefore never overflow.
 const TIME_MAX_PS: u64 = 1 << 50;
-/// The longest message at this cost takes 2^54 ps.
+/// With this time per byte, the longest message takes 2^54 ps.
 const BYTE_TIME_MAX_PS: u64 = 1 << 24;
 /// One gibibyte.
 const MESSAGE_MAX_BYTES: u64 = 1 << 30;
-/// This many of the longest characters take 2^44 ps.
+/// If each character takes `BYTE_TIME_MAX_PS`, this many characters take 2^44 ps.
 const CHARACTERS_MAX: u64 = 1 << 20;
-/// At this rate a byte takes 16 µs, in 1/256 ps just below 2^32.
+/// At this rate a byte takes 16 µs. Counted in units of 1/256 ps, this is just below 2^32.
 const RATE_MIN_BPS: u64 = 500_000;
-/// At this rate a byte takes one picosecond.
+/// At this rate a byte takes 1 ps.
 const RATE_MAX_BPS: u64 = 8_000_000_000_000;
 /// At this MTU the longest message has 16 million frames.
 const MTU_MIN_BYTES: u64 = 64;
 /// Maximum number of parts of a run.
 const THREADS_MAX: u64 = super::ethernet::PARTS_MAX as u64;
-/// Maximum length of a frame. Its serialisation at the slowest rate stays far below the range of
-/// time.
+/// Maximum length of a frame. Even at the slowest rate, sending such a frame takes far less than
+/// the maximum time.
 const BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

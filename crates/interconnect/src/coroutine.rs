@@ -1,4 +1,4 @@
-//! Programs of ranks as asynchronous functions, with calls like those of MPI.
+//! Runs programs of ranks that are asynchronous functions, with calls like those of MPI.
 //!
 //! ```
 //! use interconnect::configuration::Configuration;
@@ -20,11 +20,11 @@
 //! # Ok::<(), interconnect::configuration::ConfigurationError>(())
 //! ```
 //!
-//! Futures are those of the standard library. [`Coroutines`] runs them one after the other in
-//! virtual time. Code between two waits takes no time; [`Rank::compute`] does. As in MPI, messages
-//! from one rank to another are matched in the order in which they were sent, even if the network
-//! reorders them. Sends are eager: a send ends when the processor of the host has done its part.
-//! Messages can carry a number, so that a program can act on the values it received.
+//! [`Coroutines`] runs ordinary futures one after the other in virtual time. Code between two waits
+//! takes no virtual time; [`Rank::compute`] does. As in MPI, messages from one rank to another are
+//! matched in the order of sending, even if the network reorders them. Sends are eager: a send
+//! completes when the processor of the sending host has finished its part. A message can carry a
+//! number, so that a program can decide by the values it received.
 
 mod diagnosis;
 mod request;
@@ -44,7 +44,7 @@ use request::{Request, Requests};
 
 pub use request::{Receiving, Sending};
 
-/// Source or tag of a receive that accepts any.
+/// Source or tag of a receive that accepts any source or any tag.
 pub const ANY: u32 = matching::ANY;
 
 /// A message that was received.
@@ -52,11 +52,11 @@ pub const ANY: u32 = matching::ANY;
 pub struct Message {
     /// Rank that sent the message.
     pub from: u32,
-    /// Tag that the sender gave the message.
+    /// Tag that the sender chose.
     pub tag: u32,
     /// Length of the message, in bytes.
     pub bytes: u32,
-    /// Number that the message carries; 0 if none was given.
+    /// Number that the message carries; 0 if the sender gave none.
     pub value: f64,
 }
 
@@ -65,22 +65,22 @@ pub struct Message {
 pub enum Operation {
     /// The sum of the numbers.
     Sum,
-    /// The smallest of them.
+    /// The smallest of the numbers.
     Min,
-    /// The largest of them.
+    /// The largest of the numbers.
     Max,
 }
 
-/// Handle of a rank, for its program.
+/// Handle with which the program of a rank calls the simulator.
 #[derive(Clone)]
 pub struct Rank {
     number: u32,
     shared: Rc<RefCell<Shared>>,
 }
 
-/// Ranks whose programs are asynchronous functions.
+/// A workload of ranks whose programs are asynchronous functions.
 pub struct Coroutines {
-    /// Program of each rank; `None` once it has ended.
+    /// Program of each rank; `None` after it has ended.
     tasks: Vec<Option<Pin<Box<dyn Future<Output = ()>>>>>,
     running: usize,
     shared: Rc<RefCell<Shared>>,
@@ -91,7 +91,7 @@ struct Shared {
     now_ps: u64,
     /// Actions that the running rank requests.
     actions: Vec<Action>,
-    /// Messages in flight. The simulation identifies them by their index here.
+    /// Messages in flight. The tag of a simulated message is an index of this slab.
     flights: Slab<Flight>,
     ranks: Vec<State>,
 }
@@ -99,7 +99,7 @@ struct Shared {
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     message: Message,
-    /// Number of earlier messages from its sender to its receiver.
+    /// Number of messages that the sender has sent to this receiver before this message.
     number: u64,
     channel: Channel,
 }
@@ -119,11 +119,11 @@ struct State {
     collective: Matching<Message>,
     /// Number of messages sent to each rank.
     sent: BTreeMap<u32, u64>,
-    /// Number of messages of each rank that were matched or wait for a match.
+    /// For each sender, the number of its messages that were put in order for matching.
     received: BTreeMap<u32, u64>,
-    /// Messages that overtook others, by sender and number.
+    /// Messages that arrived before an earlier message of the same sender, by sender and number.
     early: BTreeMap<(u32, u64), Flight>,
-    /// Number of collective steps that the rank has started.
+    /// Number of steps that the rank has started in all collectives.
     steps: u32,
 }
 
@@ -143,12 +143,12 @@ impl Rank {
         self.shared.borrow().now_ps
     }
 
-    /// Occupies the processor for `time_ns` nanoseconds, after its current work.
+    /// Occupies the processor for `time_ns` nanoseconds, after the work that it already has.
     pub async fn compute(&self, time_ns: u64) {
         self.begin_computing(time_ns.saturating_mul(1_000)).await;
     }
 
-    /// Sends a message and waits until the processor is free again.
+    /// Sends a message, and waits until the processor has finished the send.
     ///
     /// # Panics
     /// If there is no rank `to`, or the tag is [`ANY`].
@@ -156,15 +156,15 @@ impl Rank {
         self.isend(to, bytes, tag).await;
     }
 
-    /// Sends a message as [`Self::send`] does, with a number.
+    /// Sends a message that carries the number `value`, like [`Self::send`].
     ///
     /// # Panics
-    /// As [`Self::send`].
+    /// If there is no rank `to`, or the tag is [`ANY`].
     pub async fn send_value(&self, to: u32, bytes: u32, tag: u32, value: f64) {
         self.begin_sending(Channel::Program, to, Message { from: 0, tag, bytes, value }).await;
     }
 
-    /// Waits for a message with a source and a tag; each can be [`ANY`].
+    /// Receives a message with this source and tag, and waits for it. Each can be [`ANY`].
     ///
     /// # Panics
     /// If there is no rank `source`.
@@ -172,20 +172,20 @@ impl Rank {
         self.irecv(source, tag).await
     }
 
-    /// Sends a message. The result can be awaited, but need not be.
+    /// Starts to send a message. The program can await the result, but need not.
     ///
     /// # Panics
-    /// As [`Self::send`].
+    /// If there is no rank `to`, or the tag is [`ANY`].
     pub fn isend(&self, to: u32, bytes: u32, tag: u32) -> Sending {
         let value = 0.0;
         self.begin_sending(Channel::Program, to, Message { from: 0, tag, bytes, value })
     }
 
-    /// Posts a receive, to be awaited. A receive that is dropped before its message arrives still
-    /// consumes the message.
+    /// Posts a receive, which the program can await later. If the program drops the result before
+    /// the message arrives, the receive still consumes the message.
     ///
     /// # Panics
-    /// As [`Self::recv`].
+    /// If there is no rank `source`.
     pub fn irecv(&self, source: u32, tag: u32) -> Receiving {
         self.begin_receiving(Channel::Program, source, tag)
     }
@@ -202,13 +202,13 @@ impl Rank {
         results
     }
 
-    /// Waits until all ranks have called it.
+    /// Waits until all ranks have called this function.
     pub async fn barrier(&self) {
         self.collective(Collective::Barrier { bytes: 1 }).await;
     }
 
-    /// Combines the numbers of all ranks and returns the result to each rank, by recursive doubling
-    /// with messages of `bytes` bytes, at least 1.
+    /// Combines the numbers of all ranks, and returns the result to each rank. Uses recursive
+    /// doubling with messages of `bytes` bytes, at least 1.
     pub async fn all_reduce(&self, bytes: u32, value: f64, operation: Operation) -> f64 {
         let (bytes, reduction) = (bytes.max(1), Reduction::RecursiveDoubling);
         self.step_through(Collective::AllReduce { bytes, reduction }, value, operation).await
@@ -219,8 +219,8 @@ impl Rank {
         self.step_through(Collective::Broadcast { bytes, root }, value, Operation::Sum).await
     }
 
-    /// Performs any other collective for its duration. All ranks must call the same collectives in
-    /// the same order.
+    /// Performs any other collective; its messages carry no useful number. All ranks must call the
+    /// same collectives in the same order.
     pub async fn collective(&self, collective: Collective) {
         self.step_through(collective, 0.0, Operation::Sum).await;
     }
@@ -279,7 +279,7 @@ impl Rank {
         let (bytes, origin) = (message.bytes, Origin::default());
         shared.actions.push(Action::Send { to, bytes, tag, name: NAMELESS, origin });
         drop(shared);
-        // The next work of the processor starts when the send has ended.
+        // The processor starts its next work only when the send has ended.
         self.begin_computing(0)
     }
 
@@ -319,8 +319,8 @@ impl State {
         }
     }
 
-    /// Handles the arrival of a message. It and the messages that waited for it are matched in the
-    /// order in which they were sent.
+    /// Handles the arrival of a message. Matches this message and the messages that waited for it,
+    /// in the order of sending.
     fn arrive(&mut self, flight: Flight) {
         let from = flight.message.from;
         let next = self.received.get(&from).copied().unwrap_or_default();
@@ -343,7 +343,7 @@ impl State {
 }
 
 impl Coroutines {
-    /// Creates `ranks` ranks that all run this program.
+    /// Creates `ranks` ranks that all run `program`.
     pub fn new<P, F>(ranks: u32, program: P) -> Self
     where
         P: Fn(Rank) -> F,
@@ -368,7 +368,7 @@ impl Coroutines {
     fn resume(&mut self, rank: u32, actions: &mut Actions) {
         let Some(slot) = self.tasks.get_mut(rank as usize) else { return };
         let Some(task) = slot else { return };
-        // Wakers are not used: a rank is polled at each of its notifications.
+        // Wakers are not needed, because the executor polls a rank at each of its notifications.
         let mut context = Context::from_waker(Waker::noop());
         if task.as_mut().poll(&mut context) == Poll::Ready(()) {
             *slot = None;

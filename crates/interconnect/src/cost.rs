@@ -1,4 +1,5 @@
-//! Costs of a network: a bill derived from its topology, with the prices of a price list.
+//! Computes the costs of a network: derives the parts from its topology, and takes their prices
+//! from a price list.
 
 mod bisection;
 mod price_list;
@@ -13,24 +14,24 @@ use super::topology::{LinkKind, Topology};
 pub struct Wanted<'a> {
     /// Topology of hosts, switches and cables.
     pub topology: &'a Topology,
-    /// Kind of network for which the parts must be made.
+    /// Kind of network that the parts must fit.
     pub fabric: PartFabric,
     /// Rates that the parts must support.
     pub rates: LinkRates,
-    /// Number of copies of the topology, each with an interface in every host.
+    /// Number of rails: copies of the topology, each with an interface in every host.
     pub rails: u32,
 }
 
-/// The costs of a network.
+/// The bill for a network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bill {
-    /// Parts to buy; each part has one line.
+    /// Parts to buy, with one line for each kind of part.
     pub lines: Vec<BillLine>,
     /// Shortcomings of the network, in full sentences.
     pub findings: Vec<String>,
 }
 
-/// A number of equal parts.
+/// One line of a bill: a number of equal parts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BillLine {
     /// Number of parts.
@@ -52,13 +53,13 @@ impl Bill {
         self.lines.iter().map(BillLine::price).sum()
     }
 
-    /// Returns whether the total price equals `amount`, with a tolerance of 0.005.
+    /// Returns whether the total price differs from `amount` by less than 0.005.
     pub fn is_total(&self, amount: u64) -> bool {
         (self.total() - amount as f64).abs() < 0.005
     }
 
-    /// Returns the electrical power of all parts, in watts; `None` if the price list lacks the
-    /// power of a part. Cables without a power count as 0.
+    /// Returns the electrical power of all parts, in watts. Returns `None` if the price list lacks
+    /// the power of a part. A cable without a listed power counts as 0 W.
     pub fn watts(&self) -> Option<f64> {
         let is_passive =
             |line: &&BillLine| matches!(line.part.kind, PartKind::Cable | PartKind::TrunkCable);
@@ -79,8 +80,8 @@ impl Bill {
 }
 
 impl PriceList {
-    /// Returns the cheapest bill of a network. A switch with fewer ports than cables is a finding,
-    /// not an error. A part that the price list lacks is an error.
+    /// Returns the cheapest bill of a network. If a switch has fewer ports than cables, the bill
+    /// contains a finding. If the price list lacks a part, this function returns an error.
     ///
     /// # Errors
     /// [`PriceListError`], one variant for each cause.
@@ -95,7 +96,7 @@ impl PriceList {
             );
         }
         let hosts = u64::from(topology.hosts());
-        // One error lists everything that is missing.
+        // The error lists everything that the price list lacks.
         let mut lacks = Vec::new();
         let mut take = |bill: &mut Bill, part: Result<&Part, PriceListError>, count| match part {
             Ok(part) => bill.add(part, count),
@@ -119,7 +120,7 @@ impl PriceList {
         };
         take(&mut bill, self.cheapest(PartKind::Cable, fabric, rates.host_bps), hosts);
         lacks.extend(whole.err());
-        // A part can be missing twice: as the cable of hosts and of switches.
+        // The price list can lack a part twice: as the cable of hosts and as the cable of switches.
         lacks.dedup_by_key(|lack| lack.to_string());
         match lacks.pop() {
             Some(only) if lacks.is_empty() => return Err(only),
@@ -140,8 +141,8 @@ impl PriceList {
         Ok(bill)
     }
 
-    /// Adds the cheapest part sold as a whole network that has a port for each host. If none has,
-    /// adds the one with the most ports, and a finding.
+    /// Adds the cheapest part that is sold as a whole network and has a port for each host. If no
+    /// such part has enough ports, adds the part with the most ports and a finding.
     fn add_whole_fabric(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), PriceListError> {
         let Wanted { topology, fabric, rates, .. } = *wanted;
         let missing = || self.missing(PartKind::Fabric, fabric, rates.host_bps);
@@ -166,7 +167,8 @@ impl PriceList {
         Ok(())
     }
 
-    /// Adds, for each switch, the cheapest one with enough ports, or else the one with the most.
+    /// Adds a part for each switch: the cheapest with enough ports, or else the one with the most
+    /// ports.
     fn add_switches(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), PriceListError> {
         let Wanted { topology, fabric, rates, .. } = *wanted;
         let mut short: Vec<(String, u32, u32, u64)> = Vec::new();
@@ -204,7 +206,7 @@ impl PriceList {
     }
 }
 
-/// Numbers of cables at a switch.
+/// Numbers of cables that a switch needs to connect.
 #[derive(Clone, Copy)]
 struct Demand {
     hosts: u32,
@@ -229,11 +231,11 @@ impl Demand {
         if self.trunks > 0 && rates.trunk_bps > host_bps { rates.trunk_bps } else { host_bps }
     }
 
-    /// Returns the number of ports that a switch lacks; `None` if all of its ports are slower than
-    /// one of the cables.
+    /// Returns how many ports a part lacks for a switch. Returns `None` if all ports of the part
+    /// are slower than one of the cables.
     fn ports_missing(self, part: &Part, rates: LinkRates) -> Option<u32> {
         let mut needs = [(self.hosts, rates.host_bps), (self.trunks, rates.trunk_bps)];
-        // The fastest cables come first, because only they need the uplinks.
+        // Sorts the fastest cables first, because only they need the uplinks.
         needs.sort_by_key(|need| std::cmp::Reverse(need.1));
         let (mut ports, mut uplinks, mut missing) = (part.ports, part.uplink_ports, 0);
         for (count, rate_bps) in needs {

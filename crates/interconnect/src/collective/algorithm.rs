@@ -1,4 +1,4 @@
-//! The steps of each collective.
+//! The steps of each collective algorithm.
 
 use super::{Collective, Exchange, Peers, Reduction, Step};
 
@@ -29,7 +29,8 @@ impl Collective {
         }
     }
 
-    /// Returns the action of a rank below `ranks` in a step below [`Self::steps`].
+    /// Returns the action of a rank in a step. `rank` must be below `ranks`, and `step` below
+    /// [`Self::steps`].
     pub fn step(&self, ranks: u32, rank: u32, step: u32) -> Step {
         match *self {
             Self::Ring { distance, .. } if distance.is_multiple_of(ranks) => Step::default(),
@@ -51,18 +52,19 @@ impl Collective {
     }
 }
 
-/// Returns a send to the rank `distance` places to the right, and a receive from the left.
+/// Returns the step that sends to the rank `distance` places to the right and receives from the
+/// rank as far to the left.
 fn shift(ranks: u32, rank: u32, distance: u32, bytes: u32) -> Step {
     let (to, from) = (right(ranks, rank, distance), left(ranks, rank, distance));
     Step { from: Peers::One(from), ..send(to, bytes) }
 }
 
-/// Returns a send to a rank.
+/// Returns the step that only sends to a rank.
 const fn send(to: u32, bytes: u32) -> Step {
     Step { to: Peers::One(to), bytes, from: Peers::NoPeer, reduced_bytes: 0 }
 }
 
-/// Returns a receive from a rank.
+/// Returns the step that only receives from a rank.
 const fn receive(from: u32) -> Step {
     Step { to: Peers::NoPeer, bytes: 0, from: Peers::One(from), reduced_bytes: 0 }
 }
@@ -81,9 +83,9 @@ fn all_to_all(ranks: u32, rank: u32, step: u32, bytes: u32, exchange: Exchange) 
     }
 }
 
-/// Step of a ring all-reduce. Each rank first sends the piece with its own number to the right. In
-/// the first half, each rank adds the piece it receives to its own; in the second half, complete
-/// sums travel round the ring.
+/// Returns a step of a ring all-reduce. In the first step, each rank sends the piece with its own
+/// number to the right. In the first half of the steps, each rank adds the received piece to its
+/// own data. In the second half, the ranks pass complete sums round the ring.
 fn ring_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32) -> Step {
     let is_summing = step < ranks - 1;
     let sent = if is_summing {
@@ -100,8 +102,9 @@ fn ring_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32) -> Step {
     }
 }
 
-/// Recursive doubling or Rabenseifner's algorithm, between a first and a last step that reduce the
-/// number of ranks to a power of two.
+/// Returns a step of recursive doubling or of Rabenseifner's algorithm. If the number of ranks is
+/// not a power of two, a first step reduces it to one and a last step returns the result to the
+/// others.
 fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Reduction) -> Step {
     let folded = Folded::new(ranks);
     let is_paired = rank < 2 * folded.extra;
@@ -109,7 +112,7 @@ fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Re
     let doublings = folded.doublings();
     let rounds = if reduction == Reduction::Rabenseifner { 2 * doublings } else { doublings };
     if round >= rounds {
-        // Before the first round or after the last, only pairs act.
+        // In the first step and in the last step, only the paired ranks act.
         let is_before = step == 0;
         return match (is_paired, rank.is_multiple_of(2), is_before) {
             (false, ..) => Step::default(),
@@ -126,7 +129,7 @@ fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Re
     let is_halving = round < doublings;
     let distance = if is_halving { folded.ranks >> (round + 1) } else { 1 << (round - doublings) };
     let partner = place ^ distance;
-    // The part of a place, when `distance` parts belong together.
+    // Returns the bytes of the block of `distance` parts that contains the part `place`.
     let of = |place: u32| {
         let start = place & !(distance - 1);
         part(bytes, start, start + distance, folded.ranks)
@@ -139,7 +142,8 @@ fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Re
     }
 }
 
-/// Step of a broadcast: ranks that have the data send it over half the distance of the step before.
+/// Returns a step of a broadcast. Each rank that has the data sends it to a rank at half the
+/// distance of the previous step.
 fn broadcast(ranks: u32, rank: u32, step: u32, bytes: u32, root: u32) -> Step {
     let place = left(ranks, rank, root % ranks);
     let distance = 1_u32 << (doublings_to_reach(ranks) - 1 - step);
@@ -161,7 +165,8 @@ fn exchanged(partner: u32, bytes: u32, reduced_bytes: u32) -> Step {
     Step { from: Peers::One(partner), reduced_bytes, ..send(partner, bytes) }
 }
 
-/// Ranks reduced to a power of two: of each of the first pairs, only the second rank takes part.
+/// Ranks reduced to a power of two. The first `extra` pairs of ranks take part with only their
+/// second rank.
 struct Folded {
     /// The power of two.
     ranks: u32,
@@ -179,7 +184,7 @@ impl Folded {
         self.ranks.ilog2()
     }
 
-    /// Returns the index of a rank among those that take part.
+    /// Returns the index of a rank among those that take part; `None` if the rank does not.
     fn place(&self, rank: u32) -> Option<u32> {
         if rank >= 2 * self.extra {
             return Some(rank - self.extra);
@@ -200,14 +205,14 @@ fn left(ranks: u32, rank: u32, distance: u32) -> u32 {
     right(ranks, rank, ranks - distance % ranks)
 }
 
-/// Returns the bytes of the pieces from `start` to before `end`, if all bytes are divided into
-/// `pieces` as equally as possible.
+/// Returns the number of bytes in the pieces `start` to `end - 1`, if `bytes` bytes are divided
+/// into `pieces` pieces as equally as possible.
 fn part(bytes: u32, start: u32, end: u32, pieces: u32) -> u32 {
     let up_to = |piece: u32| u64::from(bytes) * u64::from(piece) / u64::from(pieces);
     (up_to(end) - up_to(start)) as u32
 }
 
-/// Returns the number of doublings after which 1 has become at least `ranks`.
+/// Returns how often 1 must be doubled to reach at least `ranks`.
 const fn doublings_to_reach(ranks: u32) -> u32 {
     ranks.next_power_of_two().ilog2()
 }

@@ -36,8 +36,8 @@ fn run_on(
         .expect("it ends")
 }
 
-/// Returns the time from the posting of a message by an idle host to its receipt by an idle host: 2
-/// o + L + (k − 1) G.
+/// Returns the time from posting a message to its receipt, if both hosts are idle: 2 o + L + (k −
+/// 1) G.
 fn message_ps(bytes: u32) -> u64 {
     let bytes = u64::from(bytes);
     2 * (O_PS + O_PS_PER_BYTE * bytes) + LOGGP.latency_ps + (bytes - 1) * LOGGP.byte_ps
@@ -75,7 +75,7 @@ fn a_barrier_takes_the_logarithm_rounded_up() {
 
 #[test]
 fn a_broadcast_takes_the_height_of_its_tree() {
-    // A sender is free after o or the gap, long before a message has arrived.
+    // A sender is free again after the overhead or the gap, long before its message has arrived.
     for (ranks, root) in [(2, 1), (16, 0), (16, 5), (64, 63)] {
         let outcome = run(Collective::Broadcast { bytes: 500, root }, ranks, 1);
         assert_eq!(outcome.completed_ps, u64::from(ranks.ilog2()) * message_ps(500));
@@ -83,8 +83,8 @@ fn a_broadcast_takes_the_height_of_its_tree() {
     }
 }
 
-/// If the sender's interface is the bottleneck, the last message of the root matters: with a
-/// spacing of s, the last of h messages leaves after (h − 1) s.
+/// If the sender's interface is the bottleneck, the root's last message determines the time. If the
+/// root sends h messages at intervals of s, the last one leaves after (h − 1) s.
 #[test]
 fn a_broadcast_of_long_messages_takes_the_sends_of_its_root() {
     let bytes = 100_000;
@@ -102,7 +102,8 @@ fn a_broadcast_of_long_messages_takes_the_sends_of_its_root() {
     let ranks = CollectiveLoop::new(configuration);
     let outcome = Simulation::new(fabric, ranks, &placement, HostCosts::default()).run();
     let hop_ps = 100 + body_ps;
-    // The longest path through the tree: three hops, or fewer hops after the root has waited.
+    // The broadcast takes the longest path through the tree: three hops, or fewer hops that start
+    // after the root has sent other messages.
     let longest = [3 * hop_ps, spacing_ps + 2 * hop_ps, 2 * spacing_ps + hop_ps];
     assert_eq!(Some(outcome.expect("it ends").completed_ps), longest.into_iter().max());
 }
@@ -124,7 +125,8 @@ fn all_reduces_take_what_their_formulas_say() {
 }
 
 /// Ranks beyond the power of two add a first and a last step, which partly overlap with others.
-/// Hosts have no costs here: with costs, a message that arrives early delays the awaited one.
+/// Here the hosts have no costs, because costs let a message that arrives early delay the awaited
+/// one.
 #[test]
 fn an_all_reduce_of_any_number_of_ranks_takes_at_most_two_steps_more() {
     for ranks in 2..=33_u32 {
@@ -142,8 +144,8 @@ fn an_all_reduce_of_any_number_of_ranks_takes_at_most_two_steps_more() {
     }
 }
 
-/// Each message of a step is awaited in the same step by its receiver, and no other message is
-/// awaited.
+/// Each message of a step has a receiver that awaits it in the same step. No rank awaits a message
+/// that no rank sends.
 #[test]
 fn steps_fit_together_for_any_number_of_ranks() {
     for ranks in 2..40 {
@@ -212,7 +214,7 @@ fn spread(collective: Collective, ranks: u32) -> Vec<u64> {
     known
 }
 
-/// In a ring and in Rabenseifner's algorithm, each rank sends 2 (n − 1) / n of all bytes.
+/// In the ring and in Rabenseifner's algorithm, each rank sends 2 (n − 1) / n times the data.
 #[test]
 fn bandwidth_optimal_all_reduces_send_no_more_than_they_must() {
     for ranks in [2_u32, 4, 16] {
@@ -228,7 +230,7 @@ fn bandwidth_optimal_all_reduces_send_no_more_than_they_must() {
     }
 }
 
-/// Ranks that only send run ahead, and all messages arrive.
+/// Ranks that only send run ahead of the others, and all messages still arrive.
 #[test]
 fn messages_of_all_iterations_arrive() {
     for (collective, in_an_iteration) in [
@@ -242,8 +244,8 @@ fn messages_of_all_iterations_arrive() {
     }
 }
 
-/// An all-to-all in a single step takes the time of the messages of one interface, plus one
-/// latency.
+/// An all-to-all in a single step takes one latency, plus the time in which an interface sends all
+/// of its messages.
 #[test]
 fn an_all_to_all_at_once_waits_once() {
     let exchange = Exchange::AtOnce;

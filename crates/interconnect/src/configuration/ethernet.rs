@@ -30,7 +30,7 @@ pub(super) fn read_ethernet(
         latency_ps: keys.number("latency_ps", 500_000, 0, TIME_MAX_PS)?,
         host_frame_interval_ps: keys.number("host_frame_interval_ps", 0, 0, TIME_MAX_PS)?,
         buffer_bytes: keys.number("buffer_bytes", 0, 0, BUFFER_MAX_BYTES)?,
-        // Read with the keys of the hosts.
+        // `hosts` reads this key later, in the section of the hosts.
         jitter_percent: 0,
         forwarding: match header_bytes {
             0 => Forwarding::StoreAndForward,
@@ -40,7 +40,7 @@ pub(super) fn read_ethernet(
         salt: 0,
         nic: read_nic(keys)?,
         queues: read_queues(keys)?,
-        // Read with the keys of the hosts.
+        // The reader of the section `[host]` reads these keys later.
         transport: None,
         homa: None,
     })
@@ -125,7 +125,8 @@ fn read_queues(keys: &mut Reader) -> Result<QueueConfiguration, ConfigurationErr
     Ok(queues)
 }
 
-/// Reads the random delay of frames at switches. It matters only if hosts react to losses.
+/// Reads the random delay of frames at switches. The delay affects results only if hosts react to
+/// losses.
 pub(super) fn read_jitter(keys: &mut Reader) -> Result<u32, ConfigurationError> {
     Ok(keys.number("jitter_percent", 100, 0, JITTER_MAX_PERCENT)? as u32)
 }
@@ -135,7 +136,8 @@ pub(super) fn check_ethernet(
     keys: &Reader,
     ethernet: &EthernetConfiguration,
 ) -> Result<(), ConfigurationError> {
-    // Frames that wait for the engine are in no buffer, so they could not pause their sender.
+    // Frames that wait for the host's engine occupy no buffer, so they could not pause their
+    // sender.
     if ethernet.queues.lossless != 0 && ethernet.host_frame_interval_ps > 0 {
         let value = ethernet.host_frame_interval_ps;
         return Err(keys.wrong_number("host_frame_interval_ps", value, "0 with lossless classes"));
@@ -161,13 +163,13 @@ pub(super) fn read_receiving(
     let frame_bytes = match fabric {
         FabricConfiguration::Ethernet(ethernet) => ethernet.mtu_bytes,
         FabricConfiguration::Flit(flit) => flit.ports.mtu_bytes,
-        // A message is one worm, or is not divided.
+        // A worm carries a whole message. The other fabrics do not divide messages.
         _ => u32::MAX,
     };
     Ok(ReceivingConfiguration { frame_bytes, segment_ps, reassemble_ps, interrupts })
 }
 
-/// The time of a hundred frames.
+/// The time of 100 frames.
 const JITTER_MAX_PERCENT: u64 = 10_000;
 /// One tebibyte.
 pub(super) const BUFFER_MAX_BYTES: u64 = 1 << 40;

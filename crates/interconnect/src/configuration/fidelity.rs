@@ -1,9 +1,9 @@
-//! A cluster and its program at several fidelities: packets, LogGP, fluids.
+//! Simulates a cluster and its program at several fidelities: packets, LogGP, fluids.
 //!
-//! The coarse models get their parameters from measurements of the fine model on the idle network:
-//! a token of two sizes that visits all hosts in a random order, and a burst between two hosts.
-//! Differences between the models are therefore due to effects that the coarse models omit, not to
-//! their parameters.
+//! The coarse models take their parameters from two measurements of the fine model on the idle
+//! network. In the first, a token of two lengths visits all hosts in a random order. In the second,
+//! one host sends a burst to another. If the models then differ, the cause is an effect that the
+//! coarse models omit, not their parameters.
 
 use super::super::ethernet::EthernetConfiguration;
 use super::super::fluid::FluidConfiguration;
@@ -18,16 +18,16 @@ use crate::Random;
 /// Level of detail at which a network is simulated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fidelity {
-    /// As configured: each packet, worm or flit.
+    /// The fabric as configured: each packet, worm or flit.
     Packet,
-    /// Latency, gaps and time per byte, without a network.
+    /// LogGP: latency, gaps and time per byte, without a network.
     LogGp,
-    /// Messages that share links max-min fairly.
+    /// Fluids: messages that share links max-min fairly.
     Fluid,
 }
 
 impl Fidelity {
-    /// All fidelities, the finest first.
+    /// All fidelities, from fine to coarse.
     pub const ALL: [Self; 3] = [Self::Packet, Self::LogGp, Self::Fluid];
 
     /// Returns the name of the fidelity in commands.
@@ -47,7 +47,7 @@ pub struct IdleNetwork {
     pub latency_ps: f64,
     /// Latency of each further byte, in picoseconds.
     pub byte_ps: f64,
-    /// Time between one-byte messages from one host to another, in picoseconds.
+    /// Time between one-byte messages that one host sends to another, in picoseconds.
     pub gap_ps: f64,
     /// Mean number of links between two hosts.
     pub links: f64,
@@ -59,8 +59,8 @@ impl Configuration {
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
     pub fn idle_network(&self) -> Result<IdleNetwork, ConfigurationError> {
-        // Acknowledgements would count as links and windows would delay frames; coarse models have
-        // neither.
+        // Coarse models have no acknowledgements and no windows. Here, acknowledgements would count
+        // as crossed links, and windows would delay frames.
         let fabric = match self.fabric {
             FabricConfiguration::Ethernet(ethernet) => {
                 FabricConfiguration::Ethernet(EthernetConfiguration {
@@ -95,8 +95,8 @@ impl Configuration {
         })
     }
 
-    /// Returns this configuration at a fidelity, with the parameters of `idle`. A configuration
-    /// that already has that coarse model does not change.
+    /// Returns this configuration at another fidelity, with the parameters of `idle`. If the
+    /// configuration already uses that coarse model, its fabric does not change.
     #[must_use]
     pub fn at_fidelity(&self, fidelity: Fidelity, idle: &IdleNetwork) -> Self {
         let mut topology = self.topology.clone();
@@ -113,7 +113,7 @@ impl Configuration {
             (Fidelity::Fluid, Some(rates))
                 if !matches!(self.fabric, FabricConfiguration::Fluid(_)) =>
             {
-                // The share of a rate that headers leave for payload.
+                // Rate of payload: what headers leave of the link's rate.
                 let payload_bps = 8e12 / idle.byte_ps.max(1e-3);
                 let links = 0..topology.links().len() as u32;
                 let slowest_bps = links.map(|link| rates.of(&topology, link)).min();
@@ -141,10 +141,10 @@ impl Configuration {
     }
 }
 
-/// A token that visits all hosts in a random order, without delays.
+/// A workload in which a token visits all hosts in a random order, without delays.
 struct Tour {
     bytes: u32,
-    /// The next host after each host.
+    /// For each host, the host that gets the token next.
     next: Vec<u32>,
     left: u32,
 }
@@ -189,7 +189,7 @@ impl Workload for Tour {
     }
 }
 
-/// The first host sends one-byte messages, all at the same time.
+/// A workload in which the first host posts one-byte messages, all at the same time.
 struct Burst {
     messages: u32,
     to: u32,
@@ -211,10 +211,10 @@ impl Workload for Burst {
     }
 }
 
-/// Long enough to make one packet more or less insignificant.
+/// So long that one packet more or less changes the time per byte insignificantly.
 const LONG_BYTES: u32 = 1 << 16;
 const BURST: u32 = 64;
-/// Maximum number of visits of the token: enough pairs of hosts for a mean.
+/// Maximum number of visits of the token; enough pairs of hosts for a good mean.
 const VISITS_MAX: u32 = 512;
 const TOUR_SEED: u64 = 0x70_75_72;
 
@@ -237,12 +237,12 @@ mod tests {
         let text = "[topology]\nhosts = 9\n[fabric]\nlatency_ps = 0\npropagation_ps = 1000\n";
         let idle = Configuration::parse("a.toml", text).expect("it is valid").idle_network();
         let idle = idle.expect("it ends");
-        // Two links, each with 72 bytes at 10 Gb/s.
+        // The message crosses two links; on each link, 72 bytes take their time at 10 Gb/s.
         assert!((idle.latency_ps - 2.0 * (72.0 * 800.0 + 1000.0)).abs() < 1.0, "{idle:?}");
         assert!((idle.gap_ps - (72.0 + 12.0) * 800.0).abs() < 1.0, "{idle:?}");
         assert!((idle.links - 2.0).abs() < 1e-9);
-        // A frame of 1500 bytes takes the time of 1538. The message has 44 frames, the last one
-        // partly filled; the first is stored and forwarded.
+        // A frame of 1500 bytes occupies the link for 1538 bytes. The message has 44 frames, of
+        // which the last one is partly filled. The switch stores and forwards the first frame.
         assert!((idle.byte_ps / (800.0 * 1538.0 / 1500.0) - 1.0).abs() < 0.05, "{idle:?}");
     }
 
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(idle("transport = \"go_back_n\"\nwindow_frames = 1\n"), idle(""));
     }
 
-    /// Without other load, all models agree.
+    /// Without other load, all models predict the same times.
     #[test]
     fn without_contention_the_models_agree() {
         for fabric in ["ethernet", "wormhole", "flit"] {

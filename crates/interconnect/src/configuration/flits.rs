@@ -16,8 +16,8 @@ pub(super) fn read(
     let router = read_router(keys, channels)?;
     let mut time = |key, default, least| keys.number(key, default, least, TIME_MAX_PS);
     let flit_ps = time("flit_ps", 1_000, 1)?;
-    // A channel of BookSim2 takes one cycle more than its latency, and twice the latency on a
-    // torus, which is folded. A credit takes as long as a flit.
+    // In BookSim2, a channel takes one cycle more than its latency. A torus is folded, so its
+    // channels take twice the latency. A credit takes as long as a flit.
     let is_torus = topology.grid().is_some_and(|grid| grid.is_torus);
     let (hop_ps, credit_ps) = match router {
         Some(_) if is_torus => (flit_ps * 3, flit_ps * 3),
@@ -62,7 +62,7 @@ pub(super) fn read(
     Ok(configuration)
 }
 
-/// Reads the keys of routers with a clock. Without such routers, the keys are unknown.
+/// Reads the keys of routers with a clock. If the fabric has no such routers, the keys are unknown.
 fn read_router(
     keys: &mut Reader,
     channels: u8,
@@ -106,8 +106,8 @@ impl FabricConfiguration {
     }
 }
 
-/// Checks that a dateline rule has two lanes wherever a ring is longer than 2: virtual channels in
-/// a fabric of flits, cables in a fabric of worms.
+/// Checks that a dateline rule has two lanes on each ring with more than 2 switches. Lanes are
+/// virtual channels in a fabric of flits, and parallel cables in a fabric of worms.
 pub(super) fn check_lanes(
     (fabric_keys, topology_keys): (&Reader, &Reader),
     topology: &Topology,
@@ -133,9 +133,9 @@ pub(super) fn check_lanes(
     }
 }
 
-/// The maximum number of ports of a router. Further rounds find no more matches.
+/// Equals the maximum number of ports of a router; more rounds find no further matches.
 const ROUNDS_MAX: u8 = 64;
-/// Far longer than the pipeline of any router, which takes a few cycles.
+/// Far longer than the pipeline of any router, which takes only a few cycles.
 const CYCLES_MAX: u8 = 64;
 
 #[cfg(test)]
@@ -173,7 +173,7 @@ mod tests {
         assert!(refused(&with_router.replace("= 2", "= 5")).contains("a whole number from 1 to 4"));
     }
 
-    /// Each error has the key, the value, and a value that would work.
+    /// Each error names the key, the value, and a value that would work.
     #[test]
     fn what_does_not_go_together_is_reported_with_what_does() {
         let flit = "[fabric]\nkind = \"flit\"\n";

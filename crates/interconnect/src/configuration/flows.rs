@@ -1,4 +1,4 @@
-//! Flows of `[workload]`: a list in the configuration, or a file of lines.
+//! Reads flows of `[workload]`, from a list in the configuration or from a file of lines.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::{
     Configuration, ConfigurationError, MESSAGE_MAX_BYTES, TIME_MAX_PS, WorkloadConfiguration,
 };
 
-/// Reads `flows`, or the contents of `flows_file` as returned by [`file_value`].
+/// Reads `flows`, or the contents of `flows_file`, which [`file_value`] has inserted.
 pub(super) fn read_flows(
     keys: &mut Reader,
     hosts: u32,
@@ -75,14 +75,14 @@ impl Configuration {
     }
 }
 
-/// Returns the value that replaces `flows_file` after the file was read.
+/// Returns the value that replaces `flows_file`: the path and the text of the file.
 pub(super) fn file_value(path: &str, text: String) -> Value {
     let path = (PATH.to_owned(), Value::String(path.to_owned()));
     Value::Table(Table::from_iter([path, (TEXT.to_owned(), Value::String(text))]))
 }
 
-/// Parses a file of flows: lines with a source, a destination, a length and a start. `#` starts a
-/// comment.
+/// Parses a file of flows. Each line has a source, a destination, a length and a start; `#` starts
+/// a comment.
 fn parse(file: &str, text: &str, hosts: u32) -> Result<Vec<Flow>, ConfigurationError> {
     let mut flows = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -105,7 +105,7 @@ fn parse(file: &str, text: &str, hosts: u32) -> Result<Vec<Flow>, ConfigurationE
     Ok(flows)
 }
 
-/// Parses a flow, or returns what is wrong.
+/// Parses a flow. The error describes what is wrong in the line.
 fn read_flow(columns: &[Value], hosts: u32) -> Result<Flow, String> {
     let [source, destination, bytes, start] = columns else {
         return Err(format!("it has {} columns, but must have 4", columns.len()));
@@ -144,8 +144,7 @@ fn read_column(
     })
 }
 
-/// Splits a line into columns. A unit belongs to the number before it; text in quotes is one
-/// column.
+/// Splits a line into columns. A number and its unit are one column, and so is a text in quotes.
 fn columns(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -168,7 +167,7 @@ fn columns(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns a column as a value of a configuration.
+/// Returns the configuration value that a column denotes.
 fn value(column: &str) -> Value {
     match column.replace('_', "").parse() {
         Ok(number) => Value::Integer(number),
@@ -222,7 +221,7 @@ mod tests {
             (15, 0, 1_000, 250_000),
         ];
         assert_eq!(flows("[workload]\nkind = \"flows\"\nflows_file = \"a.flows\"\n"), expected);
-        // With `flows_file`, `kind` can be omitted.
+        // If `flows_file` is given, `kind` can be omitted.
         assert_eq!(flows("[workload]\nflows_file = \"a.flows\"\n"), expected);
         let list = "[workload]\nkind = \"flows\"\nflows = [[0, 1, 1500, 0], [2, 3, \"1 MiB\", \"10 us\"], \
                     [4, 5, \"2 kB\", \"0.5 us\"], [15, 0, 1000, 250000]]\n";
@@ -338,7 +337,7 @@ mod tests {
         assert!(other.contains("it needs [workload] kind = \"flows\""), "{other}");
     }
 
-    /// Each flow alone takes as long in two parts as in one, on every fabric that can be divided.
+    /// On every fabric that can be divided, each flow takes the same time in two parts as in one.
     #[test]
     fn flows_run_on_every_fabric_and_in_parts() {
         for fabric in ["ethernet", "wormhole", "flit", "fluid", "loggp"] {

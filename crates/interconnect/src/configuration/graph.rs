@@ -1,4 +1,4 @@
-//! Graphs in `[topology]`: names of hosts and switches, and cables between them.
+//! Reads graphs in `[topology]`: names of hosts and switches, and cables between them.
 
 use std::fmt::Write as _;
 
@@ -53,7 +53,7 @@ fn read_names(
     Ok(names)
 }
 
-/// Reads cables, each from a table. Without cables, all hosts are joined with the first switch.
+/// Reads cables, each from a table. Without cables, each host is connected to the first switch.
 fn read_cables(
     keys: &mut Reader,
     hosts: &[String],
@@ -141,7 +141,7 @@ fn read_cable(keys: &Reader, place: usize, value: &Value) -> Result<Cable, Confi
     })
 }
 
-/// Reads a number of a cable, if it is set.
+/// Reads a number of a cable; `None` if the cable does not set it.
 fn own_number(
     keys: &Reader,
     table: &Table,
@@ -193,8 +193,8 @@ pub(super) fn check_fabric(
 }
 
 impl Configuration {
-    /// Rejects cable buffers that are too small for a frame. A transport would retransmit such a
-    /// frame forever.
+    /// Rejects cable buffers that are smaller than a frame, because a transport would retransmit
+    /// such a frame forever.
     pub(super) fn check_cables(
         &self,
         ethernet: &EthernetConfiguration,
@@ -210,7 +210,7 @@ impl Configuration {
         Err(self.wrong_buffer(link, bytes, expected))
     }
 
-    /// Returns an error for the first cable with a buffer, with a remedy against losses.
+    /// Returns an error for the first cable whose buffer can overflow. The error contains `remedy`.
     pub(super) fn lossy_cable(&self, remedy: &str) -> Option<ConfigurationError> {
         let (link, bytes) = self.buffered_cable(|bytes| bytes > 0)?;
         Some(self.wrong_buffer(link, bytes, format!("without buffer_bytes, or {remedy}")))
@@ -228,8 +228,8 @@ impl Configuration {
     }
 }
 
-/// Returns the rate to which the load of hosts refers, in bits per second: that of the host
-/// `target`, or else of the slowest cable of a host.
+/// Returns the rate that counts as full load of a host, in bits per second: the rate of the host
+/// `target`, or without a target the rate of the slowest host cable.
 pub(super) fn host_rate_bps(topology: &Topology, target: Option<u32>, default_bps: u64) -> u64 {
     let of = |host| {
         let own = topology.cable_settings(topology.host_link(host)).rate_bps;
@@ -244,7 +244,7 @@ pub(super) fn host_rate_bps(topology: &Topology, target: Option<u32>, default_bp
     }
 }
 
-/// Keys of a cable.
+/// Keys that the table of a cable can have.
 const CABLE_KEYS: [&str; 5] = ["ends", "rate_bps", "propagation_ps", "buffer_bytes", "count"];
 const EXAMPLE: &str = "{ ends = [\"h0\", \"s0\"], rate_bps = \"10 Gb/s\" }";
 /// The maximum number of nodes of a topology.

@@ -45,9 +45,9 @@ pub(super) fn read(
     })
 }
 
-/// Returns the bytes that the cable of host 0 carries in one round trip: a full frame to the
-/// farthest host, and a short frame back. At each switch, both are delayed by the maximum default
-/// jitter, the time of one frame.
+/// Returns the bytes that the cable of host 0 carries in one round trip. The round trip is a full
+/// frame to the farthest host and a short frame back. Each switch delays both frames by the maximum
+/// default jitter, which is the time of one frame.
 fn round_trip_bytes(topology: &Topology, ethernet: &EthernetConfiguration) -> u64 {
     let short = u64::from(ethernet.frame_bytes_min());
     let both = u64::from(ethernet.frame_bytes_max()) + short;
@@ -67,7 +67,8 @@ fn round_trip_bytes(topology: &Topology, ethernet: &EthernetConfiguration) -> u6
         let own_ps = topology.cable_settings(link).propagation_ps;
         time_ps(link, rate_bps(link)) + 2 * own_ps.unwrap_or(ethernet.propagation_ps)
     };
-    // Nodes in order of their distance in links, with the round-trip time to each.
+    // Visits nodes in order of their distance in links. Each entry has a node and its round-trip
+    // time.
     let mut is_known = vec![false; topology.nodes() as usize];
     let mut open = VecDeque::from([(0, 0)]);
     let mut farthest_ps = 0_u64;
@@ -91,7 +92,7 @@ fn round_trip_bytes(topology: &Topology, ethernet: &EthernetConfiguration) -> u6
 }
 
 impl Configuration {
-    /// Rejects settings of classes: Homa sets the classes of frames.
+    /// Rejects keys that set classes, because Homa itself sets the classes of frames.
     pub(super) fn check_homa(
         &self,
         ethernet: &EthernetConfiguration,
@@ -140,19 +141,19 @@ mod tests {
         assert_eq!(own.cutoff_bytes[..3], [300, 2_000, u32::MAX]);
     }
 
-    /// A full frame and a short one have 1598 bytes together.
+    /// A full frame and a short frame have 1598 bytes in total.
     #[test]
     fn a_round_trip_is_that_to_the_farthest_host() {
         let bytes = |text: &str| homa(&format!("{text}{HOMA}")).rtt_bytes;
-        // On a star: three times their time because of the jitter at the switch, four cables and
-        // two latencies.
+        // On a star, the frames take three times their own time, because jitter at the switch can
+        // double it. Four cables and two switch latencies are added.
         let star_ps = 3 * 1_598 * 800 + 4 * 10_000 + 2 * 500_000;
         assert_eq!(bytes(""), star_ps / 800);
-        // A leaf-spine adds two cables and two switches in each direction.
+        // A leaf-spine network adds two cables and two switches in each direction.
         let far_ps = 7 * 1_598 * 800 + 8 * 10_000 + 6 * 500_000;
         assert_eq!(bytes("[topology]\nkind = \"leaf_spine\"\n"), far_ps / 800);
-        // At ten times the rate, the parts that do not depend on the rate have ten times the
-        // weight.
+        // At ten times the rate, delays that do not depend on the rate correspond to ten times the
+        // bytes.
         let fast_ps = 3 * 1_598 * 80 + 4 * 10_000 + 2 * 500_000;
         assert_eq!(bytes("[fabric]\nhost_rate_bps = \"100 Gb/s\"\n"), fast_ps / 80);
         let graph = "[topology]\nkind = \"graph\"\n[[topology.cables]]\nends = [\"h0\", \"s0\"]\n\

@@ -1,4 +1,4 @@
-//! Hosts with the real engine, and outages of the network between them.
+//! Reads the keys of hosts with the real engine, and of outages of the network between them.
 
 use toml::Table;
 
@@ -12,7 +12,7 @@ use super::reader::Reader;
 use super::reference::Key;
 use super::{BYTE_TIME_MAX_PS, BYTES_MAX, ConfigurationError, FabricConfiguration, TIME_MAX_PS};
 
-/// Reads the engine's keys in `[host]`, if its kind is `edge`.
+/// Reads the engine's keys in `[host]`, if the kind of the hosts is `edge`.
 pub(super) fn read(
     keys: &mut Reader,
     fabric: &FabricConfiguration,
@@ -80,7 +80,7 @@ pub(super) fn read(
     }))
 }
 
-/// Rejects settings of the host model that duplicate features of the engine.
+/// Rejects settings of the host model that the real engine replaces.
 pub(super) fn check(
     host: &Reader,
     fabric: &Reader,
@@ -114,7 +114,8 @@ pub(super) fn check(
             return Err(fabric.wrong_number(key, value, &expected));
         }
     }
-    // Frames of the engine contain neither the tag nor the workload of a message.
+    // Switches cannot classify by these, because the engine's frames contain neither a message's
+    // tag nor its workload.
     let unknown = match queues.class_by {
         ClassBy::Tag => Some("tag"),
         ClassBy::Workload => Some("workload"),
@@ -138,7 +139,7 @@ fn read_costs(keys: &mut Reader) -> Result<EdgeCosts, ConfigurationError> {
     })
 }
 
-/// Removes the sections `[[outage]]`.
+/// Removes the sections `[[outage]]` from the root table and returns them.
 pub(super) fn outage_tables(
     file: &str,
     root: &mut Table,
@@ -254,7 +255,8 @@ mod tests {
         }
     }
 
-    /// Time in which a host's link sent earlier frames counts as serialisation, not as engine time.
+    /// While a host's link is busy with earlier frames, the wait counts as serialisation, not as
+    /// engine time.
     #[test]
     fn what_a_busy_link_of_a_host_took_is_serialisation() {
         let text = format!(
@@ -265,11 +267,11 @@ mod tests {
         let path = outcome.records.expect("it was recorded").critical_path().expect("all was kept");
         let (most, share) = path.by_kind()[0];
         assert_eq!(most, StepKind::Serialisation);
-        // 5 MB at 10 Gb/s take 4 ms. Windows are small at the start, so the total is longer.
+        // 5 MB at 10 Gb/s take 4 ms. The total is longer, because windows are small at the start.
         assert!(share.total_ps > 4_000_000_000, "{share:?} of {}", outcome.completed_ps);
     }
 
-    /// Each frame crosses the cables of its sender and of its receiver, on one of the rails.
+    /// Each frame crosses two cables on one rail: the sender's and the receiver's.
     #[test]
     fn recorded_links_carry_what_engines_send() {
         let text = format!(

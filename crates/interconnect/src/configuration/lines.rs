@@ -1,4 +1,4 @@
-//! Locations of errors in a configuration file.
+//! Finds the lines of a configuration file that errors are about.
 
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table};
@@ -9,7 +9,7 @@ use super::ConfigurationError;
 use super::reader::shown;
 use super::units::Unit;
 
-/// The text of a configuration, to locate errors in its lines.
+/// The text of a configuration, kept so that errors can name its lines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Written {
     pub(super) file: String,
@@ -17,7 +17,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Adds to an error the line that it is about, and the value as it is written there.
+    /// Adds to an error the line of its key, and replaces the value by the text in the file.
     pub(super) fn locate(&self, error: ConfigurationError) -> ConfigurationError {
         match error {
             ConfigurationError::UnknownKey { section, key, remedy, .. } => {
@@ -33,7 +33,7 @@ impl Written {
                     return ConfigurationError::Value { file, section, key, value, expected };
                 };
                 let file = format!("{}:{}", self.file, entry.line);
-                // The value that was read can be longer or shorter than the text.
+                // The parsed value can be formatted longer or shorter than the text in the file.
                 let text = entry.written.trim_matches(['"', '\'']);
                 let is_it = Unit::of(&key).parse(text).is_some_and(|it| it.to_string() == value);
                 let is_shown = entry.shown == value || is_it;
@@ -75,7 +75,7 @@ impl Written {
         }
     }
 
-    /// Returns an error about a value that is invalid in combination with others.
+    /// Returns an error about a value that is valid alone, but not in combination with others.
     pub(super) fn value(
         &self,
         section: &str,
@@ -98,14 +98,14 @@ impl Written {
         ConfigurationError::Within { place, cause: Box::new(cause) }
     }
 
-    /// Returns the file and the line of a cable, for a key named `… of cable N`.
+    /// Returns the file and line of a cable, if `key` has the form `… of cable N`.
     fn cable_place(&self, key: &str) -> Option<String> {
         let (_, cable) = key.rsplit_once(" of cable ")?;
         let line = self.cable_line(cable.parse().ok()?)?;
         Some(format!("{}:{line}", self.file))
     }
 
-    /// Returns the line where a cable of `[topology]` starts, from 1. Cables count from 1.
+    /// Returns the line where a cable of `[topology]` starts. Lines and cables count from 1.
     fn cable_line(&self, cable: usize) -> Option<usize> {
         let root = DeTable::parse(&self.text).ok()?;
         let topology = root.get_ref().get("topology")?.get_ref().as_table()?;
@@ -113,12 +113,12 @@ impl Written {
         Some(self.line_of(cables.get(cable.checked_sub(1)?)?.span().start))
     }
 
-    /// Returns the line of a byte offset, from 1.
+    /// Returns the line that contains a byte offset. Lines count from 1.
     fn line_of(&self, at: usize) -> usize {
         self.text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
     }
 
-    /// Returns the file, and the line of a key if the key exists.
+    /// Returns the file. If the key exists, appends its line.
     fn place(&self, section: &str, key: &str, value: &str) -> String {
         let entry = self.entry(section, key, value);
         let line = entry.map_or(String::new(), |entry| format!(":{}", entry.line));
@@ -166,7 +166,7 @@ pub(super) fn syntax(file: &str, text: &str, cause: &toml::de::Error) -> Configu
     let before = text.get(..start).unwrap_or_default();
     let line = before.matches('\n').count();
     let content = text.lines().nth(line).unwrap_or_default().trim();
-    // The remedy for unquoted values such as `key = 10 Gb/s`.
+    // Unquoted values such as `key = 10 Gb/s` get a remedy.
     let remedy = Some(content).and_then(|content| {
         let (key, value) = content.split_once('=')?;
         let (key, value) = (key.trim(), value.split('#').next()?.trim());
@@ -190,9 +190,9 @@ pub(super) fn syntax(file: &str, text: &str, cause: &toml::de::Error) -> Configu
 struct KeyEntry {
     /// Line, from 1.
     line: usize,
-    /// The value as errors show it.
+    /// The value in the form that errors show.
     shown: String,
-    /// The value as it is written.
+    /// The value as the file contains it.
     written: String,
 }
 

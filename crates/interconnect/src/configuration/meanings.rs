@@ -1,4 +1,5 @@
-//! Meanings of the keys, one sentence each. A test compares the list with the keys that are read.
+//! Meanings of the keys, one sentence each. A test compares this list with the keys that readers
+//! read.
 
 /// Returns the meaning of a key of a section; empty if the key is not in the list.
 pub(super) fn meaning(section: &str, name: &str) -> &'static str {

@@ -1,4 +1,5 @@
-//! Common mistakes in configurations, and their errors: the key, the value, the line, and a remedy.
+//! Common mistakes in configurations, each with its error: the key, the value, the line and a
+//! remedy.
 
 use super::{Configuration, Watch, parse_sweep};
 use crate::simulation::InTurns;
@@ -187,7 +188,7 @@ fn mistakes_are_reported_in_a_sentence_with_key_value_line_and_remedy() {
             Ok(points) => run(&points[0].configuration).expect_err(text).to_string(),
         };
         assert_eq!(error.lines().count(), 1, "{error}");
-        // All differences are reported together, because changing one word changes many errors.
+        // The test reports all differences together, because changing one word changes many errors.
         if error != *expected {
             messages.push(format!("{text}{error}\n"));
         }

@@ -1,4 +1,4 @@
-//! Parts to buy for a configuration, and the rates of its links.
+//! Determines the parts to buy for a configuration, and the rates of its links.
 
 use super::super::cost::{Bisection, LinkRates, PartFabric, PriceListError, Wanted};
 use super::super::routing::RouteTable;
@@ -6,8 +6,8 @@ use super::super::topology::LinkKind;
 use super::{Configuration, ConfigurationError, FabricConfiguration};
 
 impl Configuration {
-    /// Returns the network to buy for the configuration. A formula cannot be bought. For fluids, it
-    /// is an Ethernet with their rates.
+    /// Returns the network to buy for the configuration. For fluids, this is an Ethernet with the
+    /// same rates.
     ///
     /// # Errors
     /// [`PriceListError`], one variant for each cause.
@@ -40,7 +40,7 @@ impl Configuration {
     }
 
     /// Returns the bisection bandwidth over the links that the routes use, for all rails, in bits
-    /// per second; `None` for a formula without links.
+    /// per second. Returns `None` for LogGP, because a formula has no links.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -54,7 +54,7 @@ impl Configuration {
         Ok(Some(Bisection { bits_per_second, ..bisection }))
     }
 
-    /// Returns the number of copies of the network, each with a link to every host.
+    /// Returns the number of rails: copies of the network, each with a link to every host.
     fn rails(&self) -> u32 {
         match (&self.edge, &self.fabric) {
             (Some(edge), _) => edge.rails.into(),
@@ -65,7 +65,7 @@ impl Configuration {
 }
 
 impl FabricConfiguration {
-    /// Returns the kind of the fabric, as it is written in a configuration.
+    /// Returns the kind of the fabric, in the spelling of configurations.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Ethernet(_) => "ethernet",
@@ -76,8 +76,8 @@ impl FabricConfiguration {
         }
     }
 
-    /// Returns the rates of the links, in bits per second; `None` for a formula without links. For
-    /// flits, these are the rates of payload between routers.
+    /// Returns the rates of the links, in bits per second. Returns `None` for LogGP, because a
+    /// formula has no links. For flits, the rates are those of payload between routers.
     pub fn rates(&self) -> Option<LinkRates> {
         let rate = |bytes: u32, time_ps: u64| u64::from(bytes) * 8 * PS_PER_S / time_ps.max(1);
         Some(match self {
@@ -104,6 +104,6 @@ impl FabricConfiguration {
     }
 }
 
-/// Picoseconds in a second. Times the bits of the longest character, 8 × 2^20, this stays below
-/// 2^64.
+/// Picoseconds in a second. Multiplied by the bits of the longest character, 8 × 2^20, the number
+/// stays below 2^64.
 const PS_PER_S: u64 = 1_000_000_000_000;

@@ -1,4 +1,4 @@
-//! Reads the keys of a section one by one, and reports keys that remain.
+//! Reads the keys of a section one by one. Reports keys that remain unread.
 
 use std::fmt::Write as _;
 
@@ -11,12 +11,12 @@ use super::units::Unit;
 
 /// A section of a configuration.
 ///
-/// Each call of a method that reads a key is also the declaration of the key: the key is checked,
-/// written to the effective configuration, and listed in the reference ([`Self::finish`]).
+/// A method that reads a key also declares it. It checks the value, writes it to the effective
+/// configuration, and lists the key in the reference ([`Self::finish`]).
 pub(super) struct Reader {
     file: String,
     section: String,
-    /// Whether the section is one of a list, `[[section]]`.
+    /// Whether the section is an element of a list, `[[section]]`.
     is_listed: bool,
     table: Table,
     known: Vec<Key>,
@@ -25,7 +25,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Removes a section from the root table. The section is empty if it does not exist.
+    /// Removes a section from the root table and returns it. A missing section counts as empty.
     pub(super) fn section(
         file: &str,
         root: &mut Table,
@@ -54,7 +54,8 @@ impl Reader {
         })
     }
 
-    /// Removes a list of sections with one name, `[[name]]`. The list is empty if there are none.
+    /// Removes a list of sections with one name, `[[name]]`, and returns it. A missing list counts
+    /// as empty.
     pub(super) fn sections(
         file: &str,
         root: &mut Table,
@@ -88,7 +89,7 @@ impl Reader {
         Ok(text)
     }
 
-    /// Declares a key whose value was removed and read before.
+    /// Declares a key whose value other code has removed and read already.
     pub(super) fn declare(&mut self, key: &str, values: &str) {
         self.take(key, String::new(), values.to_owned());
     }
@@ -128,7 +129,7 @@ impl Reader {
         Ok(number)
     }
 
-    /// Reads a number between two bounds that need not be an integer.
+    /// Reads a number between two bounds, which can be a fraction.
     pub(super) fn fraction(
         &mut self,
         key: &str,
@@ -233,15 +234,15 @@ impl Reader {
         Ok(word)
     }
 
-    /// Returns the section with defaults, and the keys that it can have. Keys that were not read
-    /// are errors.
+    /// Returns the section with defaults, and the keys that it can have. Returns an error if the
+    /// section contains a key that was not read.
     pub(super) fn finish(self) -> Result<(String, Vec<Key>), ConfigurationError> {
         let known: Vec<&str> = self.known.iter().map(|key| key.name.as_str()).collect();
         unknown(&self.file, &self.section, &self.table, &known)?;
         Ok((self.effective + "\n", self.known))
     }
 
-    /// Returns whether the section is one of a list, `[[section]]`.
+    /// Returns whether the section is an element of a list, `[[section]]`.
     pub(super) const fn is_listed(&self) -> bool {
         self.is_listed
     }
@@ -251,7 +252,7 @@ impl Reader {
         &self.file
     }
 
-    /// Returns an error about a number that is invalid in combination with others.
+    /// Returns an error about a number that is valid alone, but not in combination with others.
     pub(super) fn wrong_number(&self, key: &str, value: u64, expected: &str) -> ConfigurationError {
         ConfigurationError::Value {
             file: self.file.clone(),
@@ -262,13 +263,13 @@ impl Reader {
         }
     }
 
-    /// Returns an error about a word that is invalid in combination with others.
+    /// Returns an error about a word that is valid alone, but not in combination with others.
     pub(super) fn wrong_word(&self, key: &str, value: &str, expected: &str) -> ConfigurationError {
         self.wrong(key, &Value::String(value.to_owned()), expected.to_owned())
     }
 
-    /// Removes and returns the value of a key, if it exists. The reference lists `default` as its
-    /// default.
+    /// Removes a key and returns its value, if the key exists. The reference shows `default` for
+    /// the key.
     pub(super) fn take(&mut self, key: &str, default: String, values: String) -> Option<Value> {
         self.known.push(Key::new(&self.section, key, default, values));
         self.table.remove(key)
@@ -283,13 +284,13 @@ impl Reader {
         self.wrong_text(key, shown(value), expected)
     }
 
-    /// Returns an error about an unknown part of a value.
+    /// Returns an error about an unknown key inside a value.
     pub(super) fn unknown_key(&self, key: &str, remedy: String) -> ConfigurationError {
         let (file, section, key) = (self.file.clone(), self.section.clone(), key.to_owned());
         ConfigurationError::UnknownKey { file, section, key, remedy }
     }
 
-    /// Returns an error about one part of a value.
+    /// Returns an error about one part of a value that has several.
     pub(super) fn wrong_text(
         &self,
         key: &str,
@@ -314,7 +315,7 @@ pub(super) fn range(unit: Unit, least: u64, most: u64) -> String {
     }
 }
 
-/// Returns the number that a value denotes, if it is valid.
+/// Returns the number that a value denotes; `None` if it denotes none.
 pub(super) fn number(unit: Unit, value: &Value) -> Option<u64> {
     match value {
         Value::Integer(number) => u64::try_from(*number).ok(),
@@ -323,7 +324,7 @@ pub(super) fn number(unit: Unit, value: &Value) -> Option<u64> {
     }
 }
 
-/// Returns the number that was probably intended.
+/// Returns the number that the author probably meant.
 pub(super) fn meant(unit: Unit, value: &Value) -> Option<u64> {
     match value {
         Value::Integer(number) => Some(u64::try_from(*number).unwrap_or_default()),
@@ -345,7 +346,7 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-/// Returns a value in TOML, nested lists included.
+/// Formats a value as TOML, nested lists included.
 pub(super) fn written(value: &Value) -> String {
     match value {
         Value::Array(values) => {

@@ -1,8 +1,8 @@
-//! Reference of all keys of a configuration, derived from the code that reads them.
+//! Generates the reference of all configuration keys from the code that reads them.
 //!
-//! A configuration is read once for each word that a key can have, because other keys depend on the
-//! word. The keys that each reading requests form the reference, so the reference cannot differ
-//! from the code.
+//! The word of one key can decide which other keys exist. Therefore a configuration is read once
+//! for each such word. All keys that these readings request form the reference, so the reference
+//! cannot differ from the code.
 
 use std::fmt::Write as _;
 
@@ -19,16 +19,17 @@ pub struct Key {
     pub section: String,
     /// Name of the key.
     pub name: String,
-    /// Unit of a plain number.
+    /// Unit of a number that is written without one.
     pub unit: Unit,
-    /// Default value; empty if there is none. If the default depends on other keys, it is the value
-    /// for their defaults.
+    /// Default value; empty if there is none. If this default depends on other keys, it is the
+    /// value that applies when they have their defaults.
     pub default: String,
     /// Allowed values, in words.
     pub values: String,
-    /// Allowed words, if the value is a word.
+    /// Allowed words, if the value is a word; otherwise empty.
     pub words: Vec<String>,
-    /// Settings without which the key is unknown, such as `[topology] kind = "torus" or "mesh"`.
+    /// Settings that the key needs, such as `[topology] kind = "torus" or "mesh"`. Without them,
+    /// the key is unknown.
     pub needs: Vec<String>,
 }
 
@@ -39,12 +40,12 @@ impl Key {
         Self { section, name, unit, default, values, words: Vec::new(), needs: Vec::new() }
     }
 
-    /// Returns the meaning of the key; empty if it has no text.
+    /// Returns the meaning of the key; empty if the list of meanings lacks it.
     pub fn meaning(&self) -> &'static str {
         meaning(&self.section, &self.name)
     }
 
-    /// Returns whether two keys have equal names, defaults and values, whatever they need.
+    /// Returns whether two keys are equal in everything but what they need.
     fn is(&self, other: &Self) -> bool {
         let of =
             |key: &Self| [&key.section, &key.name, &key.default, &key.values].map(Clone::clone);
@@ -56,7 +57,8 @@ impl Key {
 pub fn keys() -> Vec<Key> {
     let mut found = explore(&[], &[]);
     found.extend(of_lists(&found));
-    // An equal key with fewer needs is valid in more cases, and replaces the other.
+    // If two keys are equal, the one with fewer needs is valid in more cases. It replaces the other
+    // key.
     let is_less = |less: &Key, key: &Key| {
         less.is(key)
             && less.needs.len() < key.needs.len()
@@ -64,7 +66,7 @@ pub fn keys() -> Vec<Key> {
     };
     let says_more = |key: &&Key| !found.iter().any(|less| is_less(less, key));
     let mut keys: Vec<Key> = found.iter().filter(says_more).cloned().collect();
-    // A key that is needed can itself have needs.
+    // If a key needs another key, it also needs what that key needs.
     let direct = keys.clone();
     for key in &mut keys {
         let further: Vec<String> =
@@ -77,7 +79,7 @@ pub fn keys() -> Vec<Key> {
     keys
 }
 
-/// Formats the keys as a page of documentation.
+/// Formats the keys as a page of documentation, in Markdown.
 pub fn markdown() -> String {
     let mut text = PREFACE.to_owned();
     let keys = keys();
@@ -103,7 +105,7 @@ pub fn markdown() -> String {
     text
 }
 
-/// Returns the settings that a key needs in a section, if the section has the key.
+/// Returns the settings that a key of a section needs; `None` if the section has no such key.
 pub(super) fn needed_here(section: &str, name: &str) -> Option<String> {
     let found = keys().into_iter().filter(|key| key.section == section && key.name == name);
     let mut needs: Vec<String> = found.map(|key| key.needs.join(" and ")).collect();
@@ -111,17 +113,18 @@ pub(super) fn needed_here(section: &str, name: &str) -> Option<String> {
     (!needs.is_empty()).then(|| format!("it needs {}", needs.join(", or ")))
 }
 
-/// Returns the section in which a key exists.
+/// Returns the section that has a key of this name.
 pub(super) fn elsewhere(name: &str) -> Option<String> {
     let found = keys().into_iter().find(|key| key.name == name);
     found.map(|key| format!("it is a key of [{}]", key.section))
 }
 
-/// A chosen word: section, key, word.
+/// A key with the word chosen for it: section, key, word.
 type Choice = (String, String, String);
 
-/// Returns the keys that exist with the chosen words, and with each other word of every further key
-/// that takes words. Does not vary `known` keys, which are explored elsewhere.
+/// Returns the keys that exist with the chosen words. Then chooses each other word of each further
+/// key, and adds the keys that exist with it. Keys in `known` are not varied, because another call
+/// explores them.
 fn explore(chosen: &[Choice], known: &[Key]) -> Vec<Key> {
     let here = read(chosen).unwrap_or_default();
     let is_known = |key: &Key| known.iter().any(|known| known.is(key));
@@ -135,7 +138,7 @@ fn explore(chosen: &[Choice], known: &[Key]) -> Vec<Key> {
             branches.extend(keys.map(|keys| (word, path, keys)));
         }
         let is_in = |keys: &[Key], key: &Key| keys.iter().any(|known| known.is(key));
-        // A key that does not exist by default can also come with another word, and then occurs
+        // A key that does not exist by default can also appear with another word. It then occurs
         // twice.
         let mut with_this: Vec<Key> = Vec::new();
         for other in branches.iter().flat_map(|(_, _, keys)| keys) {
@@ -175,10 +178,10 @@ fn need<'a>(key: &Key, is: &str, words: impl Iterator<Item = &'a String>) -> Str
     format!("[{}] {} {is} {}", key.section, key.name, words.join(" or "))
 }
 
-/// Returns the needs of the key in a need.
+/// Returns what the key named in `need` itself needs.
 fn needed_by(keys: &[Key], need: &str) -> Vec<String> {
     let is_it = |key: &&Key| need.starts_with(&format!("[{}] {} ", key.section, key.name));
-    // A key that occurs with several sets of needs counts as always present.
+    // If a key occurs with several sets of needs, this function treats it as always present.
     let mut found = keys.iter().filter(is_it);
     match (found.next(), found.next()) {
         (Some(only), None) => only.needs.clone(),
@@ -186,7 +189,7 @@ fn needed_by(keys: &[Key], need: &str) -> Vec<String> {
     }
 }
 
-/// Adds a need of a key, and the key if it is new.
+/// Adds a key if it is new, then adds `need` to what the key needs.
 fn add(found: &mut Vec<Key>, key: &Key, need: &str) {
     let at = found.iter().position(|known| known.is(key)).unwrap_or_else(|| {
         found.push(Key { needs: Vec::new(), ..key.clone() });
@@ -199,8 +202,8 @@ fn add(found: &mut Vec<Key>, key: &Key, need: &str) {
     }
 }
 
-/// Returns the keys that exist only in list sections, such as `[[workload]]`. Other keys are found
-/// in the single section.
+/// Returns the keys that exist only in list sections, such as `[[workload]]`. All other keys also
+/// exist in the single section.
 fn of_lists(known: &[Key]) -> Vec<Key> {
     let list = Table::from_iter([("workload".to_owned(), vec![Table::new()].into())]);
     let keys = Configuration::from_table(FILE, list).map(|(_, keys)| keys).unwrap_or_default();
@@ -209,7 +212,7 @@ fn of_lists(known: &[Key]) -> Vec<Key> {
     keys.into_iter().filter(is_new).map(|key| Key { needs: needs(), ..key }).collect()
 }
 
-/// Returns the keys that are read with the chosen words.
+/// Returns the keys that a configuration with the chosen words requests; `None` if it is invalid.
 fn read(chosen: &[Choice]) -> Option<Vec<Key>> {
     let mut root = Table::new();
     for (section, key, word) in chosen {
@@ -224,11 +227,11 @@ fn read(chosen: &[Choice]) -> Option<Vec<Key>> {
     Configuration::from_table(FILE, root).ok().map(|(_, keys)| keys)
 }
 
-/// Name of the file in readings for the reference. Errors in such readings must not consult the
-/// reference.
+/// Name of the file in readings that build the reference. Errors in such readings must not look up
+/// the reference, because the look-up would start the readings again.
 pub(super) const FILE: &str = "the reference";
 
-/// All sections, in the order of the page.
+/// All sections, in the order of the generated page.
 const SECTIONS: [&str; 7] = ["topology", "routing", "fabric", "host", "outage", "workload", "run"];
 
 const PREFACE: &str = "\

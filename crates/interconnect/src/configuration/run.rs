@@ -19,14 +19,14 @@ use super::units::Unit;
 use super::workloads::member_seed;
 use super::{Configuration, ConfigurationError, FabricConfiguration, WorkloadConfiguration};
 
-/// Options for recording and watching a run.
+/// Options that record and watch a run.
 #[derive(Default)]
 pub struct Watch<'a> {
     /// Limits of the records, if the run is recorded.
     pub records: Option<RecordLimits>,
-    /// Callback for the progress, every few thousand events; can stop the run.
+    /// Callback that gets the progress every few thousand events, and can stop the run.
     pub progress: Option<&'a mut Watcher<'a>>,
-    /// Observes the frames of hosts with the real engine.
+    /// Receives a copy of the frames of hosts with the real engine.
     pub tap: Option<Box<dyn Tap>>,
 }
 
@@ -39,8 +39,8 @@ impl Configuration {
         Self { threads: 1, ..self.clone() }.run_watched(&InTurns, Watch::default())
     }
 
-    /// Runs the configuration, recorded or watched. With several threads, `driver` runs it in as
-    /// many parts. A recorded run has one thread.
+    /// Runs the configuration, recorded or watched as `watch` says. If the configuration has
+    /// several threads, `driver` runs as many parts. A recorded run always has one thread.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -68,8 +68,8 @@ impl Configuration {
         }
     }
 
-    /// Returns a single workload and its number of ranks. Members of several workloads have no
-    /// members.
+    /// Returns one workload and its number of ranks. For [`WorkloadConfiguration::Several`], which
+    /// cannot be a member of several workloads, the result has no members.
     fn alone_workload(&self, workload: &WorkloadConfiguration, seed: u64) -> (AnyWorkload, u32) {
         let hosts = self.topology.hosts();
         match workload {
@@ -97,8 +97,9 @@ impl Configuration {
         }
     }
 
-    /// Returns the channels of a circle in which packets could wait for each other, if the routes
-    /// permit one. Only fabrics whose packets hold links while they wait have such circles.
+    /// Returns a circle of channels in which packets could wait for each other; `None` if the
+    /// routes permit no such circle. Only fabrics whose packets hold links while they wait can have
+    /// one.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -118,8 +119,8 @@ impl Configuration {
         self.effective.bytes().fold(0, |hash, byte| mix(hash, byte.into()))
     }
 
-    /// Runs another workload, of `ranks` ranks, on the hosts from 0, in as many parts as there are
-    /// threads.
+    /// Runs another workload, of `ranks` ranks, in one part for each configured thread. The ranks
+    /// run on the hosts from 0.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -163,7 +164,7 @@ impl Configuration {
         Err(ConfigurationError::Undivided { fabric, threads: self.threads })
     }
 
-    /// Runs another workload, of `ranks` ranks, on the hosts from 0, on one thread.
+    /// Runs another workload, of `ranks` ranks, on one thread. The ranks run on the hosts from 0.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -188,7 +189,8 @@ impl Configuration {
         self.judge(self.run_whole(workload, ranks, watch))
     }
 
-    /// Returns the outcome of a run, or the error with the key that caused losses.
+    /// Returns the outcome of a run. If packets were lost, returns an error that names the key that
+    /// permits losses.
     fn judge(
         &self,
         ended: Result<Outcome, ConfigurationError>,
@@ -210,8 +212,8 @@ impl Configuration {
         }
     }
 
-    /// Returns the error of a run that ended although packets were lost and not retransmitted. It
-    /// names the key that causes the losses, and a remedy.
+    /// Returns an error if the run lost packets and nothing retransmitted them. The error names the
+    /// key that permits the losses, and a remedy.
     pub fn unrepaired(&self, outcome: &Outcome) -> Option<ConfigurationError> {
         let is_repaired = self.edge.is_some() || outcome.transport.is_some();
         if outcome.dropped == 0 || is_repaired {
@@ -221,7 +223,7 @@ impl Configuration {
         Some(ConfigurationError::Unrepaired { wrong, packets })
     }
 
-    /// Returns the error for the key that permits losses, if one does.
+    /// Returns an error about the key that permits losses, if the configuration has such a key.
     fn lossy(&self) -> Option<ConfigurationError> {
         let remedy = "[fabric] lossless = [0], or [host] transport = \"selective_repeat\", or [host] kind \
                       = \"edge\", for all messages to arrive";
@@ -274,13 +276,13 @@ impl Configuration {
         }
     }
 
-    /// Returns an Ethernet that draws from the seed of the run.
+    /// Returns the same Ethernet with random numbers derived from the seed of the run.
     const fn salted(&self, ethernet: &EthernetConfiguration) -> EthernetConfiguration {
         EthernetConfiguration { salt: salt(self.seed), ..*ethernet }
     }
 
-    /// Returns the alternative paths of packets. A torus has two, which differ where both
-    /// directions take the same number of steps.
+    /// Returns the alternative sets of paths of packets. A torus has two: they differ for pairs of
+    /// hosts for which both directions of a ring take the same number of steps.
     fn paths_of_draws(&self, flit: &FlitConfiguration) -> Result<Vec<Paths>, ConfigurationError> {
         let is_torus = self.topology.grid().is_some_and(|grid| grid.is_torus);
         let ties: &[Ties] = if is_torus { &[Ties::Up, Ties::Down] } else { &[Ties::ByPosition] };

@@ -1,8 +1,8 @@
-//! Slowdowns: latencies of messages relative to those on the empty network.
+//! Slowdowns: latencies of messages divided by their latencies on the empty network.
 //!
-//! The ideal time is measured on the network itself, where messages of equal lengths cross it one
-//! after the other. If the routes of two pairs of hosts have equally many links, and equally many
-//! equal routes at each switch, their times are equal, so one pair stands for all of them.
+//! The run sends messages alone through the same network and measures their ideal time. Two routes
+//! have equal times if they have equally many links, and at each switch equally many equal routes.
+//! One pair of hosts therefore stands for all pairs whose routes agree in this.
 
 use std::collections::BTreeMap;
 
@@ -28,13 +28,13 @@ pub struct Slowdowns {
 
 impl Slowdowns {
     /// Returns the ideal time of the message at this index of [`Records::messages`], from posting
-    /// to the last byte, in picoseconds; `None` for a message from a host to itself.
+    /// to the last byte, in picoseconds. Returns `None` if a host sent the message to itself.
     pub fn alone_ps(&self, message: usize) -> Option<u64> {
         self.alone_ps.get(message).copied().filter(|&time_ps| time_ps != NEVER_PS)
     }
 
-    /// Returns the slowdown of a message; `None` if it was not delivered, or is from a host to
-    /// itself.
+    /// Returns the slowdown of a message. Returns `None` if the message was not delivered, or if a
+    /// host sent it to itself.
     pub fn slowdown(&self, message: usize, record: &MessageRecord) -> Option<f64> {
         let alone_ps = self.alone_ps(message)?;
         let latency_ps = (record.delivered_ps != NEVER_PS).then(|| latency_ps(record))?;
@@ -51,8 +51,8 @@ impl Slowdowns {
         self.sorted.iter().sum::<f64>() / self.sorted.len().max(1) as f64
     }
 
-    /// Returns the smallest slowdown that a share of the messages, from 0 to 1, does not exceed; 0
-    /// without messages.
+    /// Returns the smallest slowdown that the share `share` of the messages, from 0 to 1, does not
+    /// exceed. Returns 0 without messages.
     pub fn quantile(&self, share: f64) -> f64 {
         let rank = (share * self.sorted.len() as f64).ceil().max(1.0) as usize;
         self.sorted.get(rank.min(self.sorted.len()).wrapping_sub(1)).copied().unwrap_or_default()
@@ -60,9 +60,10 @@ impl Slowdowns {
 }
 
 impl Configuration {
-    /// Measures the slowdown of each recorded message. Takes about as many events as the recorded
-    /// run, or fewer if messages have equal lengths. Calls `watch` every few thousand events with
-    /// the progress on one kind of route, and stops if `watch` returns `Break`.
+    /// Measures the slowdown of each recorded message. This takes about as many events as the
+    /// recorded run, or fewer if messages have equal lengths. Every few thousand events, calls
+    /// `watch` with the progress on one class of routes. If `watch` returns `Break`, the
+    /// measurement stops.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -101,12 +102,13 @@ impl Configuration {
         Ok(slowdowns)
     }
 
-    /// Returns the network for a message that is alone. Hosts have no windows, so that frames leave
-    /// one after the other. Buffers are unlimited, because a slower trunk would fill them.
+    /// Returns the network on which a message is measured alone. Hosts have no windows, so that a
+    /// message does not wait for acknowledgements. Buffers are unlimited, because otherwise a
+    /// slower trunk would overflow them.
     fn alone(&self) -> Self {
         let fabric = match self.fabric {
             FabricConfiguration::Ethernet(ethernet) => {
-                // An engine spreads a message over all links of its host.
+                // The real engine spreads a message over all links of its host.
                 let nic = self.edge.as_ref().map_or(ethernet.nic, |edge| NicConfiguration {
                     rails: edge.rails.into(),
                     striping: Striping::PerPacket,
@@ -132,7 +134,7 @@ impl Configuration {
         Self { topology, fabric, receiving, limits, edge: None, threads: 1, ..self.clone() }
     }
 
-    /// Sends messages of these lengths from the first host to the second, and records their times.
+    /// Sends messages of these lengths from the first host to the second, and returns their times.
     fn measure_alone(
         &self,
         (from, to): (u32, u32),
@@ -165,13 +167,14 @@ const fn latency_ps(message: &MessageRecord) -> u64 {
     message.delivered_ps.saturating_sub(message.posted_ps)
 }
 
-/// Classes of routes that differ in more than the names of their links.
+/// Classes of routes. Routes of one class differ only in the names of their links.
 struct Routes<'a> {
     configuration: &'a Configuration,
     table: RouteTable,
-    /// Index in `pairs`, by the number of equal routes at each switch.
+    /// For each class, identified by the numbers of equal routes at its switches: its index in
+    /// `pairs`.
     known: BTreeMap<Vec<usize>, usize>,
-    /// A pair of hosts that stands for each class.
+    /// For each class, a pair of hosts that stands for it.
     pairs: Vec<(u32, u32)>,
 }
 
@@ -181,7 +184,7 @@ impl<'a> Routes<'a> {
         Ok(Self { configuration, table, known: BTreeMap::new(), pairs: Vec::new() })
     }
 
-    /// Returns the class of the route between two hosts; `None` from a host to itself.
+    /// Returns the class of the route between two hosts; `None` if both are the same host.
     fn of(&mut self, source: u32, destination: u32) -> Option<usize> {
         if source == destination {
             return None;
@@ -189,7 +192,7 @@ impl<'a> Routes<'a> {
         let topology = &self.configuration.topology;
         let mut ways = Vec::new();
         if topology.has_cable_settings() {
-            // If cables differ, the cable that a message takes depends on both hosts.
+            // If cables have settings of their own, the time depends on the exact pair of hosts.
             ways.extend([source as usize, destination as usize]);
         }
         let mut switch = topology.host_switch(source);
@@ -208,15 +211,16 @@ impl<'a> Routes<'a> {
     }
 }
 
-/// A host sends messages to another, each when the network is empty again. Each is answered with
-/// one byte.
+/// A workload in which one host sends messages to another, each when the network is empty again.
+/// The receiver answers each message with one byte.
 struct Solo {
     from: u32,
     to: u32,
     lengths: Vec<u32>,
     next: usize,
     asked_ps: u64,
-    /// How long interfaces and switches can be busy after the last byte, in picoseconds.
+    /// Maximum time for which interfaces and switches remain busy after the last byte, in
+    /// picoseconds.
     pause_ps: u64,
 }
 
@@ -245,7 +249,8 @@ impl Workload for Solo {
         }
     }
 
-    /// A message leaves no queue that lasts longer than its own latency.
+    /// Waits as long as the message took before sending the next: queues that a message causes last
+    /// no longer than its own latency.
     fn on_received(&mut self, _rank: u32, _received: Received, actions: &mut Actions) {
         let taken_ps = actions.now_ps - self.asked_ps;
         actions.wake_at(actions.now_ps + taken_ps + self.pause_ps, 0);
@@ -277,7 +282,7 @@ mod tests {
         (outcome, slowdowns)
     }
 
-    /// Messages of many lengths, one after the other, over short and long routes.
+    /// Sends messages of many lengths one after the other, over short and long routes.
     #[test]
     fn a_message_that_is_alone_is_not_slowed_down() {
         let flows: Vec<String> = (0..40_u64)
@@ -316,15 +321,15 @@ mod tests {
         }
     }
 
-    /// Two messages that each occupy a port: the second waits for the first.
+    /// Two messages need the same port, so the second waits for the first.
     #[test]
     fn what_waits_for_another_is_slowed_down_by_it() {
         let (outcome, slowdowns) = slowdowns(
             "[topology]\nhosts = 3\n[fabric]\nlatency_ps = 0\npropagation_ps = 0\n[workload]\nkind = \
              \"flows\"\nflows = [[0, 2, 1462, 0], [1, 2, 1462, 0], [0, 1, 100, \"1 ms\"]]\n",
         );
-        // A frame of 1488 bytes on two links at 10 Gb/s; the frame behind it waits for it and its
-        // gap.
+        // A frame of 1488 bytes crosses two links at 10 Gb/s. The next frame waits for this frame
+        // and its gap.
         let alone_ps = 2 * 1_488 * 800;
         let records = outcome.records.expect("it was recorded");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Sweeps: many configurations from one, with all combinations of some settings.
+//! Sweeps: many configurations from one file, with all combinations of some settings.
 
 use toml::{Table, Value};
 
@@ -11,18 +11,18 @@ use super::{Configuration, ConfigurationError, Setting, parse_table};
 pub struct Point {
     /// Settings that distinguish the point, such as `fabric.mtu_bytes=9000`.
     pub name: String,
-    /// The same settings as pairs of a key with its section and a value, in the order of the name.
+    /// The settings of `name` in the same order, as pairs of key and value. The key includes its
+    /// section.
     pub settings: Vec<(String, Setting)>,
     /// The complete configuration.
     pub configuration: Configuration,
 }
 
-/// Reads a configuration with sections `[sweep.X]`, whose keys have lists of values for section X.
-/// Returns a point for each combination; the last key varies fastest. Without such sections,
-/// returns one point.
+/// Reads a configuration and its sections `[sweep.X]`. The keys of such a section have lists of
+/// values for the keys of section X. Returns one point for each combination of values; the last key
+/// varies fastest. Without such sections, returns one point.
 ///
-/// Files that the configuration names are read with `read`, as in
-/// [`Configuration::parse_with_files`].
+/// `read` reads the files that the configuration names, as in [`Configuration::parse_with_files`].
 ///
 /// # Errors
 /// [`ConfigurationError`], one variant for each cause.
@@ -85,7 +85,7 @@ fn point(
     }
     chosen.reverse();
     let configuration = Configuration::from_written(source, root, read)?;
-    // Lists are written completely, because points can differ in lists only.
+    // The names contain complete lists, because two points can differ in a list alone.
     let names: Vec<String> =
         chosen.iter().map(|(key, value)| format!("{key}={}", written(value))).collect();
     Ok(Point { name: names.join(" "), settings: chosen, configuration })
@@ -108,7 +108,7 @@ fn wrong(file: &str, section: &str, key: &str, value: &Value) -> ConfigurationEr
     }
 }
 
-/// Returns an error about a key of a section that exists several times.
+/// Returns an error about a swept key whose section exists several times.
 fn of_a_list(file: &str, section: &str, key: &str, value: &Value) -> ConfigurationError {
     ConfigurationError::Value {
         file: file.to_owned(),
@@ -119,7 +119,7 @@ fn of_a_list(file: &str, section: &str, key: &str, value: &Value) -> Configurati
     }
 }
 
-/// With runs of one second, this takes about a day.
+/// Maximum number of points. With runs of one second, this many points take about a day.
 const POINTS_MAX: usize = 100_000;
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(value.as_array().map(Vec::len), Some(2));
     }
 
-    /// Sixteen keys of sixteen values make 2^64 points.
+    /// Sixteen keys with sixteen values each make 2^64 points.
     #[test]
     fn a_sweep_of_more_points_than_can_be_counted_is_refused() {
         let values = "1, ".repeat(16);

@@ -13,7 +13,7 @@ use super::{
     Configuration, ConfigurationError, FabricConfiguration, RATE_MAX_BPS, RATE_MIN_BPS, TIME_MAX_PS,
 };
 
-/// A sender-driven transport, or a receiver-driven one.
+/// The configured transport: sender-driven, or receiver-driven (Homa), or none.
 type Transports = (Option<TransportConfiguration>, Option<HomaConfiguration>);
 
 /// Reads the transport's keys in `[host]`.
@@ -65,8 +65,8 @@ fn read_windows(
         Congestion::Fixed | Congestion::Dcqcn(_) => most as u32,
         _ => keys.number("initial_window_frames", most.min(10), 1, most)? as u32,
     };
-    // The reference reads each word with defaults for all other keys, so this check is skipped for
-    // it.
+    // The reference reads each word with defaults for all other keys. This check would reject such
+    // readings, so it is skipped for them.
     if losses.is_none() && congestion != Congestion::Fixed && keys.file() != reference::FILE {
         let expected =
             "\"fixed\" without a transport; [host] transport = \"selective_repeat\" would do";
@@ -77,8 +77,9 @@ fn read_windows(
     Ok(configuration)
 }
 
-/// Reads the parameters of DCQCN. Defaults are those of figure 14 of the paper. The figure lacks
-/// the hyper increase, which is five additive ones, and the minimum rate.
+/// Reads the parameters of DCQCN. The defaults come from figure 14 of the paper. The figure lacks
+/// two parameters: the hyper increase, whose default is five additive increases, and the minimum
+/// rate.
 fn read_dcqcn(keys: &mut Reader) -> Result<DcqcnConfiguration, ConfigurationError> {
     let gain_ppb = keys.number("dcqcn_gain_ppb", 3_906_250, 1, 1_000_000_000)? as u32;
     let recovery_steps = keys.number("dcqcn_recovery_steps", 5, 1, 1_000)? as u32;
@@ -101,7 +102,7 @@ fn read_dcqcn(keys: &mut Reader) -> Result<DcqcnConfiguration, ConfigurationErro
     })
 }
 
-/// Reads the keys of loss recovery. The window is fixed.
+/// Reads the keys of loss recovery, for a transport with a fixed window.
 fn read_losses(
     keys: &mut Reader,
     recovery: Recovery,
@@ -127,7 +128,7 @@ fn read_losses(
 }
 
 impl Configuration {
-    /// Checks for settings that a transport excludes.
+    /// Rejects settings that the configured transport excludes.
     pub(super) fn check_transport(&self) -> Result<(), ConfigurationError> {
         let FabricConfiguration::Ethernet(ethernet) = &self.fabric else { return Ok(()) };
         if !ethernet.has_transport() {
@@ -173,21 +174,23 @@ impl Configuration {
     }
 }
 
-/// Number of frames in flight at 10 Gb/s in a round trip of 80 µs.
+/// Default window: the frames that are in flight at 10 Gb/s with a round trip of 80 µs.
 const WINDOW_FRAMES: u64 = 64;
-/// Length of the IP and TCP headers; shorter than the smallest payload of a frame.
+/// Length of the IP and TCP headers, which is less than the smallest payload of a frame.
 pub(super) const ACK_BYTES: u64 = 40;
-/// The numbers of frames in flight must span far less than half of the number space.
+/// Maximum window, because the numbers of frames in flight must span far less than half of the
+/// number space.
 const WINDOW_MAX_FRAMES: u64 = 1 << 16;
-/// One frame of two. With more losses, timeouts become longer than runs.
+/// Half of all frames. With more losses, timeouts become longer than runs.
 pub(super) const LOSS_MAX_PPM: u64 = 500_000;
-/// One second. A run ends before timers that were never evaluated have expired too often.
+/// One second.
 const DCQCN_TIME_MAX_PS: u64 = 1_000_000_000_000;
 /// One tebibyte.
 const COUNTER_MAX_BYTES: u64 = 1 << 40;
-/// One microsecond. A host does not check timers more often.
+/// One microsecond, because a host does not check its timers more often.
 pub(super) const TIMEOUT_MIN_PS: u64 = 1_000_000;
-/// One second. Doubled twenty times, it is two weeks of virtual time; a run ends at two months.
+/// One second. After twenty doublings, this is two weeks of virtual time; a run ends after two
+/// months.
 pub(super) const TIMEOUT_MAX_PS: u64 = 1_000_000_000_000;
 
 #[cfg(test)]
@@ -224,7 +227,7 @@ mod tests {
         assert_eq!(again.fabric, configuration.fabric);
     }
 
-    /// An incast into a short queue with each transport, undivided and divided.
+    /// Runs an incast into a short queue with each transport, undivided and divided.
     #[test]
     fn lost_messages_arrive_with_a_transport_and_parts_agree() {
         for (transport, more) in [

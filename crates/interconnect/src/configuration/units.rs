@@ -1,6 +1,6 @@
-//! Units in configurations: `"10 Gb/s"`, `"4 MiB"`, `"2 us"`, and plain numbers.
+//! Parses units in configurations, such as `"10 Gb/s"`, `"4 MiB"` or `"2 us"`, and plain numbers.
 
-/// Unit of a number, determined by the end of its key's name.
+/// Unit of a number. The last part of the key's name determines the unit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unit {
     /// Picoseconds.
@@ -22,7 +22,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns the unit of a key.
+    /// Returns the unit of a key, according to the last part of its name.
     pub(super) fn of(key: &str) -> Self {
         let ends = [
             ("ps_per_byte", Self::TimePerByte),
@@ -37,7 +37,7 @@ impl Unit {
         ends.into_iter().find(|(end, _)| key.ends_with(end)).map_or(Self::Count, |(_, unit)| unit)
     }
 
-    /// Returns the unit of a plain number.
+    /// Returns the name of the unit in which a number without a unit counts.
     pub const fn plain(self) -> &'static str {
         match self {
             Self::Time => "ps",
@@ -51,7 +51,8 @@ impl Unit {
         }
     }
 
-    /// Names of units with their factors. Among equal factors, the name to write is first.
+    /// Returns the names of units with their factors. If names have equal factors, the first is
+    /// used for output.
     const fn names(self) -> &'static [(&'static str, u64)] {
         match self {
             Self::Time | Self::TimePerByte => &[
@@ -92,14 +93,15 @@ impl Unit {
         }
     }
 
-    /// Returns the number that a text with a unit denotes, if it is an integer.
+    /// Parses a number with a unit. Returns the number in the plain unit, if it is an integer.
     pub fn parse(self, text: &str) -> Option<u64> {
         let (number, name) = split(text);
         let (_, factor) = self.names().iter().find(|(known, _)| *known == name)?;
         exact(number, *factor)
     }
 
-    /// Returns the number that was probably intended: with a unit in other letters, or an exponent.
+    /// Returns the number that the author probably meant. Accepts a unit in other letter case, and
+    /// an exponent.
     pub(super) fn guess(self, text: &str) -> Option<u64> {
         let (number, name) = split(text);
         let letters = |name: &str| {
@@ -115,16 +117,16 @@ impl Unit {
         self.nearest(value)
     }
 
-    /// Returns the integer that a fraction was probably intended to be: the nearest, or for a
-    /// share, the percentage.
+    /// Returns the integer that the author of a fraction probably meant: the nearest integer. A
+    /// share between 0 and 1 of a percentage becomes a percentage.
     pub(super) fn nearest(self, value: f64) -> Option<u64> {
         let is_share = self == Self::Percent && value > 0.0 && value < 1.0;
         let value = if is_share { value * 100.0 } else { value };
-        // Negative values become 0.
+        // The conversion turns negative values into 0.
         value.is_finite().then_some(value.round() as u64)
     }
 
-    /// Returns a number with a unit, exactly, in the usual form.
+    /// Formats a number exactly, with the unit that is usual for its size.
     pub(super) fn written(self, value: u64) -> String {
         let names = self.names();
         let is_short = |factor: u64| {
@@ -135,8 +137,8 @@ impl Unit {
             .iter()
             .filter(|(_, factor)| *factor > 1 && value >= *factor && is_short(*factor))
             .filter(|(_, factor)| {
-                // Sizes are written with powers of two if they are multiples of these. Other sizes
-                // are written with powers of ten from 10000 on.
+                // A size is written with a power of two if it is a multiple of that power. Other
+                // sizes use powers of ten if they are at least 10000.
                 self != Self::Size
                     || factor.is_power_of_two() && value.is_multiple_of(*factor)
                     || !factor.is_power_of_two()
@@ -157,13 +159,13 @@ impl Unit {
         }
     }
 
-    /// Returns a number as a value of a configuration: a text if it has a unit.
+    /// Formats a number as a value of a configuration. A number with a unit becomes a quoted text.
     pub(super) fn quoted(self, value: u64) -> String {
         let text = self.written(value);
         if text.contains(' ') { format!("\"{text}\"") } else { text }
     }
 
-    /// Returns the largest number up to this one with a short form.
+    /// Returns the largest number with a short form that does not exceed `value`.
     pub(super) fn below(self, value: u64) -> u64 {
         let is_long = self.written(value).chars().filter(char::is_ascii_digit).count() > 6;
         if self == Self::Count || !is_long {
@@ -174,7 +176,7 @@ impl Unit {
     }
 }
 
-/// Splits a text into number and unit.
+/// Splits a text into a number and a unit.
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     let end = text.find(|letter: char| !matches!(letter, '0'..='9' | '.' | '_'));

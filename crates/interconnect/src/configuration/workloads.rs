@@ -17,7 +17,7 @@ use super::{
     MemberConfiguration, TIME_MAX_PS, WorkloadConfiguration,
 };
 
-/// Returns the sections of workloads: `[workload]`, or each `[[workload]]`.
+/// Removes and returns the sections of workloads: `[workload]`, or each `[[workload]]`.
 pub(super) fn members(file: &str, root: &mut Table) -> Result<Vec<Reader>, ConfigurationError> {
     match root.get("workload") {
         Some(Value::Array(list)) if list.is_empty() => Err(ConfigurationError::Value {
@@ -55,7 +55,7 @@ pub(super) fn read_members(
     several.collect::<Result<_, _>>().map(WorkloadConfiguration::Several)
 }
 
-/// Returns the seed of one of several workloads. The first has the seed of the run.
+/// Returns the seed of one member of several workloads. The first member has the seed of the run.
 pub(super) const fn member_seed(seed: u64, place: usize) -> u64 {
     if place == 0 { seed } else { mix(seed, place as u64) }
 }
@@ -198,7 +198,7 @@ fn read_open_load(
     Ok(WorkloadConfiguration::OpenLoad { pattern, sizes, arrivals, interval_ps, until_ps })
 }
 
-/// Names of the patterns of an open load.
+/// Names of the patterns that an open load can have.
 const PATTERNS: [&str; 11] = [
     "uniform",
     "any",
@@ -279,9 +279,9 @@ fn read_sizes(keys: &mut Reader, bytes: u32) -> Result<Sizes, ConfigurationError
 }
 
 impl FabricConfiguration {
-    /// Returns the mean time between the messages of a rank at a share of the rate of a host's
-    /// link, in picoseconds. If the rates of hosts differ, uses the slowest; for an incast, that of
-    /// the target.
+    /// Returns the mean time between the messages of a rank, in picoseconds, so that each host
+    /// sends `load_percent` of the rate of its link. If the rates of hosts differ, the slowest host
+    /// counts. For an incast, the target's rate counts.
     pub(super) fn interval_ps(
         &self,
         pattern: &Pattern,
@@ -300,8 +300,8 @@ impl FabricConfiguration {
         interval_ps.clamp(1, TIME_MAX_PS.into()) as u64
     }
 
-    /// Returns the time of `bytes` bytes of payload on the link of a host, without headers, in
-    /// picoseconds. The host is `target` if there is one.
+    /// Returns the time of `bytes` bytes of payload, without headers, on a host's link, in
+    /// picoseconds. Uses the link of host `target` if there is a target.
     fn host_ps(&self, (topology, target): (&Topology, Option<u32>), bytes: u64) -> u128 {
         let bytes = u128::from(bytes);
         let at_rate = |rate_bps: u64| bytes * 8_000_000_000_000 / u128::from(rate_bps.max(1));
@@ -321,8 +321,8 @@ impl FabricConfiguration {
     }
 }
 
-/// Replaces the names of files in `[workload]` by the contents of the files, so that the
-/// configuration is complete.
+/// Replaces the file names in `[workload]` by the contents of the files. The effective
+/// configuration then needs no other files.
 pub(super) fn insert_files(
     file: &str,
     mut root: Table,
@@ -378,7 +378,7 @@ fn insert_size_table(
     Ok(())
 }
 
-/// Ten times the rate of a link.
+/// Ten times the rate of a host's link.
 const LOAD_MAX_PERCENT: f64 = 1_000.0;
 /// One, in parts per billion.
 const WHOLE_PPB: u64 = 1_000_000_000;
@@ -403,10 +403,10 @@ mod tests {
         assert_eq!(interval_ps(load), 2_400_000);
         assert_eq!(interval_ps("[workload]\nload_percent = 0.125\n"), 960_000_000);
         assert_eq!(interval_ps(&format!("{load}pattern = \"permutation\"\n")), 2_400_000);
-        // Fifteen senders share the link of the target.
+        // The fifteen senders share the link of the target.
         assert_eq!(interval_ps(&format!("{load}pattern = \"incast\"\n")), 36_000_000);
         assert_eq!(interval_ps(&format!("{load}[fabric]\nkind = \"loggp\"\n")), 240_000);
-        // Nine messages of 1500 bytes for each of 96000.
+        // The lengths are bimodal: nine messages of 1500 bytes for each message of 96000 bytes.
         let bimodal = format!("{load}sizes = \"bimodal\"\n");
         assert_eq!(interval_ps(&bimodal), 2_400_000 * 73 / 10);
     }
@@ -443,7 +443,7 @@ mod tests {
         }
     }
 
-    /// With two threads, each part counts the arrivals at its own hosts.
+    /// With two threads, each part counts the arrivals at its own hosts only.
     #[test]
     fn what_is_accepted_is_what_was_asked_for_whole_and_divided() {
         let text = "[workload]\npattern = \"neighbour\"\nload_percent = 12.5\nuntil_ps = \

@@ -1,4 +1,4 @@
-//! Diagnosis of ranks that wait for each other when no events are left.
+//! Explains why ranks wait although no events remain.
 
 use std::fmt::Write as _;
 
@@ -12,8 +12,8 @@ struct Wait {
     tag: Option<u32>,
 }
 
-/// Returns a text with a circle of ranks that wait for each other, if there is one, and with the
-/// waits of the first ranks.
+/// Describes the waits of the first ranks. If ranks wait for each other in a circle, names the
+/// circle first.
 pub(super) fn diagnose(ranks: &[State], has_ended: &[bool]) -> String {
     let waits: Vec<Option<Wait>> = ranks.iter().map(awaited).collect();
     let left = has_ended.iter().filter(|ended| !**ended).count();
@@ -33,7 +33,7 @@ pub(super) fn diagnose(ranks: &[State], has_ended: &[bool]) -> String {
     text
 }
 
-/// Returns the first receive of a rank that is awaited.
+/// Returns the first receive for which a rank waits.
 fn awaited(state: &State) -> Option<Wait> {
     let first = |matching: &super::Matching<_>| {
         matching.waiting().find(|(_, _, slot)| state.requests.is_awaited(*slot))
@@ -62,7 +62,8 @@ fn describe(wait: Option<Wait>, has_ended: &[bool]) -> String {
     }
 }
 
-/// Returns ranks each of which waits for the next; the last one is the first again.
+/// Returns a circle of ranks: each rank waits for the next one, and the last entry repeats the
+/// first.
 fn circle(waits: &[Option<Wait>]) -> Option<Vec<u32>> {
     let mut seen_from = vec![None; waits.len()];
     for start in 0..waits.len() as u32 {
@@ -85,5 +86,5 @@ fn circle(waits: &[Option<Wait>]) -> Option<Vec<u32>> {
     None
 }
 
-/// Maximum number of ranks that are shown.
+/// Maximum number of ranks that the text names.
 const SHOWN_MAX: usize = 8;

@@ -1,4 +1,4 @@
-//! Requests that a rank has started and not yet awaited.
+//! Requests that a rank has started and has not awaited yet.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 
 use super::{Message, Rank, Shared};
 
-/// A send that was started. It completes when the processor has done its part.
+/// A started send. It completes when the processor has finished its part.
 #[must_use = "to be awaited; a send that is dropped is still sent"]
 pub struct Sending(pub(super) Request);
 
-/// A receive that was posted. It completes with a message.
+/// A posted receive. It completes with a message.
 #[must_use = "to be awaited; a receive that is dropped still takes a message"]
 pub struct Receiving(pub(super) Request);
 
@@ -32,7 +32,7 @@ impl Future for Receiving {
     }
 }
 
-/// A slot in the requests of a rank, owned until its result is taken.
+/// A slot of a rank's requests. This value owns the slot until the program takes the result.
 pub(super) struct Request {
     rank: u32,
     slot: u32,
@@ -47,7 +47,8 @@ impl Request {
 
     fn take(&mut self) -> Poll<Message> {
         if self.is_taken {
-            // Polled after completion, for which the contract of futures defines no result.
+            // The program polled after completion. The contract of futures defines no result for
+            // this.
             return Poll::Pending;
         }
         let mut shared = self.shared.borrow_mut();
@@ -70,7 +71,7 @@ impl Drop for Request {
     }
 }
 
-/// The requests of a rank. Slots are reused.
+/// The requests of a rank. Later requests reuse vacant slots.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     slots: Vec<Slot>,
@@ -81,7 +82,7 @@ pub(super) struct Requests {
 enum Slot {
     Vacant,
     Pending,
-    /// Pending, and the result is not needed.
+    /// The request is pending, but the program has dropped it and does not need the result.
     Abandoned,
     Ended(Message),
 }
@@ -111,7 +112,7 @@ impl Requests {
         self.end(slot, Message { from: 0, tag: 0, bytes: 0, value: 0.0 });
     }
 
-    /// Returns whether the end of a request is awaited, or may still be.
+    /// Returns whether the program awaits a pending request or can still await it.
     pub(super) fn is_awaited(&self, slot: u32) -> bool {
         matches!(self.slots.get(slot as usize), Some(Slot::Pending))
     }

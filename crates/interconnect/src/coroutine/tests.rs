@@ -124,7 +124,7 @@ fn no_rank_leaves_a_barrier_before_the_last_has_come() {
     let outcome = run(9, |mpi| async move {
         let late_ns = u64::from(mpi.number()) * 100_000;
         mpi.compute(late_ns).await;
-        // A receive with any tag must not match the messages of the barrier.
+        // A receive with any tag must not match the messages of the barrier, which are collective.
         let receiving = mpi.irecv(ANY, ANY);
         mpi.barrier().await;
         assert!(mpi.now_ps() >= 800_000_000, "{}", mpi.now_ps());

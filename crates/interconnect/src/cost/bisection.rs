@@ -1,17 +1,17 @@
-//! Bisection bandwidth of a network.
+//! Computes the bisection bandwidth of a network.
 
 use std::collections::VecDeque;
 
 use super::super::topology::{LinkKind, Topology};
 
-/// The bandwidth from one half of the hosts to the other, for the weakest of the halvings tried.
+/// The bandwidth between the two halves of the hosts, for the weakest of the tried halvings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bisection {
     /// Maximum flow, in bits per second in one direction.
     pub bits_per_second: u64,
-    /// Description of the halving, for a text.
+    /// Description of the halving, for a sentence.
     pub halving: String,
-    /// Number of halvings tried. The minimum over all halvings cannot be found in reasonable time.
+    /// Number of halvings tried. Trying all halvings would take too long.
     pub tried: usize,
 }
 
@@ -25,7 +25,7 @@ pub struct LinkRates {
 }
 
 impl LinkRates {
-    /// Returns the rate of a link in bits per second: that of its cable, if it is set.
+    /// Returns the rate of a link, in bits per second. A rate set for its cable takes precedence.
     pub fn of(&self, topology: &Topology, link: u32) -> u64 {
         let of_kind = match topology.link(link).map(|link| link.kind) {
             Some(LinkKind::Host) => self.host_bps,
@@ -37,9 +37,9 @@ impl LinkRates {
 }
 
 impl Bisection {
-    /// Computes the bisection over the links for which `is_used` returns true: bridges block some.
-    /// Halvings are tried by the numbers of the hosts, across each dimension of a grid, and around
-    /// several switches. For each, the maximum flow is computed exactly.
+    /// Computes the bisection over the links for which `is_used` returns true; bridges block some
+    /// links. Tries halvings by the numbers of the hosts, across each dimension of a grid, and
+    /// around several switches. For each halving, computes the maximum flow exactly.
     pub fn new(topology: &Topology, rates: LinkRates, is_used: impl Fn(u32) -> bool) -> Self {
         let trunks = Trunks::new(topology, rates, is_used);
         let halvings = halvings(topology);
@@ -53,7 +53,8 @@ impl Bisection {
     }
 }
 
-/// Returns halvings of the hosts: a name, and for each host whether it is in the first half.
+/// Returns halvings of the hosts. Each has a name, and for each host whether it is in the first
+/// half.
 fn halvings(topology: &Topology) -> Vec<(String, Vec<bool>)> {
     let hosts = topology.hosts();
     let numbered = (0..hosts).map(|host| host < hosts / 2).collect();
@@ -79,7 +80,7 @@ fn halvings(topology: &Topology) -> Vec<(String, Vec<bool>)> {
     halvings
 }
 
-/// Returns the half of the hosts that is nearest to a switch.
+/// Returns the half of the hosts that is nearest to the switch `start`.
 fn around(topology: &Topology, start: u32) -> Vec<bool> {
     let hosts = topology.hosts();
     let mut half = vec![false; hosts as usize];
@@ -109,7 +110,7 @@ fn around(topology: &Topology, start: u32) -> Vec<bool> {
     half
 }
 
-/// Switches, and the total rates of the cables between them.
+/// Switches, and for each two switches the total rate of the cables between them.
 struct Trunks {
     switches: usize,
     /// Source, destination, rate.
@@ -138,7 +139,7 @@ impl Trunks {
         Self { switches: topology.switches() as usize, rates }
     }
 
-    /// Returns the maximum flow from the hosts of one half to those of the other.
+    /// Returns the maximum flow from the hosts of one half to the hosts of the other half.
     fn flow_bps(&self, topology: &Topology, of_links: LinkRates, half: &[bool]) -> u64 {
         let (source, sink) = (self.switches, self.switches + 1);
         let mut ends = vec![[0_u64; 2]; self.switches];
@@ -161,7 +162,7 @@ impl Trunks {
     }
 }
 
-/// Maximum flow by blocking flows in layers (Dinic).
+/// Computes a maximum flow by blocking flows in layers (Dinic's algorithm).
 struct Flow {
     /// Edges that leave each node. An edge and its reverse have the numbers 2k and 2k + 1.
     outgoing: Vec<Vec<usize>>,
@@ -203,8 +204,8 @@ impl Flow {
         total
     }
 
-    /// Computes the distances from the source along edges with capacity left. Returns whether the
-    /// sink is reached.
+    /// Computes each node's distance from the source, along edges with capacity left. Returns
+    /// whether there is a path to the sink.
     fn layer(&mut self, source: usize, sink: usize) -> bool {
         self.layers.fill(UNREACHED);
         self.layers[source] = 0;
@@ -221,7 +222,8 @@ impl Flow {
         self.layers[sink] != UNREACHED
     }
 
-    /// Fills one path of the layers. A node whose edges are all dead ends is not tried again.
+    /// Fills one path through the layers. Does not try a node again if all of its edges are dead
+    /// ends.
     fn augment(&mut self, source: usize, sink: usize) -> Option<u64> {
         let mut path: Vec<usize> = Vec::new();
         let mut node = source;
@@ -251,7 +253,7 @@ impl Flow {
     }
 }
 
-/// Maximum number of regions tried, around switches at equal distances.
+/// Maximum number of halvings around switches; the switches are spread evenly over their numbers.
 const STARTS_MAX: u32 = 16;
 const UNREACHED: u32 = u32::MAX;
 
@@ -268,15 +270,15 @@ mod tests {
     #[test]
     fn known_bisections_are_found() {
         assert_eq!(bisection(Topology::star(8)), 4 * 10);
-        // Full bisection: every host at its full rate.
+        // A fat tree has full bisection: every host can send at its full rate.
         assert_eq!(bisection(Topology::fat_tree(4)), 8 * 10);
-        // Two leaves with two trunks each to the only spine.
+        // Each of the two leaves has two trunks to the only spine.
         assert_eq!(bisection(Topology::leaf_spine(2, 8, 1, 2)), 2 * 10);
-        // A torus is cut at two places, a mesh at one, across its longer side.
+        // The halving cuts a torus at two places across its longer side, and a mesh at one.
         assert_eq!(bisection(Topology::torus(&[8, 4], 4, 1)), 2 * 4 * 10);
         assert_eq!(bisection(Topology::mesh(&[8, 4], 4, 1)), 4 * 10);
         assert_eq!(bisection(Topology::torus(&[8, 4], 8, 2)), 2 * 4 * 2 * 10);
-        // The bandwidth of a chain of switches is that of its trunk.
+        // The bisection bandwidth of a chain of switches is the rate of its trunk.
         assert_eq!(bisection(Topology::cascade(4, 8, 1)), 10);
     }
 
