@@ -1,17 +1,17 @@
-//! Checks, before a run, whether the routes allow packets to wait for each other in a circle.
+//! Checks before a run whether the routes allow packets to wait for each other in a circle.
 //!
-//! A packet that holds one channel and requests the next makes the first depend on the second. If
-//! these dependencies have no circle, no deadlock can happen (Dally and Seitz). If they have a
-//! circle, a deadlock is possible.
+//! If a packet holds one channel and requests another, the first channel depends on the second. If
+//! these dependencies contain no circle, no deadlock can happen (Dally and Seitz). If they contain
+//! a circle, a deadlock is possible.
 
 use std::collections::BTreeSet;
 
 use super::routing::{Hop, LaneChoice, Paths};
 use super::topology::Topology;
 
-/// Finds a circle of dependencies, if there is one. Returns its channels: links with their lanes,
-/// each held by packets that may request the next. `channels` is the number of virtual channels of
-/// a link, or 1 if lanes are cables.
+/// Finds a circle of dependencies. Returns its channels, which are links with their lanes: packets
+/// that hold one channel can request the next. Returns `None` if there is no circle. `channels` is
+/// the number of virtual channels of a link, or 1 if lanes are parallel cables.
 pub fn circle(topology: &Topology, paths: &Paths, channels: usize) -> Option<Vec<String>> {
     let mut edges = BTreeSet::new();
     for path in paths.iter() {
@@ -32,13 +32,13 @@ pub fn circle(topology: &Topology, paths: &Paths, channels: usize) -> Option<Vec
     Some(circle.iter().map(name).collect())
 }
 
-/// A link and a lane: a class of virtual channels, or the index of the cable.
+/// A link and one of its lanes. A lane is a class of virtual channels, or the index of a cable.
 pub(super) type Channel = (u32, u8);
 
 fn lanes(paths: &Paths, hop: &Hop, channels: usize) -> Vec<Channel> {
     let cables = paths.links(hop);
     let all: Vec<Channel> = if channels > 1 {
-        // Each half of the virtual channels is a class of the rule.
+        // The rule for lanes divides the virtual channels into two classes.
         vec![(hop.link, 0), (hop.link, 1)]
     } else {
         (0..).zip(cables).map(|(lane, &link)| (link, lane)).collect()

@@ -1,25 +1,26 @@
-//! Drawings of topologies as SVG.
+//! Draws topologies as SVG.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::topology::{LinkKind, Topology};
 
-/// Draws a topology as SVG: switches as boxes with their numbers of hosts, cables as lines whose
-/// width increases with the number of parallel cables. Grids are drawn as grids, other topologies
-/// in layers above the hosts.
+/// Draws a topology as SVG. Switches are boxes that show their number of hosts. Cables are lines;
+/// more parallel cables make a wider line. Grids are drawn as grids. Other topologies are drawn in
+/// layers above the hosts.
 pub fn draw(topology: &Topology) -> String {
     draw_with(topology, None)
 }
 
-/// Draws a topology as [`draw`] does, as a heat map. `heat` has the heat of each link, from 0 to 1.
-/// A line has the colour of its hottest cable; the box of a switch has that of the hottest cable of
-/// its hosts. `what` describes the heat.
+/// Draws a topology as [`draw`] does, as a heat map. `heat` has the heat of each link, from 0 to 1;
+/// `what` describes the heat. A line has the colour of its hottest cable. The box of a switch has
+/// the colour of the hottest cable to its hosts.
 pub fn draw_heat(topology: &Topology, heat: &[f64], what: &str) -> String {
     draw_with(topology, Some(&Heat { links: heat, what }))
 }
 
-/// Returns the colour of a heat from 0 to 1, as `#rrggbb`: pale blue, yellow, red, dark red.
+/// Returns the colour of a heat as `#rrggbb`. From 0 to 1, colours are pale blue, yellow, red, dark
+/// red.
 pub fn heat_colour(heat: f64) -> String {
     let place = heat.clamp(0.0, 1.0) * (SCALE.len() - 1) as f64;
     let below = (place as usize).min(SCALE.len() - 2);
@@ -37,7 +38,7 @@ struct Heat<'a> {
 }
 
 impl Heat<'_> {
-    /// Returns the heat of the hottest direction among these cables.
+    /// Returns the heat of the hottest link among both directions of these cables.
     fn of(&self, cables: impl IntoIterator<Item = u32>) -> f64 {
         let links = cables.into_iter().flat_map(|cable| [2 * cable, 2 * cable + 1]);
         let heats = links.filter_map(|link| self.links.get(link as usize));
@@ -98,8 +99,8 @@ fn cable(
     heat: Option<&Heat>,
 ) {
     let count = bundle.cables.len();
-    // Wrap cables are bent, because straight ones would be hidden behind the cables between
-    // neighbours.
+    // Cables that close a ring are bent. If they were straight, cables between neighbours would
+    // hide them.
     let bend = if bundle.is_wrap { BEND } else { 0.0 };
     let (middle_x, middle_y) = (f64::midpoint(x1, x2) + bend, f64::midpoint(y1, y2) - bend);
     let mut thickness = (0.8 * (count as f64).sqrt()).min(5.0);
@@ -160,14 +161,14 @@ fn node(
     );
 }
 
-/// Returns the position of each switch.
+/// Returns the position of each switch in the drawing.
 fn places(topology: &Topology) -> Vec<(f64, f64)> {
     if let Some(grid) = topology.grid() {
         let place = |switch| {
             let at = grid.coordinates(switch);
             let along = |dimension: usize| f64::from(at.get(dimension).copied().unwrap_or(0));
             let width = grid.sizes.first().copied().unwrap_or(1);
-            // Further dimensions are drawn side by side.
+            // Each further dimension repeats the plane of the first two, side by side.
             let plane: f64 = (2..at.len()).map(along).fold(0.0, |sum, at| sum * 8.0 + at);
             let x = along(0) + plane * (f64::from(width) + 0.6);
             (x * STEP, along(1) * STEP)
@@ -194,7 +195,7 @@ fn places(topology: &Topology) -> Vec<(f64, f64)> {
     layers.iter().map(place).collect()
 }
 
-/// Returns the number of steps from each switch to the nearest one with hosts.
+/// Returns the number of links from each switch to the nearest switch with hosts.
 fn layers(topology: &Topology) -> Vec<u32> {
     let hosts = topology.hosts();
     let mut layers = vec![u32::MAX; topology.switches() as usize];
@@ -220,12 +221,12 @@ fn layers(topology: &Topology) -> Vec<u32> {
 /// Parallel cables between two switches.
 #[derive(Default)]
 struct Bundle {
-    /// Numbers of the cables: the numbers of their links divided by two.
+    /// Numbers of the cables. The number of a cable is that of one of its links, divided by two.
     cables: Vec<u32>,
     is_wrap: bool,
 }
 
-/// Returns the cables between each pair of joined switches.
+/// Returns the cables between each two switches that are connected directly.
 fn bundles(topology: &Topology) -> BTreeMap<(u32, u32), Bundle> {
     let mut bundles: BTreeMap<(u32, u32), Bundle> = BTreeMap::new();
     for (cable, link) in (0..).zip(topology.links().iter().step_by(2)) {
@@ -246,10 +247,11 @@ const STEP: f64 = 64.0;
 const BOX: f64 = 34.0;
 const MARGIN: f64 = 40.0;
 const TITLE: f64 = 20.0;
-/// Average width of a letter of the title, rounded up.
+/// Average width of a character of the title, rounded up.
 const LETTER: f64 = 8.5;
 const BEND: f64 = 22.0;
-/// Minimum width. Without it, small networks would be enlarged to fill a page.
+/// Minimum width of the drawing. Without this minimum, small networks would be enlarged to fill a
+/// page.
 const WIDTH_MIN: f64 = 720.0;
 const INK: &str = "#1d2330";
 /// Colours from cold to hot.
@@ -282,7 +284,7 @@ mod tests {
             let width: f64 = width.and_then(|width| width.parse().ok()).expect("a width");
             let title = svg.split("font-size=\"14\">").nth(1).expect("a title");
             let title = title.split('<').next().expect("its text");
-            // Most letters of a sans-serif font are narrower than 0.6 of their height.
+            // Most characters of a sans-serif font are narrower than 0.6 times their height.
             assert!(width >= MARGIN + title.len() as f64 * 0.6 * 14.0, "{title}: {width}");
         }
     }

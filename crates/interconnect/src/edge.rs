@@ -1,13 +1,15 @@
-//! Hosts with the real engine: frames of the edge protocol instead of messages of a model.
+//! Hosts with the real engine: the network carries frames of the edge protocol instead of messages
+//! of a model.
 //!
-//! An [`EdgeFabric`] is a [`Fabric`] around others. It turns a message of a workload into remote
-//! writes; the last write notifies the target. Engines turn the writes into frames, and one
-//! [`Ethernet`] per rail carries the frames. Payload is simulated only by length and source
-//! ([`mem::MemoryTable::register_ghost`]), unless [`PayloadKind::Bytes`] is set. A table of all
-//! operations checks that every operation is placed exactly once, from the right source, in the
-//! requested order, and reported once.
+//! An [`EdgeFabric`] is a [`Fabric`] that contains other fabrics. It splits a message of a workload
+//! into remote writes; the last write notifies the target. The engines turn the writes into frames,
+//! and one [`Ethernet`] per rail carries the frames. Unless [`PayloadKind::Bytes`] is set, only the
+//! length and source of payload are simulated ([`mem::MemoryTable::register_ghost`]). A table of
+//! all operations checks that every operation is placed exactly once, from the right source and in
+//! the requested order, and that its completion is reported once.
 //!
-//! Each frame and operation costs processor time of a host. The processor does one thing at a time.
+//! Each frame and each operation takes processor time of a host. The processor does one thing at a
+//! time.
 
 mod bytes;
 mod counts;
@@ -51,22 +53,22 @@ use turn::push;
 pub struct EdgeConfiguration {
     /// Number of rails: separate copies of the network, each with a link to every host; 1 to 8.
     pub rails: u8,
-    /// The sending policy of the engines.
+    /// Sending policy of the engines.
     pub protocol: Protocol,
-    /// Length of the operations that write a message, in bytes; at most 128 MiB.
+    /// Maximum length of the operations that write a message, in bytes; at most 128 MiB.
     pub operation_bytes: u32,
     /// Maximum outstanding operations from one host to another; at most 4096.
     pub window: u32,
     /// Maximum outstanding operations of one host; at most 8192.
     pub operations: u32,
-    /// Order between the operations of a message.
+    /// Required order between the operations of a message.
     pub order: Order,
-    /// Bytes of a frame on the wire before the edge protocol's bytes.
+    /// Length of the envelope: bytes of a frame on the wire before the header of the edge protocol.
     pub envelope_bytes: u32,
     /// Maximum number of frames that a driver accepts at a time; at most 64.
     pub segments: u16,
-    /// Whether the driver accepts equal frames for the price of one, as a UDP driver does where the
-    /// kernel segments. The engine then makes longer batches for each link.
+    /// Whether the driver accepts several equal frames at the cost of one, like a UDP driver with
+    /// segmentation offload. The engine then makes longer batches for each link.
     pub offloads: bool,
     /// Maximum number of frames that wait in a host for its link.
     pub transmit_queue_frames: u32,
@@ -76,29 +78,30 @@ pub struct EdgeConfiguration {
     /// Minimum time between two interrupts for frames, in picoseconds. Frames that arrive earlier
     /// wait; the first frame after a pause does not. 0 means that the host polls.
     pub interrupt_interval_ps: u64,
-    /// Processor costs.
+    /// Processor time of frames and operations.
     pub costs: EdgeCosts,
     /// Whether frames travel as UDP datagrams, in which switches mark congestion (ECN) and hosts
     /// see the marks. If not, they travel in Ethernet frames, which have no such marks.
     pub sees_marks: bool,
-    /// Payload of operations.
+    /// What the payload of operations consists of.
     pub payload: PayloadKind,
-    /// Frames lost at random, per million.
+    /// Random losses, in frames per million.
     pub loss_ppm: u32,
     /// Cables and switches that fail and come back.
     pub outages: Vec<Outage>,
-    /// Rate that links report to their engine, in bits per second.
+    /// Rate that each link reports to its engine, in bits per second.
     pub rate_bps: u64,
-    /// Whether connections for pairs that the workload can name are made before the run.
+    /// Whether hosts connect before the run, for all pairs that the workload can name in advance.
     pub connects_ahead: bool,
 }
 
-/// Payload of operations.
+/// What the payload of operations consists of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PayloadKind {
-    /// Only the length is simulated.
+    /// Only lengths; no bytes are stored.
     Ghost,
-    /// Bytes are sent from the memory of one host to that of another, and compared at the target.
+    /// Real bytes. The network copies them from one host's memory to another's, and the target's
+    /// bytes are compared with the bytes sent.
     Bytes,
 }
 
@@ -112,7 +115,7 @@ pub enum Protocol {
 }
 
 impl EdgeConfiguration {
-    /// Rejects settings with which no run is possible.
+    /// Rejects settings with which a run is impossible.
     ///
     /// # Errors
     /// [`SettingError`] names the setting and its range.
@@ -163,7 +166,7 @@ pub enum EdgeError {
     /// A setting is out of range.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// The size of frames is outside the protocol's range.
+    /// The length of frames is outside the protocol's range.
     #[error(
         "frames of {frame_bytes} bytes: the edge protocol needs 256 to 65507; change mtu_bytes of the fabric"
     )]
@@ -171,23 +174,23 @@ pub enum EdgeError {
         /// MTU without the envelope.
         frame_bytes: u32,
     },
-    /// The topology has no such routes.
+    /// The topology does not support the requested routes.
     #[error(transparent)]
     Routing(#[from] RoutingError),
     /// An outage names a cable or switch that does not exist.
     #[error(transparent)]
     Outage(#[from] OutageError),
-    /// Connections that are made before the run could not be established.
+    /// A connection that hosts make before the run could not be established.
     #[error("hosts {from} and {to} could not be connected on {rails} rails within a minute")]
     NotConnected {
-        /// Host that connects.
+        /// Host that tried to connect.
         from: u32,
-        /// Host that it connects to.
+        /// Host that should have accepted the connection.
         to: u32,
         /// Number of rails.
         rails: u8,
     },
-    /// The hosts would need more memory than a simulation may use.
+    /// The hosts need more memory than a simulation may use.
     #[error(
         "payload = \"bytes\" takes {bytes} bytes of memory, of at most {BYTES_MAX}: {pairs} pairs of a host \
          that sends and one that receives, twice window x operation_bytes each; lower one of them or the \
@@ -204,28 +207,29 @@ pub enum EdgeError {
     Memory {
         /// The host.
         host: u32,
-        /// Cause that the table reports.
+        /// Error that the table of regions reports.
         cause: RegisterError,
     },
 }
 
-/// Engines on hosts, and the rails between them.
+/// Hosts with engines, and the rails between them.
 #[derive(Debug)]
 pub struct EdgeFabric {
     configuration: EdgeConfiguration,
     rails: Vec<Ethernet>,
     hosts: Vec<EngineHost>,
     memory: MemoryTable,
-    /// Completions of all hosts. Each host removes its own at the end of its turn.
+    /// Completions of all hosts. At the end of its turn, each host removes its own completions.
     queue: Arc<CompletionQueue>,
     frames: Frames,
     open_operations: OpenOperations,
     /// Memory of hosts, if the payload is bytes.
     bytes: Option<Bytes>,
-    /// Observer of frames, if one is set.
+    /// Observer that gets copies of frames, if one is set.
     tap: Option<Box<dyn Tap>>,
     pairs: Vec<Pair>,
-    /// Pairs by their two hosts, lower first. Never iterated.
+    /// Index of each pair by its two hosts, the lower host first. Iterating this map would make
+    /// runs unequal, so it is used for look-ups only.
     pairs_by_hosts: HashMap<(u32, u32), u32>,
     streams: Vec<Stream>,
     /// Empty lists of streams, kept to reuse their memory.
@@ -233,22 +237,22 @@ pub struct EdgeFabric {
     work: Work,
     outages: Vec<outage::Change>,
     outages_are_scheduled: bool,
-    /// Messages accepted and not complete at their source.
+    /// Messages that were accepted and are not complete at their source.
     open_messages: u64,
-    /// Hosts whose timers are suspended until a message is pending.
+    /// Hosts whose timers are suspended because no message is pending.
     suspended: Vec<u32>,
-    /// Time by which the engines' clocks are ahead of the simulation's.
+    /// Difference between the engines' clocks and the simulation's clock.
     base_ns: u64,
     frame_bytes_max: u16,
     counts: Counts,
 }
 
-/// Working memory for the turn of one host, shared by all hosts.
+/// Scratch memory for the turn of one host; all hosts share it.
 #[derive(Debug, Default)]
 struct Work {
     scratch: Scratch,
     received: Vec<u8>,
-    /// A frame with its payload.
+    /// Memory in which a frame and its payload are assembled.
     whole: Vec<u8>,
     arrived: Vec<u32>,
     placed: Vec<GhostPlacement>,
@@ -256,29 +260,30 @@ struct Work {
     coming: Vec<(u32, u32)>,
 }
 
-/// Two hosts with a connection, established or to be established.
+/// Two hosts whose connection is established or will be.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
-    /// The lower host connects to the higher.
+    /// The host with the lower number connects to the other.
     hosts: [u32; 2],
     handles: [Option<ConnectionHandle>; 2],
     /// Whether each end may post.
     is_established: [bool; 2],
 }
 
-/// Messages from one host to another. Streams 2p and 2p + 1 belong to pair p: from its lower host,
-/// and from its higher host.
+/// Messages from one host to another. Pair p has two streams: stream 2p from its lower host, and
+/// stream 2p + 1 from its higher host.
 #[derive(Debug, Default)]
 struct Stream {
-    /// Messages that are not yet posted completely.
+    /// Messages whose operations are not all posted.
     waiting: VecDeque<u32>,
-    /// Bytes of the first waiting message that are posted.
+    /// Number of posted bytes of the first waiting message.
     posted_bytes: u32,
     /// Number of outstanding operations.
     in_flight: u32,
-    /// Whether the stream is in its host's list of streams that found no room.
+    /// Whether the stream is in its host's list of streams that have something to post.
     is_blocked: bool,
-    /// Number of outstanding operations of each message that is posted completely and not complete.
+    /// For each message that is posted completely and is not complete: its number of outstanding
+    /// operations.
     ending: VecDeque<u32>,
     /// Number of outstanding operations of the first message in `waiting`.
     since_end: u32,
@@ -371,7 +376,7 @@ impl EdgeFabric {
         counts
     }
 
-    /// Returns the memory of the networks, in bytes, without hosts.
+    /// Returns the memory that the networks use, in bytes. Does not count the hosts.
     pub fn network_bytes(&self) -> usize {
         self.rails.iter().map(Ethernet::bytes).sum()
     }
@@ -384,14 +389,14 @@ impl EdgeFabric {
         }
     }
 
-    /// Returns the guarantees that were violated. There must be none.
+    /// Returns the violations of guarantees; empty if the engines are correct.
     pub fn violations(&self) -> &[String] {
         self.open_operations.violations()
     }
 
-    /// Checks that there is memory for the messages of a workload with `ranks` ranks. `pairs` are
-    /// the pairs that the workload names; if it is empty, any pair may send. Only a payload of
-    /// bytes needs memory.
+    /// Checks that the memory suffices for a workload with `ranks` ranks. Only a payload of bytes
+    /// needs memory. `pairs` lists the pairs that the workload names; if it is empty, any two ranks
+    /// may send to each other.
     ///
     /// # Errors
     /// [`EdgeError`], one variant for each cause.
@@ -399,18 +404,18 @@ impl EdgeFabric {
         self.bytes.as_ref().map_or(Ok(()), |bytes| bytes.check(pairs, ranks))
     }
 
-    /// Checks, at the end of a run, memory that must not have changed since it was erased.
+    /// Checks at the end of a run that erased memory has not changed.
     pub fn check_erased(&mut self) {
         if let Some(bytes) = &mut self.bytes {
             bytes.check_erased(&mut self.open_operations);
         }
     }
 
-    /// Handles frames that arrived from the rails or were lost there.
+    /// Handles frames that have arrived from the rails, and frames that the rails have lost.
     fn on_rails(&mut self, context: &mut Context) {
         self.on_rails_lost(context);
-        // Collect all frames before the first is handled: handling delivers messages that are not
-        // frames.
+        // All frames are collected before the first is handled, because handling a frame can
+        // deliver messages that are not frames.
         let mut arrived = std::mem::take(&mut self.work.arrived);
         arrived.extend(std::iter::from_fn(|| context.take_delivered()));
         for message in arrived.drain(..) {
@@ -451,7 +456,7 @@ impl EdgeFabric {
         }
     }
 
-    /// Drops a frame that has arrived.
+    /// Drops a frame that has arrived at its host.
     #[cold]
     fn lose(&mut self, context: &mut Context, number: u32, frame: u32) {
         self.frames.remove(frame);
@@ -502,8 +507,8 @@ impl EdgeFabric {
         }
     }
 
-    /// Schedules a check of the timers of a host's engine, if any message is pending. An engine at
-    /// rest has timers too, and a run must end.
+    /// Schedules a check of a host's engine timers if any message is pending. Idle engines have
+    /// timers too; if no message is pending, these timers must not keep the run from ending.
     fn arm(&mut self, context: &mut Context, number: u32) {
         let host = &mut self.hosts[number as usize];
         let deadline = host.engine.poll_timeout();
@@ -525,7 +530,7 @@ impl EdgeFabric {
         }
     }
 
-    /// Counts an accepted message. The first one resumes the suspended timers.
+    /// Counts an accepted message. If no other message is pending, resumes the suspended timers.
     fn on_opened(&mut self, context: &mut Context) {
         self.open_messages += 1;
         if self.open_messages > 1 {
@@ -557,7 +562,8 @@ impl Fabric for EdgeFabric {
         }
         self.hosts[source as usize].block(&mut self.streams, stream);
         let now_ps = context.wheel.now_ps();
-        // The turn is scheduled, not run at once, because a rank posts several messages at a time.
+        // The turn is scheduled instead of run at once, because a rank posts several messages at a
+        // time.
         let ready_ps = self.hosts[source as usize].free_ps.max(now_ps);
         self.schedule_turn(context, source, ready_ps);
     }
@@ -579,7 +585,8 @@ impl Fabric for EdgeFabric {
         self.on_rails(context);
     }
 
-    /// A thousand hosts exceed the caches: prefetching saves a third of the time.
+    /// Prefetches the memory of coming frames. With a thousand hosts the state exceeds the caches,
+    /// and prefetching saves a third of the time.
     fn foresee(&mut self, context: &Context) {
         let Self { rails, work, frames, hosts, .. } = self;
         work.coming.clear();
@@ -593,7 +600,7 @@ impl Fabric for EdgeFabric {
                 work.coming.extend(message.map(|message| (message, 0)));
             }
         }
-        // Each step needs what the step before has loaded.
+        // Each step uses what the previous step has loaded into the cache.
         for (message, destination) in &mut work.coming {
             let known = context.messages.get(*message);
             (*message, *destination) = (known.tag, known.destination);
@@ -602,7 +609,8 @@ impl Fabric for EdgeFabric {
             let host = &hosts[destination as usize];
             seen ^= frames.touch(frame) ^ host.free_ps ^ host.inbox.len() as u64;
         }
-        // The values are read only to load them into the cache.
+        // The values are read only to load them into the cache, so the compiler must keep the
+        // reads.
         std::hint::black_box(seen);
     }
 
@@ -638,27 +646,28 @@ impl Fabric for EdgeFabric {
     }
 }
 
-/// Entries of the completion queue that operations leave free for notifications of one turn. If
-/// operations used all entries, hosts could wait for each other's notifications forever.
+/// Number of completion queue entries that are reserved for the notifications of one turn. If
+/// operations could use all entries, hosts could wait for each other's notifications forever.
 const NOTIFICATIONS: usize = 4096;
 
 /// Maximum memory of all hosts together, in bytes.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Largest frame of the edge protocol that fits a UDP datagram.
+/// Length of the largest edge protocol frame that fits a UDP datagram.
 const FRAME_BYTES_MAX: u16 = 65_507;
 
 /// A time later than any event.
 const NEVER_PS: u64 = u64::MAX;
 
-/// Position of the rail in a place. The bits below it number links and switches of a rail. The bits
-/// above it are two marks of the rail's Ethernet, for the engine of a switch and for the queue of a
-/// link.
+/// Bit position of the rail in the place of an event. The lower bits number links and switches of
+/// the rail. Two higher bits are marks of the rail's Ethernet: one for the engine of a switch, one
+/// for the queue of a link.
 const RAIL_SHIFT: u32 = 25;
 const RAIL_BITS: u32 = 3;
 const RAIL_MASK: u32 = (1 << RAIL_BITS) - 1;
 
-/// Maximum outstanding operations of one host: as many records as an engine has.
+/// Maximum outstanding operations of one host, which is the number of operation records in an
+/// engine.
 pub(super) const POSTED_MAX: u32 = 8192;
 
 /// Maximum number of frames that a driver accepts at a time: one batch of the engine.
@@ -670,15 +679,15 @@ pub(super) const RECEIVE_QUEUE_MAX: u32 = 1 << 15;
 /// Maximum number of rails.
 pub(super) const RAILS_MAX: u64 = 1 << RAIL_BITS;
 
-/// Places that belong to no rail. They have both marks, which no place of an Ethernet has; the bits
-/// below are kind and number.
+/// Mark of places that belong to no rail. Both mark bits are set, which never happens in places of
+/// an Ethernet. The lower bits are kind and number.
 const OWN: u32 = 0b11 << 28;
 const NUMBER_MASK: u32 = (1 << RAIL_SHIFT) - 1;
-/// An outage starts or ends.
+/// Event: an outage starts or ends.
 const CHANGE: u32 = OWN;
-/// A host runs a turn.
+/// Event: a host runs a turn.
 const TURN: u32 = OWN | 1 << RAIL_SHIFT;
-/// A timer of an engine may be due.
+/// Event: a timer of an engine may be due.
 const TIMER: u32 = OWN | 2 << RAIL_SHIFT;
-/// A rank is notified of a message.
+/// Event: a rank is notified of a message.
 const DELIVER: u32 = OWN | 3 << RAIL_SHIFT;

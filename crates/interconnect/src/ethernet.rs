@@ -1,10 +1,11 @@
-//! Ethernet: output-queued switches that store and forward or cut through.
+//! Ethernet with output-queued switches that store and forward or cut through.
 //!
-//! One event per frame and hop. A frame that reaches a switch is queued at its output at once. The
-//! time at which it will have crossed the next link is then known: the later of "ready" and "port
-//! free", plus its serialisation. The queue need not be stored: its length is the time until the
-//! port is free. Shared buffers, marks, priorities and pauses need stored queues
-//! ([`QueueConfiguration::is_needed`]); a hop then costs two events or more.
+//! A frame takes one event per hop. When a frame reaches a switch, it joins the queue of its output
+//! immediately. The time at which it will have crossed the next link can then be computed: it is
+//! the later of "ready" and "port free", plus the serialisation time. The queue itself is not
+//! stored, because its length follows from the time until the port is free. Shared buffers, marks,
+//! priorities and pauses need stored queues ([`QueueConfiguration::is_needed`]); a hop then takes
+//! two events or more.
 
 mod adaptive;
 mod backlog;
@@ -63,55 +64,58 @@ pub struct Ethernet {
     /// Number of links of one rail. Link l of rail r is port r · links + l.
     links: u32,
     routes: Arc<RouteTable>,
-    /// The receiving end of each port's link. Stored apart from `ports`, which change, so that it
-    /// stays in the cache.
+    /// The receiving end of each port's link. The ends never change, so they are stored apart from
+    /// `ports` to stay in the cache.
     ends: Arc<[End]>,
     ports: Vec<Port>,
     frames: Slab<Frame>,
-    /// Output ports determined before the frames arrive; the frame that arrives first is last.
+    /// Output ports computed before the frames arrive. The frame that arrives first is last in the
+    /// list.
     foreseen: Vec<Foreseen>,
-    /// State of each frame for queues and detours; empty if the network has neither.
+    /// State of each frame that queues and detours use; empty if the network has neither.
     states: Vec<FrameState>,
     /// Serialisation time of a byte on links to hosts and on links between switches, in 1/256 ps.
     byte_times: [u32; 2],
-    /// Limits of the cable at each port; empty if no cable has settings of its own.
+    /// Limits of the cable at each port; empty if no cable has its own settings.
     cables: Arc<[CableLimits]>,
     /// Names of the nodes; `None` if nodes have only numbers.
     names: Option<Arc<[String]>>,
-    /// When the engine of each switch can start the next frame from a host.
+    /// For each switch, the time when its engine can start the next frame from a host.
     engines_ps: Vec<u64>,
     nics: Vec<Nic>,
     adaptive: Option<Box<Adaptive>>,
     queues: Option<Box<Queues>>,
-    /// Backlog of each port, if buffers are limited and queues are not stored; else empty.
+    /// Backlog of each port. Empty unless buffers are limited and queues are not stored.
     backlogs: Vec<Backlog>,
     exchange: Option<Box<Exchange>>,
     transport: Option<Box<Transport>>,
     homa: Option<Box<Homa>>,
     jitter: Option<Box<Jitter>>,
-    /// Index of this network among several with the same seed.
+    /// Index of this network among several networks with the same seed.
     rail: u8,
     /// Number of frames lost at each port; ports without losses have no entry.
     dropped: BTreeMap<u32, u64>,
     /// Whether the link of each port is down; empty until the first link fails.
     down: Vec<bool>,
     hops: u64,
-    /// Whether the state exceeds the nearest caches.
+    /// Whether the state is larger than the fastest caches.
     is_large: bool,
-    /// Whether the short code of the usual case suffices: [`Ethernet::can_be_plain`].
+    /// Whether the network uses no optional feature, so that the short code suffices
+    /// ([`Ethernet::can_be_plain`]).
     is_plain: bool,
 }
 
 /// The sending end of a link.
 #[derive(Clone, Copy, Debug)]
 struct Port {
-    /// When the last queued frame will have left, gap included.
+    /// Time when the last queued frame will have left, including its gap.
     free_ps: u64,
-    /// Bytes sent, without gaps.
+    /// Number of bytes sent, without gaps.
     bytes: u64,
 }
 
-/// The receiving end of a link: the node in the low bits, then the lane and the kind of link.
+/// The receiving end of a link. The low bits contain the node, the higher bits the lane and the
+/// kind of link.
 #[derive(Clone, Copy, Debug)]
 struct End(u32);
 
@@ -120,38 +124,38 @@ struct End(u32);
 struct Frame {
     message: u32,
     destination: u32,
-    /// Chooses between equal routes: a hash, or the number of the source.
+    /// Value that chooses between equal routes: a hash, or the number of the source.
     flow: u32,
-    /// Length on the wire without the gap.
+    /// Length on the wire, without the gap.
     bytes: u32,
 }
 
-/// Output port of a frame that arrives within the current slot of the wheel.
+/// The output port of a frame, computed in advance. The frame arrives in the wheel's current slot.
 #[derive(Clone, Copy, Debug)]
 struct Foreseen {
     frame: u32,
-    /// Port by which the frame leaves the switch at which it arrives.
+    /// Port through which the frame will leave the switch where it arrives.
     link: u32,
 }
 
-/// State of a frame that only queues and detours need.
+/// State of a frame that only queues and detours use.
 #[derive(Clone, Copy, Debug)]
 struct FrameState {
-    /// Host at whose switch the detour ends; [`DIRECT`] on the shortest route, [`UNDECIDED`] before
+    /// Host at whose switch the detour ends. [`DIRECT`] on the shortest route; [`UNDECIDED`] before
     /// the first switch.
     via: u32,
     /// Port whose link the frame arrived by; [`NOWHERE`] at its sender.
     input: u32,
     class: u8,
     is_marked: bool,
-    /// The buffer pool of the switch that stores the frame, if one does.
+    /// The buffer pool of the switch that stores the frame; `None` if no switch does.
     pool: Option<Pool>,
 }
 
 /// The network card of a host.
 #[derive(Clone, Copy, Debug, Default)]
 struct Nic {
-    /// When the card can fetch the next frame.
+    /// Time when the card can fetch the next frame.
     free_ps: u64,
     /// Number of messages or frames sent.
     turn: u32,
@@ -161,8 +165,8 @@ const _: () = assert!(size_of::<Frame>() + size_of::<super::simulation::Message>
 const _: () = assert!(size_of::<Port>() + size_of::<End>() <= 32);
 
 impl Ethernet {
-    /// Creates an Ethernet over a topology. Each rail has its own copy of the switches and cables,
-    /// and each host has a port to each rail.
+    /// Creates an Ethernet over a topology. Each rail is a copy of the switches and cables, and
+    /// each host has a port to each rail.
     pub fn new(
         topology: &Topology,
         routes: RouteTable,
@@ -232,12 +236,13 @@ impl Ethernet {
         ethernet
     }
 
-    /// Returns the bytes that left through each link, without gaps; rail after rail.
+    /// Returns the number of bytes that left through each link, without gaps. Links are ordered by
+    /// rail.
     pub fn link_bytes(&self) -> impl Iterator<Item = u64> {
         self.ports.iter().map(|port| port.bytes)
     }
 
-    /// Returns the memory of the network itself, in bytes, without frames.
+    /// Returns the memory that the network uses, in bytes. Does not count frames.
     pub fn bytes(&self) -> usize {
         self.routes.bytes()
             + self.ports.len() * (size_of::<Port>() + size_of::<End>())
@@ -245,8 +250,8 @@ impl Ethernet {
             + self.nics.len() * size_of::<Nic>()
     }
 
-    /// Forwards a frame after the look-up in a switch of the rail whose ports begin at `base`. If
-    /// the frame arrived just now, `input` is the port whose link it arrived by.
+    /// Sends a frame out of a switch, after the look-up. The ports of the switch's rail begin at
+    /// `base`. If the frame has just arrived, `input` is the port of the link that it arrived on.
     #[inline]
     fn forward(&mut self, context: &mut Context, at: (u32, u32), index: u32, input: Option<u32>) {
         let frame = *self.frames.get(index);
@@ -264,7 +269,8 @@ impl Ethernet {
         self.transmit(context, link, index, frame, ready_ps);
     }
 
-    /// Returns the port by which a frame leaves a switch of the rail whose ports begin at `base`.
+    /// Returns the port through which a frame leaves a switch. The ports of the switch's rail begin
+    /// at `base`.
     #[inline]
     fn way(&self, (switch, base): (u32, u32), frame: &Frame) -> u32 {
         match self.routes.candidates(switch, frame.destination) {
@@ -287,14 +293,14 @@ impl Ethernet {
         ways.copied().find(|&way| !self.is_down(base + way)).unwrap_or(link)
     }
 
-    /// Returns the candidate that is free first, the first of equals. A link that is down is chosen
-    /// only if all are down.
+    /// Returns the candidate that becomes free first; the first candidate if several do. Prefers
+    /// links that are up.
     fn least_loaded(&self, candidates: &[u32], base: u32) -> u32 {
         let free_ps = |link: &u32| (self.is_down(base + *link), self.drained_ps(base + *link));
         candidates.iter().copied().min_by_key(free_ps).unwrap_or_default()
     }
 
-    /// Returns when everything that now waits for a link will have left.
+    /// Returns the time when all frames that now wait for a link will have left.
     #[inline]
     fn drained_ps(&self, port: u32) -> u64 {
         let waiting_ps = self.queues.as_ref().map_or(0, |queues| {
@@ -303,7 +309,7 @@ impl Ethernet {
         self.ports[port as usize].free_ps + waiting_ps
     }
 
-    /// Transmits a frame that can leave at `ready_ps`, and schedules its arrival.
+    /// Sends a frame, at `ready_ps` or later, and schedules its arrival.
     #[inline]
     fn transmit(
         &mut self,
@@ -366,7 +372,7 @@ impl Ethernet {
         context.schedule(arrived_ps, link, index);
     }
 
-    /// Makes a link transmit a frame from `start_ps` on. Returns the serialisation time, in
+    /// Occupies a link with a frame that starts at `start_ps`. Returns the serialisation time, in
     /// picoseconds.
     #[inline]
     fn occupy(&mut self, link: u32, byte_time: u32, bytes: u32, start_ps: u64) -> u64 {
@@ -379,8 +385,8 @@ impl Ethernet {
         serialisation_ps
     }
 
-    /// Handles a frame at the end of a link of a plain network. Does what [`Fabric::handle`] does,
-    /// without checks for features that are not used.
+    /// Handles a frame at the end of a link, in a network without optional features. Equals
+    /// [`Fabric::handle`], but omits the checks for these features.
     #[inline]
     fn pass(&mut self, context: &mut Context, place: u32, index: u32) {
         self.hops += 1;
@@ -402,9 +408,12 @@ impl Ethernet {
         context.schedule(arrived_ps, link, index);
     }
 
-    /// Records that a frame crosses a link. The times, in picoseconds: the first bit leaves; the
-    /// last bit that the next switch needs has left; the frame is at the other end; the link is
-    /// free.
+    /// Records that a frame crosses a link. The times, in picoseconds, are:
+    ///
+    /// * when the first bit leaves;
+    /// * when the last bit that the next switch waits for has left;
+    /// * when the frame is at the other end;
+    /// * when the link is free.
     #[cold]
     fn record(
         &self,
@@ -433,17 +442,18 @@ impl Ethernet {
         });
     }
 
-    /// Drops a frame that found no buffer or whose link is down.
+    /// Drops a frame that found no buffer, or whose link is down.
     #[cold]
     fn lose(&mut self, context: &mut Context, link: u32, index: u32) {
-        // The name is the message's index, except in a divided run, which does not use it.
+        // The name equals the message's index. In a divided run it does not, but then it is not
+        // used here.
         let name = self.frames.remove(index).message;
         *self.dropped.entry(link).or_default() += 1;
         context.drop_packet(name);
     }
 
-    /// Returns the delay after its header before a frame may leave, in picoseconds. Without it, a
-    /// faster output would overtake the bytes that still arrive at the slower input.
+    /// Returns how long a frame must wait after its header has arrived, in picoseconds. Without
+    /// this delay, a faster output would send bytes before the slower input has received them.
     #[inline]
     fn slack_ps(&self, input: u32, output: u32, index: u32) -> u64 {
         let Forwarding::CutThrough { header_bytes } = self.configuration.forwarding else {
@@ -474,7 +484,7 @@ impl Ethernet {
         }
     }
 
-    /// Returns the index of the message that frames call `name`.
+    /// Returns the index of the message whose frames carry `name`.
     #[inline]
     fn message(&self, name: u32) -> u32 {
         self.exchange.as_ref().map_or(name, |exchange| exchange.message(name))
@@ -486,14 +496,14 @@ impl Ethernet {
         if self.configuration.nic.rails == 1 { 0 } else { port - port % self.links }
     }
 
-    /// Returns the index of a switch in tables, over all rails.
+    /// Returns the index of a switch in tables that contain all rails.
     #[inline]
     fn switch_place(&self, switch: u32, base: u32) -> u32 {
         if base == 0 { switch } else { switch + base / self.links * self.switches }
     }
 
-    /// Passes a frame from a host through the rate-limited engine of a switch. Returns whether the
-    /// engine handles it now; if not, schedules it.
+    /// Passes a frame from a host through the rate-limited engine of a switch. Returns true if the
+    /// engine handles it now. Otherwise schedules the frame and returns false.
     fn pass_engine(&mut self, context: &mut Context, place: u32, index: u32) -> bool {
         let engine = &mut self.engines_ps[place as usize];
         let start_ps = (*engine).max(context.wheel.now_ps());
@@ -505,7 +515,7 @@ impl Ethernet {
         is_now
     }
 
-    /// Returns the flow of a frame that leaves a host by `link`.
+    /// Returns the flow of a frame that leaves a host through `link`.
     #[inline]
     fn flow(&self, source: u32, destination: u32, link: u32) -> u32 {
         let EthernetConfiguration { choice, salt, .. } = self.configuration;
@@ -520,8 +530,8 @@ impl Ethernet {
         }
     }
 
-    /// Returns when the card of a host has fetched a frame, and the first port of the rail that the
-    /// frame uses.
+    /// Returns the time when a host's card has fetched a frame, and the first port of the frame's
+    /// rail.
     fn pass_nic(&mut self, source: u32, bytes: u32, now_ps: u64) -> (u64, u32) {
         let NicConfiguration { rails, striping, rate_bps, frame_interval_ps } =
             self.configuration.nic;
@@ -539,7 +549,7 @@ impl Ethernet {
         (ready_ps, base)
     }
 
-    /// Adds a frame at its host, with its traffic class. Returns its index.
+    /// Stores a frame at its sender, with its traffic class. Returns its index.
     fn insert_at_host(&mut self, frame: Frame, class: u8) -> u32 {
         let index = self.frames.insert(frame);
         if self.has_states() {
@@ -555,12 +565,12 @@ impl Ethernet {
         self.states[index as usize] = state;
     }
 
-    /// Returns whether hosts retransmit lost frames.
+    /// Returns whether the hosts retransmit lost frames.
     const fn has_transport(&self) -> bool {
         self.transport.is_some() || self.homa.is_some()
     }
 
-    /// Returns the length of a frame with `payload` bytes on the wire, without the gap.
+    /// Returns the length on the wire of a frame with `payload` bytes, without the gap.
     fn frame_bytes(&self, payload: u32) -> u32 {
         payload.max(self.configuration.payload_min_bytes) + self.configuration.overhead_bytes
     }
@@ -569,8 +579,8 @@ impl Ethernet {
         self.queues.is_some() || matches!(self.configuration.choice, Choice::Ugal)
     }
 
-    /// Accepts a message that its host hands over at `handed_ps`, which is now or later. The times
-    /// of successive calls must not decrease.
+    /// Accepts a message that its host hands over at `handed_ps`, which must not be in the past.
+    /// Each call must have the same time as the previous call or a later one.
     pub fn inject_at(&mut self, context: &mut Context, index: u32, handed_ps: u64) {
         let mtu = self.configuration.mtu_bytes.max(1);
         let message = context.messages.get_mut(index);
@@ -686,7 +696,7 @@ impl Fabric for Ethernet {
         if !self.is_large || !is_plain || self.adaptive.is_some() {
             return;
         }
-        // The least loaded port is known only on arrival.
+        // The least loaded port is not known before the frame arrives.
         let is_fixed = self.configuration.choice != Choice::LeastLoaded;
         for event in context.wheel.due().iter().filter(|event| event.place < QUEUE) {
             let frame = self.frames.get(event.subject);
@@ -744,7 +754,7 @@ impl Fabric for Ethernet {
 }
 
 impl FrameState {
-    /// Returns the state of a frame at its sender.
+    /// Returns the initial state of a frame, at its sender.
     const fn at_host(class: u8) -> Self {
         Self { via: UNDECIDED, input: NOWHERE, class, is_marked: false, pool: None }
     }
@@ -760,7 +770,7 @@ impl End {
         Self(link.to | from_host | trunk | u32::from(link.lane) << LANE_SHIFT)
     }
 
-    /// Returns the node at the receiving end.
+    /// Returns the node at this end.
     #[inline]
     const fn node(self) -> u32 {
         self.0 & NODE
@@ -777,14 +787,14 @@ impl End {
         self.0 & TRUNK != 0
     }
 
-    /// Returns the index of the cable among parallel ones.
+    /// Returns the index of the cable among parallel cables.
     const fn lane(self) -> u32 {
         (self.0 & !(FROM_HOST | TRUNK)) >> LANE_SHIFT
     }
 }
 
-/// Returns the serialisation time of a byte, in 1/256 ps. It is exact for the usual rates; the
-/// slowest rate that fits is 0.5 Mb/s.
+/// Returns the serialisation time of a byte, in 1/256 ps. The time is exact for the usual rates.
+/// Rates below 0.5 Mb/s do not fit.
 fn byte_time(rate_bps: u64) -> u32 {
     u32::try_from(8_000_000_000_000 * 256 / rate_bps.max(1)).unwrap_or(u32::MAX)
 }
@@ -794,15 +804,15 @@ fn rate_bps(byte_time: u32) -> u64 {
     8_000_000_000_000 * 256 / u64::from(byte_time.max(1))
 }
 
-/// A smaller network, of some hundred ports, stays in the caches with its frames.
+/// If the state is smaller than this (some hundred ports), it fits in the caches with its frames.
 const CACHED_BYTES: usize = 1 << 16;
-/// Marks places that are engines of switches. Places without marks are links.
+/// Mark of places that are engines of switches. A place without marks is a link.
 const ENGINE: u32 = 1 << 29;
-/// Marks places that are queues of links. Both marks together: hosts with a transport. An Ethernet
-/// inside another fabric has no transport, so the other fabric uses these places.
+/// Mark of places that are queues of links. Both marks together stand for hosts with a transport.
+/// An Ethernet inside another fabric has no transport, so the outer fabric can use these places.
 const QUEUE: u32 = 1 << 28;
 const PORTS_MAX: u32 = QUEUE;
-/// A topology has at most 2^20 hosts and as many switches.
+/// Mask of the node. A topology has at most 2^20 hosts and at most 2^20 switches.
 const NODE: u32 = (1 << LANE_SHIFT) - 1;
 const LANE_SHIFT: u32 = 22;
 const TRUNK: u32 = 1 << 30;

@@ -1,11 +1,11 @@
-//! Price lists: parts with their prices and the sources of the prices.
+//! Reads price lists: parts, their prices, and the sources of the prices.
 
 use std::fmt;
 
 use serde::Deserialize;
 use toml::Spanned;
 
-/// Parts and their prices, read from TOML.
+/// Parts and their prices, which [`PriceList::parse`] reads from TOML.
 #[derive(Clone, Debug)]
 pub struct PriceList {
     /// Name of the file, for errors.
@@ -16,7 +16,8 @@ pub struct PriceList {
     pub currency: String,
     /// Parts with a price, in the order of the file.
     pub parts: Vec<Part>,
-    /// Parts without a price. They can be named but not bought; their price is NaN.
+    /// Parts without a price. Errors can name them, but a bill cannot contain them. Their price is
+    /// NaN.
     pub unpriced: Vec<Part>,
 }
 
@@ -25,31 +26,31 @@ pub struct PriceList {
 pub struct Part {
     /// Name of the part.
     pub name: String,
-    /// Use of the part.
+    /// What the part is used for.
     pub kind: PartKind,
-    /// Networks for which the part is made.
+    /// Kind of network that the part fits.
     pub fabric: PartFabric,
-    /// Number of ports, each of `rate_bps`; 0 for a cable.
+    /// Number of ports with the rate `rate_bps`; 0 for a cable.
     pub ports: u32,
     /// Rate of each port or of the cable, in bits per second.
     pub rate_bps: u64,
-    /// Number of further ports of a switch, each of `uplink_rate_bps`.
+    /// Number of further ports of a switch, with the rate `uplink_rate_bps`.
     pub uplink_ports: u32,
     /// Rate of each further port, in bits per second.
     pub uplink_rate_bps: u64,
-    /// Price of one part, in the currency of the price list; NaN if none was given.
+    /// Price of one part, in the currency of the price list; NaN if the list has no price.
     pub price: f64,
-    /// Electrical power of one part, if the price list has it.
+    /// Electrical power of one part, in watts; `None` if the price list lacks it.
     pub watts: Option<f64>,
     /// Source of the price.
     pub source: String,
     /// Date of the price.
     pub date: String,
-    /// Line of the file, from 1.
+    /// Line of the part in the file, from 1.
     pub line: usize,
 }
 
-/// Use of a part.
+/// What a part is used for.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum PartKind {
@@ -57,15 +58,16 @@ pub enum PartKind {
     Interface,
     /// Switch.
     Switch,
-    /// All switches and the cables between them, sold as one.
+    /// All switches of a network and the cables between them, sold together.
     Fabric,
-    /// Cable of a host. Also used between switches if there is no other.
+    /// Cable between a host and a switch. If the list has no cable between switches, this one is
+    /// used.
     Cable,
     /// Cable between switches.
     TrunkCable,
 }
 
-/// Networks for which a part is made.
+/// Kind of network that a part fits.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum PartFabric {
@@ -81,7 +83,7 @@ pub enum PartFabric {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PriceListError {
-    /// The text is not TOML, or has other keys than a price list.
+    /// The text is not TOML, or has keys that a price list cannot have.
     #[error("{file}: {cause}")]
     Syntax {
         /// Name of the file.
@@ -96,26 +98,26 @@ pub enum PriceListError {
         file: String,
         /// Line, from 1.
         line: usize,
-        /// What is wrong, and what would be right.
+        /// Description of the mistake and of the correct value.
         what: String,
     },
-    /// The price list has no part that the network needs.
+    /// The network needs a part that the price list does not contain.
     #[error(
         "{file}: no {kind} for {fabric} of {rate_bps} b/s among its {parts} parts; add a [[part]] with kind = \"{kind}\", fabric = \"{fabric}\" and rate_bps of at least {rate_bps}, or name another price list"
     )]
     MissingPart {
         /// Name of the file.
         file: String,
-        /// Use of the part.
+        /// What the part is used for.
         kind: PartKind,
-        /// Networks for which it is made.
+        /// Kind of network that the part must fit.
         fabric: PartFabric,
         /// Minimum rate, in bits per second.
         rate_bps: u64,
         /// Number of parts in the price list.
         parts: usize,
     },
-    /// A part that the network needs has no price.
+    /// The network needs a part that the price list contains without a price.
     #[error(
         "{file}:{line}: {part} has no price; put `price`, `source` and `date` there, as in: price = 100.0, \
          source = \"who quoted it\", date = \"2026-11-01\", a line each"
@@ -128,13 +130,13 @@ pub enum PriceListError {
         /// Name of the part.
         part: String,
     },
-    /// Several errors.
+    /// Several errors of this type.
     #[error("{}", .lacks.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Several {
         /// The errors.
         lacks: Vec<Self>,
     },
-    /// The simulated fabric is a formula, which cannot be bought.
+    /// The simulated fabric is a formula without parts, so nothing can be bought.
     #[error(
         "fabric {fabric} is a model without switches and cables, so it has no cost; set [fabric] kind to ethernet, wormhole or flit"
     )]
@@ -145,7 +147,7 @@ pub enum PriceListError {
 }
 
 impl PriceList {
-    /// Reads a price list; errors name `file`.
+    /// Reads a price list. Errors call the text `file`.
     ///
     /// # Errors
     /// [`PriceListError`], one variant for each cause.
@@ -169,7 +171,7 @@ impl PriceList {
         })
     }
 
-    /// Returns the cheapest part of a kind with at least this rate, in bits per second.
+    /// Returns the cheapest part of a kind with a rate of at least `rate_bps` bits per second.
     ///
     /// # Errors
     /// [`PriceListError`], one variant for each cause.
@@ -185,12 +187,12 @@ impl PriceList {
             .ok_or_else(|| self.missing(kind, fabric, rate_bps))
     }
 
-    /// Returns the parts of a kind, with any rate.
+    /// Returns the parts of a kind that fit a kind of network, with any rate.
     pub fn fitting(&self, kind: PartKind, fabric: PartFabric) -> impl Iterator<Item = &Part> {
         self.parts.iter().filter(move |part| part.kind == kind && part.fabric == fabric)
     }
 
-    /// Returns the error for a missing part, or for one that has no price.
+    /// Returns the error about a part that the list lacks or that has no price.
     pub(super) fn missing(
         &self,
         kind: PartKind,
@@ -202,7 +204,7 @@ impl PriceList {
                 && part.fabric == fabric
                 && part.rate_bps.max(part.uplink_rate_bps) >= rate_bps
         });
-        // The slowest part that is fast enough is probably the intended one.
+        // Among parts that are fast enough, the author of the list probably meant the slowest.
         if let Some(part) = unpriced.min_by_key(|part| part.rate_bps.max(part.uplink_rate_bps)) {
             let (file, part, line) = (self.file.clone(), part.name.clone(), part.line);
             return PriceListError::NoPrice { file, line, part };
@@ -234,7 +236,7 @@ impl fmt::Display for PartFabric {
     }
 }
 
-/// The contents of the file.
+/// The contents of a price list file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PriceFile {

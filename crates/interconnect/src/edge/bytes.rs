@@ -1,12 +1,16 @@
-//! Operations that carry bytes: the memory of each host, what is written to it, and checks of the
-//! bytes that arrive.
+//! Operations whose payload is real bytes: the memory of each host, what operations write to it,
+//! and checks of the bytes that arrive.
 //!
-//! Each stream (from one host to another) has memory at both ends, with a slot for each operation
-//! that can be outstanding. Before an operation is posted, its slot at the source is filled with
-//! nonzero bytes that no other operation has. Its slot at the target must be all zeros; otherwise
-//! something was written without an outstanding operation. When the target is notified of a
-//! message, and when an operation completes at its source, the target must have these bytes. They
-//! are then erased.
+//! Each stream (messages from one host to another) has memory at both ends, with a slot for each
+//! operation that can be outstanding. The checks are:
+//!
+//! * Before an operation is posted, its slot at the source is filled with nonzero bytes that no
+//!   other operation has.
+//! * At that time its slot at the target must be all zeros. Otherwise a write arrived although no
+//!   operation was outstanding.
+//! * When the target is notified of a message, and when an operation completes at its source, the
+//!   slot at the target must contain the bytes sent.
+//! * After the operation has completed, the slot at the target is erased.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +26,7 @@ use super::host::EngineHost;
 use super::open_operations::{ADDRESS_START, OpenOperations};
 use super::{BYTES_MAX, EdgeConfiguration, EdgeError};
 
-/// Source and target addresses of an operation.
+/// Where an operation reads its bytes and where it writes them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OperationPlace {
     pub(super) source: RegionId,
@@ -35,7 +39,7 @@ pub(super) struct OperationPlace {
 }
 
 impl OperationPlace {
-    /// Returns a place in the single ghost region of each host.
+    /// Returns the place of an operation in the ghost regions of two hosts.
     pub(super) fn of_ghost(source: &EngineHost, target: &EngineHost, address: u64) -> Self {
         Self {
             source: source.region.id,
@@ -51,11 +55,11 @@ impl OperationPlace {
 pub(super) struct Bytes {
     /// Number of slots of a stream.
     window: u64,
-    /// Bytes per slot.
+    /// Length of each slot, in bytes.
     place_len: u64,
-    /// Memory by stream; `None` for a stream that has never written.
+    /// Memory of each stream; `None` for a stream that has never written.
     streams: Vec<Option<Ends>>,
-    /// Streams by the address of their memory at the source.
+    /// Streams, by the address of their memory at the source.
     by_address: BTreeMap<u64, u32>,
     work: Vec<u8>,
 }
@@ -80,8 +84,8 @@ impl Bytes {
         }
     }
 
-    /// Checks that the memory suffices for all pairs that can send: `pairs`, or all pairs of
-    /// `ranks` ranks if `pairs` is empty.
+    /// Checks that the memory suffices for all pairs that can send. These are the pairs in `pairs`,
+    /// or if `pairs` is empty, all pairs of `ranks` ranks.
     pub(super) fn check(&self, pairs: &[(u32, u32)], ranks: u32) -> Result<(), EdgeError> {
         let named: BTreeSet<(u32, u32)> = pairs.iter().copied().filter(|(a, b)| a != b).collect();
         let pairs = match named.len() as u64 {
@@ -92,8 +96,8 @@ impl Bytes {
         if bytes > BYTES_MAX { Err(EdgeError::Bytes { bytes, pairs }) } else { Ok(()) }
     }
 
-    /// Writes the bytes of a stream's next operation at its source. `domains` are those of source
-    /// and target.
+    /// Writes the bytes of a stream's next operation to memory at its source. `domains` contains
+    /// the protection domains of source and target.
     pub(super) fn place(
         &mut self,
         memory: &MemoryTable,
@@ -137,8 +141,8 @@ impl Bytes {
         self.streams.get(stream as usize)?.as_ref()
     }
 
-    /// Registers the memory of a stream. Its addresses do not depend on the real memory, so frames
-    /// are equal in every run.
+    /// Registers the memory of a stream. Its registered addresses are independent of the real
+    /// addresses, so that frames are equal in every run.
     fn register(
         &mut self,
         memory: &MemoryTable,
@@ -161,14 +165,14 @@ impl Bytes {
         number % self.window * self.place_len
     }
 
-    /// Checks the operations of a stream when the target is notified of a message.
+    /// When the target of a stream is notified of a message, checks the operations of the message.
     pub(super) fn on_notified(&mut self, open_operations: &mut OpenOperations, stream: u32) {
         for (number, length) in open_operations.due(stream) {
             self.compare(open_operations, stream, number, length);
         }
     }
 
-    /// Checks the oldest operation of a stream when it completes at its source.
+    /// When the oldest operation of a stream completes at its source, checks the operation.
     pub(super) fn on_completed(&mut self, open_operations: &mut OpenOperations, stream: u32) {
         let Some((number, length, is_found)) = open_operations.oldest(stream) else { return };
         if !is_found {
@@ -182,7 +186,7 @@ impl Bytes {
         }
     }
 
-    /// Compares the bytes of an operation at the target with those that were sent.
+    /// Compares an operation's bytes at the target with the bytes that were sent.
     fn compare(
         &mut self,
         open_operations: &mut OpenOperations,
@@ -206,8 +210,8 @@ impl Bytes {
         self.work.truncate(length as usize);
     }
 
-    /// Checks that all target memory is erased when nothing is outstanding. Reports late writes as
-    /// violations.
+    /// Checks that all target memory is erased when no operation is outstanding. Reports late
+    /// writes as violations.
     pub(super) fn check_erased(&mut self, open_operations: &mut OpenOperations) {
         for (stream, ends) in (0..).zip(&self.streams) {
             let Some(ends) = ends else { continue };
@@ -224,10 +228,11 @@ impl Bytes {
         }
     }
 
-    /// Returns a frame with its payload copied in, assembled in `memory`.
+    /// Assembles a frame in `memory`, with a copy of its payload, and returns it.
     ///
     /// # Panics
-    /// If the payload is not in the memory of a source: the engine would then send foreign memory.
+    /// If the payload is outside the memory of all sources, because the engine would then send
+    /// memory that it must not read.
     pub(super) fn whole<'a>(&self, frame: &TxFrame<'_>, memory: &'a mut Vec<u8>) -> TxFrame<'a> {
         memory.clear();
         memory.extend_from_slice(frame.header);
@@ -246,18 +251,18 @@ impl Bytes {
     }
 }
 
-/// Fills `bytes` with the bytes of an operation.
+/// Fills `bytes` with the bytes that identify an operation.
 fn fill(stream: u32, number: u64, bytes: &mut [u8]) {
     let seed = mix(mix(0, stream.into()), number);
     for (word, chunk) in (0_u64..).zip(bytes.chunks_mut(8)) {
         for (byte, random) in chunk.iter_mut().zip(mix(seed, word).to_le_bytes()) {
-            // Zero is reserved for bytes that were never written.
+            // 0 is reserved for bytes that no operation has written.
             *byte = random.max(1);
         }
     }
 }
 
-/// Each stream has this range of addresses, which is more than [`BYTES_MAX`].
+/// Each stream has 2^31 addresses, which is more than [`BYTES_MAX`].
 const STREAM_SHIFT: u32 = 31;
 
 #[cfg(test)]
@@ -295,7 +300,7 @@ mod tests {
             place
         }
 
-        /// Copies the bytes as the network would.
+        /// Copies the bytes from source to target, as the network would.
         fn carry(&self, place: OperationPlace, bytes: u64) {
             let ends = self.bytes.ends(0).unwrap();
             let mut carried = vec![0; bytes as usize];
@@ -385,7 +390,7 @@ mod tests {
     fn too_much_memory_is_refused_with_its_size() {
         let configuration = EdgeConfiguration::default();
         let bytes = Bytes::new(&configuration);
-        // Each pair needs a window of 1 MiB at both ends.
+        // Each pair needs memory for a window, 1 MiB, at both ends.
         assert!(bytes.check(&[(0, 1), (1, 0), (0, 1)], 1 << 20).is_ok());
         assert!(bytes.check(&[], 23).is_ok());
         let error = bytes.check(&[], 24).expect_err("too much").to_string();

@@ -1,33 +1,33 @@
-//! Frames in flight between engines: header bytes, and the source of the payload.
+//! Frames in flight between engines: their header bytes, and where their payload comes from.
 
 use delivery::TxFrame;
 
 use super::RAIL_BITS;
 
-/// Frames in flight, each with an index. Memory is reused, so a run needs memory for the maximum
-/// number of frames in flight.
+/// Frames in flight; each has an index. The table reuses entries, so its size is the maximum number
+/// of frames in flight.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     entries: Vec<Frame>,
     vacant: Vec<u32>,
-    /// Headers that do not fit in `Frame`.
+    /// Headers that are longer than the array in `Frame`.
     long: Vec<Vec<u8>>,
     vacant_long: Vec<u32>,
 }
 
-/// A frame without its payload.
+/// A frame in flight. The payload is not stored.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Frame {
-    /// Address of the payload's first byte at its source.
+    /// Address of the first payload byte at the sender.
     origin: u64,
-    /// Payload bytes that are not part of the header bytes.
+    /// Number of payload bytes beyond the stored header bytes.
     payload_bytes: u32,
     /// Index of a long header in [`Frames::long`]; [`SHORT`] if the header is in `header`.
     long: u32,
     /// Number of header bytes, trailing zeros included.
     header_bytes: u16,
-    /// Number of stored header bytes: up to the last that is not zero.
+    /// Number of stored header bytes: all bytes up to the last nonzero byte.
     kept_bytes: u16,
     rail: u8,
     header: [u8; HEADER_BYTES],
@@ -45,7 +45,7 @@ impl Frame {
     };
 }
 
-/// This size makes a frame two cache lines. It suffices for headers and an acknowledgement.
+/// Chosen so that a frame occupies two cache lines. Headers with an acknowledgement fit.
 const HEADER_BYTES: usize = 107;
 const SHORT: u32 = u32::MAX;
 
@@ -53,9 +53,10 @@ const _: () = assert!(size_of::<Frame>() == 128);
 const _: () = assert!(RAIL_BITS < 8);
 
 impl Frames {
-    /// Stores a frame that leaves on a rail.
+    /// Stores a frame that a host sends on a rail. Returns its index.
     pub(super) fn insert(&mut self, rail: u8, frame: &TxFrame<'_>) -> u32 {
-        // A path MTU probe is all zeros after its header, and so are ghosts of small payloads.
+        // Trailing zeros are not stored: path MTU probes have only zeros after the header, and so
+        // do small ghost payloads.
         let kept = frame.header.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.entries.push(Frame::EMPTY);
@@ -102,14 +103,14 @@ impl Frames {
         self.entries[index as usize].rail
     }
 
-    /// Reads the memory of a frame, to load it into the cache.
+    /// Reads the memory of a frame so that the cache holds it.
     #[inline]
     pub(super) fn touch(&self, index: u32) -> u64 {
         let frame = &self.entries[index as usize];
         frame.origin ^ u64::from(frame.header[HEADER_BYTES - 1])
     }
 
-    /// Returns the length of a frame in bytes, payload included.
+    /// Returns the length of a frame in bytes, including the payload.
     pub(super) fn len(&self, index: u32) -> u32 {
         let frame = &self.entries[index as usize];
         u32::from(frame.header_bytes) + frame.payload_bytes
@@ -120,8 +121,8 @@ impl Frames {
         self.entries.len() - self.vacant.len()
     }
 
-    /// Calls `use_frame` with the bytes of a frame as it arrives. The payload is its stamp,
-    /// followed by zeros.
+    /// Calls `use_frame` with the bytes of a frame as its receiver gets them. The payload is its
+    /// stamp, followed by zeros.
     pub(super) fn with_bytes(
         &self,
         index: u32,

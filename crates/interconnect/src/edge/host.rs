@@ -1,4 +1,4 @@
-//! A host: an engine, with its queues and timers.
+//! A simulated host: an engine with its queues and timers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,43 +18,43 @@ use crate::Random;
 pub(super) struct EngineHost {
     pub(super) engine: Engine,
     pub(super) domain: ProtectionDomain,
-    /// The region that it sends from and that peers write to.
+    /// The region that the host sends from and that peers write to.
     pub(super) region: Region,
-    /// Frames that have arrived and wait for the processor.
+    /// Frames that have arrived and wait until the processor is free.
     pub(super) inbox: VecDeque<Arrived>,
-    /// Streams whose next operation found no room, each at most once.
+    /// Streams that have something to post; each stream occurs at most once.
     pub(super) blocked: VecDeque<u32>,
     /// Number of outstanding operations.
     pub(super) in_flight: u32,
-    /// Pair of each connection, by the connection's index in the engine.
+    /// For each connection, by its index in the engine, the pair of hosts.
     pub(super) pairs: Vec<u32>,
-    /// When the processor is free, in picoseconds.
+    /// Time when the processor becomes free, in picoseconds.
     pub(super) free_ps: u64,
-    /// When the next interrupt may come, in picoseconds.
+    /// Earliest time of the next interrupt, in picoseconds.
     pub(super) interrupt_ps: u64,
-    /// When the next check of the engine's timers is scheduled.
+    /// Time for which the next check of the engine's timers is scheduled, in picoseconds.
     pub(super) timer_ps: u64,
-    /// When the next turn is scheduled.
+    /// Time for which the next turn is scheduled, in picoseconds.
     pub(super) turn_ps: u64,
-    /// Bit mask of the links whose transmit queues were full in this turn.
+    /// Bit mask of the links whose transmit queues became full in this turn.
     pub(super) full: u8,
-    /// Whether its timers are suspended until a message is pending.
+    /// Whether the host's timers are suspended because no message is pending.
     pub(super) is_suspended: bool,
-    /// Random numbers for losses of arriving frames.
+    /// Random numbers that decide which arriving frames are lost.
     pub(super) random: Random,
-    /// Rate of its cables, in bits per second.
+    /// Rate of the host's cables, in bits per second.
     pub(super) rate_bps: u64,
-    /// How long a cable takes to send a full transmit queue, in picoseconds.
+    /// Time in which a cable sends a full transmit queue, in picoseconds.
     pub(super) queue_ps: u64,
 }
 
-/// A frame that has arrived.
+/// A frame that has arrived at its host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrived {
     pub(super) frame: u32,
     /// Host that sent the frame.
     pub(super) source: u32,
-    /// Whether the frame was marked for congestion in the network.
+    /// Whether a switch marked the frame for congestion.
     pub(super) is_marked: bool,
     pub(super) at_ps: u64,
 }
@@ -104,7 +104,7 @@ impl EngineHost {
         })
     }
 
-    /// Records the pair of a connection of the engine.
+    /// Records which pair a connection of the engine belongs to.
     pub(super) fn know(&mut self, connection: u32, pair: u32) {
         let index = connection as usize;
         if self.pairs.len() <= index {
@@ -132,13 +132,13 @@ pub(super) fn link_caps(
     }
 }
 
-/// Returns the address of a host on a rail: a station address that contains host and rail.
+/// Returns the address of a host on a rail: a station (MAC) address that contains both numbers.
 pub const fn address(host: u32, rail: u8) -> PeerAddr {
     let [a, b, c, d] = host.to_be_bytes();
     PeerAddr::mac([LOCALLY_ADMINISTERED | rail << 4, a, b, c, d, 0], PORT)
 }
 
-/// Returns the host and the rail of an address.
+/// Returns the host and the rail that an address contains.
 pub(super) const fn host_and_rail(address: PeerAddr) -> Option<(u32, u8)> {
     match address.to_mac() {
         Some(([first, a, b, c, d, _], _)) => Some((u32::from_be_bytes([a, b, c, d]), first >> 4)),
@@ -162,17 +162,17 @@ fn engine_configuration(configuration: &EdgeConfiguration) -> EngineConfig {
         .allocates_ahead(false)
 }
 
-/// Returns the time of an engine's clock, which is `base_ns` ahead of the simulation's.
+/// Converts a time of the simulation to a time of the engines' clocks, which are `base_ns` ahead.
 pub(super) const fn instant(base_ns: u64, time_ps: u64) -> Instant {
     Instant(base_ns + time_ps / 1_000)
 }
 
-/// The service on which all hosts listen.
+/// Number of the service on which all hosts listen.
 pub(super) const SERVICE: u32 = 0;
 
 /// Station address bits: locally administered, not a group.
 const LOCALLY_ADMINISTERED: u8 = 2;
 const PORT: u16 = 1;
 
-/// The maximum number of hosts.
+/// Maximum number of connections of a host.
 const CONNECTIONS_MAX: u32 = 1 << 16;

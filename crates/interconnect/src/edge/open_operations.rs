@@ -1,32 +1,32 @@
-//! Invariants of operations, checked during a simulation.
+//! Checks the guarantees of operations during a simulation.
 //!
-//! The bytes of an operation have unique addresses, which are equal at both ends: the stream (from
-//! one host to another), the operation and the offset. A placement therefore identifies its
-//! operation by its address, and its source by its stamp.
+//! Every byte of every operation has its own address, equal at both ends. The address consists of
+//! the stream (from one host to another), the operation and the offset. The address of placed bytes
+//! therefore identifies their operation, and their stamp identifies their source.
 
 use std::collections::VecDeque;
 
 use mem::{GhostPlacement, STAMP_BYTES};
 
-/// Order between the operations of a stream.
+/// Required order between the operations of a stream.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Order {
-    /// Whether every operation is performed after all earlier ones.
+    /// Whether the target performs each operation after all earlier operations.
     pub is_fenced: bool,
-    /// Whether operations may be placed early except for their last bytes.
+    /// Whether the target may place an operation early, except for its last bytes.
     pub is_strict: bool,
 }
 
-/// The incomplete operations of all streams, and the violations found.
+/// The incomplete operations of all streams, and the violations found so far.
 #[derive(Debug, Default)]
 pub(super) struct OpenOperations {
     streams: Vec<Stream>,
-    /// Empty lists of streams without operations, kept to reuse their memory.
+    /// Empty lists of operations, kept to reuse their memory.
     spare: Vec<VecDeque<Operation>>,
     order: Order,
     /// The first violations found, at most [`VIOLATIONS_MAX`].
     violations: Vec<String>,
-    /// Bytes placed more than once before their operation was complete.
+    /// Number of bytes placed more than once before their operation was complete.
     placed_again: u64,
 }
 
@@ -36,7 +36,7 @@ struct Stream {
     destination: u32,
     /// Number of the first operation that is not complete at its source.
     first: u64,
-    /// Number of the first operation that is not placed.
+    /// Number of the first operation that is not placed completely.
     placed_below: u64,
     operations: VecDeque<Operation>,
 }
@@ -45,16 +45,16 @@ struct Stream {
 #[derive(Debug)]
 struct Operation {
     length: u32,
-    /// Length of the contiguous placed bytes from the first one on.
+    /// Number of bytes placed without a gap from the start of the operation.
     prefix: u32,
-    /// Message that the operation ends and that its target is notified of once; [`NO_MESSAGE`] if
-    /// there is none, or after the notification.
+    /// Message that ends with this operation; the target is notified of it once. [`NO_MESSAGE`] if
+    /// no message ends here, or if the target was notified already.
     message: u32,
-    /// Ranges placed beyond `prefix`, ascending and disjoint.
+    /// Placed ranges that start after `prefix`, ascending and disjoint.
     beyond: Vec<(u32, u32)>,
 }
 
-/// Maximum number of open operations of a stream.
+/// Maximum number of incomplete operations of a stream.
 pub(in super::super) const WINDOW_MAX: u32 = 1 << (OPERATION_BITS - 1);
 
 /// Maximum length of an operation, in bytes.
@@ -63,7 +63,7 @@ pub(in super::super) const OPERATION_BYTES_MAX: u32 = 1 << OFFSET_BITS;
 /// Address of the first byte of the first operation of stream 0.
 pub(super) const ADDRESS_START: u64 = 1 << (OPERATION_BITS + OFFSET_BITS);
 
-/// Number of addresses of all streams together.
+/// Number of addresses that all streams use together.
 pub(super) const ADDRESSES: u64 = 1 << 62;
 
 const OFFSET_BITS: u32 = 27;
@@ -76,13 +76,14 @@ impl OpenOperations {
         Self { order, ..Self::default() }
     }
 
-    /// Adds a stream to a host. Streams are numbered from 0.
+    /// Adds a stream to the host `destination`. Returns its number; streams count from 0.
     pub(super) fn add_stream(&mut self, destination: u32) -> u32 {
         self.streams.push(Stream { destination, ..Stream::default() });
         self.streams.len() as u32 - 1
     }
 
-    /// Returns the address of the next operation that will be posted; it is equal at both ends.
+    /// Returns the address of the operation that will be posted next. The address is equal at both
+    /// ends.
     pub(super) fn next_address(&self, stream: u32) -> u64 {
         let Stream { first, operations, .. } = &self.streams[stream as usize];
         let number = (first + operations.len() as u64) % (1 << OPERATION_BITS);
@@ -90,8 +91,8 @@ impl OpenOperations {
         ADDRESS_START + (place << OFFSET_BITS)
     }
 
-    /// Records a posted operation. `message` is the message that its target will be notified of, if
-    /// any.
+    /// Records a posted operation. `message` is the message of which the operation notifies the
+    /// target, if it does.
     pub(super) fn on_posted(&mut self, stream: u32, length: u32, message: Option<u32>) {
         let message = message.unwrap_or(NO_MESSAGE);
         let operation = Operation { length, prefix: 0, message, beyond: Vec::new() };
@@ -102,7 +103,7 @@ impl OpenOperations {
         operations.push_back(operation);
     }
 
-    /// Checks bytes that were placed at a host.
+    /// Checks bytes that a host has placed.
     pub(super) fn on_placed(&mut self, host: u32, placement: &GhostPlacement) {
         if let Err(what) = self.place(host, placement) {
             let GhostPlacement { address, len, .. } = placement;
@@ -153,14 +154,14 @@ impl OpenOperations {
         Ok(())
     }
 
-    /// Returns the number of the next operation that will be posted.
+    /// Returns the number of the operation that will be posted next.
     pub(super) fn next_number(&self, stream: u32) -> u64 {
         let Stream { first, operations, .. } = &self.streams[stream as usize];
         first + operations.len() as u64
     }
 
-    /// Returns the operations of a stream whose bytes must be at the target when it is notified of
-    /// its next message, and that are not known to be placed: their numbers and lengths.
+    /// Returns the numbers and lengths of operations that the next notification of the target
+    /// covers. Omits operations whose placement is recorded already.
     pub(super) fn due(&self, stream: u32) -> impl Iterator<Item = (u64, u32)> + use<> {
         let Stream { first, operations, .. } = &self.streams[stream as usize];
         let last = operations.iter().position(|operation| operation.message != NO_MESSAGE);
@@ -170,15 +171,15 @@ impl OpenOperations {
         due.into_iter()
     }
 
-    /// Returns the oldest operation of a stream that is not complete at its source: number, length,
-    /// and whether it is known to be placed.
+    /// Returns the oldest operation that is not complete at its source: its number, its length, and
+    /// whether its placement is recorded.
     pub(super) fn oldest(&self, stream: u32) -> Option<(u64, u32, bool)> {
         let Stream { first, operations, .. } = &self.streams[stream as usize];
         let oldest = operations.front()?;
         Some((*first, oldest.length, oldest.prefix == oldest.length))
     }
 
-    /// Records that all bytes of an open operation are at the target.
+    /// Records that the target has all bytes of an incomplete operation.
     pub(super) fn on_found(&mut self, stream: u32, number: u64) {
         let open = &mut self.streams[stream as usize];
         let ahead = number.wrapping_sub(open.first) as usize;
@@ -187,7 +188,7 @@ impl OpenOperations {
         }
     }
 
-    /// Checks a notification of the target of a stream.
+    /// Checks a notification that the target of a stream gets.
     pub(super) fn on_notified(&mut self, stream: u32, message: u32) {
         let open = &mut self.streams[stream as usize];
         let outstanding =
@@ -208,7 +209,7 @@ impl OpenOperations {
         self.violate(format!("stream {stream}: {what}"));
     }
 
-    /// Checks the completion of a stream's oldest operation at its source.
+    /// Checks a completion at the source: it must be that of the stream's oldest operation.
     pub(super) fn on_completed(&mut self, stream: u32, succeeded: bool) {
         let open = &mut self.streams[stream as usize];
         let number = open.first;
@@ -232,7 +233,7 @@ impl OpenOperations {
         self.violate(format!("stream {stream}: operation {number} {what}"));
     }
 
-    /// Keeps the memory of a stream's list of operations for reuse, if the list is empty.
+    /// If a stream's list of operations is empty, keeps its memory for other streams.
     fn spare_memory(&mut self, stream: u32) {
         let operations = &mut self.streams[stream as usize].operations;
         if operations.is_empty() {
@@ -248,7 +249,7 @@ impl OpenOperations {
         }
     }
 
-    /// Returns the violations found.
+    /// Returns the violations found so far.
     pub(super) fn violations(&self) -> &[String] {
         &self.violations
     }
@@ -260,7 +261,7 @@ impl OpenOperations {
 }
 
 impl Operation {
-    /// Adds a range of placed bytes. Returns how many of them were placed before.
+    /// Adds a range of placed bytes. Returns how many bytes of the range were placed before.
     fn add(&mut self, start: u32, end: u32) -> u32 {
         if start == self.prefix && self.beyond.is_empty() {
             self.prefix = end;

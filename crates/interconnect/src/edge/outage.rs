@@ -1,4 +1,4 @@
-//! Cables and switches that fail and come back.
+//! Cables and switches that fail and come back during a run.
 
 use delivery::{LinkEvent, LinkId};
 
@@ -7,19 +7,19 @@ use super::super::topology::Topology;
 use super::host::{instant, link_caps};
 use super::{CHANGE, EdgeConfiguration, EdgeFabric};
 
-/// A cable or switch that carries no frames for a period.
+/// A period in which cables carry no frames.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Outage {
     /// Number of the rail.
     pub rail: u8,
-    /// Name of the part that fails: all cables of a switch (`s1`) or of a host (`h0`), or the
-    /// cables between two nodes (`s1-s4`).
+    /// Name of the part that fails. `s1` means all cables of a switch and `h0` all cables of a
+    /// host; `s1-s4` means the cables between two nodes.
     pub place: String,
     /// Start of the outage, in picoseconds.
     pub from_ps: u64,
     /// End of the outage, in picoseconds.
     pub until_ps: u64,
-    /// Whether hosts do not detect that their cable is down.
+    /// Whether the failure is silent: hosts do not detect that their cable is down.
     pub is_silent: bool,
 }
 
@@ -40,7 +40,7 @@ pub enum OutageError {
     Place {
         /// Name of the node or cable.
         place: String,
-        /// What is wrong.
+        /// Description of the mistake in the name.
         what: String,
     },
 }
@@ -56,7 +56,7 @@ pub(super) struct Change {
     hosts: Vec<u32>,
 }
 
-/// Returns the changes that the outages cause.
+/// Returns the changes (starts and ends) that the outages cause.
 pub(super) fn changes(
     topology: &Topology,
     configuration: &EdgeConfiguration,
@@ -78,7 +78,7 @@ pub(super) fn changes(
     Ok(changes)
 }
 
-/// Returns both directions of the cables that a name denotes.
+/// Returns the links, in both directions, of the cables that a name denotes.
 fn links_of(topology: &Topology, place: &str) -> Result<Vec<u32>, OutageError> {
     let wrong = |what: String| OutageError::Place { place: place.to_owned(), what };
     let node = |name: &str| {
@@ -104,7 +104,7 @@ fn links_of(topology: &Topology, place: &str) -> Result<Vec<u32>, OutageError> {
     Ok(links)
 }
 
-/// Returns the two nodes of `a-b`. Names can contain hyphens too.
+/// Splits a name `a-b` into its two nodes. The names of nodes can contain hyphens too.
 fn divided(topology: &Topology, place: &str) -> Option<(u32, u32)> {
     place.match_indices('-').find_map(|(at, _)| {
         let (first, second) = (place.get(..at)?, place.get(at + 1..)?);
@@ -113,7 +113,7 @@ fn divided(topology: &Topology, place: &str) -> Option<(u32, u32)> {
 }
 
 impl EdgeFabric {
-    /// Schedules the outages at the start of the run.
+    /// Schedules the starts and ends of all outages. Only the first call has an effect.
     pub(super) fn schedule_outages(&mut self, context: &mut Context) {
         if std::mem::replace(&mut self.outages_are_scheduled, true) {
             return;
@@ -123,7 +123,7 @@ impl EdgeFabric {
         }
     }
 
-    /// Applies the start or the end of an outage.
+    /// Starts or ends an outage.
     pub(super) fn change(&mut self, context: &mut Context, number: u32) {
         let Change { rail, is_up, links, hosts, .. } = self.outages[number as usize].clone();
         for link in links {

@@ -1,4 +1,4 @@
-//! Connections, made on demand or before a run starts.
+//! Makes connections between hosts, on demand or before a run starts.
 
 use delivery::{Instant, LinkId, LinkState};
 use engine::{ConnectRequest, ConnectionHandle, Terms};
@@ -9,7 +9,8 @@ use super::host::{self, SERVICE, instant};
 use super::{Counts, EdgeError, EdgeFabric, NEVER_PS, Pair, Stream};
 
 impl EdgeFabric {
-    /// Returns the pair of two hosts, and whether the pair is new.
+    /// Returns the index of the pair of two hosts, and whether the pair is new. Adds the pair if
+    /// needed.
     pub(super) fn pair(&mut self, a: u32, b: u32) -> (u32, bool) {
         let hosts = [a.min(b), a.max(b)];
         let next = self.pairs.len() as u32;
@@ -25,7 +26,7 @@ impl EdgeFabric {
         (pair, true)
     }
 
-    /// Sends a connection request from the lower host of a pair to the higher.
+    /// Makes the lower host of a pair send a connection request to the higher host.
     pub(super) fn connect(&mut self, context: &mut Context, pair: u32) {
         let [lower, higher] = self.pairs[pair as usize].hosts;
         let now_ps = context.wheel.now_ps();
@@ -53,7 +54,7 @@ impl EdgeFabric {
         }
     }
 
-    /// Accepts a peer's connection request, whose private data is the number of the pair.
+    /// Accepts a peer's connection request. Its private data contains the number of the pair.
     pub(super) fn accept(
         &mut self,
         number: u32,
@@ -77,7 +78,7 @@ impl EdgeFabric {
         }
     }
 
-    /// Handles an established connection.
+    /// Handles the event that a connection of a host is established.
     pub(super) fn on_established(&mut self, context: &mut Context, number: u32, index: u32) {
         let host = &mut self.hosts[number as usize];
         let pair = host.pairs[index as usize];
@@ -92,8 +93,8 @@ impl EdgeFabric {
         }
     }
 
-    /// Makes connections before the run starts, on a separate time line, each on all rails. Does
-    /// nothing if the configuration does not request it.
+    /// Connects pairs on all rails before the run starts; this takes no time of the run. Does
+    /// nothing if the configuration connects on demand.
     ///
     /// # Errors
     /// [`EdgeError`], one variant for each cause.
@@ -102,7 +103,7 @@ impl EdgeFabric {
             return Ok(());
         }
         let mut context = Context::new(self.slot_ps());
-        // Timers run only while a message is open.
+        // Engine timers run only while a message is pending.
         self.open_messages = 1;
         for &(a, b) in pairs {
             if a != b
@@ -129,7 +130,7 @@ impl EdgeFabric {
         Ok(())
     }
 
-    /// Lets the hosts make the configured connections and become idle.
+    /// Runs the simulation until the configured connections are established and idle.
     fn set_up(&mut self, context: &mut Context) -> Result<(), EdgeError> {
         let mut ready = 0;
         let mut until_ps = SETUP_MAX_PS;
@@ -159,7 +160,7 @@ impl EdgeFabric {
         }
     }
 
-    /// Returns whether the connection of a pair is up on all rails.
+    /// Returns whether the connection of a pair works on all rails.
     fn is_ready(&self, pair: usize) -> bool {
         let Pair { hosts, handles, is_established } = self.pairs[pair];
         is_established == [true; 2]
@@ -174,9 +175,9 @@ impl EdgeFabric {
     }
 }
 
-/// Maximum time to make connections, in picoseconds: one minute.
+/// Maximum time to establish connections, in picoseconds: one minute.
 const SETUP_MAX_PS: u64 = 60_000_000_000_000;
 
-/// Maximum time until new connections are idle, in picoseconds. They send pending acknowledgements
-/// within half of it.
+/// Time after which new connections are idle, in picoseconds. Within half of this time, they send
+/// pending acknowledgements.
 const SETTLING_PS: u64 = 2_000_000_000;

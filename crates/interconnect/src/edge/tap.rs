@@ -1,4 +1,4 @@
-//! Observation of the frames that hosts send and receive.
+//! Observes the frames that hosts send and receive.
 
 use std::fmt::Debug;
 
@@ -6,37 +6,39 @@ use super::super::simulation::Message;
 use super::EdgeFabric;
 use super::frames::Frames;
 
-/// An observer of frames, like a capture on the interfaces of hosts. Does not affect the run.
+/// An observer of frames, like a packet capture on the interfaces of hosts. It does not affect the
+/// run.
 pub trait Tap: Debug {
-    /// Returns whether frames of a host are to be reported.
+    /// Returns whether the observer wants the frames of a host.
     fn wants(&self, host: u32) -> bool;
 
-    /// Handles a frame that a host has sent or received. A frame that was lost in flight is
-    /// reported as sent only.
+    /// Handles a frame that a host has sent or received. If the network loses a frame, the observer
+    /// sees it at the sender only.
     fn on_frame(&mut self, frame: &TappedFrame<'_>);
 }
 
-/// A frame, as seen at one of its ends.
+/// A frame, as one of its two hosts sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct TappedFrame<'a> {
-    /// When it was handed to the link or arrived, in picoseconds since the start of the run.
+    /// Time when the host handed the frame to the link, or when the frame arrived, in picoseconds
+    /// since the start of the run.
     pub at_ps: u64,
     /// Host at which the frame is observed.
     pub host: u32,
-    /// Host at the other end.
+    /// Host at the other end of the frame's route.
     pub peer: u32,
     /// Rail that carries the frame.
     pub rail: u8,
-    /// Whether `host` sent it.
+    /// Whether `host` sent the frame.
     pub is_sent: bool,
-    /// Whether the frame was marked for congestion in the network. Never set for a sent frame.
+    /// Whether a switch marked the frame for congestion. Always false for a sent frame.
     pub is_marked: bool,
-    /// The frame of the edge protocol. A ghost payload consists of its address, at most 8 bytes,
-    /// and zeros.
+    /// The frame of the edge protocol. For a ghost payload, these bytes contain the payload's
+    /// address (at most 8 bytes), followed by zeros.
     pub bytes: &'a [u8],
 }
 
-/// Reports a frame that is about to leave to the tap, if the tap wants frames of its sender.
+/// Reports a frame that a host is about to send, if the tap wants frames of this host.
 pub(super) fn on_sent(
     tap: &mut dyn Tap,
     frames: &Frames,
@@ -55,7 +57,7 @@ pub(super) fn on_sent(
 }
 
 impl EdgeFabric {
-    /// Sets a tap that observes all frames from now on.
+    /// Sets the tap. It observes all later frames that it wants.
     pub fn set_tap(&mut self, tap: Box<dyn Tap>) {
         self.tap = Some(tap);
     }

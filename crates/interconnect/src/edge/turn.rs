@@ -1,5 +1,5 @@
-//! The turn of a host when its processor is free: receive frames, completions and events; post;
-//! send.
+//! The turn of a host, which runs when its processor is free. The host receives frames, takes
+//! completions and events, posts operations, and sends frames.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ use super::host::{self, EngineHost, instant};
 use super::{DELIVER, EdgeFabric, RAIL_SHIFT, Stream, tap};
 
 impl EdgeFabric {
-    /// Does all work of host `number` that is possible now.
+    /// Does all work that host `number` can do now.
     pub(super) fn turn(&mut self, context: &mut Context, number: u32) {
         let now_ps = context.wheel.now_ps();
         let now = instant(self.base_ns, now_ps);
@@ -33,7 +33,7 @@ impl EdgeFabric {
         self.take_completions(context, number);
         self.post_blocked(context, number);
         self.transmit(context, number, now);
-        // Notifications may have waited for room in the completion queue.
+        // Notifications can have waited for room in the completion queue, so it is emptied again.
         self.take_completions(context, number);
         let host = &self.hosts[number as usize];
         if host.engine.has_work() && host.full == 0 {
@@ -91,7 +91,7 @@ impl EdgeFabric {
         }
     }
 
-    /// Handles events of the engine: connections requested, established and lost.
+    /// Handles connection events of the engine: requested, established and lost connections.
     fn take_news(&mut self, context: &mut Context, number: u32, now: delivery::Instant) {
         while let Some(news) = self.hosts[number as usize].engine.poll_event() {
             match news {
@@ -123,13 +123,13 @@ impl EdgeFabric {
         }
     }
 
-    /// Handles the notification of a peer's message.
+    /// Handles the notification that a peer has written a message.
     fn on_notified(&mut self, context: &mut Context, number: u32, completion: &Completion) {
         let host = &self.hosts[number as usize];
         let pair = host.pairs[completion.owner.index() as usize];
         let is_lower = self.pairs[pair as usize].hosts[0] == number;
         let message = completion.immediate.unwrap_or(u32::MAX);
-        // The stream is that of the other end, which wrote the message.
+        // The message belongs to the stream in the other direction, because the peer wrote it.
         let stream = 2 * pair + u32::from(is_lower);
         if let Some(bytes) = &mut self.bytes {
             bytes.on_notified(&mut self.open_operations, stream);
@@ -169,7 +169,8 @@ impl EdgeFabric {
         }
     }
 
-    /// Posts operations that waited for room, one of each stream in turn.
+    /// Posts operations of streams that have something to post, one operation of each stream in
+    /// turn.
     fn post_blocked(&mut self, context: &mut Context, number: u32) {
         let mut left = self.hosts[number as usize].blocked.len();
         while left > 0 {
@@ -181,7 +182,8 @@ impl EdgeFabric {
                     left += 1;
                 }
                 Posted::Full => {
-                    // The host has no room for operations of any stream.
+                    // The host's limit of operations is reached, so no other stream can post
+                    // either.
                     self.hosts[number as usize].blocked.push_front(index);
                     break;
                 }
@@ -190,7 +192,7 @@ impl EdgeFabric {
         }
     }
 
-    /// Posts one operation of a stream.
+    /// Posts the next operation of a stream, if there is one and room for it.
     fn post(&mut self, context: &mut Context, number: u32, index: u32) -> Posted {
         let Self {
             hosts,
@@ -280,7 +282,7 @@ impl EdgeFabric {
         Posted::More
     }
 
-    /// Lets the engine send until the links are full.
+    /// Lets the engine send until it has nothing to send or the links are full.
     fn transmit(&mut self, context: &mut Context, number: u32, now: delivery::Instant) {
         let Self { hosts, memory, frames, rails, work, configuration, counts, .. } = self;
         let Self { bytes: store, tap, .. } = self;
@@ -306,7 +308,7 @@ impl EdgeFabric {
                         costs.frame_send_ps + costs.frame_send_ps_per_byte * u64::from(bytes);
                     counts.frames_sent += 1;
                     taken += 1;
-                    // Rails are separate: the address belongs to no host on another rail.
+                    // Rails are separate networks, so no host of this rail has the address.
                     let Some((destination, _)) = to.filter(|&(_, rail)| rail == link.0) else {
                         counts.frames_astray += 1;
                         continue;
@@ -354,7 +356,7 @@ impl EdgeFabric {
         self.on_rails_lost(context);
     }
 
-    /// Schedules a turn for the time when the queue of the first of the full rails is half empty.
+    /// Schedules a turn for the first time when the queue of a full link is half empty.
     fn wait_for_room(&mut self, context: &mut Context, number: u32) {
         let full = self.hosts[number as usize].full;
         let rails = self.rails.iter().enumerate().filter(|(rail, _)| full >> rail & 1 != 0);
@@ -376,10 +378,10 @@ impl EdgeFabric {
     }
 }
 
-/// Result of an attempt to post.
+/// Result of an attempt to post an operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Posted {
-    /// The stream may have more to post.
+    /// The operation was posted; the stream may have more to post.
     More,
     /// The stream has nothing to post now.
     Nothing,
@@ -388,7 +390,8 @@ enum Posted {
 }
 
 impl Stream {
-    /// Records that `length` bytes of the first waiting message, of `total` bytes, were posted.
+    /// Records that an operation of `length` bytes was posted for the first waiting message, which
+    /// has `total` bytes.
     fn advance(&mut self, length: u32, total: u32, spare: &mut Vec<VecDeque<u32>>) {
         self.in_flight += 1;
         self.since_end += 1;
@@ -401,7 +404,7 @@ impl Stream {
     }
 }
 
-/// Appends to a list of a stream. An empty list owns no memory, so takes a spare one.
+/// Appends to a list of a stream. If the list has no memory yet, it gets memory from `spare`.
 pub(super) fn push(list: &mut VecDeque<u32>, value: u32, spare: &mut Vec<VecDeque<u32>>) {
     if list.capacity() == 0 {
         *list = spare.pop().unwrap_or_default();
@@ -409,7 +412,8 @@ pub(super) fn push(list: &mut VecDeque<u32>, value: u32, spare: &mut Vec<VecDequ
     list.push_back(value);
 }
 
-/// Removes the first entry of a list of a stream.
+/// Removes the first entry of a list of a stream. If the list is then empty, `spare` gets its
+/// memory.
 fn pop(list: &mut VecDeque<u32>, spare: &mut Vec<VecDeque<u32>>) {
     list.pop_front();
     if list.is_empty() && list.capacity() > 0 {

@@ -1,17 +1,17 @@
-//! Routes chosen by load: flowlets, and detours around a busy shortest route.
+//! Routes that depend on load: flowlets, and detours around a busy shortest route.
 
 use super::super::routing::Choice;
 use super::super::statistics::mix;
 use super::{DIRECT, Ethernet, EthernetConfiguration, UNDECIDED};
 
-/// Flowlet state of the switches.
+/// The flowlets of all switches.
 #[derive(Clone, Debug)]
 pub(super) struct Adaptive {
-    /// [`FLOWLETS`] entries per switch, by hash of the flow; empty for detours.
+    /// [`FLOWLETS`] entries per switch, indexed by a hash of the flow. Empty if frames take detours.
     flowlets: Vec<Flowlet>,
 }
 
-/// The most recent flowlet of the flows with one hash.
+/// The most recent flowlet of all flows with the same hash.
 #[derive(Clone, Copy, Debug)]
 struct Flowlet {
     last_ps: u64,
@@ -29,7 +29,7 @@ impl Adaptive {
 }
 
 impl Ethernet {
-    /// Returns the port by which a frame leaves a switch, chosen by load.
+    /// Returns the port through which a frame leaves a switch, which depends on the load.
     pub(super) fn adapt(&mut self, now_ps: u64, at: (u32, u32), index: u32) -> u32 {
         match self.configuration.choice {
             Choice::Flowlet { gap_ps } => self.follow_flowlet(now_ps, at, index, gap_ps),
@@ -37,9 +37,9 @@ impl Ethernet {
         }
     }
 
-    /// Returns the port of a flow's current flowlet: frames in close succession use the same port.
-    /// After a pause longer than the gap, chooses the least loaded port, because frames cannot be
-    /// reordered then.
+    /// Returns the port of a flow's current flowlet. Frames in close succession use the same port.
+    /// After a pause longer than the gap, the least loaded port starts a new flowlet, because later
+    /// frames can no longer overtake earlier ones.
     fn follow_flowlet(&mut self, now_ps: u64, at: (u32, u32), index: u32, gap_ps: u64) -> u32 {
         let (switch, base) = at;
         let frame = *self.frames.get(index);
@@ -52,7 +52,7 @@ impl Ethernet {
         let place = self.switch_place(switch, base) as usize * FLOWLETS + hash;
         let Some(adaptive) = &self.adaptive else { return base + least };
         let mut flowlet = adaptive.flowlets[place];
-        // The entry can belong to another flow with the same hash and other candidates.
+        // The entry can belong to another flow that has the same hash, but other candidates.
         let has_ended = now_ps > flowlet.last_ps + gap_ps || !candidates.contains(&flowlet.link);
         if has_ended || self.is_down(base + flowlet.link) {
             flowlet.link = least;
@@ -64,8 +64,9 @@ impl Ethernet {
         base + flowlet.link
     }
 
-    /// Universal globally adaptive load balancing, decided by the first switch with its own queues:
-    /// the shortest route, or one over a random switch if its backlog times hops is less.
+    /// Universal globally adaptive load balancing. The first switch that has its own queues
+    /// decides. It chooses a route over a random switch if that route has the smaller product of
+    /// backlog and hops, and otherwise the shortest route.
     fn detour(&mut self, now_ps: u64, at: (u32, u32), index: u32) -> u32 {
         let (switch, base) = at;
         let frame = *self.frames.get(index);
@@ -102,8 +103,8 @@ impl Ethernet {
         if backlog_ps(to) * direct > backlog_ps(via) * (first + second) { via } else { DIRECT }
     }
 
-    /// Returns the number of links between a switch and the switch of a host, at least 1, and the
-    /// latter switch.
+    /// Returns the switch of a host, and the number of links to it from another switch, at least 1.
+    /// The number of links comes first.
     fn hops(&self, switch: u32, host: u32) -> (u64, u32) {
         let (mut at, mut hops) = (switch, 0);
         while let Some(&link) = self.routes.candidates(at, host).first() {
@@ -115,5 +116,5 @@ impl Ethernet {
     }
 }
 
-/// Number of flowlets per switch; 16 KiB.
+/// Number of flowlet entries per switch, which use 16 KiB.
 const FLOWLETS: usize = 1024;

@@ -1,19 +1,19 @@
-//! The buffer limit of an output whose queue is not stored.
+//! The buffer limit of an output port whose queue is not stored.
 
 use std::collections::VecDeque;
 
-/// Frames that wait for a link or are being sent on it.
+/// The frames that wait for a link or that the link is sending.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backlog {
-    /// For each frame, when it will have left, gap included, and its bytes.
+    /// For each frame, the time when it will have left, including its gap, and its length in bytes.
     frames: VecDeque<(u64, u32)>,
     bytes: u64,
     bytes_max: u64,
 }
 
 impl Backlog {
-    /// Returns whether a frame that is ready at `ready_ps` fits, given the frames that have not
-    /// left until then.
+    /// Returns whether a frame that becomes ready at `ready_ps` fits in the buffer. Frames that
+    /// have left before that time do not count.
     pub(super) fn has_room(&mut self, ready_ps: u64, bytes: u32, most: u64) -> bool {
         while let Some(&(left_ps, sent)) = self.frames.front()
             && left_ps < ready_ps
@@ -36,7 +36,7 @@ impl Backlog {
         self.bytes_max
     }
 
-    /// Adds the counters of the same port in another part. Each port counts in one part only.
+    /// Adds the counters that another part has for the same port. Only one part counts a port.
     pub(super) fn merge(&mut self, part: &Self) {
         self.bytes_max = self.bytes_max.max(part.bytes_max);
     }

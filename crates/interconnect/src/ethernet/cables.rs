@@ -1,4 +1,4 @@
-//! Rates, propagation delays and buffers of cables with their own settings.
+//! Rates, propagation delays and buffers of cables that have their own settings.
 
 use super::super::topology::{LinkKind, Topology};
 use super::{Ethernet, EthernetConfiguration, byte_time};
@@ -9,12 +9,12 @@ pub(super) struct CableLimits {
     /// Serialisation time of a byte, in 1/256 ps.
     byte_time: u32,
     propagation_ps: u64,
-    /// Buffer of the output, in bytes, as [`EthernetConfiguration::buffer_bytes`].
+    /// Buffer of the output port, in bytes, as in [`EthernetConfiguration::buffer_bytes`].
     buffer_bytes: u64,
 }
 
 impl CableLimits {
-    /// Returns the limits of each link of a topology; empty if no cable has settings of its own.
+    /// Returns the limits of each link of a topology; empty if no cable has its own settings.
     pub(super) fn of_links(
         topology: &Topology,
         configuration: &EthernetConfiguration,
@@ -56,20 +56,20 @@ impl Ethernet {
         cable.map_or(self.configuration.propagation_ps, |cable| cable.propagation_ps)
     }
 
-    /// Returns the buffer limit of an output, in bytes; 0 for no limit.
+    /// Returns the buffer limit of an output port, in bytes; 0 means no limit.
     #[inline]
     pub(super) fn buffer_bytes(&self, port: u32) -> u64 {
         let cable = self.cables.get(port as usize);
         cable.map_or(self.configuration.buffer_bytes, |cable| cable.buffer_bytes)
     }
 
-    /// Returns whether any output has a buffer limit.
+    /// Returns whether any output port has a buffer limit.
     pub(super) fn has_buffer_limits(&self) -> bool {
         self.configuration.buffer_bytes > 0
             || self.cables.iter().any(|cable| cable.buffer_bytes > 0)
     }
 
-    /// Returns the serialisation time of a byte on the fastest and on the slowest link, in 1/256
+    /// Returns the serialisation times of a byte on the fastest and on the slowest link, in 1/256
     /// ps.
     pub(super) fn byte_time_bounds(&self) -> (u32, u32) {
         let times = || (0..self.ports.len() as u32).map(|port| self.byte_time(port));

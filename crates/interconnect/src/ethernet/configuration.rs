@@ -18,7 +18,7 @@ pub struct EthernetConfiguration {
     pub payload_min_bytes: u32,
     /// Bytes that a frame adds to its payload on the wire: preamble, header, check sequence.
     pub overhead_bytes: u32,
-    /// Silence after each frame, in bytes.
+    /// Gap between frames: minimum idle time of the link after each frame, in bytes.
     pub gap_bytes: u32,
     /// Propagation delay of each link, in picoseconds.
     pub propagation_ps: u64,
@@ -28,9 +28,9 @@ pub struct EthernetConfiguration {
     /// Minimum time between two frames from hosts in the engine of a switch, in picoseconds; 0 for
     /// no limit. Limits the rate and does not add latency.
     pub host_frame_interval_ps: u64,
-    /// Buffer of each output, in bytes; 0 for no limit. It contains the waiting frames and the one
-    /// being sent, with their length on the wire without gaps. It is checked when a frame has
-    /// passed the latency of its switch; a frame that does not fit is lost. Lossless classes have
+    /// Buffer of each output port, in bytes; 0 means no limit. The buffer holds the waiting frames
+    /// and the frame being sent, each with its length on the wire without the gap. If a frame does
+    /// not fit after the latency of its switch, the switch drops the frame. Lossless classes have
     /// another limit.
     pub buffer_bytes: u64,
     /// Maximum random delay of a frame at each switch, in percent of its serialisation time on the
@@ -47,11 +47,11 @@ pub struct EthernetConfiguration {
     pub nic: NicConfiguration,
     /// Shared buffers, marks, priorities and pauses. All are off by default.
     pub queues: QueueConfiguration,
-    /// Transport of the hosts. Without a transport, hosts send everything at once and do not
-    /// retransmit. Needs one rail.
+    /// Transport of the hosts. Hosts without a transport send everything at once and do not
+    /// retransmit. A transport requires exactly one rail.
     pub transport: Option<TransportConfiguration>,
-    /// Receiver-driven transport, instead of `transport`. Needs one rail, and sets the classes of
-    /// frames.
+    /// The receiver-driven transport Homa, which replaces `transport`. It requires exactly one rail
+    /// and sets the classes of frames.
     pub homa: Option<HomaConfiguration>,
 }
 
@@ -62,7 +62,7 @@ pub enum Forwarding {
     StoreAndForward,
     /// When this many bytes of the frame have arrived.
     CutThrough {
-        /// Number of bytes that determine the output, preamble included.
+        /// Number of bytes that the switch needs to choose the output port, including the preamble.
         header_bytes: u32,
     },
 }
@@ -70,18 +70,18 @@ pub enum Forwarding {
 /// The network card of a host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NicConfiguration {
-    /// Number of ports, each to its own copy of the network; 1 to [`RAILS_MAX`].
+    /// Number of ports, each to a separate copy of the network; 1 to [`RAILS_MAX`].
     pub rails: u32,
-    /// Distribution of messages over the ports.
+    /// How messages are distributed over the ports.
     pub striping: Striping,
-    /// Rate at which the card fetches frames from memory, for all ports together, in bits per
-    /// second; 0 for no limit.
+    /// Rate at which the card fetches frames from memory, in bits per second, for all ports
+    /// together; 0 means no limit.
     pub rate_bps: u64,
-    /// Minimum time between two frames of all ports together, in picoseconds; 0 for no limit.
+    /// Minimum time between two frames, in picoseconds, for all ports together; 0 means no limit.
     pub frame_interval_ps: u64,
 }
 
-/// Distribution of messages over the ports of a card, in turn.
+/// How a card distributes messages over its ports. It uses the ports in turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Striping {
     /// All frames of a message use one port; the next message uses the next port.
@@ -93,32 +93,33 @@ pub enum Striping {
 /// Settings of features that need stored queues. 0 turns a feature off.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct QueueConfiguration {
-    /// Buffer of a switch that its ports share, in bytes; 0 for no limit.
+    /// Buffer that all ports of a switch share, in bytes; 0 means no limit.
     pub shared_bytes: u64,
     /// Maximum length of a queue relative to the free part of the shared buffer, in percent (the α
     /// of dynamic thresholds).
     pub alpha_percent: u32,
-    /// Queue length of an output above which frames can be marked (ECN), in bytes.
+    /// Queue length of an output port above which the switch can mark frames (ECN), in bytes.
     pub ecn_min_bytes: u64,
-    /// Queue length above which all frames are marked, in bytes; 0 for no marks. Equal to
-    /// `ecn_min_bytes`: a step.
+    /// Queue length above which the switch marks all frames, in bytes; 0 means no marks. If this
+    /// equals `ecn_min_bytes`, the share of marked frames rises in one step.
     pub ecn_max_bytes: u64,
-    /// Share of frames marked just below `ecn_max_bytes`, in percent. The share rises linearly from
-    /// `ecn_min_bytes`.
+    /// Share of frames that the switch marks if the queue is just shorter than `ecn_max_bytes`, in
+    /// percent. Between the two lengths, the share rises linearly from 0.
     pub ecn_max_percent: u32,
     /// Number of priority classes, 1 to 8. Class 0 is always served first.
     pub classes: u8,
     /// How the class of a message is determined.
     pub class_by: ClassBy,
-    /// Classes whose frames are paused at the sender instead of dropped (PFC): bit n for class n.
+    /// Bit mask of lossless classes, bit n for class n. For these classes, the switch pauses the
+    /// sender instead of dropping frames (PFC).
     pub lossless: u8,
-    /// A sender is paused when a switch stores this many bytes of one class from it, or as many as
-    /// the dynamic threshold permits.
+    /// Number of bytes of one class from one sender above which the switch pauses the sender. The
+    /// dynamic threshold can pause the sender earlier.
     pub pause_bytes: u64,
-    /// The sender may resume when at most this many bytes are left.
+    /// Number of stored bytes at or below which the sender may resume.
     pub resume_bytes: u64,
-    /// Buffer for frames that arrive after a pause was sent, per port and class, in bytes. 0
-    /// computes it from the length of the cables and the largest frame.
+    /// Buffer per port and class for frames that arrive after the switch has sent a pause, in
+    /// bytes. If this is 0, it is computed from the length of the cables and the largest frame.
     pub headroom_bytes: u64,
 }
 
@@ -127,20 +128,21 @@ pub struct QueueConfiguration {
 pub enum ClassBy {
     /// The tag of the message modulo n.
     Tag,
-    /// The number of its source modulo n.
+    /// The number of the message's source modulo n.
     Source,
-    /// The class that its workload sets, modulo n.
+    /// The class that the message's workload sets, modulo n.
     Workload,
-    /// 0 up to `small_bytes`, then one more for each doubling, up to n − 1.
+    /// Class 0 for messages of up to `small_bytes`. Each doubling of the length adds 1, up to n −
+    /// 1.
     Size {
-        /// The longest message of class 0, in bytes.
+        /// Length of the longest message of class 0, in bytes.
         small_bytes: u32,
     },
 }
 
 impl EthernetConfiguration {
-    /// Returns an Ethernet with this rate, in bits per second, usual sizes, unlimited queues, and
-    /// switches without latency.
+    /// Returns an Ethernet with this rate, in bits per second. Frames have the usual sizes, queues
+    /// are unlimited, and switches have no latency.
     pub const fn with_rate(rate_bps: u64) -> Self {
         Self {
             host_rate_bps: rate_bps,
@@ -164,12 +166,12 @@ impl EthernetConfiguration {
         }
     }
 
-    /// Returns whether hosts retransmit lost frames.
+    /// Returns whether the hosts retransmit lost frames.
     pub const fn has_transport(&self) -> bool {
         self.transport.is_some() || self.homa.is_some()
     }
 
-    /// Returns the largest frame on the wire without the gap, in bytes.
+    /// Returns the length of the largest frame on the wire, without the gap, in bytes.
     pub const fn frame_bytes_max(&self) -> u32 {
         let payload = if self.mtu_bytes > self.payload_min_bytes {
             self.mtu_bytes
@@ -179,20 +181,20 @@ impl EthernetConfiguration {
         payload + self.overhead_bytes
     }
 
-    /// Returns the smallest frame on the wire without the gap, in bytes.
+    /// Returns the length of the smallest frame on the wire, without the gap, in bytes.
     pub const fn frame_bytes_min(&self) -> u32 {
         self.payload_min_bytes + self.overhead_bytes
     }
 }
 
 impl NicConfiguration {
-    /// One port, as fast as its link.
+    /// A card with one port that is as fast as its link.
     pub const SINGLE: Self =
         Self { rails: 1, striping: Striping::PerMessage, rate_bps: 0, frame_interval_ps: 0 };
 }
 
 impl QueueConfiguration {
-    /// One class, no marks, no pauses, no shared buffer.
+    /// Settings with one class and without marks, pauses and shared buffer.
     pub const NONE: Self = Self {
         shared_bytes: 0,
         alpha_percent: 100,

@@ -1,4 +1,4 @@
-//! Counters of ports, and the search for deadlocks.
+//! Counters of ports, and a search for deadlocks.
 
 use super::super::dependency;
 use super::super::simulation::Stuck;
@@ -9,14 +9,14 @@ use super::{End, Ethernet};
 /// Counters of a link's queue.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PortCounters {
-    /// Name of the link, such as `s1->s2#1` for the second of parallel cables. Links of the second
-    /// rail have the prefix `rail 1 `.
+    /// Name of the link, such as `s1->s2`. For the second of parallel cables, the name ends with
+    /// `#1`. On the second rail, the name starts with `rail 1 `.
     pub name: String,
-    /// Frames lost because the buffer was full or the link was down.
+    /// Number of frames lost because the buffer was full or the link was down.
     pub dropped: u64,
-    /// Frames marked for congestion (ECN).
+    /// Number of frames marked for congestion (ECN).
     pub marked: u64,
-    /// Requests to pause a class.
+    /// Number of requests to pause a class.
     pub pauses: u64,
     /// Sum of the times for which classes were paused, in picoseconds.
     pub paused_ps: u64,
@@ -26,7 +26,8 @@ pub struct PortCounters {
     pub headroom_bytes_max: u64,
 }
 
-/// A paused class of a link, another that it waits for, and the number of frames between them.
+/// A paused class of a link, the class of a link for which it waits, and the number of frames that
+/// wait.
 pub(in super::super) type Wait = (Channel, Channel, u32);
 type Channel = (u32, u8);
 
@@ -50,7 +51,7 @@ impl Ethernet {
         counted.collect()
     }
 
-    /// Adds the counters of another part's ports.
+    /// Adds the counters that another part has for its ports.
     pub(in super::super) fn merge(&mut self, part: &Self) {
         self.hops += part.hops;
         for (port, lost) in &part.dropped {
@@ -73,7 +74,7 @@ impl Ethernet {
         }
     }
 
-    /// Returns why nothing moves, from the waits of all parts of the network.
+    /// Explains why nothing moves. `waits` contains the waits of all parts of the network.
     pub(in super::super) fn stuck(&self, waits: &[Wait], messages: usize) -> Stuck {
         let mut edges: Vec<_> = waits.iter().map(|&(held, wanted, _)| (held, wanted)).collect();
         edges.sort_unstable();

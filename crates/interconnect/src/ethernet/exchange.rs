@@ -1,9 +1,9 @@
-//! Exchange between the parts of a divided network: frames whose link leads to another part,
-//! pauses, and the messages to which the frames belong.
+//! Data that the parts of a divided network exchange: frames whose link leads to another part,
+//! pauses, and the messages of these frames.
 //!
-//! A message is stored in the part of its receiver. The sending part gives it a name there, which
-//! is returned when the message is complete. Names are therefore indices of a table, and no search
-//! is needed.
+//! The part of its receiver stores a message. The sending part chooses a number, the name, under
+//! which the receiving part stores the message. The name is free again when the message is
+//! complete. A name is an index of a table, so the receiving part needs no search.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use super::queues::Queues;
 use super::transport::Segment;
 use super::{Ethernet, Frame, FrameState, NOWHERE};
 
-/// Data from one part to another at the end of a window of time.
+/// Data that one part sends to another at the end of a window of time.
 #[derive(Debug, Default)]
 pub struct Parcel {
     arrivals: Vec<Crossing>,
-    /// Messages that will arrive, with their names.
+    /// Messages whose frames will arrive, with their names.
     messages: Vec<(u32, Message)>,
-    /// Names of complete messages. The part that receives the parcel gave these names.
+    /// Names of complete messages. The part that gets this parcel chose these names.
     retired: Vec<u32>,
-    /// Events of queues.
+    /// Events of queues in the other part.
     events: Vec<Event>,
-    /// Transport headers of the arriving frames, if there is a transport.
+    /// Transport headers of the arriving frames; empty without a transport.
     segments: Vec<Segment>,
-    /// Homa headers of the arriving frames, if hosts use Homa.
+    /// Homa headers of the arriving frames; empty if hosts do not use Homa.
     packets: Vec<Packet>,
 }
 
-/// A frame on a link between two parts.
+/// A frame that crosses a link between two parts.
 #[derive(Clone, Copy, Debug)]
 struct Crossing {
     time_ps: u64,
@@ -43,7 +43,7 @@ struct Crossing {
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
     own: u32,
-    /// The part of each node.
+    /// For each node, its part.
     parts: Arc<[u8]>,
     borders: Vec<Border>,
 }
@@ -52,17 +52,17 @@ pub(super) struct Exchange {
 #[derive(Clone, Debug, Default)]
 struct Border {
     parcel: Parcel,
-    /// Names for messages to that part: names that can be used again, and the first that was never
-    /// used.
+    /// Names for messages to that part. `vacant` contains names to be reused; `next` is the first
+    /// name that was never used.
     vacant: Vec<u32>,
     next: u32,
-    /// Index here of each message from that part, by name.
+    /// For each name that the other part uses, the index of the message in this part.
     arriving: Vec<u32>,
 }
 
 impl Exchange {
-    /// Returns the name of a message for its frames: its index if its receiver is in this part.
-    /// Otherwise moves the message to the receiver's part, and returns its name there.
+    /// Returns the name that the frames of a message carry. If the receiver is in this part, the
+    /// name is the message's index. Otherwise moves the message to the receiver's part.
     pub(super) fn name(&mut self, context: &mut Context, index: u32) -> u32 {
         let destination = context.messages.get(index).destination;
         let part = self.parts[destination as usize];
@@ -79,13 +79,13 @@ impl Exchange {
         self.own << NAME_BITS | name
     }
 
-    /// Returns the index of the message that frames call `name`.
+    /// Returns the index of the message whose frames carry `name`.
     pub(super) fn message(&self, name: u32) -> u32 {
         let (part, name) = (name >> NAME_BITS, name & NAME);
         if part == self.own { name } else { self.borders[part as usize].arriving[name as usize] }
     }
 
-    /// Retires the name of a complete message, so that it can be used again.
+    /// Returns the name of a complete message to the part that chose it.
     pub(super) fn retire(&mut self, name: u32) {
         let (part, name) = (name >> NAME_BITS, name & NAME);
         if part != self.own {
@@ -95,7 +95,7 @@ impl Exchange {
 
     /// Returns the number of this part.
     pub(super) const fn own_part(&self) -> u8 {
-        // Less than `PARTS_MAX`.
+        // The number is less than `PARTS_MAX`.
         self.own as u8
     }
 
@@ -106,15 +106,15 @@ impl Exchange {
 }
 
 impl Clone for Parcel {
-    /// Returns an empty parcel: parts are created before anything happens.
+    /// Returns an empty parcel. Networks are cloned only to create parts, before anything happens.
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
 impl Ethernet {
-    /// Returns this network as one of several parts. `parts` has the part of each node. The run
-    /// must not have started.
+    /// Returns a copy of this network as one of several parts. `parts` contains the part of each
+    /// node. The run must not have started.
     pub(in super::super) fn part(&self, parts: &Arc<[u8]>, own: u32) -> Self {
         let count = parts.iter().max().map_or(1, |&last| usize::from(last) + 1);
         let mut part = self.clone();
@@ -124,8 +124,8 @@ impl Ethernet {
         part
     }
 
-    /// Returns the minimum time between an event in a part and its effect in another, in
-    /// picoseconds. A host must be in the part of its switch.
+    /// Returns the minimum time after which an event in a part can affect another part, in
+    /// picoseconds. Each host must be in the part of its switch.
     pub(in super::super) fn lookahead_ps(&self) -> u64 {
         if self.cables.is_empty() {
             return self.lookahead_of_ps(self.byte_times[1], self.configuration.propagation_ps);
@@ -135,7 +135,7 @@ impl Ethernet {
         trunks.map(of).min().unwrap_or(1)
     }
 
-    /// Returns the lookahead for trunks that are all equal.
+    /// Returns the lookahead if all trunks are equal.
     fn lookahead_of_ps(&self, byte_time: u32, propagation_ps: u64) -> u64 {
         let configuration = &self.configuration;
         let trunk = u64::from(byte_time);
@@ -147,14 +147,14 @@ impl Ethernet {
         };
         let frame_ps = first_ps + propagation_ps;
         match &self.queues {
-            // With stored queues, the route of a frame is known only when the frame leaves.
+            // With stored queues, a switch chooses the route of a frame only when the frame leaves.
             Some(_) => frame_ps.min(Queues::pause_ps(trunk) + propagation_ps),
             None => frame_ps + configuration.latency_ps,
         }
     }
 
-    /// Moves a frame to the part in which its link ends, if that is another part. Returns whether
-    /// it was moved.
+    /// Moves a frame to the part in which its link ends. Returns false if the link ends in this
+    /// part.
     pub(super) fn cross(&mut self, time_ps: u64, link: u32, index: u32) -> bool {
         let Some(exchange) = &mut self.exchange else { return false };
         let Some(part) = exchange.foreign(self.ends[link as usize].node()) else { return false };
@@ -171,7 +171,7 @@ impl Ethernet {
         true
     }
 
-    /// Schedules an event of a port's queue, in the part of the port.
+    /// Schedules an event of a port's queue, in the part that contains the port.
     pub(super) fn schedule_at(&mut self, context: &mut Context, event: Event, node: u32) {
         let part = self.exchange.as_ref().and_then(|exchange| exchange.foreign(node));
         match (part, &mut self.exchange) {
@@ -180,13 +180,13 @@ impl Ethernet {
         }
     }
 
-    /// Removes and returns the data for a part.
+    /// Removes and returns the data for another part.
     pub(in super::super) fn parcel(&mut self, to: usize) -> Parcel {
         let border = self.exchange.as_mut().and_then(|exchange| exchange.borders.get_mut(to));
         border.map(|border| std::mem::take(&mut border.parcel)).unwrap_or_default()
     }
 
-    /// Accepts the data from a part.
+    /// Accepts the data from another part.
     pub(in super::super) fn accept(
         &mut self,
         context: &mut Context,
@@ -225,6 +225,6 @@ impl Ethernet {
 
 /// Maximum number of parts.
 pub(in super::super) const PARTS_MAX: u32 = 1 << (32 - NAME_BITS);
-/// Bits of a message's name: 64 million messages in flight between two parts.
+/// Number of bits of a message's name, enough for 64 million messages in flight between two parts.
 const NAME_BITS: u32 = 26;
 const NAME: u32 = (1 << NAME_BITS) - 1;

@@ -1,15 +1,16 @@
 //! Homa, a receiver-driven transport: Montazeri, Li, Alizadeh, Ousterhout, "Homa: a receiver-driven
 //! low-latency transport protocol using network priorities", SIGCOMM 2018.
 //!
-//! A sender transmits the first bytes of a message at once, as many as fit in a round trip. It
-//! transmits the rest when the receiver grants it. A receiver grants the messages with the fewest
-//! bytes left. It grants several at a time, because a sender may be busy with another receiver.
-//! Switches serve the frames of short messages first. The receiver requests retransmissions. If all
-//! frames of a message were lost, the sender retransmits the first one after a timeout. There are
-//! no connections.
+//! A sender transmits the first bytes of a message immediately: as many bytes as fit in a round
+//! trip. It transmits the rest when the receiver grants more. A receiver grants the messages with
+//! the fewest remaining bytes. It grants several messages at a time, because a sender may be busy
+//! with another receiver. Switches send the frames of short messages first. The receiver requests
+//! retransmissions. If all frames of a message are lost, the receiver does not know the message, so
+//! the sender retransmits the first frame after a timeout. There are no connections.
 //!
-//! This model counts whole frames where the paper counts bytes. All orders depend on hosts and
-//! numbers of messages, not on indices of tables, so that a divided network has the same result.
+//! The paper counts bytes; this model counts whole frames. Every order of messages depends only on
+//! hosts and message numbers, not on indices of tables. A divided network therefore has the same
+//! result.
 
 mod hosts;
 mod incoming;
@@ -24,33 +25,34 @@ use outgoing::Sender;
 /// Parameters of Homa.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HomaConfiguration {
-    /// `RTTbytes`: number of bytes of a message that need no grant, and the maximum of granted
-    /// bytes in flight per message. 1 or more.
+    /// `RTTbytes`, 1 or more: number of bytes of a message that need no grant. Also the maximum
+    /// number of granted bytes in flight per message.
     pub rtt_bytes: u32,
-    /// Maximum number of messages that a receiver grants at a time, 1 or more.
+    /// Maximum number of messages that a receiver grants at the same time, 1 or more.
     pub overcommitment: u32,
-    /// Number of classes for frames that need no grant, from the first class; 1 or more. Granted
-    /// frames use the other classes. With a single class, all frames use it.
+    /// Number of classes for frames that need no grant, counted from class 0; 1 or more. Granted
+    /// frames use the remaining classes. If there is only one class, all frames use it.
     pub unscheduled_classes: u8,
-    /// Maximum length of messages in each of these classes but the last, in bytes.
+    /// For each class of `unscheduled_classes` except the last, the maximum length of its messages,
+    /// in bytes.
     pub cutoff_bytes: [u32; CUTOFFS_MAX],
-    /// Share of the grants for the oldest message of a receiver, in percent.
+    /// Share of the grants that a receiver gives to its oldest message, in percent.
     pub oldest_percent: u32,
-    /// Payload of grants and other control packets. Their frames are as long as data frames with
-    /// this payload.
+    /// Payload of grants and other control packets, in bytes. Their frames have the length of data
+    /// frames with this payload.
     pub ack_bytes: u32,
-    /// Time without a frame of a message after which the receiver requests retransmissions, in
-    /// picoseconds. Doubles with each timeout in a row.
+    /// Time after the last frame of an incomplete message at which the receiver requests
+    /// retransmissions, in picoseconds. Each consecutive timeout doubles this time.
     pub timeout_ps: u64,
-    /// Frames lost at random, per million.
+    /// Random losses, in frames per million.
     pub loss_ppm: u32,
 }
 
-/// Number of cutoffs between the maximum number of classes.
+/// Number of cutoffs if all classes are used: one between each two neighbouring classes.
 pub const CUTOFFS_MAX: usize = super::CLASSES_MAX as usize - 1;
 
-/// Identifies a message at one of its hosts: the other host, and the number of the message from the
-/// source to the destination.
+/// Identifies a message at one of its hosts: the other host, and the number of the message among
+/// those from its source to its destination.
 type Key = (u32, u32);
 
 /// Homa header of a frame.
@@ -59,14 +61,15 @@ pub(super) struct Packet {
     /// Source and destination of the message.
     source: u32,
     destination: u32,
-    /// Number of the message from this source to this destination.
+    /// Number of the message among those from this source to this destination.
     number: u32,
-    /// Number of the data frame, or of the first missing frame.
+    /// In a data frame, the number of the frame. In a request for retransmission, the first missing
+    /// frame.
     frame: u32,
-    /// In a data frame, the number of frames of the message. In other packets, frames before this
-    /// one are granted.
+    /// In a data frame, the number of frames of the message. In other packets, the first frame that
+    /// is not granted.
     until: u32,
-    /// Number of the transmission, per message and direction.
+    /// Number of this transmission, counted per message and direction.
     transmission: u32,
     kind: Kind,
 }
@@ -74,46 +77,47 @@ pub(super) struct Packet {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     Data,
-    /// Grants further frames, in this class.
+    /// Grants further frames, which the sender must send in this class.
     Grant {
         class: u8,
     },
-    /// Requests `frames` frames from the first missing one on.
+    /// Requests `frames` frames, starting with the first missing frame.
     Resend {
         frames: u32,
     },
-    /// The message is complete.
+    /// Reports that the message is complete.
     Done,
 }
 
 const _: () = assert!(size_of::<Packet>() <= 32);
 
-/// The transport of all hosts of a network, or of one part of it.
+/// The transport of all hosts of a network, or of all hosts of one part.
 #[derive(Clone, Debug)]
 pub(super) struct Homa {
     configuration: HomaConfiguration,
-    /// Maximum number of frames that need no grant, and number of classes.
+    /// Maximum number of frames of a message that need no grant.
     rtt_frames: u32,
     classes: u8,
     hosts: Vec<HomaHost>,
-    /// Number of messages so far from each source to each destination.
+    /// For each source and destination, the number of messages sent so far.
     numbers: BTreeMap<(u32, u32), u32>,
     /// Homa header of each frame.
     packets: Vec<Packet>,
     counts: TransportCounts,
 }
 
-/// Messages that a host sends and receives.
+/// The messages that a host sends and receives.
 #[derive(Clone, Debug)]
 struct HomaHost {
     sender: Sender,
     receiver: Receiver,
-    /// Times at which deadlines of messages are checked, never later than the deadline: time,
-    /// whether this host sends the message, message.
+    /// Times at which the host checks messages for timeouts; never later than a message's deadline.
+    /// Each entry has the time, whether this host sends the message, and the message.
     timers: BTreeSet<(u64, bool, Key)>,
-    /// Time of the event for the first timer; [`u64::MAX`] if none is scheduled.
+    /// Time of the scheduled check; [`u64::MAX`] if none is scheduled.
     timer_ps: u64,
-    /// Time of the event that sends the next data frame; [`u64::MAX`] if none is scheduled.
+    /// Time of the scheduled event that sends the next data frame; [`u64::MAX`] if none is
+    /// scheduled.
     pull_ps: u64,
 }
 
@@ -173,21 +177,22 @@ impl Homa {
         cutoffs.filter(|&&most| bytes > most).count() as u8
     }
 
-    /// Returns the timeout of a message after `backoff` timeouts in a row, in picoseconds.
+    /// Returns the timeout of a message after `backoff` consecutive timeouts, in picoseconds.
     const fn timeout_ps(&self, backoff: u32) -> u64 {
         let shift = if backoff > BACKOFF_MAX { BACKOFF_MAX } else { backoff };
         self.configuration.timeout_ps << shift
     }
 }
 
-/// Maximum number of doublings: a timeout of a second becomes about an hour.
+/// Maximum number of doublings; they turn a timeout of a second into about an hour.
 const BACKOFF_MAX: u32 = 12;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// With frames of 1000 bytes, three frames need no grant, and they have two classes.
+    /// A frame has 1000 bytes of payload. Three frames of a message need no grant and use two
+    /// classes.
     pub(super) const CONFIGURATION: HomaConfiguration = HomaConfiguration {
         rtt_bytes: 2_500,
         overcommitment: 2,

@@ -1,4 +1,4 @@
-//! Hosts of an Ethernet with Homa: data frames, grants and requests for retransmission.
+//! Hosts that use Homa on an Ethernet: data frames, grants and requests for retransmission.
 
 use super::super::super::simulation::Context;
 use super::super::super::statistics::mix;
@@ -34,7 +34,8 @@ impl Ethernet {
         self.pull_message(context, message.source);
     }
 
-    /// Handles an event of a host: the port is free for a data frame, or a deadline may have passed.
+    /// Handles an event of a host: its port is free for a data frame, or a message may have timed
+    /// out.
     pub(in super::super) fn handle_homa(&mut self, context: &mut Context, event: Event) {
         let host = event.place & !TRANSPORT;
         let Some(homa) = &mut self.homa else { return };
@@ -57,7 +58,8 @@ impl Ethernet {
         self.homa.as_ref().is_some_and(|homa| homa.hosts[host as usize].sender.has_ready())
     }
 
-    /// Sends data frames of a host while its port is free and no frame waits for it.
+    /// Sends data frames of a host as long as its port is free and no other frame waits for the
+    /// port.
     fn pull_message(&mut self, context: &mut Context, host: u32) {
         let port = self.routes.host_link(host) ^ 1;
         while self.has_message_to_send(host) {
@@ -77,7 +79,7 @@ impl Ethernet {
         }
     }
 
-    /// Schedules the next data frame of a host.
+    /// Schedules the event in which a host sends its next data frame.
     pub(in super::super) fn schedule_message_pull(
         &mut self,
         context: &mut Context,
@@ -92,7 +94,7 @@ impl Ethernet {
         }
     }
 
-    /// Sends a frame of the message with the fewest frames left, through a port.
+    /// Sends a frame of the message with the fewest remaining frames, through a port.
     fn send_data(&mut self, context: &mut Context, port: u32, host: u32) {
         let now_ps = context.wheel.now_ps();
         let Some(homa) = &mut self.homa else { return };
@@ -121,7 +123,7 @@ impl Ethernet {
         self.send_packet(context, port, (frame, class), packet, ready_ps);
     }
 
-    /// Sends a control packet from the receiver of a message to its sender, in the first class.
+    /// Sends a control packet from a message's receiver to its sender, in class 0.
     fn notify_sender(&mut self, context: &mut Context, packet: Packet) {
         let Some(homa) = &self.homa else { return };
         let ack_bytes = homa.configuration.ack_bytes;
@@ -210,7 +212,7 @@ impl Ethernet {
         self.send_grants(context, host);
     }
 
-    /// Sends the grants of a receiver.
+    /// Sends the grants that a receiver can give now.
     fn send_grants(&mut self, context: &mut Context, host: u32) {
         loop {
             let Some(homa) = &mut self.homa else { return };
@@ -232,8 +234,8 @@ impl Ethernet {
         }
     }
 
-    /// Starts the timer of a message that a host receives, if frames are expected and the timer is
-    /// not running.
+    /// Starts the timeout timer of a message that a host receives. Does nothing if no frame is
+    /// expected or the timer runs already.
     fn expect_message(&mut self, context: &mut Context, host: u32, key: Key) {
         let now_ps = context.wheel.now_ps();
         let Some(homa) = &mut self.homa else { return };
@@ -246,14 +248,14 @@ impl Ethernet {
         }
     }
 
-    /// Adds a deadline of a message to the timers of a host.
+    /// Adds a timer for a message of a host.
     fn watch(&mut self, context: &mut Context, host: u32, timer: (u64, bool, Key)) {
         let Some(homa) = &mut self.homa else { return };
         homa.hosts[host as usize].timers.insert(timer);
         self.arm_homa(context, host);
     }
 
-    /// Schedules the event for the first deadline of a host.
+    /// Schedules the event for the first timer of a host.
     fn arm_homa(&mut self, context: &mut Context, host: u32) {
         let Some(homa) = &mut self.homa else { return };
         let own = &mut homa.hosts[host as usize];
@@ -264,7 +266,7 @@ impl Ethernet {
         }
     }
 
-    /// Checks the messages of a host whose deadlines may have passed.
+    /// Checks the messages of a host whose timers have expired.
     fn look_at_late(&mut self, context: &mut Context, host: u32, now_ps: u64) {
         loop {
             let Some(homa) = &mut self.homa else { return };
@@ -284,7 +286,7 @@ impl Ethernet {
         }
     }
 
-    /// Requests missing frames if the deadline of a message has passed. Returns the next deadline.
+    /// Requests missing frames if a message has timed out. Returns the time of the next check.
     fn look_at_incoming(&mut self, context: &mut Context, host: u32, key: Key) -> Option<u64> {
         let now_ps = context.wheel.now_ps();
         let homa = self.homa.as_mut()?;
@@ -320,7 +322,7 @@ impl Ethernet {
 }
 
 impl Homa {
-    /// Returns the number of the next message from a host to another.
+    /// Returns the number of the next message from one host to another.
     fn number(&mut self, source: u32, destination: u32) -> u32 {
         let next = self.numbers.entry((source, destination)).or_insert_with(|| {
             self.counts.connections += 1;
@@ -330,12 +332,12 @@ impl Homa {
         next.wrapping_sub(1)
     }
 
-    /// Retransmits the first frame of a message if its deadline has passed. Returns the next deadline.
+    /// If a message has timed out, retransmits its first frame. Returns the time of the next check.
     fn look_at_outgoing(&mut self, host: u32, key: Key, now_ps: u64) -> Option<u64> {
         let sender = &self.hosts[host as usize].sender;
         let message = sender.message(key)?;
         let (backoff, news_ps) = (message.backoff, message.news_ps);
-        // The receiver may be silent because shorter messages are sent first here.
+        // The silence may be due to this host, which sends shorter messages first.
         if sender.is_ready(key) {
             return Some(now_ps + 2 * self.timeout_ps(0));
         }
@@ -348,7 +350,7 @@ impl Homa {
         Some(now_ps + 2 * self.timeout_ps(backoff + 1))
     }
 
-    /// Returns whether an arriving frame is lost at random. The result depends on the packet's
+    /// Returns whether an arriving frame is lost at random. The result depends only on the packet's
     /// contents and the seed.
     fn is_lost(&self, packet: &Packet, salt: u64) -> bool {
         let loss_ppm = self.configuration.loss_ppm;
@@ -368,8 +370,8 @@ impl Homa {
     }
 }
 
-/// Subjects of events: the port is free, and a deadline may have passed.
+/// Subjects of events: a host sends its next data frame, or checks its timers.
 const PULL: u32 = u32::MAX;
 const TIMER: u32 = 0;
-/// Start of the random numbers for losses; one number per kind of packet.
+/// First stream of random numbers for losses; each kind of packet uses another stream.
 const LOSSES: u64 = 16;
