@@ -75,13 +75,14 @@ pub struct EdgeConfiguration {
     /// Maximum number of frames that wait for the processor of a host; at most 32768. Further
     /// frames are lost.
     pub receive_queue_frames: u32,
-    /// Minimum time between two interrupts for frames, in picoseconds. Frames that arrive earlier
-    /// wait; the first frame after a pause does not. 0 means that the host polls.
+    /// Minimum time between two interrupts for frames, in picoseconds. A frame that arrives
+    /// earlier waits for the next interrupt. The first frame after a pause interrupts immediately.
+    /// 0 means that the host polls.
     pub interrupt_interval_ps: u64,
     /// Processor time of frames and operations.
     pub costs: EdgeCosts,
-    /// Whether frames travel as UDP datagrams, in which switches mark congestion (ECN) and hosts
-    /// see the marks. If not, they travel in Ethernet frames, which have no such marks.
+    /// Whether frames are UDP datagrams. If they are, switches mark congestion in them (ECN) and
+    /// hosts see the marks. Otherwise frames are Ethernet frames, which have no such marks.
     pub sees_marks: bool,
     /// What the payload of operations consists of.
     pub payload: PayloadKind,
@@ -381,8 +382,8 @@ impl EdgeFabric {
         self.rails.iter().map(Ethernet::bytes).sum()
     }
 
-    /// Compresses the state of connections at rest on all hosts, as each engine does after
-    /// [`engine::EngineConfig::rest_ns`]. Changes only the memory that they use.
+    /// Compresses the state of idle connections on all hosts, as each engine does after
+    /// [`engine::EngineConfig::rest_ns`]. Changes only how much memory the connections use.
     pub fn rest(&mut self) {
         for host in &mut self.hosts {
             host.engine.rest();

@@ -144,7 +144,7 @@ struct FrameState {
     /// Host at whose switch the detour ends. [`DIRECT`] on the shortest route; [`UNDECIDED`] before
     /// the first switch.
     via: u32,
-    /// Port whose link the frame arrived by; [`NOWHERE`] at its sender.
+    /// Port of the link on which the frame arrived; [`NOWHERE`] at the sender.
     input: u32,
     class: u8,
     is_marked: bool,

@@ -1,9 +1,9 @@
 //! A fabric of flits with credits and virtual channels.
 //!
-//! One event per flit and hop while nothing is in the way, one more when the flit waits for a link.
-//! Routers have no clock, so routers without flits cost nothing. Credits cost no events either: a
-//! sender stores when each slot of the buffer at the other end will be free again. Only a sender
-//! that waits for a credit is woken.
+//! A flit takes one event per hop, and one more if it waits for a link. Routers have no clock, so
+//! routers without flits cause no events. Credits cause no events either: the sender stores the
+//! time when each buffer slot at the other end becomes free. Only a sender that waits for a credit
+//! gets an event.
 
 mod allocator;
 mod recording;
@@ -23,40 +23,43 @@ pub use router::{RouterConfiguration, RouterFabric};
 /// Settings of a flit fabric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlitConfiguration {
-    /// Time of one flit on a link, in picoseconds.
+    /// Time in which a link sends one flit, in picoseconds.
     pub flit_ps: u64,
-    /// Time from the start of a flit on a link between routers until it is ready at the next
-    /// router, in picoseconds.
+    /// Latency between routers, in picoseconds: from the time when a flit starts on the link until
+    /// the next router can forward it.
     pub hop_ps: u64,
-    /// Time from the start of a flit at a host's port until it is ready at the router, in
-    /// picoseconds.
+    /// Latency from a host's port to the router, in picoseconds: from the time when a flit starts
+    /// at the port until the router can forward it.
     pub entry_ps: u64,
-    /// Time from the start of a flit at a router until it is at a host's port, in picoseconds.
+    /// Latency from a router to a host's port, in picoseconds: from the time when a flit starts at
+    /// the router until it is at the port.
     pub exit_ps: u64,
-    /// Time from when a flit leaves a buffer until its credit is usable at the other end, in
-    /// picoseconds.
+    /// Latency of a credit, in picoseconds: from the time when a flit leaves a buffer until the
+    /// sender can use the credit.
     pub credit_ps: u64,
     /// Payload of one flit, in bytes.
     pub flit_payload_bytes: u32,
-    /// Bytes that a packet carries through the fabric beside its payload.
+    /// Bytes that a packet carries through the fabric in addition to its payload.
     pub packet_overhead_bytes: u32,
     /// Number of virtual channels per link, at most 16.
     pub channels: u8,
     /// Buffer of each virtual channel, in flits.
     pub buffer_flits: u16,
-    /// Period of the clock to which the ports of hosts are aligned, in picoseconds; 0 for none.
+    /// Clock period of the hosts' ports, in picoseconds. Packets start at a clock edge. 0 means no
+    /// clock.
     pub clock_ps: u64,
     /// The links between hosts and their ports.
     pub ports: PortConfiguration,
-    /// Settings of routers with a clock ([`RouterFabric`]). `None`: routers add no time of their
-    /// own, and each link serves flits in the order of arrival.
+    /// Settings of routers with a clock ([`RouterFabric`]). If this is `None`, routers add no
+    /// latency, and each link serves flits in the order of arrival.
     pub router: Option<RouterConfiguration>,
 }
 
-/// Settings of the link between a host and its port, which stores whole frames in both directions.
+/// Settings of the link between a host and its port. The port stores whole frames in both
+/// directions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PortConfiguration {
-    /// Rate, in bits per second; 0 if hosts are part of the fabric.
+    /// Rate, in bits per second; 0 if the hosts are directly part of the fabric.
     pub rate_bps: u64,
     /// Largest payload of a frame, in bytes.
     pub mtu_bytes: u32,
@@ -64,11 +67,11 @@ pub struct PortConfiguration {
     pub payload_min_bytes: u32,
     /// Bytes that a frame adds to its payload on the wire.
     pub overhead_bytes: u32,
-    /// Silence after each frame, in bytes.
+    /// Gap between frames: minimum idle time of the link after each frame, in bytes.
     pub gap_bytes: u32,
 }
 
-/// A flit fabric with the packets in flight.
+/// A fabric of flits, with the packets in flight.
 #[derive(Debug)]
 pub struct FlitFabric {
     configuration: FlitConfiguration,
@@ -76,11 +79,13 @@ pub struct FlitFabric {
     links: Vec<Output>,
     /// The sending end of each virtual channel. Channel c of link l has index l · channels + c.
     outputs: Vec<OutputChannel>,
-    /// The receiving end of each virtual channel, followed by the queues of the hosts.
+    /// The receiving end of each virtual channel, and after these the queues of the hosts.
     inputs: Vec<Input>,
-    /// Flits in the buffers, `buffer_flits` for each virtual channel: packet · 2 + 1 for a tail.
+    /// Flits in the buffers, `buffer_flits` entries for each virtual channel. The entry of a flit
+    /// is packet · 2, plus 1 for a tail.
     buffers: Vec<u32>,
-    /// When each slot of a buffer can be used again; [`NEVER`] while it is occupied.
+    /// For each buffer slot, the time when the sender can use it again; [`NEVER`] while it is
+    /// occupied.
     slots_ps: Vec<u64>,
     sources: Vec<FlitSource>,
     packets: Slab<Packet>,
@@ -93,9 +98,9 @@ pub struct FlitFabric {
 #[derive(Clone, Debug)]
 struct Output {
     free_ps: u64,
-    /// Inputs with flits for this link, in the order in which they are served.
+    /// Inputs with flits for this link, in the order in which the link serves them.
     requests: VecDeque<u32>,
-    /// When the link is checked again; [`NEVER`] if no check is scheduled.
+    /// Time of the link's next scheduled event; [`NEVER`] if none is scheduled.
     wake_ps: u64,
     latency_ps: u64,
     is_to_host: bool,
@@ -103,7 +108,7 @@ struct Output {
 
 #[derive(Clone, Copy, Debug)]
 struct OutputChannel {
-    /// Input whose packet owns the channel; [`NONE`] if none.
+    /// Input whose packet owns the channel; [`NONE`] if no packet does.
     owner: u32,
     /// Buffer slot of the next flit.
     slot: u16,
@@ -112,7 +117,7 @@ struct OutputChannel {
 /// The buffer of a virtual channel.
 #[derive(Clone, Copy, Debug)]
 struct Input {
-    /// Link and channel by which its packet leaves.
+    /// Link and channel through which the packet at the front leaves.
     link: u32,
     channel: u8,
     has_channel: bool,
@@ -125,9 +130,9 @@ struct Input {
 #[derive(Clone, Debug, Default)]
 struct FlitSource {
     packets: VecDeque<u32>,
-    /// When the host's link to its port is free.
+    /// Time when the link from the host to its port is free.
     free_ps: u64,
-    /// When the port's link to the host is free.
+    /// Time when the link from the port to the host is free.
     exit_free_ps: u64,
 }
 
@@ -136,7 +141,7 @@ struct Packet {
     message: u32,
     source: u32,
     destination: u32,
-    /// Indices of the next hop and of the end of the hops between routers.
+    /// Indices of the packet's next hop, and of the end of its hops between routers.
     path: u32,
     path_end: u32,
     /// Length of the frame on the link to the host, in bytes.
@@ -203,7 +208,7 @@ impl FlitFabric {
         }
     }
 
-    /// Returns the time of `bytes` bytes on the link of a host, in picoseconds.
+    /// Returns the time in which a host's link sends `bytes` bytes, in picoseconds.
     fn port_ps(&self, bytes: u32) -> u64 {
         match self.configuration.ports.rate_bps {
             0 => 0,
@@ -211,7 +216,8 @@ impl FlitFabric {
         }
     }
 
-    /// Handles a frame that is complete at its port: queues its packet for the fabric.
+    /// Handles a frame that its port has stored completely: queues the frame's packet for the
+    /// fabric.
     fn enter(&mut self, context: &mut Context, index: u32) {
         let host = self.packets.get(index).source;
         let source = &mut self.sources[host as usize];
@@ -221,8 +227,8 @@ impl FlitFabric {
         }
     }
 
-    /// Returns the packet of the first flit of an input, and whether the flit is the tail; `None`
-    /// if the input is empty.
+    /// Returns the packet to which the first flit of an input belongs, and whether the flit is the
+    /// tail. Returns `None` if the input is empty.
     #[inline]
     fn first(&self, input: u32) -> Option<(u32, bool)> {
         if let Some(host) = (input as usize).checked_sub(self.outputs.len()) {
@@ -277,9 +283,9 @@ impl FlitFabric {
         }
     }
 
-    /// Sends as many flits of a host's packet as there are credits, each when the link is free. No
-    /// other host uses this link, so the times are known now, and each flit costs one event instead
-    /// of two.
+    /// Sends flits of a host's packet as long as there are credits. No other host uses this link,
+    /// so the times of all these flits are known now. Each flit then takes one event instead of
+    /// two.
     fn send_burst(&mut self, context: &mut Context, input: u32, link: u32, index: u32) {
         let channels = u32::from(self.configuration.channels);
         let channel = link * channels + u32::from(self.inputs[input as usize].channel);
@@ -287,7 +293,8 @@ impl FlitFabric {
         let Self { configuration, links, outputs, slots_ps, packets, .. } = self;
         let (output, end) = (&mut links[link as usize], &mut outputs[channel as usize]);
         let flits = &mut packets.get_mut(index).flits;
-        // The tail is sent the usual way, which releases the channel and starts the next packet.
+        // The tail is sent elsewhere, because it must release the channel and start the next
+        // packet.
         while *flits > 1 {
             let slot = channel as usize * depth + usize::from(end.slot);
             if slots_ps[slot] == NEVER {
@@ -308,7 +315,7 @@ impl FlitFabric {
         }
     }
 
-    /// Schedules a check of a link, at `time_ps` or when the link is free.
+    /// Schedules an event of a link, at `time_ps` or later when the link is free.
     #[inline]
     fn wake(&mut self, context: &mut Context, link: u32, time_ps: u64) {
         let output = &mut self.links[link as usize];
@@ -330,7 +337,7 @@ impl FlitFabric {
         }
     }
 
-    /// Serves the inputs that request the link, in turn.
+    /// Serves the inputs that request a link, in turn.
     fn serve(&mut self, context: &mut Context, link: u32) {
         let now_ps = context.wheel.now_ps();
         let output = &mut self.links[link as usize];
@@ -369,7 +376,7 @@ impl FlitFabric {
         }
     }
 
-    /// Sends the first flit of an input over a free link, if a channel and a credit are available.
+    /// Sends the first flit of an input over a free link, if it has a channel and a credit.
     #[inline]
     fn try_send(&mut self, context: &mut Context, input: u32, link: u32) -> Wait {
         let now_ps = context.wheel.now_ps();
@@ -457,7 +464,7 @@ impl FlitFabric {
         Err(wait)
     }
 
-    /// Removes the first flit of an input, and returns its credit.
+    /// Removes the first flit of an input, and returns its credit to the sender.
     #[inline]
     fn take(&mut self, context: &mut Context, input: u32, index: u32, is_tail: bool) {
         if is_tail {
@@ -478,7 +485,7 @@ impl FlitFabric {
         own.len -= 1;
         let time_ps = context.wheel.now_ps() + self.configuration.credit_ps;
         self.slots_ps[slot] = time_ps;
-        // A sender may wait for this credit.
+        // A sender can be waiting for this credit.
         let upstream = input / u32::from(self.configuration.channels);
         if !self.links[upstream as usize].requests.is_empty() {
             self.wake(context, upstream, time_ps);
@@ -505,7 +512,7 @@ impl FlitFabric {
         }
     }
 
-    /// Sends the frame of a packet to the host, after the packet's tail has reached the host's
+    /// Sends the frame of a packet from the port to the host. The packet's tail has reached the
     /// port.
     fn leave(&mut self, context: &mut Context, index: u32) {
         let packet = *self.packets.get(index);
@@ -534,7 +541,7 @@ impl FlitFabric {
         format!("  {place} waits for {name}")
     }
 
-    /// Returns the input that the first flit of `input` waits for.
+    /// Returns the input for which the first flit of `input` waits.
     fn awaited(&self, input: u32) -> Option<u32> {
         let own = self.inputs[input as usize];
         if own.link == NONE {
@@ -544,7 +551,7 @@ impl FlitFabric {
         if own.has_channel {
             return Some(own.link * channels + u32::from(own.channel));
         }
-        // If the channel has no owner, a credit is missing: the buffer at its end is full.
+        // If no packet owns the channel, a credit is missing: the buffer at the other end is full.
         let ends = own.link * channels..(own.link + 1) * channels;
         let owners = ends.map(|end| (end, self.outputs[end as usize].owner));
         let mut waits = owners.map(|(end, owner)| if owner == NONE { end } else { owner });
@@ -552,14 +559,14 @@ impl FlitFabric {
     }
 }
 
-/// The event that a flit waits for.
+/// What a flit waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Wait {
-    /// The flit was sent: it does not wait.
+    /// Nothing, because the flit was sent.
     Sent,
-    /// Waits for a credit that is usable at this time.
+    /// A credit that can be used at this time.
     Until(u64),
-    /// Waits for another flit or packet, which then wakes the link.
+    /// Another flit or packet, which wakes the link later.
     ForOther,
 }
 
@@ -666,10 +673,10 @@ impl Fabric for FlitFabric {
 
 const NEVER: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
-/// More virtual channels than any router has. With the links of the largest topology they still fit
-/// into the places of events.
+/// Maximum number of virtual channels, more than any router has. With this many channels, the links
+/// of the largest topology still fit in the places of events.
 const CHANNELS_MAX: u8 = 16;
-/// Mask of the kinds of places. Kind 0 is the end of a channel.
+/// Mask of the kind of a place. Kind 0 is the end of a channel.
 const KINDS: u32 = 3 << 28;
 const WAKE: u32 = 1 << 28;
 const ENTER: u32 = 2 << 28;

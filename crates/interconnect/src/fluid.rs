@@ -1,10 +1,11 @@
-//! Messages as fluids that share links max-min fairly: no packets, fast results for long messages.
+//! Messages as fluids that share links max-min fairly: no packets, and fast results for long
+//! messages.
 //!
-//! Whenever messages start or end, all rates are computed again by progressive filling. The rates
-//! of all messages rise together until a link is full; messages that cross this link keep their
-//! rates, and the other rates rise further. Messages that start or end at the same time cause one
-//! computation. The cost of a change is messages × links, which is acceptable for hundreds of
-//! concurrent messages.
+//! Whenever messages start or end, progressive filling computes all rates again. The rates of all
+//! messages rise together until a link is full. Messages that cross this link then keep their
+//! rates, and the other rates rise further. Messages that start or end at the same time cause only
+//! one computation. A computation takes time in proportion to messages × links, which is acceptable
+//! for hundreds of concurrent messages.
 
 use super::routing::{Choice, RouteTable};
 use super::simulation::{Context, Fabric, Stuck};
@@ -14,19 +15,20 @@ use super::wheel::Event;
 /// Rates and latencies of the model.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FluidConfiguration {
-    /// Rate of the links to hosts, in bits per second. Cables can have rates of their own.
+    /// Rate of the links to hosts, in bits per second. A cable can have its own rate.
     pub host_rate_bps: u64,
     /// Rate of the links between switches, in bits per second.
     pub trunk_rate_bps: u64,
-    /// Time from the last bit sent to the last bit received, in picoseconds per link.
+    /// Latency of each link, from the last bit sent to the last bit received, in picoseconds.
     pub link_latency_ps: u64,
-    /// How a message chooses among equal routes. Choices that depend on load use a hash instead.
+    /// How a message chooses among equal routes. Choices that depend on load are replaced by a
+    /// hash.
     pub choice: Choice,
     /// Salt of the hashes of flows ([`salt`](super::routing::salt)).
     pub salt: u64,
 }
 
-/// A network of fluids.
+/// A network that carries messages as fluids.
 #[derive(Debug)]
 pub struct Fluid {
     configuration: FluidConfiguration,
@@ -38,10 +40,11 @@ pub struct Fluid {
     capacities: Vec<f64>,
     flows: Vec<Flow>,
     now_ps: u64,
-    /// Number of the valid event for the next end.
+    /// Number of the valid event for the next end of a message. Events with other numbers are
+    /// outdated.
     generation: u32,
-    /// Whether messages have started since rates were computed. Rates will be computed again at
-    /// this time, once for all messages that start together.
+    /// Whether messages have started since the rates were computed. An event at the same time
+    /// computes the rates, once for all these messages.
     is_stale: bool,
     finished: u64,
 }
@@ -56,7 +59,8 @@ struct Flow {
 }
 
 impl Fluid {
-    /// Creates fluids over a topology. Each pair of hosts uses one of its equal routes.
+    /// Creates a network of fluids over a topology. Each pair of hosts uses one of its equal
+    /// routes.
     pub fn new(topology: &Topology, routes: RouteTable, configuration: FluidConfiguration) -> Self {
         let links = || (0..).zip(topology.links());
         let capacity = |(number, link): (u32, &Link)| {
@@ -95,7 +99,7 @@ impl Fluid {
         links
     }
 
-    /// Advances all messages to `now_ps` at their current rates.
+    /// Advances all messages to `now_ps`, at their current rates.
     fn advance(&mut self, now_ps: u64) {
         let passed_ps = (now_ps - self.now_ps) as f64;
         for flow in &mut self.flows {
@@ -221,10 +225,11 @@ impl Fabric for Fluid {
 
 const NEXT_END: u32 = 0;
 const DELIVERED: u32 = 1;
-/// Ordered after all deliveries of the same time, whose receivers can send at once.
+/// This kind is ordered after all deliveries of the same time, because their receivers can send
+/// immediately.
 const BEGUN: u32 = 2;
-/// Less than the bits of one picosecond at 8 Tb/s. The end of a message is rounded up to a
-/// picosecond, so fewer bits count as none.
+/// A message ends when fewer bits than this are left. The end of a message is rounded up to a
+/// picosecond, in which even a link of 8 Tb/s carries more bits.
 const ENDED_BITS: f64 = 1e-3;
-/// Events of this fabric are far apart.
+/// Slots of the event wheel are long, because events of this fabric are far apart.
 const SLOT_PS: u64 = 1_000_000;

@@ -1,4 +1,5 @@
-//! Traces in GOAL, the group operation assembly language of LogGOPSim, as text or in its binary form.
+//! Replays traces in GOAL, the group operation assembly language of LogGOPSim, in its text or
+//! binary form.
 //!
 //! A trace lists the operations of each rank, and their dependencies:
 //!
@@ -17,11 +18,14 @@
 //! Sends are eager. Sends of large messages can wait for their receive
 //! ([`Goal::with_rendezvous_above`]).
 //!
-//! Durations are in nanoseconds. `requires` waits for the end of an operation, `irequires` for its
-//! start. A send ends when it is posted. A receive ends when a message with its source and tag has
-//! arrived; messages are matched in the order of arrival, and `-1` matches any. `cpu` and `nic` are
-//! stored and ignored: a host has one of each. Every rank needs a block, even if it is empty. `//`
-//! and `/* */` are comments.
+//! * Durations are in nanoseconds.
+//! * `requires` waits for the end of an operation, `irequires` for its start.
+//! * A send ends when it is posted. A receive ends when a message with its source and tag has
+//!   arrived.
+//! * Messages are matched in the order of arrival; a source or tag of `-1` matches any.
+//! * `cpu` and `nic` are stored but have no effect, because a host has one of each.
+//! * Every rank needs a block, even an empty one.
+//! * `//` and `/* */` start comments.
 
 mod binary;
 mod parser;
@@ -40,12 +44,12 @@ use rendezvous::{Offer, Rendezvous};
 #[derive(Clone, Debug)]
 pub struct Goal {
     file: String,
-    /// How the file numbers operations.
+    /// What the numbers of operations in errors mean, which depends on the form of the file.
     unit: Unit,
     ranks: Vec<Program>,
     operations: u64,
     unfinished: u64,
-    /// Messages of more bytes wait for their receive; `None` if no message does.
+    /// Messages with more bytes wait for their receive; `None` if no message does.
     rendezvous_above: Option<u32>,
 }
 
@@ -59,16 +63,18 @@ enum Unit {
 #[derive(Clone, Debug, Default)]
 struct Program {
     operations: Vec<Operation>,
-    /// Operations that depend on the end of others. Those of one operation are adjacent.
+    /// Operations that depend on the end of another operation. The dependents of one operation are
+    /// adjacent.
     dependents: Vec<u32>,
-    /// Operations that depend on the start of others, in the same layout.
+    /// Operations that depend on the start of another operation, in the same layout as
+    /// `dependents`.
     start_dependents: Vec<u32>,
     matching: Matching<Offer>,
     rendezvous: Rendezvous,
-    /// Operations whose dependencies are met and that have not started; empty after each call for a
-    /// rank.
+    /// Operations whose dependencies are met and that have not started. Each call for a rank leaves
+    /// this list empty.
     ready: Vec<u32>,
-    /// The operation that started last.
+    /// The operation that was started last.
     latest: u32,
     /// Number of operations that have not ended.
     unfinished: u64,
@@ -77,12 +83,13 @@ struct Program {
 #[derive(Clone, Copy, Debug)]
 struct Operation {
     kind: Kind,
-    /// Number of operations that it still waits for.
+    /// Number of operations for which this operation still waits.
     waits: u32,
-    /// Start and number of its entries in `dependents`, and in `start_dependents`.
+    /// First entry and number of entries of this operation in `dependents`, and in
+    /// `start_dependents`.
     dependents: (u32, u32),
     start_dependents: (u32, u32),
-    /// Text form: line, from 1. Binary form: number within the rank, from 0.
+    /// In the text form, the line, from 1. In the binary form, the number within the rank, from 0.
     place: u32,
     processor: u8,
     interface: u8,
@@ -96,7 +103,7 @@ enum Kind {
 }
 
 impl Goal {
-    /// Reads a trace as text; errors name `file`.
+    /// Reads a trace in text form. Errors call the file `file`.
     ///
     /// # Errors
     /// [`GoalError`], one variant for each cause.
@@ -104,7 +111,7 @@ impl Goal {
         parser::parse(file, text)
     }
 
-    /// Reads a trace in its binary form; errors name `file`.
+    /// Reads a trace in binary form. Errors call the file `file`.
     ///
     /// # Errors
     /// [`GoalError`], one variant for each cause.
@@ -112,7 +119,7 @@ impl Goal {
         binary::decode(file, bytes)
     }
 
-    /// Reads a trace in either form; errors name `file`.
+    /// Reads a trace in either form. Errors call the file `file`.
     ///
     /// # Errors
     /// [`GoalError`], one variant for each cause.
@@ -128,7 +135,7 @@ impl Goal {
         }
     }
 
-    /// Encodes the trace in its binary form.
+    /// Encodes the trace in binary form.
     pub fn encode(&self) -> Vec<u8> {
         binary::encode(self)
     }
@@ -159,8 +166,8 @@ impl Goal {
         self.ranks.len() as u32
     }
 
-    /// Creates a trace in which each of `ranks` ranks repeats `rounds` times: send a message to the
-    /// right neighbour, wait for the message from the left neighbour, compute.
+    /// Returns the text of a trace for `ranks` ranks. In each of `rounds` rounds, a rank sends a
+    /// message to its right neighbour, waits for the message of its left neighbour, and computes.
     pub fn ring(ranks: u32, rounds: u32) -> String {
         use std::fmt::Write as _;
         let mut text = format!("num_ranks {ranks}\n");
@@ -204,7 +211,7 @@ impl Goal {
                     false
                 }
                 Kind::Send { to, bytes, tag } => {
-                    // A send without dependents needs no report.
+                    // If no operation depends on a send, the simulation need not report its end.
                     let is_reported = reports_sent && (dependents.1 > 0 || start_dependents.1 > 0);
                     let name = if is_reported { index } else { NAMELESS };
                     actions.send_named(to, bytes, tag, name);
@@ -233,8 +240,8 @@ impl Goal {
         program.ready.clear();
     }
 
-    /// Ends an operation. If its start was not reported, also releases the operations that depend
-    /// on its start.
+    /// Ends an operation, and releases the operations that depend on its end. If the start of the
+    /// operation was not reported, also releases the operations that depend on its start.
     fn end(&mut self, rank: u32, index: u32, has_started: bool) {
         self.unfinished -= 1;
         let program = &mut self.ranks[rank as usize];
@@ -248,7 +255,7 @@ impl Goal {
 }
 
 impl Program {
-    /// Decrements the number of awaited operations of each dependent in a range.
+    /// For each dependent in a range, decrements the number of operations for which it waits.
     #[inline]
     fn release(&mut self, (start, count): (u32, u32), is_start: bool) {
         if count == 0 {
@@ -265,7 +272,7 @@ impl Program {
         }
     }
 
-    /// Returns the place of an operation that can never start because of a circle of requirements.
+    /// Returns the place of an operation that can never start because requirements form a circle.
     fn circle(&self) -> Option<u32> {
         let mut waits: Vec<u32> = self.operations.iter().map(|operation| operation.waits).collect();
         let mut open: Vec<u32> =
@@ -335,8 +342,8 @@ impl Workload for Goal {
         true
     }
 
-    /// Prefetches the next operations: a trace exceeds the caches, and operations run mostly in
-    /// their order in the file.
+    /// Prefetches the next operations of a rank. A trace exceeds the caches, and operations mostly
+    /// run in the order of the file.
     fn foresee(&self, rank: u32) {
         let Some(program) = self.ranks.get(rank as usize) else { return };
         program.matching.foresee();
@@ -394,7 +401,7 @@ impl Separable for Goal {
     }
 }
 
-/// Marks the names of receives of which only the start is reported.
+/// Mark of names that belong to receives whose start is reported, but not their end.
 const STARTED: u32 = 1 << 31;
 
 #[cfg(test)]
@@ -416,7 +423,7 @@ mod tests {
         let text = "num_ranks 2\nrank 0 {\na: calc 1000\nb: send 8b to 1 tag 7\nb requires a\n}\n\
                     rank 1 {\na: recv 8b from 0 tag 7\nb: calc 500 cpu 0\nb requires a\n}\n";
         let outcome = replay(text).expect("it ends");
-        // 1 µs of work, L, seven further bytes, 0.5 µs of work.
+        // The time consists of 1 µs of work, L, seven further bytes and 0.5 µs of work.
         assert_eq!(outcome.completed_ps, 1_000_000 + 1_000_000 + 7_000 + 500_000);
     }
 
@@ -425,7 +432,8 @@ mod tests {
         let text = "num_ranks 2\nrank 0 {\na: send 1b to 1 tag 1\nb: send 1b to 1 tag 2\n}\nrank 1 \
                     {\nc: calc 9000\nx: recv 1b from 0 tag 2\ny: recv 1b from 0 tag 1\nx requires \
                     c\ny requires x\n}\n";
-        // The processor receives both after its work; the interface needs g between them.
+        // The processor receives both messages after its work, and the interface needs g between
+        // them.
         assert_eq!(replay(text).expect("it ends").completed_ps, 9_000_000 + 100_000);
     }
 

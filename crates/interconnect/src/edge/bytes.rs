@@ -30,11 +30,11 @@ use super::{BYTES_MAX, EdgeConfiguration, EdgeError};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OperationPlace {
     pub(super) source: RegionId,
-    /// Offset in the region at the source.
+    /// Offset of the bytes in the source region.
     pub(super) offset: u64,
     /// Key of the region at the target.
     pub(super) key: RemoteKey,
-    /// Address at the target.
+    /// Address of the bytes at the target.
     pub(super) address: u64,
 }
 

@@ -383,9 +383,9 @@ impl EdgeFabric {
 enum Posted {
     /// The operation was posted; the stream may have more to post.
     More,
-    /// The stream has nothing to post now.
+    /// The stream cannot post now: it has no message, no connection, or no room in its window.
     Nothing,
-    /// The host has no room for more operations.
+    /// The host has too many outstanding operations to post more.
     Full,
 }
 

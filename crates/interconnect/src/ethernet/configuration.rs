@@ -22,11 +22,12 @@ pub struct EthernetConfiguration {
     pub gap_bytes: u32,
     /// Propagation delay of each link, in picoseconds.
     pub propagation_ps: u64,
-    /// Latency of an idle switch, in picoseconds: from the last bit of a frame (when cutting
-    /// through, of its header) at the input to the frame's first bit at the output.
+    /// Latency of an idle switch, in picoseconds. A switch that stores and forwards counts from
+    /// the frame's last bit at the input to its first bit at the output. A switch that cuts
+    /// through counts from the header's last bit.
     pub latency_ps: u64,
-    /// Minimum time between two frames from hosts in the engine of a switch, in picoseconds; 0 for
-    /// no limit. Limits the rate and does not add latency.
+    /// Minimum time between two frames from hosts in the engine of a switch, in picoseconds; 0
+    /// means no limit. This limits the rate but adds no latency.
     pub host_frame_interval_ps: u64,
     /// Buffer of each output port, in bytes; 0 means no limit. The buffer holds the waiting frames
     /// and the frame being sent, each with its length on the wire without the gap. If a frame does
@@ -34,8 +35,8 @@ pub struct EthernetConfiguration {
     /// another limit.
     pub buffer_bytes: u64,
     /// Maximum random delay of a frame at each switch, in percent of its serialisation time on the
-    /// slowest link; 0 for none. The delay is drawn for each frame. Without it, hosts that send at
-    /// equal rates keep their phases, and always the same hosts lose frames.
+    /// slowest link; 0 means no delay. Each frame gets a new random delay. Without such delays,
+    /// hosts that send at equal rates stay synchronised, and the same hosts lose frames every time.
     pub jitter_percent: u32,
     /// When a switch starts to forward a frame.
     pub forwarding: Forwarding,
@@ -234,8 +235,8 @@ impl QueueConfiguration {
 
 /// Number of priority classes in the standard (IEEE 802.1Q).
 pub const CLASSES_MAX: u8 = 8;
-/// More ports than any card has. All links of the largest networks times this number still fit into
-/// the places of events.
+/// Maximum number of rails, more than any card has ports. With this many rails, the links of the
+/// largest networks still fit in the places of events.
 pub const RAILS_MAX: u32 = 8;
 
 #[cfg(test)]

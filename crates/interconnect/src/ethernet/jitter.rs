@@ -1,18 +1,19 @@
-//! Random delays of frames at switches, drawn from the seed.
+//! Random delays of frames at switches, derived from the seed.
 //!
-//! Without jitter, two hosts that send at equal rates keep their phases. If a buffer is then full,
-//! always the same host finds the space that each departure leaves, and the other loses every frame
-//! (phase effects: Floyd and Jacobson, "On traffic phase effects in packet-switched gateways",
-//! 1992, section 3.2). A random delay of up to one service time per frame prevents this. The delay
-//! is added where a frame reaches a switch, not where it leaves its host, because gaps between
-//! frames would reduce the rate. Hosts and trunks that are always busy therefore lose their phases
-//! too. Frames of a link stay in order.
+//! Without jitter, two hosts that send at equal rates stay synchronised. If a buffer is full, each
+//! departure then frees space for the same host, and the other host loses every frame (phase
+//! effects: Floyd and Jacobson, "On traffic phase effects in packet-switched gateways", 1992,
+//! section 3.2). A random delay of up to one service time per frame prevents this.
+//!
+//! The delay is added where a frame reaches a switch. If it were added where the frame leaves its
+//! host, gaps between frames would reduce the rate. Even hosts and trunks that are always busy
+//! therefore lose their synchronisation. Frames on a link stay in order.
 
 use fabric::Random;
 
 use super::{Ethernet, EthernetConfiguration};
 
-/// Delays of frames on the links of a network.
+/// Random delays of frames on the links of a network.
 #[derive(Clone, Debug)]
 pub(super) struct Jitter {
     percent: u64,
@@ -25,13 +26,13 @@ pub(super) struct Jitter {
 #[derive(Clone, Debug)]
 struct Late {
     random: Random,
-    /// When the last frame reached the switch, in picoseconds.
+    /// Time when the last frame reached the switch, in picoseconds.
     latest_ps: u64,
 }
 
 impl Jitter {
-    /// Creates the jitter of a network whose slowest link takes `byte_time` per byte. `rail`
-    /// distinguishes networks with equal seeds.
+    /// Creates the jitter of a network whose slowest link takes `byte_time` per byte. Networks with
+    /// equal seeds and different `rail` get different delays.
     pub(super) fn new(
         configuration: &EthernetConfiguration,
         byte_time: u32,
@@ -47,20 +48,20 @@ impl Jitter {
         }
     }
 
-    /// Returns when the switch receives a frame that would reach it at `arrived_ps`, always after
-    /// the frames before it.
+    /// Returns the time at which a switch receives a frame that reaches it at `arrived_ps`. Frames
+    /// of a link are received in the order of arrival.
     fn delay(&mut self, link: u32, bytes: u32, arrived_ps: u64) -> u64 {
         let most_ps = ((u64::from(bytes) * self.byte_time) >> 8) * self.percent / 100;
         let link = &mut self.links[link as usize];
-        // Without the increment, frames that arrive together could be reordered.
+        // Without the addition of 1, frames that arrive at the same time could be reordered.
         link.latest_ps = (arrived_ps + link.random.below(most_ps)).max(link.latest_ps + 1);
         link.latest_ps
     }
 }
 
 impl Ethernet {
-    /// Returns when a frame of `bytes` reaches the end of a link, which it would reach at
-    /// `arrived_ps` without jitter.
+    /// Returns the time at which a frame of `bytes` bytes reaches the end of a link. Without
+    /// jitter, the frame would reach it at `arrived_ps`.
     #[inline]
     pub(super) fn jittered_ps(&mut self, link: u32, bytes: u32, arrived_ps: u64) -> u64 {
         match &mut self.jitter {
@@ -71,14 +72,14 @@ impl Ethernet {
         }
     }
 
-    /// Sets the rail, which distinguishes the jitter of several networks with equal seeds. The run
+    /// Sets the rail. Networks with equal seeds and different rails have different jitter. The run
     /// must not have started.
     pub fn set_rail(&mut self, rail: u8) {
         self.rail = rail;
         self.reset_jitter();
     }
 
-    /// Resets the jitter to the start of the run.
+    /// Resets the jitter to its state at the start of the run.
     pub(super) fn reset_jitter(&mut self) {
         let ports = self.ports.len() as u32;
         let (_, slowest) = self.byte_time_bounds();
@@ -91,8 +92,8 @@ impl Ethernet {
 mod tests {
     use super::*;
 
-    /// Returns the delays of frames of 1000 bytes at 1 Gb/s, which take 8 µs each, on one of two
-    /// links.
+    /// Returns the delays of frames on one of two links. The frames have 1000 bytes and take 8 µs
+    /// each at 1 Gb/s.
     fn delays(salt: u64, rail: u8, link: u32) -> Vec<u64> {
         let configuration = EthernetConfiguration {
             jitter_percent: 50,

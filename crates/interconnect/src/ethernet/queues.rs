@@ -1,4 +1,4 @@
-//! Stored queues, and the admission of frames to the buffer of a switch.
+//! Stored queues, and the decision of a switch whether its buffer stores a frame.
 
 use std::collections::VecDeque;
 
@@ -6,52 +6,53 @@ use super::super::statistics::mix;
 use super::counters::Wait;
 use super::{CLASSES_MAX, Ethernet, EthernetConfiguration, NOWHERE, PortCounters};
 
-/// Queues of all ports, and the buffers of switches.
+/// The queues of all ports, and the buffers of switches.
 #[derive(Clone, Debug)]
 pub(super) struct Queues {
     pub(super) configuration: EthernetConfiguration,
     pub(super) classes: usize,
     pub(super) outputs: Vec<Output>,
-    /// Frames that are still delayed by the latency of their switch, by port; empty until there is
-    /// one.
+    /// For each port, the frames that the latency of the switch still delays. Empty before the
+    /// first such frame.
     coming: Vec<Coming>,
-    /// Bytes used of the shared buffer of each switch.
+    /// Number of used bytes in the shared buffer of each switch.
     used_bytes: Vec<u64>,
-    /// Frames that arrived by each port and are in the switch at its other end, by port and class.
+    /// For each port and class, the frames that arrived on the port's link and have not left the
+    /// switch.
     inputs: Vec<Input>,
-    /// Buffer of each port for frames that arrive after a pause, in bytes; empty without lossless
-    /// classes.
+    /// Buffer of each port for frames that arrive after a pause was sent, in bytes. Empty if no
+    /// class is lossless.
     headroom_bytes: Vec<u64>,
 }
 
 /// The queues of a link.
 #[derive(Clone, Debug)]
 pub(super) struct Output {
-    /// One queue per class; the first is served first.
+    /// One queue per class; class 0 is served first.
     pub(super) waiting: Vec<ClassQueue>,
-    /// Bytes that wait or are being sent.
+    /// Number of bytes that wait or are being sent.
     pub(super) bytes: u64,
     pub(super) sending: Option<Sending>,
-    /// Paused classes: bit n for class n.
+    /// Bit mask of the paused classes, bit n for class n.
     pub(super) paused: u8,
-    /// When the output is next served; [`u64::MAX`] if that is not scheduled.
+    /// Time of the scheduled event that serves the output; [`u64::MAX`] if none is scheduled.
     pub(super) serve_ps: u64,
-    /// When the pauses that it sends have left.
+    /// Time when all pause frames that this output sends will have left.
     pub(super) pause_free_ps: u64,
-    /// When the time in pauses was last added up.
+    /// Time up to which paused time is counted.
     paused_since_ps: u64,
     counters: Counters,
 }
 
-/// Frames that will join the queue of a port.
+/// Frames that will join the queue of a port after the latency of the switch.
 #[derive(Clone, Debug, Default)]
 struct Coming {
-    /// Time and frame, in order. Of frames with equal times, the one that arrived first is first.
+    /// Time and frame, ordered by time. If times are equal, the frame that arrived first is first.
     frames: VecDeque<(u64, u32)>,
     bytes: u64,
 }
 
-/// Counters of an output.
+/// Counters of an output port.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counters {
     marked: u64,
@@ -74,7 +75,7 @@ pub(super) struct Waiting {
     pub(super) ready_ps: u64,
 }
 
-/// A frame that is being sent and is still in the buffer.
+/// A frame that is being sent; it still occupies the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sending {
     pub(super) bytes: u32,
@@ -83,18 +84,18 @@ pub(super) struct Sending {
     pub(super) pool: Pool,
 }
 
-/// The buffer in which a frame is stored.
+/// The buffer that stores a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Pool {
-    /// At a host, whose buffer is unlimited.
+    /// The buffer of a host, which is unlimited.
     Host,
-    /// In the shared buffer of a switch.
+    /// The shared buffer of a switch.
     Shared,
-    /// In the headroom, which its input and class do not share.
+    /// The headroom, which is reserved for one input and class.
     Headroom,
 }
 
-/// Frames of one class that arrived by a link and have not left the switch.
+/// Frames of one class that arrived on one link and have not left the switch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Input {
     shared_bytes: u64,
@@ -103,14 +104,14 @@ struct Input {
     is_paused: bool,
 }
 
-/// Decision of a buffer about a frame.
+/// Decision of a switch whether it stores a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Admission {
-    /// The frame is stored.
+    /// The switch stores the frame.
     Stored(Pool),
-    /// The frame is stored, and its sender must pause.
+    /// The switch stores the frame, and pauses the sender.
     StoredAndPause(Pool),
-    /// The frame is dropped.
+    /// The switch drops the frame.
     Dropped,
 }
 
@@ -151,52 +152,55 @@ impl Queues {
         }
     }
 
-    /// Returns the bytes that wait, or will wait, for a link, without the frame being sent.
+    /// Returns the number of bytes that wait for a link or soon will. Does not count the frame
+    /// being sent.
     pub(super) fn waiting_bytes(&self, port: u32) -> u64 {
         self.stored_bytes(port) + self.coming.get(port as usize).map_or(0, |coming| coming.bytes)
     }
 
-    /// Notes that a frame will join the queue of a port at `ready_ps`.
+    /// Records that a frame will join the queue of a port at `ready_ps`.
     pub(super) fn expect(&mut self, port: u32, ready_ps: u64, (index, bytes): (u32, u32)) {
         if self.coming.is_empty() {
             self.coming.resize(self.outputs.len(), Coming::default());
         }
         let coming = &mut self.coming[port as usize];
         coming.bytes += u64::from(bytes);
-        // Nearly always the last position.
+        // The new frame nearly always belongs at the end.
         let place = coming.frames.iter().rposition(|other| other.0 <= ready_ps);
         coming.frames.insert(place.map_or(0, |place| place + 1), (ready_ps, index));
     }
 
-    /// Removes and returns the first frame that is to join the queue of a port.
+    /// Removes and returns the frame that joins the queue of a port next.
     pub(super) fn expected(&mut self, port: u32) -> Option<u32> {
         self.coming[port as usize].frames.pop_front().map(|(_, index)| index)
     }
 
-    /// Subtracts the bytes of an expected frame that joins the queue of a port or is lost.
+    /// Subtracts the bytes of a frame from the bytes that will join a port's queue. The caller has
+    /// queued or dropped the frame.
     pub(super) fn forget(&mut self, port: u32, bytes: u32) {
         self.coming[port as usize].bytes -= u64::from(bytes);
     }
 
-    /// Returns the bytes that wait for a link, without the frame being sent.
+    /// Returns the number of bytes that wait for a link. Does not count the frame being sent.
     pub(super) fn stored_bytes(&self, port: u32) -> u64 {
         let output = &self.outputs[port as usize];
         output.bytes - output.sending.map_or(0, |sending| u64::from(sending.bytes))
     }
 
-    /// Returns whether frames of a class are paused at their sender instead of dropped.
+    /// Returns whether a class is lossless: the switch pauses its sender instead of dropping its
+    /// frames.
     pub(super) const fn is_lossless(&self, class: u8) -> bool {
         self.configuration.queues.lossless >> class & 1 == 1
     }
 
-    /// Returns how long a pause frame takes on the wire, in picoseconds.
+    /// Returns the time of a pause frame on the wire, in picoseconds.
     pub(super) const fn pause_ps(byte_time: u64) -> u64 {
         (PAUSE_BYTES * byte_time) >> 8
     }
 
-    /// Requests buffer for a frame of `bytes` bytes at a switch (its index in tables). `input` and
-    /// `output` are the ports by which the frame arrived and leaves; `buffer_bytes` is the limit of
-    /// the output. Reserves the buffer if the frame is admitted.
+    /// Decides whether a switch stores a frame of `bytes` bytes, and reserves the buffer if it
+    /// does. `switch` is an index in tables. The frame arrived at port `input` and leaves through
+    /// port `output`; `buffer_bytes` is the buffer limit of the output.
     pub(super) fn admit(
         &mut self,
         switch: u32,
@@ -240,7 +244,7 @@ impl Queues {
         Admission::StoredAndPause(Pool::Headroom)
     }
 
-    /// Releases the buffer of a frame that has left its switch. Returns whether its paused sender
+    /// Releases the buffer of a frame that has left its switch. Returns whether the paused sender
     /// may resume.
     pub(super) fn release(&mut self, switch: u32, sent: Sending) -> bool {
         let bytes = u64::from(sent.bytes);
@@ -256,7 +260,8 @@ impl Queues {
             Pool::Headroom => input.headroom_bytes -= bytes,
             _ => input.shared_bytes -= bytes,
         }
-        // All of the headroom must be free before the next pause.
+        // The sender may resume only when all of the headroom is free, because the next pause needs
+        // it.
         let resume_bytes = queues.resume_bytes.min(queues.pause_bytes);
         if input.is_paused && input.headroom_bytes == 0 && input.shared_bytes <= resume_bytes {
             input.is_paused = false;
@@ -265,7 +270,7 @@ impl Queues {
         false
     }
 
-    /// Returns whether a frame is marked, given the bytes in the queue; `number` identifies the
+    /// Decides from the length of a port's queue whether to mark a frame. `number` identifies the
     /// frame.
     pub(super) fn marks(&mut self, port: u32, number: u64) -> bool {
         let queues = &self.configuration.queues;
@@ -288,7 +293,7 @@ impl Queues {
         is_marked
     }
 
-    /// Stores a frame in a queue, after its admission.
+    /// Adds a frame that was admitted to the queue of its class.
     pub(super) fn store(&mut self, port: u32, class: u8, bytes: u32, waiting: Waiting) {
         let output = &mut self.outputs[port as usize];
         output.bytes += u64::from(bytes);
@@ -329,7 +334,7 @@ impl Queues {
         }
     }
 
-    /// Adds the counters of another part. Each port counts in one part only.
+    /// Adds the counters of another part. Only one part counts a port.
     pub(super) fn merge(&mut self, part: &Self) {
         for (output, other) in self.outputs.iter_mut().zip(&part.outputs) {
             let (counters, other) = (&mut output.counters, &other.counters);
@@ -345,7 +350,7 @@ impl Queues {
 }
 
 impl Ethernet {
-    /// Returns which paused classes of links wait for which others.
+    /// Returns the paused classes of links, each with the class of a link that waits for it.
     pub(in super::super) fn waits(&self) -> Vec<Wait> {
         let Some(queues) = &self.queues else { return Vec::new() };
         let mut waits: Vec<Wait> = Vec::new();
@@ -368,11 +373,16 @@ impl Ethernet {
     }
 }
 
-/// Returns the bytes that can still arrive after the decision to pause. The pause frame waits for
-/// the frame that is being sent in its direction and for pauses of the other classes, crosses the
-/// cable, and finds a frame just started. The bytes then on the cable, and delayed ones, arrive
-/// too. Cutting through adds one frame, because a frame counts from its header. The byte times of
-/// this link and of the slowest are in 1/256 ps.
+/// Returns how many bytes can still arrive after the decision to pause, in bytes. They are the
+/// bytes that arrive during these steps:
+///
+/// * The pause frame waits for the frame being sent in its direction, and for the pauses of the
+///   other classes.
+/// * The pause frame crosses the cable, and the sender has just started another frame.
+/// * The bytes then on the cable arrive, and so do frames that jitter delays.
+///
+/// One more frame is added, because a switch that cuts through counts a frame from its header. The
+/// byte times are those of this link and of the slowest link, in 1/256 ps.
 fn headroom_bytes(
     configuration: &EthernetConfiguration,
     classes: u64,
@@ -386,7 +396,7 @@ fn headroom_bytes(
     4 * frame + (2 * classes + 1) * PAUSE_BYTES + cable + late
 }
 
-/// Length of a pause frame on the wire: 64 bytes, with preamble and gap.
+/// Length of a pause frame on the wire: 64 bytes, plus preamble and gap.
 const PAUSE_BYTES: u64 = 84;
 
 #[cfg(test)]
@@ -415,7 +425,8 @@ mod tests {
         };
         let mut queues = queues(configuration);
         let mut admitted = 0;
-        // With α = 1 one queue gets half of the buffer: its length then equals the free space.
+        // With α = 1, one queue gets half of the buffer, because its length may not exceed the free
+        // space.
         while queues.admit(0, (0, 3), (0, 500), 0) == Admission::Stored(Pool::Shared) {
             queues.outputs[3].waiting[0].bytes += 500;
             admitted += 500;

@@ -1,4 +1,4 @@
-//! Functions for a fabric whose rails are Ethernets: failing links, the backlog of hosts, and
+//! Functions for a fabric that uses Ethernets as rails: failing links, the backlog of hosts,
 //! restarts.
 
 use super::adaptive::Adaptive;
@@ -7,15 +7,16 @@ use super::queues::Queues;
 use super::{ENGINE, Ethernet, EthernetConfiguration, Forwarding, Nic, QUEUE};
 
 impl Ethernet {
-    /// Sets a link of the first rail down or up. Frames that would enter or leave a link that is
-    /// down are lost. The node before it uses another of its equal routes, if there is one.
+    /// Sets a link of the first rail down or up. A link that is down loses the frames that would
+    /// enter or leave it. The sending node uses another of its equal routes, if there is one.
     pub fn set_link(&mut self, link: u32, is_up: bool) {
         self.down.resize(self.ports.len(), false);
         self.down[link as usize] = !is_up;
         self.is_plain = self.can_be_plain();
     }
 
-    /// Returns whether frames meet only links and unlimited queues.
+    /// Returns whether the network uses no optional feature: frames meet only links and unlimited
+    /// queues.
     pub(super) fn can_be_plain(&self) -> bool {
         let EthernetConfiguration { forwarding, buffer_bytes, host_frame_interval_ps, nic, .. } =
             self.configuration;
@@ -37,15 +38,15 @@ impl Ethernet {
         !self.down.is_empty() && self.down[port as usize]
     }
 
-    /// Returns when all frames that a host has handed to its first port will have left, in
-    /// picoseconds, if no pause intervenes.
+    /// Returns the time when all frames that a host has handed to its first port will have left, in
+    /// picoseconds, if no pause delays them.
     #[inline]
     pub fn host_free_ps(&self, host: u32) -> u64 {
         self.drained_ps(self.routes.host_link(host) ^ 1)
     }
 
-    /// Resets the rail to the start of the run: queues are empty, all links are up, counters are 0.
-    /// No frame may be in flight.
+    /// Resets the rail to its state at the start of the run: queues are empty, all links are up,
+    /// and counters are 0.
     ///
     /// # Panics
     /// If a frame is in flight.
@@ -72,8 +73,8 @@ impl Ethernet {
         self.hops = 0;
     }
 
-    /// Loads the memory that an event needs into the cache. Returns a value read from it, and the
-    /// message if the frame is at its destination.
+    /// Loads the memory that an event needs into the cache. Returns a value from this memory, and
+    /// the frame's message if the frame is at its destination.
     #[inline]
     pub(in super::super) fn touch(&self, place: u32, subject: u32) -> (u32, Option<u32>) {
         if place & (ENGINE | QUEUE) != 0 {

@@ -1,9 +1,10 @@
-//! Stored queues: how frames join them and are served.
+//! Stored queues: how frames join a queue, and how a port serves it.
 //!
-//! A frame arrives, starts to be sent, and has been sent, which frees its buffer. A busy port
-//! starts the next frame when the last has been sent, so these two are one event. A frame joins the
-//! queue of its output after the latency of the switch. Its arrival is reported at that time,
-//! unless a pause or the engine of the switch must be checked earlier.
+//! A frame has three events: it arrives, its transmission starts, and its transmission ends, which
+//! frees its buffer. A busy port starts the next frame when the last one has left, so the last two
+//! events coincide. A frame joins the queue of its output after the latency of the switch. Its
+//! arrival is therefore scheduled for that time, unless a pause or the engine of the switch needs
+//! an earlier check.
 
 use super::super::simulation::Context;
 use super::super::wheel::Event;
@@ -11,16 +12,16 @@ use super::queues::{Admission, Pool, Queues, Sending, Waiting};
 use super::{Ethernet, Forwarding, FrameState, NOWHERE, QUEUE};
 
 impl Ethernet {
-    /// Returns whether arrivals at a switch are reported after its latency, which saves one event.
-    /// Pauses and the engine of a switch need the arrival itself.
+    /// Returns whether arrivals at a switch are scheduled after its latency, which saves one event.
+    /// Pauses and the engine of a switch need the exact time of arrival.
     pub(super) fn arrives_ready(&self) -> bool {
         self.configuration.host_frame_interval_ps == 0
             && self.queues.as_ref().is_some_and(|queues| queues.configuration.queues.lossless == 0)
     }
 
     /// Schedules a frame to join the queue of a port at `ready_ps`. A frame of a lossless class
-    /// occupies the buffer from now on, so that its sender is paused in time; other frames occupy
-    /// it from `ready_ps` on.
+    /// occupies the buffer immediately, so that the switch pauses the sender in time. Frames of
+    /// other classes occupy the buffer from `ready_ps`.
     pub(super) fn enqueue(&mut self, context: &mut Context, port: u32, index: u32, ready_ps: u64) {
         let bytes = self.frames.get(index).bytes;
         let FrameState { class, input, .. } = self.states[index as usize];
@@ -45,7 +46,8 @@ impl Ethernet {
         context.schedule(ready_ps, QUEUE | port, READY);
     }
 
-    /// Requests buffer for a frame at a switch. Drops the frame if it is refused.
+    /// Requests buffer for a frame at a switch. Drops the frame and returns false if there is no
+    /// room.
     fn admit(&mut self, context: &mut Context, port: u32, index: u32) -> bool {
         let bytes = self.frames.get(index).bytes;
         let FrameState { class, input, .. } = self.states[index as usize];
@@ -68,7 +70,7 @@ impl Ethernet {
         true
     }
 
-    /// Adds a frame to the queue of a port, if its buffer has room.
+    /// Adds a frame to the queue of a port. Drops the frame if the buffer has no room.
     fn join(&mut self, context: &mut Context, port: u32, index: u32, ready_ps: u64) {
         if self.states[index as usize].pool.is_none() && !self.admit(context, port, index) {
             return;
@@ -112,7 +114,7 @@ impl Ethernet {
         }
     }
 
-    /// Schedules a check of a port, at `time_ps` or when the port is free.
+    /// Schedules an event that serves a port, at `time_ps` or later when the port is free.
     fn look_at(&mut self, context: &mut Context, port: u32, time_ps: u64) {
         let Some(queues) = &mut self.queues else { return };
         let output = &mut queues.outputs[port as usize];
@@ -123,7 +125,7 @@ impl Ethernet {
         }
     }
 
-    /// Frees the buffer of the frame that was sent, and starts the next frame.
+    /// Frees the buffer of the frame that has been sent, and starts the next frame.
     fn serve(&mut self, context: &mut Context, port: u32) {
         let now_ps = context.wheel.now_ps();
         let free_ps = self.ports[port as usize].free_ps;
@@ -210,7 +212,8 @@ impl Ethernet {
     }
 
     /// Requests that the sender of a link pauses or resumes a class. The request travels in the
-    /// opposite direction, after the frame that is being sent there. It does not delay frames.
+    /// opposite direction, after the frame being sent there. The request does not delay later
+    /// frames.
     fn send_pause(&mut self, context: &mut Context, input: u32, class: u8, is_on: bool) {
         debug_assert_ne!(input, NOWHERE, "hosts have room for all");
         let back = input ^ 1;
@@ -230,14 +233,14 @@ impl Ethernet {
         self.schedule_at(context, event, sender);
     }
 
-    /// Returns the index in tables of the switch that sends through a port.
+    /// Returns the switch that sends through a port, as an index in tables.
     fn switch_of(&self, port: u32) -> u32 {
         self.switch_place(self.ends[port as usize ^ 1].node() - self.hosts, self.base(port))
     }
 }
 
-/// Subjects of events: a frame that has passed the latency of the switch, a check of the queue, or
-/// a pause with its class and whether it starts.
+/// Subjects of events. `READY`: a frame has passed the latency of the switch. `SERVE`: the queue is
+/// served. Other subjects are pauses: their class, and whether the pause starts.
 const READY: u32 = 0;
 const SERVE: u32 = 1;
 const PAUSE: u32 = 2;

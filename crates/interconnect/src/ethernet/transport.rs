@@ -1,14 +1,14 @@
-//! Transport of hosts: connections with numbered frames, which are acknowledged, retransmitted
+//! Transport of hosts: connections with numbered frames. Frames are acknowledged, retransmitted
 //! after a loss, and limited by a window.
 //!
-//! A connection carries all messages of one class from one host to another. Its frames are numbered
-//! through all of its messages. Each arriving frame is answered by an acknowledgement frame, which
+//! A connection carries all messages of one class from one host to another. Frame numbers continue
+//! from one message to the next. The receiver answers each frame with an acknowledgement frame. It
 //! contains the next expected frame, the transmission that it answers, whether that transmission
-//! was marked, and when it was sent. Neither losses nor round trips are therefore guessed.
-//! Connections of a host take turns, one frame each, when the host's link is free. No memory is
+//! was marked, and when it was sent. The sender therefore knows losses and round trips exactly.
+//! When the link of a host is free, its connections take turns, one frame each. Memory is not
 //! allocated per frame: tables grow to the largest number of frames in flight.
 //!
-//! Network cards do this work, so it costs no processor time.
+//! The network card does this work, so the transport costs no processor time.
 
 mod hosts;
 mod rate;
@@ -27,60 +27,64 @@ pub use rate::DcqcnConfiguration;
 /// Settings for loss recovery and congestion control of hosts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TransportConfiguration {
-    /// Which frames are retransmitted after a loss.
+    /// Rule that determines which frames a sender retransmits after a loss.
     pub recovery: Recovery,
-    /// How the window is set.
+    /// Rule that determines the window.
     pub congestion: Congestion,
     /// Maximum number of frames in flight per connection, 1 or more.
     pub window_frames: u32,
-    /// Window of a new connection, unless the window is fixed.
+    /// Window of a new connection, in frames. Not used if the window is fixed.
     pub initial_window_frames: u32,
-    /// Payload of an acknowledgement. Its frame is as long as a data frame with this payload.
+    /// Payload of an acknowledgement, in bytes. Its frame has the length of a data frame with this
+    /// payload.
     pub ack_bytes: u32,
-    /// Minimum retransmission timeout, in picoseconds: the time without an acknowledgement of a new
-    /// frame. The timeout is longer if round trips are longer (RFC 6298), and doubles with each
-    /// timeout in a row.
+    /// Minimum retransmission timeout, in picoseconds. The timeout expires if no new frame is
+    /// acknowledged for this time. Longer round trips make the timeout longer (RFC 6298). Each
+    /// consecutive timeout doubles it.
     pub timeout_ps: u64,
-    /// A frame is declared lost when a frame that was sent this many frames later is acknowledged,
-    /// 1 or more (RFC 9002, 6.1.1).
+    /// Loss threshold, 1 or more (RFC 9002, 6.1.1). A frame counts as lost when the acknowledgement
+    /// arrives for a frame that was sent this many frames later.
     pub loss_threshold_frames: u32,
-    /// Frames lost at random, per million.
+    /// Random losses, in frames per million.
     pub loss_ppm: u32,
 }
 
-/// Which frames are retransmitted after a loss.
+/// Rule that determines which frames a sender retransmits after a loss.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Recovery {
-    /// All frames from the lost one on. Receivers discard frames out of order, as RoCE v2 adapters
-    /// do.
+    /// The sender retransmits all frames from the lost frame on. Receivers discard frames out of
+    /// order, as RoCE v2 adapters do.
     GoBackN,
-    /// Only the lost frame. Receivers keep frames out of order, as in IRN (SIGCOMM 2018).
+    /// The sender retransmits only the lost frame. Receivers keep frames out of order, as in IRN
+    /// (SIGCOMM 2018).
     SelectiveRepeat,
 }
 
-/// How the window is set.
+/// Rule that determines the window.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Congestion {
     /// The window is fixed.
     Fixed,
-    /// By the share of marked frames: DCTCP (SIGCOMM 2010, RFC 8257).
+    /// The share of marked frames determines the window: DCTCP (SIGCOMM 2010, RFC 8257).
     Dctcp {
-        /// Weight of the last window in the estimated share, g, per million.
+        /// Weight g of the latest window in the estimated share, per million.
         gain_ppm: u32,
     },
-    /// By round-trip times, as in Swift (SIGCOMM 2020).
+    /// Round-trip times determine the window, as in Swift (SIGCOMM 2020).
     Delay {
         /// Target round-trip time, in picoseconds.
         target_ps: u64,
-        /// Addition to the target for a window of one frame, in picoseconds. For 100 frames the
-        /// addition is 0; between these windows it is linear in 1 / √window (flow scaling).
+        /// Addition to the target if the window is one frame, in picoseconds. If the window is 100
+        /// frames or more, the addition is 0. Between these windows it is linear in 1 / √window
+        /// (flow scaling).
         scaling_ps: u64,
-        /// Share of the relative excess of a round trip by which the window shrinks, β, in percent.
+        /// Decrease factor β, in percent. The window shrinks by this share of the round trip's
+        /// relative excess over the target.
         beta_percent: u32,
-        /// Maximum decrease at a time, in percent.
+        /// Maximum decrease of the window in one step, in percent.
         decrease_max_percent: u32,
     },
-    /// By notifications that marks cause: DCQCN (SIGCOMM 2015). They set a rate; the window is
+    /// Notifications that marked frames cause determine a rate: DCQCN (SIGCOMM 2015). The window is
     /// fixed.
     Dcqcn(DcqcnConfiguration),
 }
@@ -92,61 +96,61 @@ impl Congestion {
     }
 }
 
-/// Counters of the transport of all hosts.
+/// Sums of the transport counters of all hosts.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TransportCounts {
-    /// Connections that sent data.
+    /// Number of connections that sent data.
     pub connections: u64,
-    /// Data frames sent, retransmissions included.
+    /// Number of data frames sent, including retransmissions.
     pub data_frames: u64,
     /// Payload of the data frames, in bytes.
     pub payload_bytes: u64,
-    /// Data frames retransmitted.
+    /// Number of data frames retransmitted.
     pub retransmitted_frames: u64,
-    /// Retransmission timeouts.
+    /// Number of retransmission timeouts.
     pub timeouts: u64,
-    /// Acknowledgements received.
+    /// Number of acknowledgements received.
     pub acknowledgements: u64,
-    /// Acknowledgements received that report a mark.
+    /// Number of acknowledgements received that report a mark.
     pub marked: u64,
-    /// Frames of all kinds lost at random.
+    /// Number of frames of all kinds lost at random.
     pub frames_lost_at_random: u64,
-    /// Data frames received more than once.
+    /// Number of data frames received more than once.
     pub duplicate_frames: u64,
-    /// Data frames received out of order and discarded.
+    /// Number of data frames that arrived out of order and were discarded.
     pub discarded_frames: u64,
-    /// Notifications of congestion received (DCQCN).
+    /// Number of congestion notifications received (DCQCN).
     pub notifications: u64,
-    /// Whether receivers control sending, as in Homa. There are then neither windows nor round
-    /// trips.
+    /// Whether receivers control sending, as in Homa. Such a transport has no windows and measures
+    /// no round trips.
     pub is_receiver_driven: bool,
-    /// Grants received (Homa).
+    /// Number of grants received (Homa).
     pub grants: u64,
-    /// Requests for retransmission received (Homa).
+    /// Number of requests for retransmission received (Homa).
     pub resends: u64,
     /// Longest round trip, in picoseconds.
     pub round_trip_max_ps: u64,
     round_trips_ps: u64,
-    /// Sum of the windows at acknowledgements, in 1/256 frames.
+    /// Sum over acknowledgements of the window at their arrival, in 1/256 frames.
     windows_256ths: u64,
-    /// Sum of the rates at acknowledgements, in 10^6 bits per second.
+    /// Sum over acknowledgements of the rate at their arrival, in 10^6 bits per second.
     rates_mbps: u64,
 }
 
 impl TransportCounts {
-    /// Returns the rate of sent payload, retransmissions included, in bits per second of a run of
-    /// `completed_ps`.
+    /// Returns the rate at which hosts sent payload, in bits per second, for a run of
+    /// `completed_ps` picoseconds. Retransmissions count.
     pub fn throughput_bps(&self, completed_ps: u64) -> f64 {
         self.payload_bytes as f64 * 8e12 / completed_ps.max(1) as f64
     }
 
-    /// Returns the mean window at the arrival of acknowledgements, in frames.
+    /// Returns the mean window, in frames. The window is sampled when an acknowledgement arrives.
     pub fn window_frames(&self) -> f64 {
         self.windows_256ths as f64 / 256.0 / self.acknowledgements.max(1) as f64
     }
 
-    /// Returns the mean rate of a connection at the arrival of acknowledgements, in bits per
-    /// second; `None` if connections have no rates.
+    /// Returns the mean rate of a connection, in bits per second. The rate is sampled when an
+    /// acknowledgement arrives. Returns `None` if connections have no rates.
     pub fn rate_bps(&self) -> Option<f64> {
         let mean_mbps = self.rates_mbps as f64 / self.acknowledgements.max(1) as f64;
         (self.rates_mbps > 0).then_some(mean_mbps * 1e6)
@@ -167,7 +171,7 @@ impl TransportCounts {
         self.retransmitted_frames as f64 * 100.0 / self.data_frames.max(1) as f64
     }
 
-    /// Returns empty counters for a receiver-driven transport.
+    /// Returns counters of 0 for a receiver-driven transport.
     pub(super) fn of_receivers() -> Self {
         Self { is_receiver_driven: true, ..Self::default() }
     }
@@ -197,17 +201,18 @@ impl TransportCounts {
 /// Transport header of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
-    /// Index of the connection at its sender, within the sender's part of the network.
+    /// Index of the connection in the sender's part of the network.
     connection: u32,
-    /// Sending host of the connection.
+    /// Host that sends the connection's data.
     source: u32,
     /// Number of the data frame, or of the frame that an acknowledgement answers.
     sequence: u32,
-    /// In an acknowledgement, the number of the first missing data frame.
+    /// In an acknowledgement, the number of the first data frame that is missing.
     expected: u32,
-    /// Transmission of the connection that the frame is, or answers.
+    /// Number of the transmission within its connection. An acknowledgement has the number of the
+    /// transmission that it answers.
     transmission: u32,
-    /// When the data frame left its host, in picoseconds.
+    /// Time when the data frame left its host, in picoseconds.
     sent_ps: u64,
     /// Part of the network to which the sender belongs.
     part: u8,
@@ -220,32 +225,33 @@ enum Kind {
     Acknowledgement {
         is_marked: bool,
     },
-    /// Marked frames have arrived (DCQCN).
+    /// Reports that marked frames have arrived (DCQCN).
     Notification,
 }
 
 const _: () = assert!(size_of::<Segment>() <= 32);
 
-/// Connections of all hosts of a network, or of one part of it.
+/// The connections of all hosts of a network, or of all hosts of one part.
 #[derive(Clone, Debug)]
 pub(super) struct Transport {
     configuration: TransportConfiguration,
     classes: usize,
-    /// Index in `senders`, by source, destination and class.
+    /// Index of a connection in `senders`, by source, destination and class.
     places: BTreeMap<(u32, u32, u8), u32>,
     senders: Vec<Sender>,
-    /// Receiving ends, by the sender's part of the network and the connection's index there.
+    /// Receiving ends of connections, by the sender's part and the connection's index in that part.
     receivers: Vec<Vec<Receiver>>,
-    /// Connections with frames to send, in turns, by host and class.
+    /// For each host and class, the connections that wait for their turn to send.
     rings: Vec<Ring>,
-    /// When each host next checks for frames to send; [`u64::MAX`] if no check is scheduled.
+    /// For each host, the time of its next check for frames to send; [`u64::MAX`] if none is
+    /// scheduled.
     pulls_ps: Vec<u64>,
     /// Transport header of each frame.
     segments: Vec<Segment>,
     counts: TransportCounts,
 }
 
-/// A linked list of connections; each names the next.
+/// A linked list of connections. Each connection contains the index of the next.
 #[derive(Clone, Copy, Debug)]
 struct Ring {
     first: u32,
@@ -291,7 +297,7 @@ impl Transport {
         self.segments[frame as usize] = segment;
     }
 
-    /// Records when a data frame leaves its host.
+    /// Records the time when a data frame leaves its host.
     pub(super) fn on_left(&mut self, frame: u32, now_ps: u64) {
         if let Some(segment) = self.segments.get_mut(frame as usize)
             && segment.kind == Kind::Data
@@ -300,8 +306,8 @@ impl Transport {
         }
     }
 
-    /// Returns the index of the connection from a host to another, and creates it if needed.
-    /// `line_bps` is the rate of the source's cable, in bits per second.
+    /// Returns the index of the connection from one host to another; creates the connection if
+    /// needed. `line_bps` is the rate of the source's cable, in bits per second.
     fn connection(&mut self, (source, line_bps): (u32, u64), destination: u32, class: u8) -> u32 {
         let (senders, counts) = (&mut self.senders, &mut self.counts);
         let configuration = &self.configuration;
@@ -329,8 +335,8 @@ impl Transport {
         &mut receivers[connection as usize]
     }
 
-    /// Queues a connection for its turn, if it may send now and is not queued yet. Returns whether
-    /// it was queued.
+    /// Queues a connection for its turn, if the connection may send now and is not queued yet.
+    /// Returns whether this call queued it.
     fn make_ready(&mut self, connection: u32, now_ps: u64) -> bool {
         let sender = &mut self.senders[connection as usize];
         if sender.is_ready || !sender.may_send() || sender.paced_until_ps() > now_ps {
@@ -348,14 +354,14 @@ impl Transport {
         true
     }
 
-    /// Returns whether connections of a host wait for their turn.
+    /// Returns whether any connection of a host waits for its turn.
     fn has_ready(&self, host: u32) -> bool {
         let at = host as usize * self.classes;
         self.rings[at..at + self.classes].iter().any(|ring| ring.first != NONE)
     }
 
-    /// Removes and returns the next connection of a host and class. Skips connections that can no
-    /// longer send, because nothing is left to retransmit or because the window has shrunk.
+    /// Removes and returns the next connection of a host and class that may send. Skips connections
+    /// that may no longer send: their window has shrunk, or nothing is left to retransmit.
     fn take_ready(&mut self, host: u32, class: usize) -> Option<u32> {
         let ring = &mut self.rings[host as usize * self.classes + class];
         loop {
@@ -373,12 +379,12 @@ impl Transport {
     }
 }
 
-/// Returns whether a sequence number is before another, if they are less than 2^31 apart.
+/// Returns whether a sequence number is before another. The numbers must be less than 2^31 apart.
 const fn is_before(number: u32, other: u32) -> bool {
     number.wrapping_sub(other).cast_signed() < 0
 }
 
 pub(super) use hosts::{NO_MESSAGE, TRANSPORT};
 
-/// Marks the end of a ring.
+/// End of a ring of connections.
 const NONE: u32 = u32::MAX;

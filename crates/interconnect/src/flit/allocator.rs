@@ -1,13 +1,13 @@
-//! Allocators: matching the inputs of a router with its outputs in a cycle.
+//! Allocators: match the inputs of a router with its outputs, in each cycle.
 
 /// Algorithm of an allocator.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Allocator {
-    /// Each output grants one of its requests in turn, and each input accepts one of its grants in
-    /// turn (iSLIP).
+    /// iSLIP: each output grants one of its requests, and each input accepts one of its grants.
+    /// Outputs and inputs choose in turn.
     Islip,
-    /// Requests are granted along the diagonals of their matrix. The first diagonal moves on each
-    /// cycle.
+    /// Wavefront: the allocator grants requests along the diagonals of their matrix. The first
+    /// diagonal moves on each cycle.
     Wavefront,
 }
 
@@ -16,32 +16,32 @@ pub enum Allocator {
 pub(super) struct Request {
     pub(super) input: u16,
     pub(super) output: u16,
-    /// Whether the request comes after all others, if the allocator has priorities. Only the
-    /// wavefront does.
+    /// Whether the request has a lower priority than requests that are not speculative. Only the
+    /// wavefront uses priorities.
     pub(super) is_speculative: bool,
 }
 
-/// State of an allocator from cycle to cycle.
+/// State that an allocator keeps from cycle to cycle.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
     kind: Allocator,
     rounds: u8,
-    /// The input that each output grants first.
+    /// For each output, the input that it grants with preference.
     grants: Vec<u16>,
-    /// The output whose grant each input accepts first.
+    /// For each input, the output whose grant it accepts with preference.
     accepts: Vec<u16>,
     diagonal: u16,
 }
 
-/// The matching of a cycle. All routers use the same memory, one after the other.
+/// The matching of one cycle. All routers use the same memory, one after the other.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Matching {
     /// Output of each input; [`NONE`] if the input is not matched.
     outputs: Vec<u16>,
     inputs: Vec<u16>,
-    /// The input that each output grants in a round.
+    /// For each output, the input that it grants in the current round.
     granted: Vec<u16>,
-    /// The output that each input accepts in a round.
+    /// For each input, the output that it accepts in the current round.
     accepted: Vec<u16>,
 }
 
@@ -58,7 +58,7 @@ impl Matching {
         }
     }
 
-    /// Returns the output that an input was matched with.
+    /// Returns the output with which an input was matched; `None` if it was not matched.
     pub(super) fn output_of(&self, input: u16) -> Option<u16> {
         Some(self.outputs[usize::from(input)]).filter(|output| *output != NONE)
     }
@@ -69,7 +69,8 @@ impl Turns {
         Self { kind, rounds, grants: vec![0; outputs], accepts: vec![0; inputs], diagonal: 0 }
     }
 
-    /// Matches requests, each of another pair. The matching is valid until [`Turns::clear`].
+    /// Matches requests. Each request must be for another pair of input and output. The matching is
+    /// valid until [`Turns::clear`].
     pub(super) fn allocate(&mut self, requests: &mut [Request], matching: &mut Matching) {
         if requests.is_empty() {
             return;
@@ -94,8 +95,8 @@ impl Turns {
         }
     }
 
-    /// Runs one round of grants and acceptances. Pointers move only in the first round, to the
-    /// position after the accepted one. Returns whether anything was matched.
+    /// Runs one round of grants and acceptances. The first round moves the pointers to the position
+    /// after the accepted one; later rounds do not. Returns whether the round matched anything.
     fn round(&mut self, requests: &[Request], matching: &mut Matching, is_first: bool) -> bool {
         let Self { grants, accepts, .. } = self;
         let (inputs, outputs) = (accepts.len() as u16, grants.len() as u16);
@@ -158,7 +159,7 @@ impl Turns {
     }
 }
 
-/// Returns the rank of a place if `first` has the first turn.
+/// Returns how many places come before `place` if `first` has the first turn.
 pub(super) const fn turn(place: u16, first: u16, places: u16) -> u16 {
     if place >= first { place - first } else { place + places - first }
 }
@@ -167,7 +168,7 @@ const fn next(place: u16, places: u16) -> u16 {
     if place + 1 == places { 0 } else { place + 1 }
 }
 
-/// More than the inputs of any router.
+/// Means that there is no match; larger than the inputs of any router.
 pub(super) const NONE: u16 = u16::MAX;
 
 #[cfg(test)]
@@ -179,7 +180,8 @@ mod tests {
         pairs.iter().map(request).collect()
     }
 
-    /// Matches equal requests in each of `cycles` cycles. Returns the matched pairs of each cycle.
+    /// Matches the same requests in each of `cycles` cycles. Returns the matched pairs of each
+    /// cycle.
     fn matches(turns: &mut Turns, pairs: &[(u16, u16)], cycles: usize) -> Vec<Vec<(u16, u16)>> {
         let mut matching = Matching::default();
         matching.reserve(turns.accepts.len(), turns.grants.len());
@@ -202,7 +204,7 @@ mod tests {
     fn islip_under_full_load_comes_to_whole_matchings_in_turn() {
         let mut turns = Turns::new(Allocator::Islip, 1, 3, 3);
         let cycles = matches(&mut turns, &FULL, 8);
-        // All outputs grant input 0 first. Their pointers differ from then on.
+        // All outputs grant input 0 first. After that, their pointers differ.
         assert_eq!(cycles[0], [(0, 0)]);
         assert!(cycles[3..].iter().all(|pairs| pairs.len() == 3), "{cycles:?}");
     }

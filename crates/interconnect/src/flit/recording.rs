@@ -1,20 +1,20 @@
-//! Records of flits in a recorded run: heads that are granted channels, tails that leave, and
-//! frames on the cables of hosts.
+//! Records flits in a recorded run: heads that get channels, tails that leave, and frames on the
+//! cables of hosts.
 
 use super::{FlitFabric, Output};
 use crate::records::Grant;
 use crate::simulation::Context;
 
 impl FlitFabric {
-    /// Returns whether a link is the cable of a host outside the fabric, which frames cross. Flits
-    /// then only cross between port and router.
+    /// Returns whether a link is the cable of a host outside the fabric. Frames cross such a cable;
+    /// flits cross only the connection between port and router.
     fn is_port(&self, link: u32) -> bool {
         let is_of_host =
             self.links[link as usize].is_to_host || self.links[(link ^ 1) as usize].is_to_host;
         is_of_host && self.configuration.ports.rate_bps > 0
     }
 
-    /// Records that the head of a packet is granted a channel of a link.
+    /// Records that the head of a packet gets a channel of a link.
     #[cold]
     pub(super) fn record_head(&self, context: &mut Context, input: u32, index: u32, link: u32) {
         let now_ps = context.wheel.now_ps();
@@ -66,8 +66,8 @@ impl FlitFabric {
         }
     }
 
-    /// Records that a frame crosses the cable between a host and its port: when it was ready, when
-    /// it starts and when it is stored.
+    /// Records that a frame crosses the cable between a host and its port. The times are those when
+    /// the frame was ready, when it starts and when it is stored.
     pub(super) fn record_port(
         &self,
         context: &mut Context,

@@ -1,8 +1,9 @@
 //! A fabric of flits whose routers have a clock, allocators and a pipeline.
 //!
-//! A router works once per cycle, the time of a flit on a link, while it has flits to move. Idle
-//! routers, and routers whose flits wait for credits, cost nothing. The effects of a cycle are not
-//! visible to other routers in that cycle, so the order of routers does not matter.
+//! While a router has flits to move, it works once per cycle, which is the time of a flit on a
+//! link. Idle routers cause no events, and neither do routers whose flits wait for credits. Other
+//! routers see the effects of a cycle only in later cycles, so the order of routers does not
+//! matter.
 
 mod recording;
 mod stages;
@@ -19,17 +20,17 @@ use crate::statistics::mix;
 use crate::topology::Topology;
 use crate::wheel::Event;
 
-/// Abilities of a router per cycle, and the duration of its stages.
+/// What a router can do in a cycle, and how long its stages take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RouterConfiguration {
-    /// Maximum number of flits of one input that cross the switch in a cycle, from different
-    /// virtual channels.
+    /// Maximum number of flits of one input that cross the switch in a cycle. They come from
+    /// different virtual channels.
     pub input_speedup: u8,
-    /// Assigns virtual channels to packets.
+    /// Allocator that assigns virtual channels to packets.
     pub channel_allocator: Allocator,
-    /// Assigns outputs to inputs.
+    /// Allocator that assigns outputs of the switch to inputs.
     pub switch_allocator: Allocator,
-    /// Rounds of iSLIP per cycle.
+    /// Number of iSLIP rounds per cycle.
     pub rounds: u8,
     /// Time from the arrival of a head to its request for a channel, in cycles.
     pub routing_cycles: u8,
@@ -39,12 +40,13 @@ pub struct RouterConfiguration {
     pub switch_cycles: u8,
     /// Time of crossing the switch, in cycles.
     pub crossing_cycles: u8,
-    /// Whether a head requests the switch at the same time as a channel.
+    /// Whether a head requests the switch in the same cycle as a channel, before it has the
+    /// channel.
     pub is_speculative: bool,
 }
 
 impl RouterConfiguration {
-    /// The defaults of `BookSim2` (`iq_router`): iSLIP with one round, one cycle per stage.
+    /// The defaults of `BookSim2` (`iq_router`): iSLIP with one round, and one cycle per stage.
     pub const BOOKSIM2: Self = Self {
         input_speedup: 1,
         channel_allocator: Allocator::Islip,
@@ -58,25 +60,26 @@ impl RouterConfiguration {
     };
 }
 
-/// A flit fabric of routers with a clock, with the packets in flight.
+/// A fabric of flits whose routers have a clock, with the packets in flight.
 #[derive(Debug)]
 pub struct RouterFabric {
     configuration: FlitConfiguration,
     router: RouterConfiguration,
-    /// Alternative paths among which packets draw. They differ where both directions of a ring take
-    /// the same number of steps.
+    /// Alternative sets of paths, of which each packet randomly chooses one. They differ where both
+    /// directions of a ring take the same number of steps.
     paths: Vec<Paths>,
     wires: Vec<Wire>,
     /// The sending end of each virtual channel. Channel c of link l has index l · channels + c.
     outputs: Vec<OutputChannel>,
-    /// The receiving end of each virtual channel, at routers.
+    /// The receiving end of each virtual channel at a router.
     inputs: Vec<InputChannel>,
-    /// Flits in the buffers, `buffer_flits` for each virtual channel: packet · 2 + 1 for a tail.
+    /// Flits in the buffers, `buffer_flits` entries for each virtual channel. The entry of a flit
+    /// is packet · 2, plus 1 for a tail.
     buffers: Vec<u32>,
     routers: Vec<Router>,
     sources: Vec<RouterSource>,
     packets: Slab<Packet>,
-    /// Number of packets so far.
+    /// Number of packets that have entered the fabric.
     entered: u64,
     host_links: Vec<u32>,
     names: Vec<String>,
@@ -84,22 +87,22 @@ pub struct RouterFabric {
     work: Work,
 }
 
-/// A link, with the flits and credits in flight on it.
+/// A link, with its flits and credits in flight.
 #[derive(Clone, Debug)]
 struct Wire {
     from: End,
     to: End,
-    /// Cycles from the crossing of the switch to the buffer at the other end, and cycles that a
-    /// credit takes back.
+    /// Latency of a flit, from crossing the switch to the buffer at the other end, and latency of a
+    /// credit in the opposite direction, in cycles.
     flit_cycles: u64,
     credit_cycles: u64,
-    /// Flits in flight: arrival cycle, flit, channel.
+    /// Flits in flight, each with its arrival cycle, flit and channel.
     flits: VecDeque<(u64, u32, u8)>,
-    /// Credits in flight: arrival cycle, channel.
+    /// Credits in flight, each with its arrival cycle and channel.
     credits: VecDeque<(u64, u8)>,
 }
 
-/// One end of a link: a router and its port, or a host.
+/// One end of a link: a router and its port number, or a host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum End {
     Router(u32, u16),
@@ -110,9 +113,9 @@ enum End {
 struct OutputChannel {
     /// Whether a packet owns the channel.
     is_taken: bool,
-    /// Free slots of the buffer at the other end, as known at this end.
+    /// Number of free slots of the buffer at the other end, as far as this end knows.
     credits: u16,
-    /// Input channel whose packet owns the channel, for diagnoses.
+    /// Input channel whose packet owns the channel. Used for diagnoses.
     owner: u32,
 }
 
@@ -120,13 +123,13 @@ struct OutputChannel {
 #[derive(Clone, Copy, Debug)]
 struct InputChannel {
     stage: Stage,
-    /// First cycle in which the stage allows a request.
+    /// First cycle in which the packet's stage can request.
     ready: u64,
-    /// Link and channel by which its packet leaves, and the channels that the packet may use.
+    /// Link and channel through which the packet leaves, and the channels that it may use.
     link: u32,
     channel: u8,
     usable: (u8, u8),
-    /// Whether its head has not left.
+    /// Whether the packet's head has not left yet.
     has_head: bool,
     first: u16,
     len: u16,
@@ -135,25 +138,25 @@ struct InputChannel {
 /// Stage of the packet at the front of a buffer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
-    /// There is no packet.
+    /// The buffer has no packet.
     Idle,
-    /// The packet waits for a channel.
+    /// The packet knows its link and waits for a channel.
     Routed,
-    /// The packet's flits request the switch.
+    /// The packet has a channel, and its flits request the switch.
     Active,
 }
 
 #[derive(Clone, Debug)]
 struct Router {
-    /// The incoming link of each port. The port sends on the link's other direction.
+    /// Incoming link of each port. The port sends on the opposite direction of the same cable.
     arriving: Vec<u32>,
     channel_turns: Turns,
     switch_turns: Turns,
-    /// The virtual channel with the first turn, by input of the switch.
+    /// For each input of the switch, the virtual channel that has the next turn.
     turns: Vec<u8>,
-    /// Cycle in which the router works next; [`NEVER`] if no such event is scheduled.
+    /// Cycle for which the router's next event is scheduled; [`NEVER`] if none is scheduled.
     next: u64,
-    /// Number of flits in its buffers.
+    /// Number of flits in the router's buffers.
     flits: u32,
 }
 
@@ -161,11 +164,11 @@ struct Router {
 #[derive(Clone, Debug, Default)]
 struct RouterSource {
     packets: VecDeque<u32>,
-    /// Channel of the packet whose head was sent; without such a packet, the channel of the last
-    /// one.
+    /// Channel of the packet whose head was sent. If no head was sent, the channel of the previous
+    /// packet.
     channel: u8,
     has_channel: bool,
-    /// Cycle from which its link is free.
+    /// Cycle in which the host's link becomes free.
     free: u64,
     next: u64,
 }
@@ -174,7 +177,7 @@ struct RouterSource {
 struct Packet {
     message: u32,
     destination: u32,
-    /// Index of the alternative path, and indices of the next hop and of the end of the hops
+    /// Index of the packet's set of paths, index of its next hop, and index of the end of its hops
     /// between routers.
     way: u32,
     path: u32,
@@ -182,24 +185,24 @@ struct Packet {
     bytes: u32,
     /// Number of flits that have not left the source.
     flits: u32,
-    /// Serial number of the packet, from which it draws random numbers.
+    /// Serial number of the packet, from which its random numbers are derived.
     serial: u64,
     /// Class of its virtual channel.
     lane: u8,
 }
 
-/// Lists of one router's cycle, kept to reuse their memory.
+/// Lists that a router uses during a cycle, kept to reuse their memory.
 #[derive(Debug, Default)]
 struct Work {
     channel: Vec<Request>,
     switch: Vec<Request>,
-    /// Virtual channel of each request for the switch.
+    /// For each request for the switch, the virtual channel that requests.
     bids: Vec<Bid>,
     channel_matching: Matching,
     switch_matching: Matching,
 }
 
-/// The virtual channel that requests the switch at one of its inputs.
+/// The virtual channel that requests the switch at an input of the switch.
 #[derive(Clone, Copy, Debug)]
 struct Bid {
     input: u16,
@@ -210,7 +213,8 @@ struct Bid {
 }
 
 impl RouterFabric {
-    /// Creates routers over a topology. Packets draw one of `paths`, which are equally short.
+    /// Creates routers over a topology. Each packet randomly chooses one set of `paths`; all sets
+    /// are equally short.
     pub fn new(
         topology: &Topology,
         paths: Vec<Paths>,
@@ -279,7 +283,7 @@ impl RouterFabric {
         }
     }
 
-    /// Returns the cycle that starts now, or the next one.
+    /// Returns the cycle that starts now, or the next cycle if none starts now.
     fn cycle(&self, context: &Context) -> u64 {
         context.wheel.now_ps().div_ceil(self.configuration.flit_ps)
     }
@@ -288,7 +292,7 @@ impl RouterFabric {
         cycle * self.configuration.flit_ps
     }
 
-    /// Schedules a router to work in a cycle, unless it works earlier.
+    /// Schedules a router to work in a cycle. Does nothing if the router works earlier.
     fn wake(&mut self, context: &mut Context, index: u32, cycle: u64) {
         let time_ps = self.time_ps(cycle);
         let router = &mut self.routers[index as usize];
@@ -298,7 +302,7 @@ impl RouterFabric {
         }
     }
 
-    /// Schedules a host to send in a cycle, unless it sends earlier.
+    /// Schedules a host to send in a cycle. Does nothing if the host sends earlier.
     fn wake_source(&mut self, context: &mut Context, host: u32, cycle: u64) {
         let source = &mut self.sources[host as usize];
         let cycle = cycle.max(source.free);
@@ -319,7 +323,7 @@ impl RouterFabric {
                 self.wake(context, router, there);
             }
             End::Host(host) => {
-                // The host consumes a flit at once, so the arrival of the credit is known now.
+                // The host consumes a flit on arrival, so the arrival of its credit is known now.
                 wire.credits.push_back((there + wire.credit_cycles, channel));
                 if flit & 1 == 1 {
                     context.schedule(self.time_ps(there), DELIVERED | host, flit >> 1);
@@ -328,7 +332,7 @@ impl RouterFabric {
         }
     }
 
-    /// Returns the port by which a link leaves its router.
+    /// Returns the port through which a link leaves its router.
     fn out_port(&self, link: u32) -> u16 {
         match self.wires[link as usize].from {
             End::Router(_, port) => port,
@@ -336,7 +340,7 @@ impl RouterFabric {
         }
     }
 
-    /// Returns a credit to the sending end of a link.
+    /// Returns a credit to the sending end of a link, in a cycle.
     fn credit(&mut self, context: &mut Context, link: u32, channel: u8, cycle: u64) {
         let wire = &mut self.wires[link as usize];
         let there = cycle + wire.credit_cycles;
@@ -352,7 +356,7 @@ impl RouterFabric {
         }
     }
 
-    /// Adds the credits of a link that have arrived.
+    /// Adds the credits of a link that have arrived until `cycle`.
     fn take_credits(&mut self, link: u32, cycle: u64) {
         let channels = usize::from(self.configuration.channels);
         let wire = &mut self.wires[link as usize];
@@ -364,11 +368,11 @@ impl RouterFabric {
         }
     }
 
-    /// Sends a flit of a host's first packet, if a channel and a credit are available.
+    /// Sends a flit of a host's first packet, if the packet has a channel and a credit.
     fn inject_flit(&mut self, context: &mut Context, host: u32) {
         let cycle = self.cycle(context);
         if self.sources[host as usize].next != cycle {
-            // Another event for this host replaced this one.
+            // A later event for this host has replaced this one.
             return;
         }
         self.sources[host as usize].next = NEVER;
@@ -418,7 +422,8 @@ impl RouterFabric {
         }
     }
 
-    /// Schedules a host for the arrival of the next credit in flight. Later credits wake the host.
+    /// Schedules a host for the arrival of the next credit in flight. Credits that leave later
+    /// schedule the host themselves.
     fn await_credit(&mut self, context: &mut Context, host: u32, link: u32) {
         if let Some(&(there, _)) = self.wires[link as usize].credits.front() {
             self.wake_source(context, host, there);
@@ -439,8 +444,8 @@ impl InputChannel {
     };
 }
 
-/// Returns the links of a topology, with times in cycles. A credit takes as long to a host as a
-/// flit from it.
+/// Returns the links of a topology, with latencies in cycles. A credit to a host takes as long as a
+/// flit from the host.
 fn wires(topology: &Topology, configuration: &FlitConfiguration) -> Vec<Wire> {
     let port_of = |node: u32, link: u32| {
         if topology.is_host(node) {
@@ -543,5 +548,6 @@ impl Fabric for RouterFabric {
 
 const ROUTER: u32 = 1 << 28;
 const SOURCE: u32 = 2 << 28;
-/// Separates the draw of a path from the draws of a packet's hops, whose numbers are smaller.
+/// Number of the random draw that chooses a set of paths. Draws for a packet's hops have smaller
+/// numbers.
 const WAY: u64 = 1 << 40;

@@ -1,5 +1,5 @@
-//! The binary form of traces, as written by LogGOPSim's `txt2bin`. All numbers are little endian
-//! and unaligned.
+//! The binary form of traces, which LogGOPSim's `txt2bin` writes. All numbers are little-endian and
+//! unaligned.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -11,14 +11,18 @@
 //! | N × 39 | operations |
 //! | 4 each | dependents as numbers of operations, operation after operation |
 //!
-//! Fields of an operation: number of requirements (4), type (1: 1 send, 2 receive, 3 calculation),
-//! peer (4), bytes or nanoseconds (8), tag (4), processor (1), interface (1), number and index of
-//! the first of the operations that depend on its end (4, 4), and on its start (4, 4).
+//! Fields of an operation, with their length in bytes:
+//!
+//! * number of requirements (4)
+//! * type (1): 1 for send, 2 for receive, 3 for calculation
+//! * peer (4), bytes or nanoseconds (8), tag (4), processor (1), interface (1)
+//! * dependents on its end: their number and the index of the first (4, 4)
+//! * dependents on its start: their number and the index of the first (4, 4)
 
 use super::parser::{CALCULATION_MAX_NS, GoalError, RANKS_MAX, unknown_rank};
 use super::{ANY, Goal, Kind, Operation, Program, Unit};
 
-/// Returns whether a file has the magic number of the binary form.
+/// Returns whether a file starts with a magic number of the binary form.
 pub(super) fn is_binary(bytes: &[u8]) -> bool {
     let first = bytes.first_chunk().map(|first| u64::from_le_bytes(*first));
     matches!(first, Some(MAGIC | MAGIC_USED_UP))
@@ -44,8 +48,8 @@ pub(super) fn decode(file: &str, bytes: &[u8]) -> Result<Goal, GoalError> {
     for rank in 0..ranks {
         let at = table.at;
         let (start, end) = (table.u64("the table of ranks")?, table.u64("the table of ranks")?);
-        // Parts must be adjacent. Otherwise a short file could describe more operations than fit in
-        // memory.
+        // The parts of ranks must be adjacent. If they could overlap, a short file could describe
+        // more operations than fit in memory.
         if start != (reader.at - BASE) as u64 || end < start {
             let expected = reader.at - BASE;
             let what = format!(
@@ -124,7 +128,7 @@ fn encode_program(program: &Program, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Decodes the part of a rank, up to its end.
+/// Decodes the part of a rank completely.
 fn program(part: &mut Reader, rank: u32, ranks: u32) -> Result<Program, GoalError> {
     let within = format!("rank {rank}");
     let begin = part.at;
@@ -169,7 +173,7 @@ fn program(part: &mut Reader, rank: u32, ranks: u32) -> Result<Program, GoalErro
     Ok(program)
 }
 
-/// Appends the dependents of an operation, which follow the `used` ones of earlier operations.
+/// Appends the dependents of an operation. They follow the `used` dependents of earlier operations.
 /// Returns their number.
 fn dependents(
     nodes: &mut Reader,
@@ -181,7 +185,7 @@ fn dependents(
 ) -> Result<u32, GoalError> {
     let at = nodes.at;
     let (length, first) = (nodes.u32(within)?, nodes.u32(within)?);
-    // Without dependents, the index of the first is ignored.
+    // If there are no dependents, the index of the first one has no meaning.
     if length > 0 && first != used {
         let what = format!("dependents begin at {first} instead of {used}");
         return Err(nodes.wrong(at, &what));
@@ -190,7 +194,7 @@ fn dependents(
     Ok(length)
 }
 
-/// Decodes an operation without its dependents.
+/// Decodes an operation, except for its dependents.
 fn operation(nodes: &mut Reader, within: &str, ranks: u32) -> Result<Operation, GoalError> {
     let at = nodes.at;
     let waits = nodes.u32(within)?;
@@ -232,8 +236,8 @@ fn operation(nodes: &mut Reader, within: &str, ranks: u32) -> Result<Operation, 
     })
 }
 
-/// Checks that the number of requirements of each operation equals the number of operations that
-/// list it as a dependent.
+/// Checks the number of requirements of each operation: it must equal the number of operations that
+/// list this operation as a dependent.
 fn check_waits(program: &Program, begin: usize, part: &Reader) -> Result<(), GoalError> {
     let mut waits = vec![0_u32; program.operations.len()];
     for &dependent in program.dependents.iter().chain(&program.start_dependents) {
@@ -251,7 +255,7 @@ fn check_waits(program: &Program, begin: usize, part: &Reader) -> Result<(), Goa
     Ok(())
 }
 
-/// Checks the list of operations without requirements.
+/// Checks that the list of operations without requirements is correct.
 fn check_free(program: &Program, mut list: Reader, within: &str) -> Result<(), GoalError> {
     let free = (0..).zip(&program.operations).filter(|(_, operation)| operation.waits == 0);
     for (number, _) in free {
@@ -267,11 +271,11 @@ fn check_free(program: &Program, mut list: Reader, within: &str) -> Result<(), G
     }
 }
 
-/// Reads numbers one after the other.
+/// Reads numbers from a file, one after the other.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     file: &'a str,
-    /// The file, up to the end of the current part.
+    /// The file, up to the end of the part being read.
     bytes: &'a [u8],
     at: usize,
 }
@@ -294,7 +298,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Returns a reader for the next `count` bytes, and skips them.
+    /// Returns a reader for the next `count` bytes, and skips these bytes.
     fn part(&mut self, count: usize, within: &str) -> Result<Self, GoalError> {
         let at = self.at;
         self.take(count, within)?;
@@ -319,7 +323,8 @@ impl<'a> Reader<'a> {
         self.array(within).map(u64::from_le_bytes)
     }
 
-    /// Appends `length` operation numbers below `count`, from the `first` number of this part on.
+    /// Appends `length` operation numbers, starting with entry `first` of this part. Each number
+    /// must be below `count`.
     fn numbers(
         mut self,
         first: u32,
@@ -351,11 +356,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Magic number at the start of the file.
+/// Magic number at the start of a file.
 const MAGIC: u64 = 4223;
-/// LogGOPSim modifies the counters in the file when it is configured to save memory.
+/// Magic number of a file that LogGOPSim has used up: to save memory, it can modify the counters in
+/// the file.
 const MAGIC_USED_UP: u64 = 2342;
-/// Offsets in the table of ranks count from here.
+/// File offset from which the offsets in the table of ranks count.
 const BASE: usize = 8;
 const OPERATION_BYTES: usize = 39;
 const SEND: u8 = 1;

@@ -1,63 +1,64 @@
-//! Messages that a host receives: grants and missing frames.
+//! Messages that a host receives: arrived frames, missing frames and grants.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{HomaConfiguration, Key};
 
-/// Messages that a host receives.
+/// The messages that a host receives.
 #[derive(Clone, Debug)]
 pub(super) struct Receiver {
     overcommitment: usize,
     rtt_frames: u32,
-    /// The first class of granted frames, and the number of classes.
+    /// First class of granted frames.
     scheduled: u8,
     classes: u8,
     oldest_percent: u32,
     messages: BTreeMap<Key, Incoming>,
-    /// Messages that need grants: by frames left, then by message.
+    /// Messages that need grants, ordered by remaining frames, then by message.
     waiting: BTreeSet<(u32, Key)>,
-    /// Messages that need grants, in the order in which the host learned of them.
+    /// Messages that need grants, ordered by the arrival of their first frame at the host.
     by_age: BTreeSet<(u64, Key)>,
-    /// Number of messages so far.
+    /// Number of messages that the host has received or begun to receive.
     known: u64,
-    /// Share of the oldest message that is not granted yet, in hundredths of a frame.
+    /// Share of the grants that the oldest message has not used yet, in hundredths of a frame.
     due_percent: u32,
-    /// Numbers of complete messages, by source.
+    /// For each source, the numbers of its complete messages.
     complete: BTreeMap<u32, Complete>,
-    /// Grants to send.
+    /// Grants that are not sent yet.
     grants: VecDeque<Grant>,
 }
 
-/// A message that is not complete.
+/// A message that has not arrived completely.
 #[derive(Clone, Debug)]
 pub(super) struct Incoming {
     frames: u32,
     /// Number of frames that have arrived.
     count: u32,
-    /// All frames before this one have arrived.
+    /// First frame that has not arrived.
     first_missing: u32,
-    /// Bitmap: frame n has arrived if bit n % 64 of word n / 64 is set.
+    /// Bitmap of arrived frames: frame n is bit n % 64 of word n / 64.
     there: Vec<u64>,
-    /// Frames before this one may be sent.
+    /// First frame that is not granted; the sender may send the frames before it.
     pub(super) granted: u32,
     age: u64,
-    /// Number of transmissions to its sender so far.
+    /// Number of packets about this message that this host has sent to the sender.
     pub(super) transmissions: u32,
-    /// When a new frame last arrived, in picoseconds, and the number of timeouts since then.
+    /// Time when the last new frame arrived, in picoseconds, and the number of timeouts since that
+    /// time.
     pub(super) news_ps: u64,
     pub(super) backoff: u32,
-    /// Whether a deadline is scheduled.
+    /// Whether a timer of this message is scheduled.
     pub(super) has_timer: bool,
 }
 
-/// Numbers of complete messages: all before `before`, and those in `after`.
+/// Numbers of complete messages: all numbers below `before`, and the numbers in `after`.
 #[derive(Clone, Debug, Default)]
 struct Complete {
     before: u32,
     after: BTreeSet<u32>,
 }
 
-/// A grant to send.
+/// A grant that is not sent yet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Grant {
     pub(super) key: Key,
@@ -65,16 +66,16 @@ pub(super) struct Grant {
     pub(super) class: u8,
 }
 
-/// How a data frame is handled.
+/// What an arriving data frame contributes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Verdict {
-    /// The frame was missing.
+    /// The frame was missing, and other frames still are.
     New,
-    /// The frame was the only one missing.
+    /// The frame was the last missing one, so the message is complete.
     Last,
     /// The frame had arrived before.
     Duplicate,
-    /// The message was complete before.
+    /// The message was complete before the frame arrived.
     Late,
 }
 
@@ -100,13 +101,13 @@ impl Incoming {
         self.frames - self.count
     }
 
-    /// Returns whether frames are missing that may have been sent.
+    /// Returns whether frames are missing that the sender is allowed to send.
     pub(super) const fn is_expected(&self) -> bool {
         self.count < self.granted
     }
 
-    /// Returns the runs of missing frames that may have been sent: the first frame and the length
-    /// of each.
+    /// Returns the runs of missing frames that the sender is allowed to send. Each entry has the
+    /// first frame and the length of a run.
     pub(super) fn gaps(&self) -> Vec<(u32, u32)> {
         let mut gaps: Vec<(u32, u32)> = Vec::new();
         for frame in (self.first_missing..self.granted).filter(|&frame| !self.has(frame)) {
@@ -190,7 +191,7 @@ impl Receiver {
         Verdict::New
     }
 
-    /// Grants frames after a frame has arrived.
+    /// Creates the grants that the receiver can give after the arrival of a frame.
     pub(super) fn grant(&mut self) {
         self.grant_to_shortest();
         if self.oldest_percent > 0 && !self.by_age.is_empty() {
@@ -202,9 +203,9 @@ impl Receiver {
         }
     }
 
-    /// Grants frames of the messages with the fewest frames left, so that each has one round trip
-    /// of frames in flight. They use the last classes, so that earlier classes stay free for
-    /// shorter messages.
+    /// Grants frames to the messages with the fewest remaining frames. Each message gets enough
+    /// grants for one round trip of frames in flight. Their frames use the last classes, so that
+    /// earlier classes stay free for shorter messages.
     fn grant_to_shortest(&mut self) {
         let mut is_complete = true;
         while is_complete {
@@ -222,7 +223,7 @@ impl Receiver {
                 }
             }
             if is_complete {
-                // Messages that are granted completely make way for others.
+                // Removes completely granted messages, so that other messages get grants.
                 self.forget_granted();
             }
         }
@@ -241,8 +242,8 @@ impl Receiver {
         }
     }
 
-    /// Removes completely granted messages from those that need grants. Checks only the messages of
-    /// unsent grants.
+    /// Removes completely granted messages from the messages that need grants. Checks only messages
+    /// with unsent grants.
     fn forget_granted(&mut self) {
         for &Grant { key, until, .. } in &self.grants {
             if let Some(message) = self.messages.get(&key)
@@ -273,7 +274,7 @@ impl Complete {
     }
 }
 
-/// Maximum number of runs of missing frames that are requested at a time.
+/// Maximum number of runs of missing frames in one round of requests.
 const GAPS_MAX: usize = 16;
 
 #[cfg(test)]
@@ -298,11 +299,11 @@ mod tests {
         let mut receiver = receiver(CONFIGURATION);
         assert_eq!(granted(&mut receiver, 1, 0, 6), [(1, 4, 3)]);
         assert_eq!(granted(&mut receiver, 1, 2, 6), [(1, 5, 3)]);
-        // A duplicate frame frees no credit.
+        // A duplicate frame allows no further grant.
         assert_eq!(granted(&mut receiver, 1, 2, 6), []);
         assert_eq!(granted(&mut receiver, 1, 1, 6), [(1, 6, 3)]);
         assert_eq!(granted(&mut receiver, 1, 3, 6), []);
-        // A message that was sent without grants needs none.
+        // All frames of this message need no grant.
         assert_eq!(granted(&mut receiver, 2, 0, 3), []);
     }
 
@@ -311,11 +312,11 @@ mod tests {
         let mut receiver = receiver(CONFIGURATION);
         assert_eq!(granted(&mut receiver, 1, 0, 20), [(1, 4, 3)]);
         assert_eq!(granted(&mut receiver, 2, 0, 9), [(2, 4, 2)]);
-        // The third message has the fewest frames left, so the first waits.
+        // The third message has the fewest remaining frames, so the first message waits.
         assert_eq!(granted(&mut receiver, 3, 0, 5), [(3, 4, 2)]);
         assert_eq!(granted(&mut receiver, 1, 1, 20), []);
-        // The third message is then granted completely, so the first one gets its turn, with the
-        // frames it missed.
+        // The receiver has then granted the third message completely. It grants the first message
+        // the frames that this message could not get earlier.
         assert_eq!(granted(&mut receiver, 3, 1, 5), [(3, 5, 2), (1, 5, 3)]);
     }
 
@@ -340,7 +341,7 @@ mod tests {
         }
         receiver.grant();
         let message = receiver.message((1, 0)).expect("it is not complete");
-        // Four frames have arrived, so seven may have been sent.
+        // Four frames have arrived. With three more granted, the sender may have sent seven.
         assert_eq!((message.granted, message.is_expected()), (7, true));
         assert_eq!(message.gaps(), [(1, 1), (3, 2)]);
         assert_eq!(message.news_ps, 5);

@@ -1,14 +1,14 @@
-//! Messages that a host sends, shortest remaining first.
+//! Messages that a host sends; the message with the fewest remaining frames goes first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Key;
 
-/// Messages of a host that are not complete at their receivers.
+/// The messages of a host that its receivers do not have completely.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sender {
     messages: BTreeMap<Key, Outgoing>,
-    /// Messages with a frame that may be sent: by frames left, then in the order of posting.
+    /// Messages with a frame that the host may send, ordered by remaining frames, then by posting.
     ready: BTreeSet<(u32, u64, Key)>,
     /// Number of messages posted so far.
     posted: u64,
@@ -17,32 +17,32 @@ pub(super) struct Sender {
 /// A message that is being sent.
 #[derive(Clone, Debug)]
 pub(super) struct Outgoing {
-    /// The message's name in its frames.
+    /// Name of the message, which its frames carry.
     pub(super) name: u32,
     pub(super) frames: u32,
     /// Payload of the last frame, in bytes.
     pub(super) last_bytes: u32,
-    /// Number of frames that need no grant, and their class.
+    /// Number of frames that need no grant.
     unscheduled: u32,
     unscheduled_class: u8,
-    /// First frame that was never sent.
+    /// First frame that the host has never sent.
     next: u32,
-    /// Frames before this one may be sent. Granted frames have the class `granted_class`.
+    /// First frame that the host may not send yet.
     granted: u32,
     granted_class: u8,
-    /// Frames to retransmit.
+    /// Frames that the receiver wants retransmitted.
     again: BTreeSet<u32>,
     /// Number of transmissions so far.
     transmissions: u32,
-    /// Order of posting among the messages of its host.
+    /// Place of the message in the order of posting at this host.
     order: u64,
-    /// When the receiver last sent a packet about the message, in picoseconds, and the number of
-    /// timeouts since then.
+    /// Time when the receiver's last packet about the message arrived, in picoseconds, and the
+    /// number of timeouts since that time.
     pub(super) news_ps: u64,
     pub(super) backoff: u32,
 }
 
-/// A data frame to send.
+/// A data frame that the host sends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Departure {
     pub(super) frame: u32,
@@ -52,7 +52,7 @@ pub(super) struct Departure {
 }
 
 impl Outgoing {
-    /// Creates a message that is posted now. The first `unscheduled` frames need no grant.
+    /// Creates a message that a rank posts now. Its first `unscheduled` frames need no grant.
     pub(super) const fn new(
         (name, frames, last_bytes): (u32, u32, u32),
         (unscheduled, unscheduled_class): (u32, u8),
@@ -100,7 +100,7 @@ impl Outgoing {
         Departure { frame, class, transmission, is_again: again.is_some() }
     }
 
-    /// Grants the frames before `until`, in a class.
+    /// Allows the frames before `until`. They get the class `class`.
     fn grant(&mut self, until: u32, class: u8) {
         if until > self.granted {
             self.granted = until.min(self.frames);
@@ -110,7 +110,7 @@ impl Outgoing {
 }
 
 impl Sender {
-    /// Queues a message.
+    /// Adds a message that the host wants to send.
     pub(super) fn post(&mut self, key: Key, message: Outgoing) {
         let message = Outgoing { order: self.posted, ..message };
         self.posted += 1;
@@ -122,17 +122,17 @@ impl Sender {
         self.messages.get(&key)
     }
 
-    /// Returns whether a frame may be sent.
+    /// Returns whether the host may send a frame of any message.
     pub(super) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Returns whether a frame of this message may be sent.
+    /// Returns whether the host may send a frame of this message.
     pub(super) fn is_ready(&self, key: Key) -> bool {
         self.messages.get(&key).is_some_and(Outgoing::may_send)
     }
 
-    /// Returns the next frame to send, and its message.
+    /// Chooses the next frame to send. Returns its message and the frame.
     pub(super) fn depart(&mut self) -> Option<(Key, Departure)> {
         let (_, _, key) = self.ready.pop_first()?;
         let message = self.messages.get_mut(&key)?;
@@ -143,24 +143,24 @@ impl Sender {
         Some((key, departure))
     }
 
-    /// Changes a message after a packet from its receiver. Ignores complete messages.
+    /// Applies a packet from the receiver to its message. Does nothing if the message is complete.
     fn change(&mut self, key: Key, now_ps: u64, change: impl FnOnce(&mut Outgoing)) {
         let Some(message) = self.messages.get_mut(&key) else { return };
         change(message);
         (message.news_ps, message.backoff) = (now_ps, 0);
         if message.may_send() {
-            // Neither grants nor retransmissions change the rank.
+            // Grants and retransmissions do not change a message's place in the order.
             self.ready.insert(message.rank(key));
         }
     }
 
-    /// Handles a grant of the frames before `until`, in a class.
+    /// Handles a grant: the host may send frames before `until`, in a class.
     pub(super) fn on_granted(&mut self, key: Key, (until, class): (u32, u8), now_ps: u64) {
         self.change(key, now_ps, |message| message.grant(until, class));
     }
 
-    /// Retransmits missing frames, except for those that were never sent. Also grants the frames
-    /// before `until`.
+    /// Handles a request for missing frames: retransmits those that were sent already. The request
+    /// also grants the frames before `until`.
     pub(super) fn on_resend(
         &mut self,
         key: Key,
@@ -175,15 +175,15 @@ impl Sender {
         });
     }
 
-    /// Removes a message that is complete.
+    /// Removes a message that its receiver has completely.
     pub(super) fn on_done(&mut self, key: Key) {
         if let Some(message) = self.messages.remove(&key) {
             self.ready.remove(&message.rank(key));
         }
     }
 
-    /// Retransmits the first frame of a message after a timeout. If the receiver has the whole
-    /// message, it answers; otherwise its own timer starts.
+    /// Retransmits the first frame of a message after a timeout. A receiver that has the whole
+    /// message answers this frame. A receiver that lacks frames starts its own timer.
     pub(super) fn on_silence(&mut self, key: Key, now_ps: u64) {
         let Some(message) = self.messages.get_mut(&key) else { return };
         message.again.insert(0);
@@ -224,7 +224,7 @@ mod tests {
         ];
         assert_eq!(departures(&mut sender), expected);
         sender.on_granted((1, 0), (5, 3), 7);
-        // An older grant does not reduce a newer one.
+        // If an older grant arrives late, it does not reduce the newer grant.
         sender.on_granted((1, 0), (4, 2), 8);
         assert_eq!(departures(&mut sender), [(1, 3, 3, false), (1, 4, 3, false)]);
         assert_eq!(sender.message((1, 0)).map(|message| message.news_ps), Some(8));
@@ -235,7 +235,7 @@ mod tests {
         let mut sender = Sender::default();
         sender.post((1, 0), Outgoing::new((0, 9, 1), (3, 0), 0));
         assert_eq!(departures(&mut sender).len(), 3);
-        // A request also contains the grant, in case the grant was lost.
+        // A request for retransmission contains the grant too, in case the grant was lost.
         sender.on_resend((1, 0), (1, 4), 4, 5);
         assert_eq!(departures(&mut sender), [(1, 1, 0, true), (1, 2, 0, true), (1, 3, 0, false)]);
         sender.on_silence((1, 0), 6);

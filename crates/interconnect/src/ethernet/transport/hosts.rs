@@ -1,4 +1,4 @@
-//! Hosts of an Ethernet with a transport: the order of sending, arrivals and timeouts.
+//! Hosts of an Ethernet that have a transport: the order of sending, arrivals and timeouts.
 
 use super::super::super::simulation::Context;
 use super::super::super::statistics::mix;
@@ -52,8 +52,8 @@ impl Ethernet {
         self.arm(context, event.subject);
     }
 
-    /// Handles the start of a transmission at a host's port. Schedules a check for the next frame
-    /// when the port is free.
+    /// Handles the start of a transmission at a host's port. Schedules the next check for frames
+    /// for the time when the port is free.
     pub(in super::super) fn on_port_begun(&mut self, context: &mut Context, port: u32, index: u32) {
         let host = self.ends[port as usize ^ 1].node();
         if self.has_message_to_send(host) {
@@ -66,7 +66,7 @@ impl Ethernet {
         }
     }
 
-    /// Queues a connection for its turn, if it has something to send.
+    /// Queues a connection for its turn, if it may send now. Schedules a check for frames to send.
     fn offer(&mut self, context: &mut Context, connection: u32) {
         let Some(transport) = &mut self.transport else { return };
         if transport.make_ready(connection, context.wheel.now_ps()) {
@@ -75,7 +75,7 @@ impl Ethernet {
         }
     }
 
-    /// Sends the frames of connections in turn, while the port of the host is free. At most one
+    /// Sends frames of connections in turn, as long as the port of the host is free. At most one
     /// frame of each class waits for the port.
     fn pull(&mut self, context: &mut Context, host: u32) {
         let port = self.routes.host_link(host) ^ 1;
@@ -155,7 +155,7 @@ impl Ethernet {
         }
     }
 
-    /// Sends a frame of a class with a transport header.
+    /// Sends a frame with a transport header, in a class.
     fn send_segment(
         &mut self,
         context: &mut Context,
@@ -171,7 +171,7 @@ impl Ethernet {
         self.transmit(context, port, index, frame, ready_ps);
     }
 
-    /// Schedules the timer of a connection.
+    /// Schedules the timer of a connection, if it needs one earlier than scheduled.
     fn arm(&mut self, context: &mut Context, connection: u32) {
         let Some(transport) = &mut self.transport else { return };
         let sender = &mut transport.senders[connection as usize];
@@ -222,7 +222,7 @@ impl Ethernet {
         }
     }
 
-    /// Returns whether an arriving frame is lost at random. The result depends on the frame's
+    /// Returns whether an arriving frame is lost at random. The result depends only on the frame's
     /// contents and the seed.
     fn is_lost(&self, place: u32, index: u32, segment: &Segment, loss_ppm: u32) -> bool {
         let class = self.states.get(index as usize).map_or(0, |state| state.class);
@@ -276,7 +276,8 @@ impl Ethernet {
             bytes: self.frame_bytes(configuration.ack_bytes),
         };
         if notifies {
-            // The notification has the highest priority, as adapters send it.
+            // The notification has class 0, the highest priority, because RDMA adapters send it
+            // that way.
             let notification = Segment { expected, kind: Kind::Notification, ..segment };
             self.send_segment(context, port, (frame, 0), notification, now_ps);
         }
@@ -286,11 +287,11 @@ impl Ethernet {
     }
 }
 
-/// Marks places that are hosts with a transport.
+/// Mark of places that are hosts with a transport.
 pub(in super::super) const TRANSPORT: u32 = ENGINE | QUEUE;
-/// Subject of a check for frames to send. Other subjects are connections.
+/// Subject of the event in which a host checks for frames to send. Other subjects are connections.
 const PULL: u32 = u32::MAX;
-/// Message of an acknowledgement.
+/// Message number in the frame of an acknowledgement, which belongs to no message.
 pub(in super::super) const NO_MESSAGE: u32 = u32::MAX;
-/// Number of the random stream for losses.
+/// Number of the random stream that decides losses.
 const LOSSES: u64 = 6;

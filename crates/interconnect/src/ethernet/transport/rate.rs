@@ -1,13 +1,14 @@
 //! Rates of connections with DCQCN: Zhu and others, "Congestion control for large-scale RDMA
 //! deployments", SIGCOMM 2015, sections 3.1 and 3.3.
 //!
-//! The timers of the paper need no events. They are evaluated when a frame leaves or a notification
-//! arrives, for the time since the last evaluation.
+//! The paper's timers need no events in this model. When a frame leaves or a notification arrives,
+//! the rate is updated for the time since the last update.
 
 /// Parameters of DCQCN.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DcqcnConfiguration {
-    /// g: weight of a notification in the estimate α, and of a timer period without one, in 10^-9.
+    /// g: weight in the estimate α of each notification, and of each timer period without a
+    /// notification, in 10^-9.
     pub gain_ppb: u32,
     /// N: minimum time between two notifications of a connection, in picoseconds.
     pub notification_ps: u64,
@@ -15,52 +16,54 @@ pub struct DcqcnConfiguration {
     pub alpha_ps: u64,
     /// T: time between two increases by the timer, in picoseconds, 1 or more.
     pub timer_ps: u64,
-    /// B: bytes between two increases by the counter, 1 or more.
+    /// B: number of bytes between two increases by the counter, 1 or more.
     pub counter_bytes: u64,
-    /// F: number of increases by either the timer or the counter until fast recovery ends.
+    /// F: fast recovery ends after this many increases by the timer or by the counter.
     pub recovery_steps: u32,
     /// Additive increase of the target rate, in bits per second.
     pub additive_bps: u64,
-    /// First hyper increase of the target rate, in bits per second. The second is twice as large,
-    /// and so on.
+    /// First hyper increase of the target rate, in bits per second. The second increase is twice as
+    /// large, the third three times, and so on.
     pub hyper_bps: u64,
     /// Minimum rate, in bits per second, 1 or more.
     pub min_bps: u64,
 }
 
-/// The rate limiter of a connection (the reaction point).
+/// The rate limiter of a connection (called the reaction point in the paper).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Rate {
     /// Rate of the host's cable, in bits per second.
     line_bps: u64,
-    /// Rate at which frames are sent, in bits per second.
+    /// Rate at which the connection sends frames, in bits per second.
     current_bps: u64,
-    /// Rate towards which `current_bps` rises, in bits per second.
+    /// Target rate, which `current_bps` approaches, in bits per second.
     target_bps: u64,
-    /// Estimate of congestion, α, in 1/2^30.
+    /// Congestion estimate α, in units of 1/2^30.
     alpha: u64,
-    /// Whether a notification has ever arrived. Timers and counter start with the first.
+    /// Whether a notification has arrived. The timers and the counter start with the first
+    /// notification.
     is_limited: bool,
-    /// When the timers of α and of increases last expired or were set, in picoseconds.
+    /// Times when the timer of α and the timer of increases last expired or started, in
+    /// picoseconds.
     alpha_since_ps: u64,
     timer_since_ps: u64,
-    /// Bytes sent since the last increase by the counter.
+    /// Number of bytes sent since the last increase by the counter.
     counted_bytes: u64,
-    /// Number of increases since the last notification, by the timer and by the counter.
+    /// Numbers of increases since the last notification: by the timer, and by the counter.
     by_timer: u32,
     by_counter: u32,
-    /// When the next frame may leave, in picoseconds.
+    /// Earliest time of the next frame, in picoseconds.
     next_ps: u64,
 }
 
 /// Kind of a rate increase.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Increase {
-    /// Increases the rate half of the way to the target.
+    /// The rate rises half of the way to the target.
     FastRecovery,
-    /// Also increases the target by the additive step.
+    /// The target rises by the additive step; then the rate rises half of the way.
     Additive,
-    /// Also increases the target by this many hyper steps.
+    /// The target rises by this many hyper steps; then the rate rises half of the way.
     Hyper(u32),
 }
 
@@ -87,12 +90,13 @@ impl Rate {
         self.current_bps
     }
 
-    /// Returns when the next frame may leave, in picoseconds.
+    /// Returns the earliest time of the next frame, in picoseconds.
     pub(super) const fn next_ps(&self) -> u64 {
         self.next_ps
     }
 
-    /// Updates the rate for a sent frame of `bytes` bytes on the wire, gap included.
+    /// Updates the rate after a frame was sent. The frame has `bytes` bytes on the wire, including
+    /// the gap.
     pub(super) fn on_sent(&mut self, configuration: &DcqcnConfiguration, bytes: u32, now_ps: u64) {
         self.advance(configuration, now_ps);
         if self.is_limited {
@@ -103,14 +107,15 @@ impl Rate {
                 self.increase(configuration);
             }
         }
-        // At the full rate of the cable, the port itself delays frames.
+        // At the full rate, the port alone spaces the frames.
         self.next_ps = now_ps;
         if self.current_bps < self.line_bps {
             self.next_ps += u64::from(bytes) * 8_000_000_000_000 / self.current_bps.max(1);
         }
     }
 
-    /// Handles a notification: the current rate becomes the target, and decreases by α/2.
+    /// Handles a notification. The current rate becomes the target; then the rate decreases by the
+    /// share α/2.
     pub(super) fn on_notified(&mut self, configuration: &DcqcnConfiguration, now_ps: u64) {
         self.advance(configuration, now_ps);
         self.target_bps = self.current_bps;
@@ -123,7 +128,7 @@ impl Rate {
         (self.counted_bytes, self.by_timer, self.by_counter) = (0, 0, 0);
     }
 
-    /// Evaluates the timers up to now.
+    /// Updates α and the rate for all timer expiries up to now.
     fn advance(&mut self, configuration: &DcqcnConfiguration, now_ps: u64) {
         if !self.is_limited {
             return;
@@ -147,7 +152,7 @@ impl Rate {
         }
     }
 
-    /// Increases the rate after an expiry of the timer or the counter.
+    /// Increases the rate because the timer or the counter has expired.
     fn increase(&mut self, configuration: &DcqcnConfiguration) {
         let more_bps = match self.stage(configuration.recovery_steps) {
             Increase::FastRecovery => 0,
@@ -155,11 +160,11 @@ impl Rate {
             Increase::Hyper(steps) => configuration.hyper_bps.saturating_mul(steps.into()),
         };
         self.target_bps = self.target_bps.saturating_add(more_bps).min(self.line_bps);
-        // Rounded up, so that the rate reaches the target.
+        // Rounding up lets the rate reach the target.
         self.current_bps += (self.target_bps - self.current_bps).div_ceil(2);
     }
 
-    /// Returns the kind of the next increase, by figure 7 of the paper.
+    /// Returns the kind of the next increase, according to figure 7 of the paper.
     const fn stage(&self, recovery_steps: u32) -> Increase {
         let (fewer, more) = if self.by_timer < self.by_counter {
             (self.by_timer, self.by_counter)
@@ -176,7 +181,7 @@ impl Rate {
     }
 }
 
-/// Returns how many times a timer has expired, and restarts it at the last expiry.
+/// Returns how often a timer has expired, and restarts the timer at the last expiry.
 const fn periods(since_ps: &mut u64, period_ps: u64, now_ps: u64) -> u64 {
     let period_ps = if period_ps == 0 { 1 } else { period_ps };
     let count = now_ps.saturating_sub(*since_ps) / period_ps;
@@ -189,7 +194,7 @@ const fn share(of: u64, ppb: u32) -> u64 {
     (of as u128 * ppb as u128 / 1_000_000_000) as u64
 }
 
-/// The estimate α = 1.
+/// The estimate α = 1 in the unit of `alpha`.
 const ONE: u64 = 1 << 30;
 
 #[cfg(test)]
@@ -198,7 +203,7 @@ mod tests {
 
     const GBPS: u64 = 1_000_000_000;
     const US: u64 = 1_000_000;
-    /// The gain is a sixteenth, so that values can be computed by hand.
+    /// The gain is 1/16, so that the expected values can be computed by hand.
     const CONFIGURATION: DcqcnConfiguration = DcqcnConfiguration {
         gain_ppb: 62_500_000,
         notification_ps: 50 * US,
@@ -218,36 +223,40 @@ mod tests {
         Sent(u32),
     }
 
-    /// Columns: time in µs, event, then rate and target in Mb/s, and α in 1/256.
+    /// Columns: time in µs; event; rate and target in Mb/s after the event; α in 1/256.
     #[test]
     fn the_machine_does_what_the_paper_says() {
         use Step::{Notified, Sent};
         let steps = [
-            // Before the first notification nothing is counted, and frames leave at the full rate.
+            // Before the first notification, timers and counter do not run, and frames leave at
+            // full rate.
             (0, Sent(5_000_000), 40_000, 40_000, 256.0),
-            // α is 1, so the rate halves; α stays (1 − g) 1 + g = 1.
+            // α is 1, so the rate halves. α becomes (1 − g) 1 + g = 1.
             (10, Notified, 20_000, 40_000, 256.0),
-            // 55 µs later, α is 15/16: 20 (1 − 15/32) = 10.625. Then α is (15/16)² + 1/16.
+            // After 55 µs, α is 15/16. The rate becomes 20 (1 − 15/32) = 10.625, and α becomes
+            // (15/16)² + 1/16.
             (65, Notified, 10_625, 20_000, 241.0),
-            // The timer expires at 165: fast recovery, to the mean of rate and target. α decreases
-            // at 120 and 175, to 15/16 each time.
+            // At 165 µs the timer expires. Fast recovery: the rate becomes the mean of rate and
+            // target. At 120 and 175 µs, α decreases to 15/16 of its value.
             (176, Sent(0), 15_312, 20_000, 211.816),
-            // The counter expires: fast recovery again, which ends at the second step of either.
+            // The counter expires: fast recovery again. Fast recovery ends at the second increase
+            // by either.
             (177, Sent(1_000_000), 17_656, 20_000, 211.816),
-            // The counter expires a second time: additive increase, (17.656 + 22) / 2.
+            // The counter expires a second time: additive increase to (17.656 + 22) / 2.
             (178, Sent(1_000_000), 19_828, 22_000, 211.816),
-            // The timer expires a second and third time at 265 and 365: targets of 24 and 26.
+            // The timer expires at 265 and 365 µs, its second and third time. The targets are 24
+            // and 26.
             (366, Sent(0), 23_957, 26_000, 174.531),
-            // The counter expires a third time. Timer and counter have 3 each, so the target rises
-            // by a hyper increase of 1 × 4.
+            // The counter expires a third time. Both timer and counter have expired 3 times, so the
+            // target rises by one hyper step of 4.
             (366, Sent(1_000_000), 26_978, 30_000, 174.531),
-            // The timer expires a fourth time at 465. The counter has 3, so the hyper increase is 4
-            // again.
+            // At 465 µs the timer expires a fourth time. The counter has expired 3 times, so the
+            // target rises by one hyper step again.
             (466, Sent(0), 30_489, 34_000, 153.397),
-            // The counter expires a fourth time. Both are 2 above F, so the hyper increase is 8,
-            // limited by the cable.
+            // The counter expires a fourth time. Both are 2 above F, so the target rises by two
+            // hyper steps, up to the rate of the cable.
             (466, Sent(1_000_000), 35_244, 40_000, 153.397),
-            // The rate is 35.244 (1 − 0.5992/2).
+            // The rate becomes 35.244 (1 − 0.5992/2).
             (467, Notified, 24_685, 35_244, 159.809),
         ];
         let mut rate = Rate::new(40 * GBPS);

@@ -9,20 +9,20 @@ use super::{Recovery, is_before};
 pub(super) struct Receiver {
     /// First frame that is missing.
     pub(super) expected: u32,
-    /// Whether each frame from `expected` on has arrived. The first has not.
+    /// For each frame from `expected` on, whether it has arrived. The first entry is always false.
     beyond: VecDeque<bool>,
-    /// When the next notification of congestion may be sent, in picoseconds.
+    /// Earliest time of the next congestion notification, in picoseconds.
     notifies_ps: u64,
 }
 
-/// How a data frame is handled.
+/// What the receiver does with a data frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Verdict {
-    /// The frame was missing.
+    /// Accepts the frame, which was missing.
     New,
-    /// The frame had arrived before.
+    /// Ignores the frame, because it had arrived before.
     Duplicate,
-    /// The frame is out of order and is discarded.
+    /// Discards the frame, because it is out of order.
     Discarded,
 }
 
@@ -47,8 +47,8 @@ impl Receiver {
         if was_there { Verdict::Duplicate } else { Verdict::New }
     }
 
-    /// Handles a marked frame. Returns whether a notification is to be sent, with at least
-    /// `interval_ps` between two.
+    /// Handles a marked frame. Returns whether the receiver must send a notification; two
+    /// notifications are at least `interval_ps` apart.
     pub(super) const fn notifies(&mut self, interval_ps: u64, now_ps: u64) -> bool {
         let is_time = now_ps >= self.notifies_ps;
         if is_time {
@@ -57,7 +57,8 @@ impl Receiver {
         is_time
     }
 
-    /// Advances over the expected frame, which has arrived, and later ones that had arrived.
+    /// Advances `expected` over the expected frame, which has just arrived, and over later frames
+    /// that arrived earlier.
     fn advance(&mut self) {
         loop {
             self.beyond.pop_front();

@@ -1,4 +1,4 @@
-//! The sending end of a connection: transmissions and retransmissions.
+//! The sending end of a connection: transmission and retransmission of frames.
 
 use std::collections::VecDeque;
 
@@ -12,41 +12,43 @@ pub(super) struct Sender {
     pub(super) source: u32,
     pub(super) destination: u32,
     pub(super) class: u8,
-    /// Whether it waits for its turn, and the connection with the next turn.
+    /// Whether the connection waits for its turn, and the connection whose turn is next.
     pub(super) is_ready: bool,
     pub(super) next_ready: u32,
-    /// When its timer is next checked; [`u64::MAX`] if that is not scheduled.
+    /// Time of the scheduled timer event; [`u64::MAX`] if none is scheduled.
     pub(super) timer_ps: u64,
-    /// When the retransmission timeout expires; [`u64::MAX`] if no acknowledgement is awaited.
+    /// Time when the retransmission timeout expires; [`u64::MAX`] if no frame awaits an
+    /// acknowledgement.
     deadline_ps: u64,
-    /// Number of timeouts in a row.
+    /// Number of consecutive timeouts.
     backoff: u32,
     /// Smoothed round-trip time and its mean deviation, in picoseconds; 0 before the first
     /// measurement.
     round_trip_ps: u64,
     variation_ps: u64,
     window: Window,
-    /// Pacing rate, if the connection has one.
+    /// Pacing rate; `None` if the connection is not paced.
     pub(super) rate: Option<Rate>,
-    /// Messages that are not acknowledged completely.
+    /// Messages with frames that are not acknowledged.
     messages: VecDeque<Outgoing>,
     /// First frame that is not acknowledged.
     acknowledged: u32,
-    /// Next frame to send, if none is lost.
+    /// Next frame to send, if no frame needs to be retransmitted.
     next: u32,
-    /// First frame that was never sent.
+    /// First frame that has never been sent.
     sent: u32,
-    /// First frame number after the last message.
+    /// Number of the frame after the last frame of the last message.
     end: u32,
     /// Number of the next transmission.
     transmission: u32,
     recovery: Sending,
 }
 
-/// State of frames, which depends on how losses are repaired.
+/// State of frames, which depends on the rule for retransmissions.
 #[derive(Clone, Debug)]
 enum Sending {
-    /// A frame and its transmission, since which all frames were sent in order.
+    /// State for go-back-N: all frames since `sequence` were sent in order, the first of them in
+    /// `transmission`.
     InOrder {
         sequence: u32,
         transmission: u32,
@@ -54,25 +56,26 @@ enum Sending {
     Selective(Box<Scoreboard>),
 }
 
-/// Frames of a connection with selective repeat.
+/// State of frames with selective repeat.
 #[derive(Clone, Debug, Default)]
 struct Scoreboard {
-    /// State of each frame, from the first that is not acknowledged to the last that was sent.
+    /// State of each frame, from the first frame without acknowledgement to the last frame sent.
     slots: VecDeque<Slot>,
-    /// Frame of each transmission, in order, and the number of the first transmission.
+    /// Frames in the order of their transmissions, and the number of the first of these
+    /// transmissions.
     order: VecDeque<u32>,
     order_start: u32,
     /// Frames to retransmit.
     lost: VecDeque<u32>,
-    /// Number of frames in flight: neither acknowledged nor declared lost.
+    /// Number of frames that are neither acknowledged nor declared lost.
     in_flight: u32,
-    /// The latest transmission that was acknowledged.
+    /// Latest transmission that has been acknowledged.
     newest: u32,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Slot {
-    /// In flight, by this transmission.
+    /// The frame is in flight, sent in this transmission.
     InFlight(u32),
     Lost,
     Acknowledged,
@@ -81,22 +84,22 @@ enum Slot {
 /// A message that is being sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outgoing {
-    /// The message's name in its frames.
+    /// Name of the message, which its frames carry.
     pub(super) name: u32,
-    /// Number of its frames, and payload of the last, in bytes.
+    /// Number of frames of the message, and payload of the last frame in bytes.
     pub(super) frames: u32,
     pub(super) last_bytes: u32,
-    /// Number of its first frame.
+    /// Number of the first frame of the message.
     first: u32,
 }
 
-/// A data frame to send.
+/// A data frame that a host sends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Departure {
     pub(super) sequence: u32,
     pub(super) transmission: u32,
     pub(super) message: u32,
-    /// Payload if it is the message's last frame; `None` for a full frame.
+    /// Payload in bytes if this is the message's last frame; `None` for a full frame.
     pub(super) last_bytes: Option<u32>,
     pub(super) is_again: bool,
 }
@@ -144,23 +147,23 @@ impl Sender {
         }
     }
 
-    /// Returns the sender with a pacing rate.
+    /// Returns this sender with a pacing rate.
     pub(super) fn with_rate(self, rate: Option<Rate>) -> Self {
         Self { rate, ..self }
     }
 
-    /// Returns when the rate permits the next frame, in picoseconds.
+    /// Returns the earliest time at which pacing permits the next frame, in picoseconds.
     pub(super) fn paced_until_ps(&self) -> u64 {
         self.rate.as_ref().map_or(0, Rate::next_ps)
     }
 
-    /// Queues a message.
+    /// Adds a message that the connection must send.
     pub(super) fn post(&mut self, message: Outgoing) {
         self.messages.push_back(Outgoing { first: self.end, ..message });
         self.end = self.end.wrapping_add(message.frames);
     }
 
-    /// Returns whether a frame waits to be sent and the window permits it.
+    /// Returns whether the sender has a frame to send and its window permits it.
     pub(super) fn may_send(&self) -> bool {
         let is_lost = match &self.recovery {
             Sending::InOrder { .. } => false,
@@ -176,7 +179,7 @@ impl Sender {
         }
     }
 
-    /// Returns the next frame to send. Call it only if the sender [may send](Self::may_send).
+    /// Returns the next frame to send. The sender must be [allowed to send](Self::may_send).
     pub(super) fn depart(
         &mut self,
         configuration: &TransportConfiguration,
@@ -208,8 +211,8 @@ impl Sender {
         Departure { sequence, transmission, message, last_bytes, is_again }
     }
 
-    /// Returns the name of a frame's message, and the payload of the frame if it is the message's
-    /// last.
+    /// Returns the name of the message to which a frame belongs. If the frame is the message's
+    /// last, also returns its payload in bytes.
     fn message_of(&self, sequence: u32) -> (u32, Option<u32>) {
         let start = self.messages.front().map_or(0, |message| message.first);
         let offset = sequence.wrapping_sub(start);
@@ -261,13 +264,13 @@ impl Sender {
         }
     }
 
-    /// Marks all frames before `expected` as acknowledged.
+    /// Advances to `expected`: all frames before it are acknowledged.
     fn advance(&mut self, expected: u32) {
         self.acknowledged = expected;
         if let Sending::InOrder { sequence, transmission } = &mut self.recovery
             && is_before(self.next, expected)
         {
-            // Some frames that were to be retransmitted have arrived after all.
+            // Frames that the sender wanted to retransmit have arrived.
             self.next = expected;
             (*sequence, *transmission) = (expected, self.transmission);
         }
@@ -278,8 +281,8 @@ impl Sender {
         }
     }
 
-    /// Declares frames lost that were transmitted at least `threshold` transmissions before the
-    /// acknowledged transmission `answered`. Returns whether any were.
+    /// Declares frames lost if their transmission was at least `threshold` transmissions before
+    /// `answered`, the acknowledged transmission. Returns whether there are such frames.
     fn find_lost(&mut self, answered: u32, threshold: u32) -> bool {
         match &mut self.recovery {
             Sending::InOrder { sequence, transmission } => {
@@ -308,7 +311,7 @@ impl Sender {
         }
     }
 
-    /// Updates the smoothed round-trip time and its deviation, as in RFC 6298.
+    /// Updates the smoothed round-trip time and its deviation, according to RFC 6298.
     const fn measure(&mut self, round_trip_ps: u64) {
         if self.round_trip_ps == 0 {
             (self.round_trip_ps, self.variation_ps) = (round_trip_ps, round_trip_ps / 2);
@@ -324,7 +327,8 @@ impl Sender {
         configuration.timeout_ps.max(measured_ps).max(1) << self.backoff.min(BACKOFF_MAX)
     }
 
-    /// Returns when the timer must be checked, if that is not scheduled.
+    /// Returns the time for which a timer event must be scheduled; `None` if an event is scheduled
+    /// early enough.
     pub(super) fn arm(&mut self) -> Option<u64> {
         let is_paced = self.rate.is_some() && !self.is_ready && self.may_send();
         let paced_ps = if is_paced { self.paced_until_ps() } else { u64::MAX };
@@ -336,8 +340,8 @@ impl Sender {
         Some(time_ps)
     }
 
-    /// Checks the timer. Returns whether acknowledgements are late; everything in flight is then
-    /// declared lost.
+    /// Handles a timer event. If the retransmission timeout has expired, declares all frames in
+    /// flight lost and returns true.
     pub(super) fn on_timer(&mut self, configuration: &TransportConfiguration, now_ps: u64) -> bool {
         if self.timer_ps != now_ps {
             return false;
@@ -360,7 +364,7 @@ impl Sender {
 }
 
 impl Scoreboard {
-    /// Records the transmission of a frame.
+    /// Records that a frame is sent.
     fn depart(&mut self, acknowledged: u32, sequence: u32, transmission: u32) {
         let at = sequence.wrapping_sub(acknowledged) as usize;
         match self.slots.get_mut(at) {
@@ -372,7 +376,7 @@ impl Scoreboard {
         self.forget_found(acknowledged);
     }
 
-    /// Removes frames that have arrived after all from the front of the frames to retransmit.
+    /// Removes frames from the front of the retransmission list that have arrived.
     fn forget_found(&mut self, start: u32) {
         let (slots, lost) = (&self.slots, &mut self.lost);
         let is_there = |sequence: &mut u32| {
@@ -381,8 +385,8 @@ impl Scoreboard {
         while lost.pop_front_if(is_there).is_some() {}
     }
 
-    /// Records an acknowledgement. Returns the number of frames that it is the first to
-    /// acknowledge.
+    /// Records an acknowledgement. Returns how many frames this acknowledgement is the first to
+    /// confirm.
     fn settle(&mut self, acknowledged: u32, segment: &Segment) -> u32 {
         let mut newly = 0;
         let mut note = |slot: Slot| {
@@ -405,8 +409,8 @@ impl Scoreboard {
         newly
     }
 
-    /// Declares transmissions in flight lost while `is_late` returns true. Returns whether there
-    /// are any.
+    /// Declares transmissions in flight lost, from the oldest on, until `is_late` returns false.
+    /// Returns whether it declared any lost.
     fn give_up(&mut self, acknowledged: u32, is_late: impl Fn(u32) -> bool) -> bool {
         let mut is_any = false;
         while let Some(&sequence) = self.order.front() {
@@ -428,8 +432,8 @@ impl Scoreboard {
     }
 }
 
-/// Number of the first transmission. No transmission before it was ever acknowledged.
+/// Number of the first transmission of a connection.
 const FIRST: u32 = 1;
-/// Maximum number of doublings. A timeout of a second plus the measured time, doubled this many
-/// times, stays far below the range of time.
+/// Maximum number of doublings. If a timeout of a second plus the measured time is doubled this
+/// often, it stays far below the maximum time.
 const BACKOFF_MAX: u32 = 20;

@@ -7,30 +7,31 @@ use super::{Congestion, TransportConfiguration, is_before};
 pub(super) struct Window {
     /// Size, in 1/65536 frames.
     size: u64,
-    /// Below this size, the window grows by one frame per acknowledged frame (slow start).
+    /// Slow-start threshold. Below this size, each acknowledged frame lets the window grow by one
+    /// frame.
     threshold: u64,
     /// Estimated share of marked frames, α of DCTCP, in 1/2^20.
     alpha: u32,
-    /// Number of acknowledgements in the observation window of `alpha`, and number of those that
+    /// Number of acknowledgements in the current observation of `alpha`, and how many of them
     /// reported a mark.
     observed: u32,
     marked: u32,
-    /// The observation window ends when this frame is acknowledged.
+    /// The acknowledgement of this frame ends the current observation.
     observed_until: u32,
-    /// The window has already been reduced for losses and marks before this frame.
+    /// For losses and marks of frames before this one, the window has been reduced already.
     answered_until: u32,
-    /// When the window was last reduced because of a round trip, in picoseconds.
+    /// Time when a long round trip last reduced the window, in picoseconds.
     decreased_ps: u64,
 }
 
-/// The parts of an acknowledgement that affect the window.
+/// Facts from an acknowledgement that affect the window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
-    /// Number of frames that were not acknowledged before.
+    /// Number of frames that this acknowledgement is the first to confirm.
     pub(super) newly: u32,
     pub(super) is_marked: bool,
     pub(super) round_trip_ps: u64,
-    /// Whether the window was full.
+    /// Whether the window was full before the acknowledgement arrived.
     pub(super) was_full: bool,
     /// First frame that is not acknowledged, and first frame that was never sent.
     pub(super) acknowledged: u32,
@@ -55,7 +56,7 @@ impl Window {
         }
     }
 
-    /// Returns the number of whole frames.
+    /// Returns the size in whole frames.
     pub(super) const fn frames(&self) -> u32 {
         (self.size / FRAME) as u32
     }
@@ -93,8 +94,9 @@ impl Window {
         self.size = self.size.clamp(FRAME, u64::from(configuration.window_frames.max(1)) * FRAME);
     }
 
-    /// DCTCP: once per window, updates the estimated share of marked frames. At most once per
-    /// window, marks reduce the window by half of that share (RFC 8257, 3.3).
+    /// Updates the window of DCTCP. Once per window, updates the estimated share of marked frames.
+    /// If frames were marked, reduces the window by half of that share, at most once per window
+    /// (RFC 8257, 3.3).
     fn on_mark_or_none(&mut self, gain_ppm: u32, progress: &Progress) {
         self.observed += 1;
         self.marked += u32::from(progress.is_marked);
@@ -116,16 +118,16 @@ impl Window {
         }
     }
 
-    /// Returns how small the window is, in 1/65536: from 1 for one frame to 0 for [`LARGE`] frames,
-    /// linear in 1 / √window (Swift, 3.1).
+    /// Returns how small the window is, in 1/65536: 1 for one frame, 0 for [`LARGE`] frames.
+    /// Between these sizes, the value is linear in 1 / √window (Swift, 3.1).
     fn smallness(&self) -> u64 {
         let least = FRAME / LARGE.isqrt();
         let inverse = FRAME * FRAME / (self.size * FRAME).isqrt();
         inverse.saturating_sub(least) * FRAME / (FRAME - least)
     }
 
-    /// Grows the window by one frame per acknowledged frame, or by one frame per window. Does not
-    /// grow a window that the program does not fill.
+    /// Grows the window by one frame per acknowledged frame, or by one frame per window. If the
+    /// window was not full, does not grow it.
     fn grow(&mut self, progress: &Progress) {
         if !progress.was_full {
             return;
@@ -134,7 +136,7 @@ impl Window {
         self.size += if self.size < self.threshold { newly } else { newly * FRAME / self.size };
     }
 
-    /// Handles a loss that later acknowledgements reveal.
+    /// Handles a loss that an acknowledgement of a later frame has revealed.
     pub(super) fn on_loss(
         &mut self,
         configuration: &TransportConfiguration,
@@ -174,10 +176,10 @@ const fn scaled(size: u64, share: u64) -> u64 {
     (size as u128 * share as u128 / FRAME as u128) as u64
 }
 
-/// One frame, in the unit of windows.
+/// One frame, in the unit of `size`.
 const FRAME: u64 = 1 << 16;
-/// A share of 1, in the unit of marked shares.
+/// The share 1, in the unit of `alpha`.
 const ALL: u32 = 1 << 20;
-/// Window, in frames, from which Swift does not raise its target.
+/// Window, in frames, at which Swift's addition to the target becomes 0.
 const LARGE: u64 = 100;
 const MILLION: u64 = 1_000_000;

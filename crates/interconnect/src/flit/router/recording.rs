@@ -1,11 +1,11 @@
-//! Records of flits in routers with a clock.
+//! Records flits in routers with a clock.
 
 use super::{Context, End, RouterFabric};
 use crate::records::Grant;
 
 impl RouterFabric {
-    /// Records that a flit is sent over a channel of a link in a cycle. The flit can be a head, a
-    /// tail or both.
+    /// Records that a router sends a flit over a channel of a link in a cycle. The flit can be a
+    /// head, a tail or both.
     #[cold]
     pub(super) fn record(
         &self,

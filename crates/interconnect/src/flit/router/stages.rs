@@ -1,4 +1,4 @@
-//! A router's cycle: flits and credits arrive, packets get channels, flits cross the switch.
+//! A cycle of a router: flits and credits arrive, packets get channels, flits cross the switch.
 
 use super::{
     Bid, Context, InputChannel, LaneChoice, NEVER, OutputChannel, Request, RouterFabric, Stage,
@@ -12,7 +12,8 @@ impl RouterFabric {
         let cycle = self.cycle(context);
         let router = &mut self.routers[index as usize];
         if router.next != cycle {
-            // The router has worked since this event was scheduled, or will work later.
+            // The router has worked since this event was scheduled, or another event is scheduled
+            // for it.
             return;
         }
         router.next = NEVER;
@@ -39,7 +40,7 @@ impl RouterFabric {
         }
     }
 
-    /// Schedules a router for the next flit or credit in flight, or the next request.
+    /// Schedules a router for its next work: a flit or credit arrives, or a packet can request.
     fn sleep(&mut self, context: &mut Context, index: u32, cycle: u64) {
         let channels = usize::from(self.configuration.channels);
         let router = &self.routers[index as usize];
@@ -87,7 +88,7 @@ impl RouterFabric {
         }
     }
 
-    /// Determines the next link of the packet at the front of a buffer. The routing stage starts at
+    /// Determines the next link of the packet at the front of a buffer. Its routing stage starts at
     /// `cycle`.
     fn route(&mut self, at: usize, index: u32, cycle: u64) {
         let channels = self.configuration.channels;
@@ -116,8 +117,8 @@ impl RouterFabric {
         input.ready = cycle + u64::from(self.router.routing_cycles);
     }
 
-    /// Collects the requests of buffers: a channel for a head, the switch for flits that have a
-    /// channel.
+    /// Collects the requests of all buffers. Heads request a channel; flits that have a channel
+    /// request the switch.
     fn ask(&self, index: u32, cycle: u64, work: &mut Work) {
         work.channel.clear();
         work.bids.clear();
@@ -169,15 +170,15 @@ impl RouterFabric {
         }));
     }
 
-    /// Adds a bid for the switch. Among the channels of one switch input that request the same
-    /// output, the one whose turn it is bids.
+    /// Adds a bid for the switch. If several channels of a switch input want the same output, keeps
+    /// only the bid of the channel whose turn it is.
     fn bid(&self, index: u32, bid: Bid, bids: &mut Vec<Bid>) {
         let first = self.routers[index as usize].turns[usize::from(bid.input)];
         let rank = |bid: &Bid| {
             let channels = u16::from(self.configuration.channels);
             (bid.is_speculative, turn(bid.channel.into(), first.into(), channels))
         };
-        // Bids of a port are adjacent.
+        // Bids of the same port are adjacent in the list.
         let mut own = bids.iter_mut().rev().take_while(|other| other.port == bid.port);
         match own.find(|other| (other.input, other.output) == (bid.input, bid.output)) {
             Some(other) if rank(&bid) < rank(other) => *other = bid,
@@ -186,7 +187,7 @@ impl RouterFabric {
         }
     }
 
-    /// Assigns the matched channels to their packets.
+    /// Gives the matched channels to their packets.
     fn give_channels(&mut self, index: u32, cycle: u64, work: &Work) {
         let channels = self.configuration.channels;
         let depth = usize::from(self.configuration.buffer_flits);
@@ -210,7 +211,7 @@ impl RouterFabric {
         }
     }
 
-    /// Sends the flits whose inputs were matched.
+    /// Sends the flits of inputs that were matched with an output.
     fn cross(&mut self, context: &mut Context, index: u32, cycle: u64, work: &Work) {
         let channels = self.configuration.channels;
         for bid in &work.bids {
@@ -222,8 +223,8 @@ impl RouterFabric {
             self.routers[index as usize].turns[usize::from(bid.input)] =
                 (bid.channel + self.router.input_speedup) % channels;
             let input = self.inputs[at];
-            // Otherwise a speculation failed: the packet has no channel, or the channel has no
-            // credit.
+            // If this is false, the speculative request was useless: the packet has no channel, or
+            // the channel has no credit.
             if input.stage == Stage::Active && self.output(input.link, input.channel).credits > 0 {
                 self.leave(context, index, at, cycle);
                 let crossed = cycle + u64::from(self.router.switch_cycles) - 1;
@@ -232,7 +233,7 @@ impl RouterFabric {
         }
     }
 
-    /// Sends the first flit of a buffer.
+    /// Sends the first flit of a buffer to its link.
     fn leave(&mut self, context: &mut Context, index: u32, at: usize, cycle: u64) {
         let depth = self.configuration.buffer_flits;
         let slots = at * usize::from(depth);
@@ -270,7 +271,7 @@ impl RouterFabric {
     }
 }
 
-/// Returns the port and channel of an input or output of the channel allocator.
+/// Splits an input or output number of the channel allocator into port and channel.
 const fn split(place: u16, channels: u8) -> (u16, u8) {
     (place / channels as u16, (place % channels as u16) as u8)
 }

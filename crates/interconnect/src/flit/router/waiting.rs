@@ -1,9 +1,10 @@
-//! Search for a deadlock when no events are left.
+//! Searches for a deadlock when no events remain.
 
 use super::{Context, RouterFabric, Stage, Stuck};
 
 impl RouterFabric {
-    /// Returns the circle in which packets wait, starting from any buffer with flits.
+    /// Returns the circle in which packets wait for each other. Starts the search at any buffer
+    /// with flits.
     pub(super) fn find_circle(&self, context: &Context) -> Stuck {
         let silent = Stuck::Silent { messages: context.messages.len() };
         let Some(mut at) = self.inputs.iter().position(|input| input.len > 0) else {
@@ -21,7 +22,7 @@ impl RouterFabric {
         }
     }
 
-    /// Returns the buffer that the first flit of a buffer waits for.
+    /// Returns the buffer for which the first flit of a buffer waits.
     fn awaited(&self, at: usize) -> Option<usize> {
         let input = self.inputs[at];
         let channels = usize::from(self.configuration.channels);
