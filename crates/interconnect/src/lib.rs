@@ -1,11 +1,13 @@
 //! The interconnect simulator: predicts the behaviour and costs of a network before it is bought.
 //!
 //! A [`Simulation`](simulation::Simulation) runs a [`Workload`](workload::Workload) of ranks on
-//! hosts over a [`Fabric`](simulation::Fabric). All fabrics use the same topologies, routes and
-//! workloads. Times are integers in picoseconds. Simultaneous events are ordered by their contents,
-//! not by when they were scheduled. Each component draws from its own stream of random numbers. A
-//! run is therefore equal, bit for bit, in every build and on every machine, which
-//! [`Outcome::hash`](simulation::Outcome::hash) shows.
+//! hosts, which are connected by a [`Fabric`](simulation::Fabric). All fabrics use the same
+//! topologies, routes and workloads. Times are integers in picoseconds.
+//!
+//! Every run of a configuration is equal, bit for bit, in every build and on every machine:
+//! simultaneous events are ordered by their contents, not by when they were scheduled, and each
+//! component has its own stream of random numbers. [`Outcome::hash`](simulation::Outcome::hash)
+//! shows whether two runs are equal.
 //!
 //! The crate uses no thread, clock, socket or global random generator.
 #![forbid(unsafe_code)]

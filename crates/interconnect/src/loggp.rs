@@ -1,16 +1,17 @@
 //! The LogGP model: fixed costs per message, without a network.
 //!
-//! A message of k bytes leaves its sender when both the processor and the interface are free. It
-//! occupies the processor for the overhead o ([`HostCosts`](super::simulation::HostCosts)), and the
-//! interface for g + (k − 1) G. Its first byte reaches the receiver after o + L. The message is
-//! received when the processor and the interface there are free. It then occupies the interface for
-//! g + (k − 1) G, and the processor for o, preceded by (k − 1) G if
-//! [`LogGpConfiguration::holds_receiver`] is set. This is the model of `LogGOPSim`, with its order:
-//! where several tasks could start, the earliest created one does.
+//! A message of k bytes leaves its sender when both processor and interface are free. At the sender
+//! it occupies the processor for the overhead o ([`HostCosts`](super::simulation::HostCosts)) and
+//! the interface for g + (k − 1) G. Its first byte reaches the receiver after o + L. The receiver
+//! accepts the message when its own processor and interface are free. There the message occupies
+//! the interface for g + (k − 1) G and the processor for o. If
+//! [`LogGpConfiguration::holds_receiver`] is set, it also occupies the processor for (k − 1) G
+//! before o. This is the model of `LogGOPSim`. As in that simulator, the task that was created
+//! first starts first if several could start.
 //!
 //! Without `holds_receiver`, the processor works for o after the last byte has arrived, as in the
-//! model of Alexandrov and others. The model gives fast results, also for traces that are too long
-//! for other models.
+//! model of Alexandrov and others. The model is fast enough for traces that are too long for other
+//! models.
 
 use super::simulation::{Context, Fabric, Stuck};
 use super::wheel::Event;
@@ -18,14 +19,14 @@ use super::wheel::Event;
 /// Parameters of the model.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LogGpConfiguration {
-    /// L: time from the first byte sent to the first byte received, in picoseconds.
+    /// L: time from sending a byte to receiving it, in picoseconds.
     pub latency_ps: u64,
-    /// g: minimum time between the first bytes of two messages that one host sends, or receives, in
-    /// picoseconds.
+    /// g: minimum time between the starts of two messages at one interface, in picoseconds. Applies
+    /// separately to sent and to received messages.
     pub gap_ps: u64,
-    /// G: time of each byte but the first, in picoseconds.
+    /// G: time of each byte after the first, in picoseconds.
     pub byte_ps: u64,
-    /// Whether the receiving processor does nothing else while bytes arrive.
+    /// Whether the receiving processor is busy while bytes arrive.
     pub holds_receiver: bool,
 }
 
@@ -35,7 +36,7 @@ impl LogGpConfiguration {
         Self { latency_ps, gap_ps, byte_ps, holds_receiver: true }
     }
 
-    /// Returns the time from the first to the last byte of a message, in picoseconds.
+    /// Returns the time between the first and the last byte of a message, in picoseconds.
     pub(super) const fn body_ps(&self, bytes: u32) -> u64 {
         self.byte_ps * bytes.saturating_sub(1) as u64
     }
@@ -46,13 +47,13 @@ impl LogGpConfiguration {
     }
 }
 
-/// Hosts with a latency between them, without a network. The run itself orders sends and receptions
-/// ([`Fabric::loggp`]). Messages pass through this fabric only if processors are not held while
-/// bytes arrive.
+/// Hosts with a latency between them and no network. If processors are busy while bytes arrive, the
+/// run itself orders sends and receptions ([`Fabric::loggp`]). Otherwise messages pass through this
+/// fabric.
 #[derive(Debug)]
 pub struct LogGp {
     configuration: LogGpConfiguration,
-    /// When the interface of each host can receive next.
+    /// For each host, the time when its interface can receive the next message.
     free_ps: Vec<u64>,
 }
 
@@ -100,7 +101,8 @@ impl Fabric for LogGp {
     }
 }
 
-/// Marks places of events for the last byte of a message. Other places are for the first byte.
+/// Mark of places whose events are for the last byte of a message. Other events are for the first
+/// byte.
 const LAST_BYTE: u32 = 1 << 29;
 
 #[cfg(test)]

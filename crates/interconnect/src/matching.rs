@@ -1,16 +1,17 @@
-//! Matching of messages and receives by source and tag, as in MPI. Either can be any.
+//! Matches messages with receives by source and tag, as in MPI. A receive can accept any source or
+//! any tag.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use mem::prefetch;
 
-/// Source or tag of a receive that accepts any.
+/// Source or tag of a receive that accepts any source or any tag.
 pub(super) const ANY: u32 = u32::MAX;
 
-/// Receives and messages of a rank that wait for each other.
+/// The receives of a rank that wait for messages, and the messages that wait for a receive.
 ///
-/// A message goes to the first posted receive that fits. A receive gets the first message to arrive
-/// that fits.
+/// A message matches the first posted receive that accepts it. A receive matches the first arrived
+/// message that it accepts.
 #[derive(Clone, Debug)]
 pub(super) struct Matching<M> {
     /// Posted receives, by source and tag.
@@ -23,16 +24,16 @@ pub(super) struct Matching<M> {
     next: u64,
 }
 
-/// Waiting items, by key and, for equal keys, by sequence number.
+/// Waiting items, ordered by key; items with equal keys are ordered by sequence number.
 ///
-/// Traces post many receives ahead, mostly by ascending source and tag, and their messages arrive
-/// in that order. Such items are in a row, where adding one is an append and removing one is a
-/// check of the front. The other items are in a tree. A match without [`ANY`] is therefore never a
-/// linear search.
+/// Traces post many receives in advance, mostly with ascending source and tag, and the messages
+/// arrive in the same order. Such items are in `row`: adding an item is an append, and removing an
+/// item checks only the front. All other items are in a tree. Therefore a match without [`ANY`]
+/// never needs a linear search.
 #[derive(Clone, Debug)]
 struct Waiting<T> {
-    /// Items that were added in ascending order of keys. Items removed from the middle stay as
-    /// empty entries, but never at the front. Among equal keys, the first is removed first.
+    /// Items that were added in ascending order of keys. An item removed from the middle leaves an
+    /// empty entry; the front is never empty. Among equal keys, the first item is removed first.
     row: VecDeque<MatchEntry<T>>,
     others: BTreeMap<(u64, u64), T>,
 }
@@ -51,8 +52,8 @@ impl<M> Matching<M> {
         Self { posted: Waiting::new(), unexpected: Waiting::new(), wildcards: 0, next: 0 }
     }
 
-    /// Removes and returns a waiting message that fits a receive. If there is none, posts the
-    /// receive under a name.
+    /// Removes and returns a waiting message that a receive accepts. If there is none, posts the
+    /// receive with a name.
     pub(super) fn receive(&mut self, source: u32, tag: u32, name: u32) -> Option<M> {
         if !self.unexpected.is_empty()
             && let Some(message) = self.take_unexpected(source, tag)
@@ -65,7 +66,7 @@ impl<M> Matching<M> {
         None
     }
 
-    /// Removes and returns the first message that fits a receive.
+    /// Removes and returns the first message that a receive accepts.
     fn take_unexpected(&mut self, source: u32, tag: u32) -> Option<M> {
         let key = if source == ANY || tag == ANY {
             let fits = |key: u64| {
@@ -81,7 +82,8 @@ impl<M> Matching<M> {
         self.unexpected.take(key?)
     }
 
-    /// Returns the receive for a message, by name, and removes it. Without one, the message waits.
+    /// Removes the receive that matches a message, and returns its name and the message. If there
+    /// is no such receive, stores the message and returns `None`.
     pub(super) fn arrive(&mut self, source: u32, tag: u32, message: M) -> Option<(u32, M)> {
         let exact = key(source, tag);
         let found = if self.wildcards == 0 {
@@ -103,15 +105,15 @@ impl<M> Matching<M> {
         None
     }
 
-    /// Prefetches the receive that is likely to get the next message.
+    /// Prefetches the receive that probably matches the next message.
     pub(super) fn foresee(&self) {
         if let Some(first) = self.posted.row.front() {
             prefetch(first);
         }
     }
 
-    /// Returns the posted receives as source, tag and name, in ascending order and then in the
-    /// order of posting.
+    /// Returns the posted receives as source, tag and name. They are ordered by source and tag,
+    /// then by posting.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (u32, u32, u32)> {
         let mut all: Vec<_> =
             self.posted.iter().map(|(key, number, &name)| (key, number, name)).collect();
@@ -143,7 +145,7 @@ impl<T> Waiting<T> {
         self.row.is_empty() && self.others.is_empty()
     }
 
-    /// Adds an item with a number above all others.
+    /// Adds an item. Its sequence number must be larger than all others.
     #[inline]
     fn push(&mut self, key: u64, number: u64, value: T) {
         if self.row.back().is_none_or(|last| last.key <= key) {
@@ -166,13 +168,13 @@ impl<T> Waiting<T> {
         self.row.get(place).filter(|entry| entry.key == key).map(|_| place)
     }
 
-    /// Returns the number of the first item of a key in the tree.
+    /// Returns the sequence number of the first item of a key in the tree.
     fn other(&self, key: u64) -> Option<u64> {
         let mut of_key = self.others.range((key, 0)..=(key, u64::MAX));
         of_key.next().map(|(&(_, number), _)| number)
     }
 
-    /// Returns the number of the first item of a key.
+    /// Returns the sequence number of the first item of a key.
     fn first(&self, key: u64) -> Option<u64> {
         let in_row = self.place(key).map(|place| self.row[place].number);
         in_row.into_iter().chain(self.other(key)).min()
@@ -214,7 +216,7 @@ impl<T> Waiting<T> {
         value
     }
 
-    /// Returns all items: key, number and value.
+    /// Returns all items, each with its key, sequence number and value.
     fn iter(&self) -> impl Iterator<Item = (u64, u64, &T)> {
         let row = self.row.iter();
         let row = row.filter_map(|entry| Some((entry.key, entry.number, entry.value.as_ref()?)));
@@ -222,7 +224,7 @@ impl<T> Waiting<T> {
     }
 }
 
-/// Returns a source and a tag as one number, in their order.
+/// Combines source and tag into a key. Keys are ordered by source, then by tag.
 const fn key(source: u32, tag: u32) -> u64 {
     (source as u64) << 32 | tag as u64
 }
@@ -244,7 +246,7 @@ mod tests {
         Arrive(u32, u32),
     }
 
-    /// A model of the matching that searches two lists.
+    /// A simple model of the matching, which searches two lists.
     #[derive(Default)]
     struct Model {
         posted: Vec<(u32, u32, u32)>,

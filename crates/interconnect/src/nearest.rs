@@ -1,13 +1,13 @@
-//! Suggestions for misspelt words.
+//! Suggests a known word for a misspelt one.
 
-/// Returns the most similar of some words, if one is similar enough.
+/// Returns the most similar of `words`, if it is similar enough.
 pub(crate) fn nearest<'a>(word: &str, words: &[&'a str]) -> Option<&'a str> {
     let nearest = words.iter().copied().min_by_key(|known| distance(word, known))?;
     (distance(word, nearest) <= word.len().div_ceil(3)).then_some(nearest)
 }
 
-/// Returns the number of letters that must be inserted, removed or replaced to turn one word into
-/// the other (Levenshtein distance).
+/// Returns the Levenshtein distance of two words: how many characters must be inserted, removed or
+/// replaced to turn one word into the other.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

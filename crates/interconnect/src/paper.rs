@@ -1,6 +1,6 @@
-//! Reproduction of *Cost/Performance Evaluation of Gigabit Ethernet and Myrinet as Cluster
-//! Interconnect* (Chen, Wyckoff, Moor; Sandia, 1999): its tables and figures from the simulator,
-//! next to the values in the paper.
+//! Reproduces *Cost/Performance Evaluation of Gigabit Ethernet and Myrinet as Cluster Interconnect*
+//! (Chen, Wyckoff, Moor; Sandia, 1999). Computes its tables and figures with the simulator and
+//! compares them with the values in the paper.
 
 pub mod configurations;
 pub mod prices;

@@ -1,39 +1,40 @@
-//! Notification of hosts about messages, and the processor time of frames.
+//! How hosts are notified of messages, and the processor time that frames take.
 
 use std::collections::VecDeque;
 
-/// Processor time of frames, and how a host is notified of a message: by polling, which is
-/// immediate and costs nothing, or by an interrupt.
+/// Processor time of frames, and how a host is notified of a message. A host that polls learns of
+/// the message immediately and without cost. Otherwise an interrupt notifies the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReceivingConfiguration {
-    /// Maximum payload of a frame, in bytes. Determines the number of frames of a message.
+    /// Maximum payload of a frame, in bytes. It determines how many frames a message has.
     pub frame_bytes: u32,
-    /// Processor time per frame of a message sent, in picoseconds; 0 if the card divides messages
-    /// into frames.
+    /// Processor time for each frame sent, in picoseconds; 0 if the card divides messages into
+    /// frames.
     pub segment_ps: u64,
-    /// Processor time per frame received, in picoseconds.
+    /// Processor time for each frame received, in picoseconds.
     pub reassemble_ps: u64,
     /// Settings of interrupts; `None` if hosts poll.
     pub interrupts: Option<InterruptConfiguration>,
 }
 
-/// Settings of a host's interrupts. While its processor handles the messages of an interrupt, it
-/// accepts messages that arrive without a further interrupt.
+/// Settings of a host's interrupts. While its processor handles the messages of an interrupt, the
+/// host accepts further messages without another interrupt.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct InterruptConfiguration {
     /// Time from raising the interrupt to the first instruction of its handler, in picoseconds.
     pub latency_ps: u64,
-    /// Processor time of an interrupt without its messages, in picoseconds.
+    /// Processor time of an interrupt itself, without the messages that it delivers, in
+    /// picoseconds.
     pub cost_ps: u64,
-    /// The interrupt is raised when messages of this many frames are complete; 0 and 1 mean after
-    /// each message.
+    /// Number of frames that causes an interrupt: the host raises it when complete messages have
+    /// this many frames. 0 and 1 mean an interrupt after each message.
     pub coalesce_frames: u32,
-    /// Maximum delay of the interrupt after the first message, in picoseconds; 0 means none.
+    /// Maximum time from the first message to the interrupt, in picoseconds; 0 means no delay.
     pub coalesce_ps: u64,
 }
 
 impl Default for ReceivingConfiguration {
-    /// Returns settings without costs of frames and with polling hosts.
+    /// Returns settings in which frames have no costs and hosts poll.
     fn default() -> Self {
         Self { frame_bytes: 1500, segment_ps: 0, reassemble_ps: 0, interrupts: None }
     }
@@ -47,18 +48,18 @@ impl ReceivingConfiguration {
         if frames == 0 { 1 } else { frames }
     }
 
-    /// Returns the cost of dividing a message into frames, in picoseconds.
+    /// Returns the processor time to divide a message into frames, in picoseconds.
     pub(super) const fn segmentation_ps(&self, bytes: u32) -> u64 {
         if self.segment_ps == 0 { 0 } else { self.segment_ps * self.frames(bytes) as u64 }
     }
 
-    /// Returns the cost of reassembling a message, in picoseconds.
+    /// Returns the processor time to reassemble a message, in picoseconds.
     pub(super) const fn reassembly_ps(&self, bytes: u32) -> u64 {
         if self.reassemble_ps == 0 { 0 } else { self.reassemble_ps * self.frames(bytes) as u64 }
     }
 }
 
-/// Interrupt state of all hosts.
+/// Interrupts of all hosts.
 #[derive(Clone, Debug)]
 pub(super) struct Interrupts {
     configuration: InterruptConfiguration,
@@ -67,23 +68,25 @@ pub(super) struct Interrupts {
 
 #[derive(Clone, Debug)]
 struct ReceivingHost {
-    /// Complete messages of which the processor has not been notified.
+    /// Complete messages of which the host's processor has not been notified yet.
     messages: VecDeque<u32>,
     frames: u32,
-    /// When the handler starts; [`NEVER`] if no interrupt is scheduled.
+    /// Time when the interrupt handler starts, in picoseconds; [`NEVER`] if no interrupt is
+    /// scheduled.
     due_ps: u64,
-    /// When the processor has handled the messages of the last interrupt.
+    /// Time when the processor has handled the messages of the last interrupt, in picoseconds.
     busy_ps: u64,
 }
 
-/// How the processor is notified of a complete message.
+/// How the processor learns of a complete message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Noticed {
-    /// The processor handles the message after its current work.
+    /// It handles the message after its current work, without an interrupt.
     Now,
-    /// An interrupt is to be handled at this time, unless an earlier one comes first.
+    /// An interrupt must be scheduled for this time. An earlier interrupt delivers the message
+    /// sooner.
     At(u64),
-    /// An interrupt that is already scheduled delivers the message.
+    /// An interrupt that is scheduled already delivers the message.
     Later,
 }
 
@@ -94,7 +97,7 @@ impl Interrupts {
         Self { configuration, hosts: vec![host; ranks] }
     }
 
-    /// Handles a message of `frames` frames that is complete at the host of a rank.
+    /// Handles a complete message of `frames` frames at the host of a rank.
     pub(super) fn on_message(
         &mut self,
         rank: u32,
@@ -119,8 +122,8 @@ impl Interrupts {
         Noticed::At(due_ps)
     }
 
-    /// Starts the interrupt handler of a rank's host. Returns its cost and the messages; `None` if
-    /// the interrupt was moved to an earlier time.
+    /// Starts the interrupt handler of a rank's host. Returns the cost of the interrupt and its
+    /// messages. Returns `None` if the interrupt is now scheduled for another time.
     pub(super) fn take(&mut self, rank: u32, now_ps: u64) -> Option<(u64, VecDeque<u32>)> {
         let host = &mut self.hosts[rank as usize];
         if host.due_ps != now_ps {
@@ -131,7 +134,7 @@ impl Interrupts {
         Some((self.configuration.cost_ps, std::mem::take(&mut host.messages)))
     }
 
-    /// Records when the processor will have handled the messages of the interrupt.
+    /// Records the time when the processor will have handled the messages of the interrupt.
     pub(super) fn on_handled(&mut self, rank: u32, free_ps: u64) {
         self.hosts[rank as usize].busy_ps = free_ps;
     }

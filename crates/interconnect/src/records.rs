@@ -1,9 +1,10 @@
-//! Records of a run: each message, each crossing of a link by a packet, and waits.
+//! Records of a run: its messages, the crossings of links by packets, and the waits.
 //!
-//! A [`Simulation`](super::simulation::Simulation) with a [`Recorder`] reports the actions of ranks
-//! to it, and the fabric reports those of links. Without a recorder, each report costs a test of a
-//! pointer. Sums over links are complete. Single messages and crossings are recorded up to
-//! [`RecordLimits`], and [`Records::left_out`] returns how many more there were.
+//! If a [`Simulation`](super::simulation::Simulation) has a [`Recorder`], it reports the actions of
+//! ranks to the recorder, and the fabric reports the use of links. Without a recorder, each report
+//! costs only a test of a pointer. Sums over links are always complete. Single messages and
+//! crossings are recorded up to [`RecordLimits`]. [`Records::left_out`] returns how many more there
+//! were.
 
 mod critical;
 mod engines;
@@ -21,14 +22,15 @@ use links::LinkTable;
 /// Maximum number of records of a run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RecordLimits {
-    /// Messages, of 80 bytes each; also the limit for work items of processors, of 48 bytes each.
+    /// Maximum number of messages, of 80 bytes each. Also the maximum number of work items of
+    /// processors, of 48 bytes each.
     pub messages: usize,
-    /// Crossings of links by packets, of 64 bytes each.
+    /// Maximum number of crossings of links by packets, of 64 bytes each.
     pub crossings: usize,
 }
 
 impl Default for RecordLimits {
-    /// Limits of at most 384 MB.
+    /// Returns limits with which the records take at most 384 MB.
     fn default() -> Self {
         Self { messages: 1_000_000, crossings: 4_000_000 }
     }
@@ -39,49 +41,51 @@ impl Default for RecordLimits {
 pub struct Records {
     /// Messages, in the order of posting.
     pub messages: Vec<MessageRecord>,
-    /// Crossings, in the order in which they were first reported.
+    /// Crossings, in the order in which the fabric first reported them.
     pub crossings: Vec<Crossing>,
-    /// Work of the ranks' processors, and timers of ranks.
+    /// Work of the processors for their ranks, and timers of ranks.
     pub works: Vec<Work>,
-    /// Each link of the topology, or of each copy of it. [`Topology::link_name`] returns their
-    /// names.
+    /// Load of each link. With several rails, the list has the links of one rail after those of
+    /// another.
+    /// [`Topology::link_name`] returns their names.
     ///
     /// [`Topology::link_name`]: super::topology::Topology::link_name
     pub links: Vec<LinkRecord>,
     /// Width of the windows of the links, in picoseconds.
     pub window_ps: u64,
-    /// When the last message was posted, in picoseconds.
+    /// Time when the last message was posted, in picoseconds.
     pub posting_ended_ps: u64,
-    /// Number of records that did not fit.
+    /// Number of records beyond the limits.
     pub left_out: LeftOut,
     costs: HostCosts,
-    /// Whether hosts have the real engine or a transport: their windows delay frames of a message.
+    /// Whether hosts have the real engine or a transport. Their windows delay the frames of a
+    /// message.
     has_windows: bool,
     last: Cause,
     completed_ps: u64,
 }
 
-/// Number of records that did not fit.
+/// Number of records beyond the limits.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LeftOut {
-    /// Messages, with their crossings.
+    /// Number of messages whose record, with all crossings, was omitted.
     pub messages: u64,
-    /// Crossings of recorded messages.
+    /// Number of omitted crossings of recorded messages.
     pub crossings: u64,
 }
 
 /// A message, with the times of its stages in picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MessageRecord {
-    /// When the rank posted the message.
+    /// Time when the rank posted the message.
     pub posted_ps: u64,
-    /// When the sending processor had handed it to the network.
+    /// Time when the sending processor had handed the message to the network.
     pub handed_ps: u64,
-    /// When its first packet started to cross its first link.
+    /// Time when the first packet of the message started to cross its first link.
     pub started_ps: u64,
-    /// When its last byte reached the destination host; [`NEVER_PS`] if it did not.
+    /// Time when the last byte reached the destination host; [`NEVER_PS`] if it never did.
     pub delivered_ps: u64,
-    /// When the receiving processor had received it; [`NEVER_PS`] if it had not.
+    /// Time when the receiving processor had received the message; [`NEVER_PS`] if it never did.
     pub received_ps: u64,
     /// Host that sends the message.
     pub source: u32,
@@ -91,74 +95,75 @@ pub struct MessageRecord {
     pub bytes: u32,
     /// Tag that the workload gave the message.
     pub tag: u32,
-    /// Index of its workload among several, from 0.
+    /// Index of the message's workload among several, from 0.
     pub workload: u8,
-    /// Last notification of its rank before the post.
+    /// Last notification that the sending rank had before it posted.
     pub cause: Cause,
-    /// Last crossing of the packet that arrived last: index in [`Records::crossings`].
+    /// Last crossing of the packet that arrived last, as an index in [`Records::crossings`].
     pub last_crossing: Option<u32>,
 }
 
-/// The crossing of a link by a packet.
+/// A crossing of a link by a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Crossing {
-    /// When the packet could have been sent, in picoseconds.
+    /// Time from which the packet could have been sent, in picoseconds.
     pub ready_ps: u64,
-    /// When its first bit left, in picoseconds.
+    /// Time when the packet's first bit left, in picoseconds.
     pub started_ps: u64,
-    /// When the part of the packet that its arrival depends on had been sent, in picoseconds: the
-    /// last bit if the next node stores the packet, the head if the head goes on alone.
+    /// Time when the bit left on which the packet's arrival depends, in picoseconds. If the next
+    /// node stores the packet, this is the last bit; if the head goes on alone, it is the end of
+    /// the head.
     pub sent_ps: u64,
-    /// When the packet, or its head, reached the other end, in picoseconds.
+    /// Time when the packet or its head reached the other end, in picoseconds.
     pub arrived_ps: u64,
-    /// When the link was free again, in picoseconds; 0 if that did not happen.
+    /// Time when the link was free again, in picoseconds; 0 if it never was.
     pub busy_until_ps: u64,
     /// Number of the link.
     pub link: u32,
-    /// Index in [`Records::messages`].
+    /// The packet's message, as an index in [`Records::messages`].
     pub message: u32,
     /// Length on the link, in bytes.
     pub bytes: u32,
     /// Virtual channel.
     pub channel: u8,
-    /// The packet's previous crossing: index in [`Records::crossings`].
+    /// The packet's previous crossing, as an index in [`Records::crossings`].
     pub previous: Option<u32>,
 }
 
-/// Work of a host's processor for its rank, or a timer of the rank.
+/// Work that a host's processor does for its rank, or a timer of the rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
-    /// When the rank requested it, in picoseconds.
+    /// Time when the rank requested the work, in picoseconds.
     pub asked_ps: u64,
-    /// When the processor started, in picoseconds.
+    /// Time when the processor started the work, in picoseconds.
     pub started_ps: u64,
-    /// When it ended, in picoseconds.
+    /// Time when the work ended, in picoseconds.
     pub ended_ps: u64,
     /// Number of the rank.
     pub rank: u32,
-    /// Whether it is a timer, which leaves the processor free.
+    /// Whether this is a timer, during which the processor is free.
     pub is_timer: bool,
-    /// Last notification of the rank before the request.
+    /// Last notification that the rank had before the request.
     pub cause: Cause,
     tag: u32,
 }
 
-/// Cause of an action of a rank: the notification just before it.
+/// Cause of a rank's action: the last notification before it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cause {
-    /// The run started.
+    /// The start of the run.
     Start,
-    /// A message was received: index in [`Records::messages`].
+    /// The rank received this message, an index in [`Records::messages`].
     Received(u32),
-    /// A message was sent: index in [`Records::messages`].
+    /// The rank sent this message, an index in [`Records::messages`].
     Sent(u32),
-    /// Work was finished: index in [`Records::works`].
+    /// The rank finished this work, an index in [`Records::works`].
     Worked(u32),
-    /// The cause was not recorded, for lack of room.
+    /// The cause was not recorded, because a limit was reached.
     Unknown,
 }
 
-/// Writes [`Records`] during a run.
+/// Collects the [`Records`] of a run.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     limits: RecordLimits,
@@ -171,28 +176,30 @@ pub struct Recorder {
     cause: Cause,
     last: (u64, Cause),
     posting_ended_ps: u64,
-    /// Record of each live message, by its index in the run; [`NONE`] if it has none.
+    /// For each live message, by its index in the run, its record; [`NONE`] if it has none.
     record_of: Vec<u32>,
-    /// Last crossing of each live packet, by its index in the fabric; [`NONE`] if it has none.
+    /// For each live packet, by its index in the fabric, its last crossing; [`NONE`] if it has
+    /// none.
     crossing_of: Vec<u32>,
-    /// The crossing that occupies each channel of each link and whose end is not known; [`NONE`] if
-    /// there is none.
+    /// For each channel of each link, the crossing that occupies the channel and whose end is not
+    /// known;
+    /// [`NONE`] if there is none.
     open: Vec<u32>,
     channels: usize,
-    /// Unfinished work of each rank.
+    /// For each rank, its unfinished work.
     pending: Vec<Vec<u32>>,
-    /// State for hosts with the real engine.
+    /// State that only hosts with the real engine need.
     engines: Option<Box<Engines>>,
     /// Whether hosts have a transport.
     has_windows: bool,
 }
 
-/// A link granted to a packet, as a fabric reports it.
+/// Report of a fabric that a packet gets a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
-    /// The packet's index in the fabric.
+    /// Index of the packet in the fabric.
     pub packet: u32,
-    /// The message's index in the run.
+    /// Index of the message in the run.
     pub message: u32,
     /// Number of the link.
     pub link: u32,
@@ -202,24 +209,25 @@ pub struct Grant {
     pub is_first: bool,
     /// Length on the link, in bytes.
     pub bytes: u32,
-    /// When the packet could have been sent, in picoseconds; `None` for its arrival from the
-    /// previous link.
+    /// Time from which the packet could have been sent, in picoseconds. `None` means the time of
+    /// its arrival from the previous link.
     pub ready_ps: Option<u64>,
-    /// When its first bit leaves, in picoseconds.
+    /// Time when the packet's first bit leaves, in picoseconds.
     pub started_ps: u64,
     /// See [`Crossing::sent_ps`].
     pub sent_ps: u64,
-    /// When it will reach the other end, in picoseconds.
+    /// Time when the packet or its head will reach the other end, in picoseconds.
     pub arrived_ps: u64,
-    /// When the link will be free, in picoseconds; `None` if [`Recorder::on_released`] will report
-    /// it.
+    /// Time when the link will be free, in picoseconds. `None` if [`Recorder::on_released`] will
+    /// report this time.
     pub busy_until_ps: Option<u64>,
-    /// Whether the link is one of the topology, not a path within a switch.
+    /// Whether the link belongs to the topology; false for a path within a switch.
     pub is_counted: bool,
 }
 
 impl Recorder {
-    /// Creates a recorder for a network with `links` links of `channels` virtual channels each.
+    /// Creates a recorder for a network with `links` links that have `channels` virtual channels
+    /// each.
     pub fn new(limits: RecordLimits, links: usize, channels: usize) -> Self {
         Self {
             limits,
@@ -242,7 +250,7 @@ impl Recorder {
         }
     }
 
-    /// Sets whether hosts have a transport, whose windows delay frames.
+    /// Sets whether hosts have a transport. Its windows delay the frames of a message.
     #[must_use]
     pub fn with_windows(self, has_windows: bool) -> Self {
         Self { has_windows, ..self }
@@ -307,7 +315,7 @@ impl Recorder {
         }
     }
 
-    /// Records that the last byte of a message reached its host.
+    /// Records that the last byte of a message has reached its host.
     #[cold]
     pub(super) fn on_delivered(&mut self, index: u32, now_ps: u64) {
         if let Some(message) = self.message(index) {
@@ -315,7 +323,7 @@ impl Recorder {
         }
     }
 
-    /// Records that a rank is notified of a message.
+    /// Records that a rank is notified of a received message.
     #[cold]
     pub(super) fn on_received(&mut self, index: u32, now_ps: u64) {
         let record = self.record_of.get(index as usize).copied().unwrap_or(NONE);
@@ -327,7 +335,7 @@ impl Recorder {
         self.last = (now_ps, self.cause);
     }
 
-    /// Records that a rank requests work of its processor, from `started_ps` to `ended_ps`.
+    /// Records that a rank requests work, which its processor does from `started_ps` to `ended_ps`.
     #[cold]
     pub(super) fn on_asked(&mut self, mut work: Work) {
         if self.works.len() >= self.limits.messages {
@@ -352,7 +360,7 @@ impl Recorder {
         }
     }
 
-    /// Records that a rank is notified of a message sent.
+    /// Records that a rank is notified of the end of a send.
     #[cold]
     pub(super) fn on_sent(&mut self, index: u32) {
         let record = self.record_of.get(index as usize).copied().unwrap_or(NONE);
@@ -360,12 +368,12 @@ impl Recorder {
         self.cause = if is_known { Cause::Sent(record) } else { Cause::Unknown };
     }
 
-    /// Returns the last notification of the acting rank.
+    /// Returns the last notification of the rank that acts now.
     pub(super) const fn cause(&self) -> Cause {
         self.cause
     }
 
-    /// Restores the cause of a rank's actions, after notifications of other ranks.
+    /// Makes `cause` the cause of the following actions again, after notifications of other ranks.
     pub(super) const fn resume(&mut self, cause: Cause) {
         self.cause = cause;
     }
@@ -383,13 +391,14 @@ impl Recorder {
         self.last = (now_ps, self.cause);
     }
 
-    /// Returns when a message was handed to the network, in picoseconds, if it was recorded.
+    /// Returns the time when a message was handed to the network, in picoseconds; `None` if the
+    /// message has no record.
     pub fn handed_ps(&self, message: u32) -> Option<u64> {
         let record = *self.record_of.get(message as usize)?;
         self.messages.get(record as usize).map(|message| message.handed_ps)
     }
 
-    /// Records that a link is granted to a packet.
+    /// Records that a packet gets a link.
     #[cold]
     pub fn on_granted(&mut self, grant: Grant) {
         let grant = self.of_rail(grant);
@@ -441,7 +450,7 @@ impl Recorder {
         self.crossings.len() as u32 - 1
     }
 
-    /// Records that a channel of a link is free from `until_ps` on.
+    /// Records that a channel of a link becomes free at `until_ps`.
     #[cold]
     pub fn on_released(&mut self, link: u32, channel: u8, until_ps: u64) {
         let at = link as usize * self.channels + usize::from(channel);
@@ -452,21 +461,21 @@ impl Recorder {
         *open = NONE;
     }
 
-    /// Records that a link is occupied.
+    /// Records that a link is occupied for a time.
     #[cold]
     pub fn on_busy(&mut self, link: u32, from_ps: u64, until_ps: u64) {
         self.links.on_busy(link, from_ps, until_ps);
     }
 
-    /// Records that a link has carried `bytes` bytes of a fluid, which would have taken `busy_ps`
-    /// alone.
+    /// Records that a link has carried `bytes` bytes of a fluid. A message alone would have
+    /// occupied the link for `busy_ps`.
     #[cold]
     pub fn on_carried(&mut self, link: u32, from_ps: u64, busy_ps: u64, bytes: u32) {
         self.links.on_packet(link, from_ps, 0, bytes);
         self.links.on_busy(link, from_ps, from_ps.saturating_add(busy_ps));
     }
 
-    /// Records that the tail of a packet, which is sent at `sent_ps`, follows the head over the
+    /// Records that the tail of a packet, sent at `sent_ps`, follows the packet's head over its
     /// last link.
     #[cold]
     pub fn on_tail(&mut self, packet: u32, sent_ps: u64, arrived_ps: u64) {
@@ -476,7 +485,7 @@ impl Recorder {
         }
     }
 
-    /// Records that a packet reached its host. The last packet reported completes its message.
+    /// Records that a packet has reached its host. The last packet reported completes its message.
     #[cold]
     pub fn on_arrived(&mut self, packet: u32, message: u32) {
         let packet = self.packet_of_rail(packet);
@@ -495,7 +504,7 @@ impl Recorder {
 }
 
 impl Work {
-    /// Creates work that is requested at `asked_ps`. The recorder sets the cause.
+    /// Creates work that a rank requests at `asked_ps`. The recorder sets the cause.
     pub(super) const fn new(rank: u32, tag: u32, times_ps: [u64; 3], is_timer: bool) -> Self {
         let [asked_ps, started_ps, ended_ps] = times_ps;
         Self { asked_ps, started_ps, ended_ps, rank, is_timer, cause: Cause::Unknown, tag }
@@ -503,24 +512,24 @@ impl Work {
 }
 
 impl Records {
-    /// Returns when the last rank finished, in picoseconds.
+    /// Returns the time when the last rank finished, in picoseconds.
     pub const fn completed_ps(&self) -> u64 {
         self.completed_ps
     }
 
-    /// Returns the fraction of the run for which a link was occupied, from 0 to 1.
+    /// Returns the share of the run in which a link was occupied, from 0 to 1.
     pub fn busy_share(&self, link: &LinkRecord) -> f64 {
         (link.busy_ps as f64 / self.completed_ps.max(1) as f64).min(1.0)
     }
 
-    /// Returns how long the last-arriving packet of a message waited for links, in picoseconds;
-    /// `None` if its crossings were not all recorded.
+    /// Returns how long the last packet of a message to arrive waited for links, in picoseconds.
+    /// Returns `None` if some of its crossings were not recorded.
     pub fn link_wait_ps(&self, message: &MessageRecord) -> Option<u64> {
         let mut next = Some(message.last_crossing?);
         let mut wait_ps = 0;
         while let Some(at) = next {
             let crossing = self.crossings.get(at as usize)?;
-            // Waiting behind packets of the packet's own message does not count.
+            // Waits for packets of the same message do not count.
             let started_ps = match crossing.previous {
                 None if !self.has_windows => message.started_ps.min(crossing.started_ps),
                 _ => crossing.started_ps,
@@ -532,7 +541,7 @@ impl Records {
     }
 }
 
-/// Returns the entry at an index of a list, and extends the list if needed.
+/// Returns a mutable reference to a list entry. Extends the list if needed.
 fn slot<T: Clone + Vacant>(list: &mut Vec<T>, index: u32) -> &mut T {
     if list.len() <= index as usize {
         list.resize(index as usize + 1, T::vacant());
@@ -540,7 +549,7 @@ fn slot<T: Clone + Vacant>(list: &mut Vec<T>, index: u32) -> &mut T {
     &mut list[index as usize]
 }
 
-/// The value of unused entries of a list.
+/// Types that have a value for unused entries of a list.
 trait Vacant {
     fn vacant() -> Self;
 }

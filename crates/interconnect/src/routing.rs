@@ -1,5 +1,5 @@
-//! Routes of packets: tables of next links for every topology, and whole paths with lanes for
-//! fabrics whose packets hold several links at once.
+//! Routes of packets. Every topology has tables of next links. Fabrics whose packets hold several
+//! links at once use whole paths with lanes.
 
 mod paths;
 
@@ -10,28 +10,29 @@ use super::topology::Topology;
 
 pub use paths::{Hop, LaneChoice, Paths};
 
-/// How routes through a network are computed.
+/// Rule by which routes through a network are computed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Routing {
-    /// All shortest paths. Parallel links and paths of equal length are candidates together (ECMP).
+    /// All shortest paths. Parallel links and paths of equal length are all candidates (ECMP).
     Shortest,
     /// One tree from the switch `root`, as bridges build it. Cables parallel to a cable of the tree
-    /// form a trunk with it and remain candidates.
+    /// belong to the same trunk and remain candidates.
     SpanningTree {
-        /// The switch at its root, from 0.
+        /// The switch at the root of the tree, from 0.
         root: u32,
     },
-    /// All steps along the first dimension of a grid, then all along the next.
+    /// Dimension order: all steps along the first dimension of a grid, then all steps along the
+    /// next.
     DimensionOrder {
-        /// Whether the last dimension comes first.
+        /// Whether routes start with the last dimension.
         is_reversed: bool,
     },
 }
 
-/// Direction on a ring if both directions take the same number of steps.
+/// Direction of a route on a ring if both directions take the same number of steps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ties {
-    /// Up from even positions, down from odd positions.
+    /// Up from even positions, and down from odd positions.
     ByPosition,
     /// Always up.
     Up,
@@ -39,16 +40,16 @@ pub enum Ties {
     Down,
 }
 
-/// How a packet chooses among the candidates.
+/// Rule by which a packet chooses among candidate links.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Choice {
-    /// By a hash of source and destination: the packets of a flow stay in order.
+    /// A hash of source and destination chooses, so the packets of a flow stay in order.
     PerFlow,
-    /// By the number of the source.
+    /// The number of the source chooses.
     PerSource,
-    /// The candidate that is free first, the first of equals: adaptive.
+    /// Adaptive: the candidate that becomes free first; the first candidate if several do.
     LeastLoaded,
-    /// At random for each packet: spraying.
+    /// Packet spraying: each packet chooses at random.
     Spray,
     /// Frames of a flow in close succession take the same link. After a gap the flow takes the link
     /// that is free first.
@@ -56,26 +57,27 @@ pub enum Choice {
         /// Minimum time since the last frame of the flow, in picoseconds.
         gap_ps: u64,
     },
-    /// For each packet: the link that is free first on the shortest route, or a detour over a
-    /// random switch if its backlog times hops is less (UGAL).
+    /// UGAL: each packet takes the shortest route, on the link that becomes free first, or a detour
+    /// over a random switch. It takes the detour if that has the smaller product of backlog and
+    /// hops.
     Ugal,
 }
 
 impl Choice {
-    /// Returns the index among `count` candidates that a flow takes at a switch, from 0, where the
-    /// choice does not depend on load. All fabrics use this function, so that flows share the same
-    /// links in each.
+    /// Returns which of `count` candidates a flow takes at a switch, from 0, if the choice does not
+    /// depend on load. All fabrics use this function, so that the same flows share links in each
+    /// fabric.
     #[inline]
     pub(super) const fn place(self, flow: u32, switch: u32, count: usize) -> usize {
         if let Self::PerSource = self {
             return flow as usize % count;
         }
-        // The switch is part of the hash. Without it, all switches would choose alike.
+        // The hash includes the switch. Otherwise all switches would make the same choice.
         let hash = mix(flow as u64, switch as u64) >> 32;
         ((hash * count as u64) >> 32) as usize
     }
 
-    /// Returns the flow of packets from `source` to `destination`: a hash, or the source.
+    /// Returns the flow of packets from `source` to `destination`, which is a hash or the source.
     #[inline]
     pub(super) const fn flow(self, source: u32, destination: u32, salt: u64) -> u32 {
         match self {
@@ -85,37 +87,38 @@ impl Choice {
     }
 }
 
-/// Returns the flow of packets from `source` to `destination`. Each is mixed in separately, so that
-/// pairs which differ in the same bits are different flows. Another salt changes all flows.
+/// Returns the flow of packets from `source` to `destination`. Source and destination are hashed
+/// one after the other, so that pairs which differ in the same bits are different flows. Another
+/// salt changes all flows.
 #[inline]
 pub(super) const fn flow(source: u32, destination: u32, salt: u64) -> u32 {
     mix(mix(source as u64, FLOW ^ salt), destination as u64) as u32
 }
 
-/// Returns the salt of flow hashes for runs with this seed. The seed itself is for workloads.
+/// Returns the salt for hashes of flows in runs with this seed. Workloads use the seed itself.
 pub const fn salt(seed: u64) -> u64 {
     mix(mix(seed, SALT), SALT)
 }
 
-/// Larger than any node number.
+/// Larger than any node number, so that flow hashes differ from other hashes.
 const FLOW: u64 = 1 << 40;
 const SALT: u64 = 1 << 41;
 
 /// Rule for the parallel lanes (cables or virtual channels) that a packet may use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LanePolicy {
-    /// In a dimension whose wrap the path crosses: lane 0 before the wrap, lane 1 after it. In
-    /// other dimensions: any lane, chosen once per dimension. Packets cannot wait for each other in
-    /// a circle.
+    /// If the path crosses the wrap of a dimension, packets use lane 0 before the wrap and lane 1
+    /// after it. In other dimensions they use any lane, chosen once per dimension. Packets cannot
+    /// wait for each other in a circle.
     Dateline,
-    /// In each dimension: lane 1 if the path crosses the wrap, lane 0 otherwise (`dim_order` of
-    /// `BookSim2`). Most packets have lane 0.
+    /// In each dimension, packets use lane 1 if the path crosses the wrap, and otherwise lane 0
+    /// (`dim_order` of `BookSim2`). Most packets use lane 0.
     Partition,
-    /// Like `Partition`, with two datelines: lane 1 if the path crosses the wrap, lane 0 if it
-    /// crosses the middle opposite to the wrap, else a lane that the packet draws (`dim_order_bal`
-    /// of `BookSim2`).
+    /// Like `Partition`, with two datelines (`dim_order_bal` of `BookSim2`). Packets use lane 1 if
+    /// the path crosses the wrap, and lane 0 if it crosses the middle opposite to the wrap. All
+    /// other packets use a random lane.
     Balanced,
-    /// Any lane on each hop. On a torus, packets can wait for each other in a circle.
+    /// Packets use any lane on each hop. On a torus, they can wait for each other in a circle.
     Free,
 }
 
@@ -123,13 +126,13 @@ pub enum LanePolicy {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RoutingError {
-    /// Dimension order was requested for a topology without dimensions.
+    /// Dimension order was requested for a topology that is not a grid.
     #[error("dimension-order routing needs a torus or mesh; {topology} is neither")]
     NoGrid {
         /// Name of the topology.
         topology: String,
     },
-    /// The root of the tree is not a switch.
+    /// The requested root of the tree does not exist.
     #[error("the root of the spanning tree is switch {root}, but {topology} has {switches}")]
     NoRoot {
         /// Root requested.
@@ -149,7 +152,7 @@ pub enum RoutingError {
         /// Name of the topology.
         topology: String,
     },
-    /// Links have fewer lanes than the rule needs.
+    /// A link has fewer lanes than the rule needs.
     #[error("the dateline rule needs 2 lanes between switches, but there is {lanes} at {link}")]
     TooFewLanes {
         /// Number of lanes.
@@ -157,33 +160,33 @@ pub enum RoutingError {
         /// Name of the link.
         link: String,
     },
-    /// There are more parallel candidates, or table entries, than the tables can hold.
+    /// The tables cannot hold all parallel candidates or all entries.
     #[error("{topology} is too large for tables: {what}")]
     TooLarge {
         /// Name of the topology.
         topology: String,
-        /// The part that is too large.
+        /// Description of the part that is too large.
         what: &'static str,
     },
 }
 
 /// For each switch and each destination, the links that lead to the destination.
 ///
-/// Destinations are switches with hosts, not hosts. Equal sets of links are stored once, and so are
-/// equal rows. In a fat tree all core switches share a row; so do the upper switches of a pod. All
-/// switches with hosts share one too, because the hosts of a switch are looked up before its row.
-/// The rows of a fat tree with 8192 hosts take 34 KiB.
+/// A destination is a switch with hosts, because its hosts share the route. Equal sets of links are
+/// stored once, and so are equal rows. In a fat tree, all core switches share a row, and so do the
+/// upper switches of a pod. All switches with hosts share one row too, because a switch looks up
+/// its own hosts before its row. The rows of a fat tree with 8192 hosts take 34 KiB.
 #[derive(Clone, Debug)]
 pub struct RouteTable {
-    /// Column of each host's switch.
+    /// For each host, the column of its switch.
     host_columns: Vec<u32>,
-    /// The link from its switch to each host.
+    /// For each host, the link from its switch to the host.
     host_links: Vec<u32>,
     columns: usize,
     rows: Vec<Row>,
-    /// Index of the span, relative to the switch's first, by row and column.
+    /// Indices of spans, by row and column. They count from the first span of the switch.
     entries: Vec<u16>,
-    /// Start of a set in `sets`, and its size in the low byte.
+    /// Spans: the start of a set in `sets`, with the size of the set in the low byte.
     spans: Vec<u32>,
     sets: Vec<u32>,
 }
@@ -191,7 +194,7 @@ pub struct RouteTable {
 /// Table row of a switch.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// The switch's own column; [`NO_COLUMN`] if it has no hosts.
+    /// Column of the switch itself; [`NO_COLUMN`] if it has no hosts.
     column: u32,
     /// Start of the row in `entries`.
     entries: u32,
@@ -208,8 +211,8 @@ impl RouteTable {
         Self::with_ties(topology, routing, Ties::ByPosition)
     }
 
-    /// Computes the table as [`RouteTable::new`] does, with a rule for dimension-order steps that
-    /// are equally many in both directions.
+    /// Computes the table as [`RouteTable::new`] does. `ties` decides the direction of dimension
+    /// order if both directions take the same number of steps.
     ///
     /// # Errors
     /// [`RoutingError`], one variant for each cause.
@@ -267,8 +270,8 @@ impl RouteTable {
         Ok(table)
     }
 
-    /// Stores equal rows once. The row of a switch with hosts is never read at the switch's own
-    /// column.
+    /// Stores equal rows only once. A switch with hosts never reads its own column, so its value
+    /// does not matter.
     fn share_rows(&mut self, mut entries: Vec<u16>, column_of: &[u32], spans: &[Vec<u32>]) {
         let mut known: BTreeMap<&[u16], u32> = BTreeMap::new();
         let rows = entries.chunks_mut(self.columns.max(1));
@@ -288,8 +291,8 @@ impl RouteTable {
         }
     }
 
-    /// Returns the links from `switch` (from 0) towards `host`, at least one. For the host's own
-    /// switch, returns the host's cable.
+    /// Returns the links from `switch` (from 0) towards `host`; there is at least one. If the host
+    /// is attached to this switch, returns the host's cable.
     #[inline]
     pub fn candidates(&self, switch: u32, host: u32) -> &[u32] {
         let row = self.rows[switch as usize];
@@ -325,7 +328,7 @@ impl RouteTable {
         self.host_links[host as usize]
     }
 
-    /// Returns, for each of `links` links, whether a packet between hosts may take it.
+    /// Returns for each of `links` links whether a packet between two hosts can take it.
     pub fn used_links(&self, links: usize) -> Vec<bool> {
         let mut used = vec![false; links];
         for &link in self.sets.iter().chain(&self.host_links) {
@@ -341,7 +344,7 @@ impl RouteTable {
         used
     }
 
-    /// Returns the memory of the table, in bytes.
+    /// Returns the memory that the table uses, in bytes.
     pub fn bytes(&self) -> usize {
         let words = self.host_columns.len() + self.host_links.len();
         size_of::<u32>() * (words + self.spans.len() + self.sets.len())
@@ -368,7 +371,7 @@ impl RouteTable {
     }
 }
 
-/// Returns the start of a span's set, and its size.
+/// Splits a span into the start of its set and the size of the set.
 #[inline]
 const fn split_span(span: u32) -> (usize, usize) {
     ((span >> 8) as usize, (span & 0xff) as usize)
@@ -383,7 +386,7 @@ struct Ways<'a> {
     topology: &'a Topology,
     routing: Routing,
     ties: Ties,
-    /// For a tree: the parent of each switch; the root is its own parent.
+    /// For a spanning tree, the parent of each switch. The root is its own parent.
     parents: Vec<u32>,
 }
 
@@ -404,8 +407,8 @@ impl<'a> Ways<'a> {
         Ok(ways)
     }
 
-    /// Returns, for each switch, the links from it towards `destination`; none for `destination`
-    /// itself.
+    /// Returns for each switch the links from it towards `destination`. The list of `destination`
+    /// itself is empty.
     fn to(&self, destination: u32) -> Result<Vec<Vec<u32>>, RoutingError> {
         let switches = self.topology.switches();
         if let Routing::DimensionOrder { is_reversed } = self.routing {
@@ -431,7 +434,7 @@ impl<'a> Ways<'a> {
             .collect()
     }
 
-    /// Returns the number of steps from each switch to `destination`.
+    /// Returns the number of steps from each switch to `destination`; `None` if there is no route.
     fn distances(&self, destination: u32) -> Vec<Option<u32>> {
         let mut distances = vec![None; self.topology.switches() as usize];
         distances[destination as usize] = Some(0);
@@ -449,7 +452,7 @@ impl<'a> Ways<'a> {
         distances
     }
 
-    /// Returns the neighbours of a switch over usable links, with the links.
+    /// Returns the neighbours of a switch over usable links, each with its link.
     fn neighbours(&self, switch: u32) -> impl Iterator<Item = (u32, u32)> {
         let hosts = self.topology.hosts();
         let outgoing = self.topology.outgoing(hosts + switch).iter();
@@ -476,7 +479,7 @@ impl<'a> Ways<'a> {
         parents
     }
 
-    /// Returns the links of the next step of dimension order: all its lanes.
+    /// Returns the links of the next step in dimension order, with all lanes of that step.
     fn step(&self, from: u32, to: u32, is_reversed: bool) -> Vec<u32> {
         let Some(grid) = self.topology.grid() else { return Vec::new() };
         let (at, goal) = (grid.coordinates(from), grid.coordinates(to));
@@ -492,8 +495,8 @@ impl<'a> Ways<'a> {
         let is_up = match (grid.is_torus, (2 * up).cmp(&size)) {
             (false, _) => goal[dimension] > at[dimension],
             (true, std::cmp::Ordering::Less) => true,
-            // From even positions up, from odd positions down: half of the opposite pairs go each
-            // way.
+            // Even positions go up and odd positions go down, so that half of the opposite pairs
+            // use each direction.
             (true, std::cmp::Ordering::Equal) => match self.ties {
                 Ties::ByPosition => at[dimension].is_multiple_of(2),
                 Ties::Up => true,
@@ -510,7 +513,8 @@ impl<'a> Ways<'a> {
 
 /// Column of a switch without hosts.
 const NO_COLUMN: u32 = u32::MAX;
-/// 64 million entries take 128 MB. A larger table is an error in a configuration.
+/// Maximum number of table entries, which take 128 MB. A larger table is probably a mistake in a
+/// configuration.
 const ENTRIES_MAX: usize = 1 << 26;
 
 #[cfg(test)]
@@ -531,8 +535,9 @@ mod tests {
         }
     }
 
-    /// Balls into bins: for 64 flows on 8 routes, the mean of chi-square over many salts is 7 (7
-    /// degrees of freedom, variance 14), and each flow takes each route equally often.
+    /// Compares flows with balls that fall into bins. For 64 flows on 8 routes, the mean chi-square
+    /// over many salts is 7 (7 degrees of freedom, variance 14). Each flow takes each route equally
+    /// often.
     #[test]
     fn flows_of_other_seeds_are_other_balls_into_bins() {
         const SEEDS: u64 = 100;
@@ -554,7 +559,7 @@ mod tests {
         let mean = sum / SEEDS as f64;
         println!("figure: balls into bins: {:.3}", (mean - 7.0).abs() / interval);
         assert!((mean - 7.0).abs() < interval, "{mean}");
-        // 99 % of the chi-square of 7 degrees of freedom lie below 18.48.
+        // With 7 degrees of freedom, 99 % of the chi-square values are below 18.48.
         let expected = SEEDS as f64 / 8.0;
         let square = |flows: &u32| (f64::from(*flows) - expected).powi(2) / expected;
         let sum: f64 = of_first.iter().map(square).sum();
@@ -566,7 +571,8 @@ mod tests {
         RouteTable::new(topology, routing).expect("there are routes")
     }
 
-    /// Returns the number of links that a packet crosses if it takes the first candidate at each switch.
+    /// Returns the number of links that a packet crosses if it takes the first candidate at each
+    /// switch.
     fn length(topology: &Topology, table: &RouteTable, from: u32, to: u32) -> u32 {
         let mut at = topology.links()[topology.host_link(from) as usize].to;
         let mut links = 1;
@@ -593,8 +599,8 @@ mod tests {
     fn equal_rows_are_kept_once() {
         let tree = Topology::fat_tree(8).expect("a fat tree");
         let routes = table(&tree, Routing::Shortest);
-        // One row for the switches with hosts, one for the upper switches of each pod, one for the
-        // core.
+        // The table has one row for the switches with hosts, one for the upper switches of each
+        // pod, and one for the core.
         assert_eq!(routes.entries.len(), (1 + 8 + 1) * routes.columns);
         let single = table(&Topology::star(3).expect("a star"), Routing::Shortest);
         assert!(single.is_local(0, 2));

@@ -1,8 +1,10 @@
-//! Saturation: latency as a function of an open load, and the load at which it rises sharply.
+//! Saturation: computes latency as a function of an open load, and the load at which latency rises
+//! sharply.
 //!
-//! A load saturates a network if the mean latency is [`SATURATED_LATENCIES`] times that of the idle
-//! network, or if messages are left long after posting has ended. The search runs increasing loads
-//! until one saturates, then bisects the range between that load and the one before.
+//! A load saturates a network in either of two cases: the mean latency is [`SATURATED_LATENCIES`]
+//! times that of the idle network, or messages remain long after posting has ended. The search
+//! increases the load until a load saturates. It then bisects the range between this load and the
+//! previous one.
 
 use std::ops::ControlFlow;
 
@@ -10,15 +12,16 @@ use super::configuration::{Configuration, ConfigurationError, Watch};
 use super::simulation::{InTurns, Limits, Outcome, Progress};
 use super::statistics::confidence_95;
 
-/// Parameters of a search.
+/// Parameters of a search for saturation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Search {
-    /// Step between the first loads, in percent of the rate of a host's link.
+    /// Difference between successive loads at the start of the search, in percent of the rate of a
+    /// host's link.
     pub step_percent: f64,
-    /// Maximum difference between the last load that does not saturate and the first that does, in
-    /// percent.
+    /// The search ends when the smallest load that saturates exceeds the largest load that does not
+    /// by at most this, in percent.
     pub precision_percent: f64,
-    /// Number of runs of each load, each with other random numbers.
+    /// Number of runs at each load. The runs have different random numbers.
     pub replications: u32,
 }
 
@@ -28,7 +31,7 @@ impl Default for Search {
     }
 }
 
-/// A mean over several runs.
+/// A mean over several runs, with its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// Mean of the runs.
@@ -37,47 +40,48 @@ pub struct Estimate {
     pub margin: Option<f64>,
 }
 
-/// Results of a load.
+/// Results of one load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadPoint {
-    /// Offered load of each host, in percent of the rate of its link.
+    /// Load that each host offers, in percent of the rate of its link.
     pub load_percent: f64,
     /// Mean latency of messages, in microseconds.
     pub latency_us: Estimate,
-    /// Received load of each host, in percent of the rate of its link.
+    /// Load that each host receives, in percent of the rate of its link.
     pub accepted_percent: Estimate,
     /// Whether the load saturates the network.
     pub is_saturated: bool,
 }
 
-/// Results of a search.
+/// Results of a search for saturation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// Mean latency at [`IDLE_PERCENT`] of load, in microseconds.
     pub idle_us: f64,
-    /// All loads that were run, lowest first.
+    /// All loads that were run, in ascending order.
     pub points: Vec<LoadPoint>,
-    /// The largest load that did not saturate, if there is one.
+    /// The largest load below the first that saturated the network. `None` if every load did, or no
+    /// load did.
     pub saturation: Option<LoadPoint>,
 }
 
-/// A run of a search.
+/// Progress of a search, as `watch` gets it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     /// The load, in percent.
     pub load_percent: f64,
-    /// Number of the run among those of the load, from 1.
+    /// Number of the run among the runs of this load, from 1.
     pub run: u32,
-    /// Progress of the run.
+    /// Progress within the run.
     pub progress: Progress,
 }
 
 impl Configuration {
-    /// Searches for the load at which the network saturates with its open load. The load in the
-    /// configuration is ignored. Calls `watch` every few thousand events with the progress; `watch`
-    /// can stop the search.
+    /// Searches for the load at which the open load of the configuration saturates the network. The
+    /// search ignores the configured load. It calls `watch` every few thousand events with the
+    /// progress; `watch` can stop the search.
     ///
-    /// If no warm-up is configured, the first quarter of the posting time is the warm-up.
+    /// If no warm-up is configured, the warm-up is the first quarter of the posting time.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -165,8 +169,8 @@ impl Estimate {
     }
 }
 
-/// Returns the limits of a run at a load. After posting has ended, the run continues for the
-/// measured time, for the messages in flight.
+/// Returns the limits of a run at a load. After posting has ended, the run continues for as long as
+/// the measured time, so that messages in flight can arrive.
 pub(super) fn limits_at_load(limits: Limits, until_ps: u64) -> Limits {
     let warmup_ps = match limits.warmup_ps {
         0 => until_ps / 4,
@@ -176,13 +180,14 @@ pub(super) fn limits_at_load(limits: Limits, until_ps: u64) -> Limits {
     Limits { warmup_ps, stop_ps, ..limits }
 }
 
-/// A load saturates a network if its mean latency is this multiple of the idle latency or more.
+/// Multiple of the idle latency. A load saturates a network if its mean latency reaches this
+/// multiple.
 pub const SATURATED_LATENCIES: f64 = 3.0;
 /// Load at which a network counts as idle, in percent.
 pub const IDLE_PERCENT: f64 = 1.0;
-/// Load at which hosts send without pauses, in percent.
+/// Load at which hosts send without gaps, in percent.
 const FULL_PERCENT: f64 = 100.0;
-/// Minimum precision. Without it, a search might not end.
+/// Minimum precision, in percent. Without this minimum, a search might not end.
 const PRECISION_MIN_PERCENT: f64 = 0.01;
 
 #[cfg(test)]
@@ -194,7 +199,7 @@ mod tests {
         configuration.saturate(search, &mut |_| ControlFlow::Continue(())).expect("it ends")
     }
 
-    /// Four hosts share a trunk with the rate of one host, so a quarter of their load fits.
+    /// Four hosts share a trunk that has the rate of one host, so a quarter of their load fits.
     #[test]
     fn a_trunk_saturates_at_its_rate() {
         let text = "[topology]\nkind = \"cascade\"\nhosts = 4\n[fabric]\nkind = \"ethernet\"\n\

@@ -1,4 +1,4 @@
-//! Reads traces as text.
+//! Parses traces in text form.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,17 +9,17 @@ use super::{ANY, Goal, Kind, Operation, Program, Unit};
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GoalError {
-    /// A line is invalid.
+    /// A line of the text form is invalid.
     #[error("{file}:{line}: {what}")]
     Line {
         /// Name of the file.
         file: String,
         /// Line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Description of the mistake in the line.
         what: String,
     },
-    /// The text ends within the block of a rank.
+    /// The text ends within the block of a rank, before its `}`.
     #[error(
         "{file}: ends within rank {rank}, without its `}}`: the file is truncated; write it again"
     )]
@@ -29,7 +29,7 @@ pub enum GoalError {
         /// Number of the rank.
         rank: u32,
     },
-    /// The text ends before all ranks were read.
+    /// The text ends before the blocks of all ranks.
     #[error(
         "{file}: ends without rank {rank}, though `num_ranks` is {ranks}: the file is truncated, or a rank with nothing to do lacks its `rank {rank} {{` and `}}`"
     )]
@@ -41,7 +41,7 @@ pub enum GoalError {
         /// Number of ranks declared.
         ranks: usize,
     },
-    /// Operations require each other in a circle.
+    /// Operations require each other in a circle, so they could never start.
     #[error(
         "{file}: operations of rank {rank} require each other in a circle, one of them in {place}; remove one of the requirements"
     )]
@@ -53,7 +53,7 @@ pub enum GoalError {
         /// Line of one of the operations, or its number in the binary form.
         place: String,
     },
-    /// A tag exceeds the range that rendezvous leaves.
+    /// A tag is too large for a trace with rendezvous, which uses two bits of tags.
     #[error(
         "{file}: {place}: the tag {tag} is more than {most}, the most of a trace with rendezvous"
     )]
@@ -67,7 +67,7 @@ pub enum GoalError {
         /// Largest valid tag.
         most: u32,
     },
-    /// The file is neither text nor the binary form.
+    /// The file is neither text nor in binary form.
     #[error(
         "{file}: byte {offset} is not UTF-8, so this is no GOAL text, and a binary one begins with the number 4223 in 8 bytes"
     )]
@@ -77,7 +77,7 @@ pub enum GoalError {
         /// Offset of the byte, from 0.
         offset: usize,
     },
-    /// The binary form ends too early.
+    /// The file is in binary form, but ends too early.
     #[error(
         "{file}: ends at byte {length}, within {within}: the file is truncated; convert or copy it again"
     )]
@@ -86,17 +86,17 @@ pub enum GoalError {
         file: String,
         /// Length of the file, in bytes.
         length: usize,
-        /// The item that is incomplete.
+        /// The item within which the file ends.
         within: String,
     },
-    /// The binary form is invalid.
+    /// The file is in binary form, but has an invalid item.
     #[error("{file}: byte {offset}: {what}")]
     Binary {
         /// Name of the file.
         file: String,
         /// Offset of the byte, from 0.
         offset: usize,
-        /// What is wrong there.
+        /// Description of the mistake at this offset.
         what: String,
     },
 }
@@ -125,8 +125,8 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Goal, GoalError> {
     Goal::new(file, Unit::Line, ranks)
 }
 
-/// Replaces comments by spaces and keeps the lines. An unterminated comment is an error, with its
-/// line.
+/// Replaces comments by spaces and keeps the line breaks. If a comment has no end, returns its line
+/// as the error.
 fn without_comments(text: &str) -> Result<Cow<'_, str>, usize> {
     if !text.contains("/*") {
         return Ok(Cow::Borrowed(text));
@@ -136,7 +136,7 @@ fn without_comments(text: &str) -> Result<Cow<'_, str>, usize> {
     while let Some(start) = rest.find("/*") {
         let (before, comment) = rest.split_at(start);
         clean.push_str(before);
-        // A comment to the end of the line hides the start of another.
+        // A `/*` after `//` on the same line starts no comment.
         let line_start = clean.rfind('\n').map_or(0, |at| at + 1);
         if clean[line_start..].contains("//") {
             let end = comment.find('\n').unwrap_or(comment.len());
@@ -153,7 +153,7 @@ fn without_comments(text: &str) -> Result<Cow<'_, str>, usize> {
     Ok(Cow::Owned(clean))
 }
 
-/// Splits a line into words. `{`, `}` and the word after a label need no space before them.
+/// Splits a line into words. `{`, `}` and the word after a label can follow without a space.
 fn words(line: &str) -> Vec<&str> {
     let content = line.split("//").next().unwrap_or_default();
     let mut words = Vec::new();
@@ -167,17 +167,18 @@ fn words(line: &str) -> Vec<&str> {
 }
 
 struct Parser<'a> {
-    /// `None` before the block of the rank.
+    /// The program of each rank; `None` before its block was read.
     ranks: Vec<Option<Program>>,
     current: Option<Block<'a>>,
 }
 
-/// The block of the rank being read.
+/// The block of the rank that the parser reads now.
 struct Block<'a> {
     rank: u32,
     labels: BTreeMap<&'a str, u32>,
     operations: Vec<Operation>,
-    /// Pairs of an operation and one that waits for its end, or for its start.
+    /// Pairs of an operation and an operation that waits for its end. `start_edges` has those that
+    /// wait for its start.
     edges: Vec<(u32, u32)>,
     start_edges: Vec<(u32, u32)>,
 }
@@ -273,7 +274,7 @@ impl<'a> Block<'a> {
             .ok_or_else(|| format!("no operation `{label}` before this line in rank {}", self.rank))
     }
 
-    /// Reads `[LABEL:] calc T`, `send Nb to R [tag T]` or `recv Nb from R [tag T]`.
+    /// Parses `[LABEL:] calc T`, `send Nb to R [tag T]` or `recv Nb from R [tag T]`.
     fn operation(&mut self, words: &[&'a str], ranks: u32, line: usize) -> Result<(), String> {
         let (label, words) = match words.split_first() {
             Some((first, rest)) if first.ends_with(':') => (first.strip_suffix(':'), rest),
@@ -330,7 +331,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Options after an operation: `tag T`, `cpu C` and `nic N`. The defaults are 0.
+/// Options after an operation: `tag T`, `cpu C` and `nic N`. Each has the default 0.
 #[derive(Default)]
 struct Options {
     tag: u32,
@@ -368,9 +369,9 @@ pub(super) fn unknown_rank(rank: u32, ranks: u32) -> String {
     format!("there is no rank {rank}, only 0 to {last}; correct it, or `num_ranks`")
 }
 
-/// The maximum number of hosts of a topology.
+/// Equals the maximum number of hosts of a topology.
 pub(super) const RANKS_MAX: u64 = 1 << 20;
-/// Eighteen minutes, in nanoseconds.
+/// About eighteen minutes, in nanoseconds.
 pub(super) const CALCULATION_MAX_NS: u64 = 1 << 40;
 
 #[cfg(test)]

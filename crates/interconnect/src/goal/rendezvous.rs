@@ -1,20 +1,22 @@
-//! Large messages that wait for their receive: request, clearance, data.
+//! Rendezvous of large messages: a request, a clearance and the data, so that data waits for its
+//! receive.
 //!
-//! A send of more bytes than the threshold (S of `LogGOPSim`) sends a one-byte request. Receives
-//! are matched with the request, not with the data. As soon as a receive matches, which can be at
-//! once, the receiver answers with a one-byte clearance. The sender then sends the data, and the
-//! send ends. The receive ends when the data has arrived. Such a message takes two latencies more
-//! than an eager one, and hosts pay for three messages.
+//! For a message longer than the threshold (S of `LogGOPSim`), the sender first sends a one-byte
+//! request. The receiver matches this request with a receive, instead of the data. When a receive
+//! matches, the receiver answers with a one-byte clearance. The sender then sends the data, which
+//! ends the send. When the data arrives, the receive ends. Such a message takes two latencies more
+//! than an eager message, and hosts have the costs of three messages.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::super::workload::{Actions, Received};
 use super::{Goal, GoalError, Kind, Program};
 
-/// Messages of a rank between request and data. Messages with equal peer and tag keep their order.
+/// Messages of a rank whose request was sent or received, but whose data was not. Messages with
+/// equal peer and tag stay in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rendezvous {
-    /// Sends that wait for their clearance, by receiver and tag.
+    /// Sends that wait for a clearance, by receiver and tag.
     requested: Lines,
     /// Receives that wait for data, by sender and tag.
     cleared: Lines,
@@ -22,7 +24,7 @@ pub(super) struct Rendezvous {
 
 type Lines = BTreeMap<(u32, u32), VecDeque<u32>>;
 
-/// Message that can match a receive.
+/// A message that can match a receive.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Offer {
     /// The data itself.
@@ -37,11 +39,11 @@ pub(super) enum Offer {
 }
 
 impl Goal {
-    /// Changes messages of more than `bytes` bytes to rendezvous: their data is sent after the
-    /// receive has been posted.
+    /// Makes messages of more than `bytes` bytes use rendezvous: their data is sent after the
+    /// receive was posted.
     ///
-    /// Two bits of the tag then distinguish the three messages. An operation whose tag uses these
-    /// bits is an error.
+    /// Two bits of the tag then distinguish request, clearance and data. An operation whose tag
+    /// uses these bits is an error.
     ///
     /// # Errors
     /// [`GoalError`], one variant for each cause.
@@ -60,7 +62,7 @@ impl Goal {
         Ok(self)
     }
 
-    /// Handles a message. Returns the operation that ends with it, if one does.
+    /// Handles a message. Returns the operation that the message ends, if there is one.
     pub(super) fn take(
         &mut self,
         rank: u32,
@@ -95,13 +97,14 @@ impl Goal {
 }
 
 impl Rendezvous {
-    /// Sends the request of a send to its receiver.
+    /// Sends the request that belongs to a send.
     pub(super) fn request(&mut self, (to, tag): (u32, u32), index: u32, actions: &mut Actions) {
         actions.send(to, CONTROL_BYTES, tag | REQUEST);
         self.requested.entry((to, tag)).or_default().push_back(index);
     }
 
-    /// Clears a message, given by sender and tag, to be sent to a receive.
+    /// Sends the clearance for a message, given by sender and tag. The receive `index` will get its
+    /// data.
     pub(super) fn clear(&mut self, (from, tag): (u32, u32), index: u32, actions: &mut Actions) {
         actions.send(from, CONTROL_BYTES, tag | CLEARANCE);
         self.cleared.entry((from, tag)).or_default().push_back(index);
@@ -109,14 +112,14 @@ impl Rendezvous {
 }
 
 impl Program {
-    /// Returns a send that waits for its clearance: receiver, tag and operation.
+    /// Returns a send that waits for its clearance: its receiver, tag and operation.
     pub(super) fn uncleared(&self) -> Option<(u32, u32, u32)> {
         let (&(to, tag), line) = self.rendezvous.requested.first_key_value()?;
         Some((to, tag, *line.front()?))
     }
 }
 
-/// Removes and returns the first entry of a line. Removes the line with its last entry.
+/// Removes and returns the first entry of a queue. If the queue is then empty, removes it too.
 fn pop(lines: &mut Lines, named: (u32, u32)) -> Option<u32> {
     let line = lines.get_mut(&named)?;
     let first = line.pop_front();
@@ -126,7 +129,7 @@ fn pop(lines: &mut Lines, named: (u32, u32)) -> Option<u32> {
     first
 }
 
-/// Length of requests and clearances: the minimum that all fabrics carry.
+/// Length of requests and clearances in bytes, the minimum that all fabrics carry.
 const CONTROL_BYTES: u32 = 1;
 const TAG_MASK: u32 = (1 << 30) - 1;
 const REQUEST: u32 = 1 << 30;
@@ -139,7 +142,7 @@ mod tests {
     use super::super::super::simulation::{HostCosts, InTurns, Outcome, Simulation, Stuck};
     use super::*;
 
-    /// Replays a trace with L = 1 µs, g = 0.1 µs, G = 1 ns and the costs of the hosts.
+    /// Replays a trace with L = 1 µs, g = 0.1 µs, G = 1 ns and these host costs.
     fn replay(text: &str, above: u32, costs: HostCosts) -> Result<Outcome, Stuck> {
         let goal = Goal::parse("a.goal", text).expect("it is well formed");
         let goal = goal.with_rendezvous_above(above).expect("tags are small");
@@ -152,7 +155,8 @@ mod tests {
     const FREE: HostCosts =
         HostCosts { send_ps: 0, send_ps_per_byte: 0, receive_ps: 0, receive_ps_per_byte: 0 };
 
-    /// Returns a trace in which rank 1 computes for `computes_ns` before it receives.
+    /// Returns a trace of one message, in which rank 1 computes for `computes_ns` before it
+    /// receives.
     fn one_message(bytes: u32, computes_ns: u32) -> String {
         format!(
             "num_ranks 2\nrank 0 {{\nsend {bytes}b to 1 tag 7\n}}\nrank 1 {{\nc: calc {computes_ns}\n\
@@ -164,11 +168,11 @@ mod tests {
     fn data_come_two_latencies_later() {
         let text = "num_ranks 2\nrank 0 {\nsend 1001b to 1 tag 7\n}\nrank 1 {\nrecv 1001b from 0 tag \
                     7\n}\n";
-        // L for the request, L for the clearance, L and 1000 G for the data.
+        // The time is L for the request, L for the clearance, and L and 1000 G for the data.
         let outcome = replay(text, 1_000, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 3 * 1_000_000 + 1_000 * 1_000);
         assert_eq!(outcome.delivered, 3);
-        // A message at the threshold is eager.
+        // A message as long as the threshold is eager.
         let outcome = replay(text, 1_001, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 1_000_000 + 1_000 * 1_000);
         assert_eq!(outcome.delivered, 1);
@@ -176,10 +180,10 @@ mod tests {
 
     #[test]
     fn data_wait_for_the_receive() {
-        // The receive is posted at 9 µs, long after the request has arrived.
+        // Rank 1 posts the receive at 9 µs, long after the request has arrived.
         let outcome = replay(&one_message(1_001, 9_000), 1_000, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 9_000_000 + 2 * 1_000_000 + 1_000 * 1_000);
-        // Eager data is received when the processor is free.
+        // The processor receives eager data when it is free.
         let outcome = replay(&one_message(1_000, 9_000), 1_000, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 9_000_000 + 999 * 1_000);
     }
@@ -188,7 +192,7 @@ mod tests {
     fn a_send_ends_when_its_data_are_posted() {
         let text = "num_ranks 2\nrank 0 {\ns: send 1001b to 1\nc: calc 50000\nc requires s\n}\nrank 1 \
                     {\nc: calc 9000\nr: recv 1001b from 0\nr requires c\n}\n";
-        // The clearance arrives at 10 µs; 50 µs of work follow.
+        // The clearance arrives at 10 µs, and 50 µs of work follow.
         let outcome = replay(text, 1_000, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 10_000_000 + 50_000_000);
     }
@@ -197,7 +201,7 @@ mod tests {
     fn hosts_pay_for_three_messages() {
         let costs = HostCosts { send_ps: 300_000, receive_ps: 500_000, ..FREE };
         let text = one_message(1_001, 0);
-        // Three messages, each with o_s, L and o_r.
+        // Each of the three messages takes o_s, L and o_r.
         let outcome = replay(&text, 1_000, costs).expect("it ends");
         assert_eq!(outcome.completed_ps, 3 * (300_000 + 1_000_000 + 500_000) + 1_000 * 1_000);
     }
@@ -207,13 +211,13 @@ mod tests {
         let text = "num_ranks 3\nrank 0 {\na: recv 1001b from -1 tag -1\nb: recv 1001b from 2 tag 9\n\
                     b requires a\n}\nrank 1 {\nsend 1001b to 0 tag 4\n}\nrank 2 {\nc: calc 100\ns: send \
                     1001b to 0 tag 9\ns requires c\n}\n";
-        // The message of rank 1 ends at 4 µs. The request of rank 2 waits for the second receive: 4
-        // + 1 + 1 + 1 µs.
+        // The message of rank 1 ends at 4 µs. The request of rank 2 waits for the second receive.
+        // It takes 4 + 1 + 1 + 1 µs.
         let outcome = replay(text, 1_000, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 4_000_000 + 2 * 1_000_000 + 1_000 * 1_000);
     }
 
-    /// A deadlock that eager sends hide: both sends wait for the other rank's receive.
+    /// Both sends wait for the receive of the other rank. Eager sends would hide this deadlock.
     #[test]
     fn sends_that_wait_for_each_other_are_reported_with_their_line() {
         let rank = |other: u32| {

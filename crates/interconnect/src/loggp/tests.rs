@@ -1,7 +1,7 @@
-//! Times of traces, compared with those of `LogGOPSim`.
+//! Compares the times of traces with those of `LogGOPSim`.
 //!
-//! The expected values were computed by an independent implementation of its algorithm, in another
-//! language, with L = 2500, o = 1500, g = 1000, G = 6 and O = 0 ns.
+//! An independent implementation of its algorithm, in another language, computed the expected
+//! values with L = 2500, o = 1500, g = 1000, G = 6 and O = 0 ns.
 
 use std::fmt::Write as _;
 
@@ -28,12 +28,12 @@ fn parse(text: &str) -> Goal {
     Goal::parse("a.goal", text).expect("it is well formed")
 }
 
-/// Returns when the last rank finishes, in nanoseconds.
+/// Returns the time when the last rank finishes, in nanoseconds.
 fn replay(text: &str) -> u64 {
     replay_with(LOGGP, parse(text)).completed_ps / 1_000
 }
 
-/// Returns a trace whose ranks have the operations that `program` writes.
+/// Returns a trace in which `program` writes the operations of each rank.
 fn trace(ranks: u32, program: impl Fn(u32, &mut String)) -> String {
     let mut text = format!("num_ranks {ranks}\n");
     for rank in 0..ranks {
@@ -44,7 +44,8 @@ fn trace(ranks: u32, program: impl Fn(u32, &mut String)) -> String {
     text
 }
 
-/// Returns a broadcast over a binomial tree from rank 0, the largest part first.
+/// Returns a broadcast over a binomial tree from rank 0. Each rank sends to its largest subtree
+/// first.
 fn broadcast(ranks: u32, bytes: u32) -> String {
     trace(ranks, |rank, text| {
         let own = if rank == 0 { ranks } else { rank & rank.wrapping_neg() };
@@ -62,7 +63,7 @@ fn broadcast(ranks: u32, bytes: u32) -> String {
     })
 }
 
-/// Returns a reduction over a binomial tree to rank 0, with a computation for each message.
+/// Returns a reduction over a binomial tree to rank 0. A rank computes after each message.
 fn reduce(ranks: u32, bytes: u32, computes_ns: u32) -> String {
     trace(ranks, |rank, text| {
         let mut before = String::new();
@@ -86,7 +87,7 @@ fn reduce(ranks: u32, bytes: u32, computes_ns: u32) -> String {
     })
 }
 
-/// Returns a pipelined chain from rank 0.
+/// Returns a pipelined chain of ranks that starts at rank 0.
 fn chain(ranks: u32, bytes: u32, pieces: u32) -> String {
     trace(ranks, |rank, text| {
         for piece in 0..pieces {
@@ -119,7 +120,7 @@ fn ring(ranks: u32, bytes: u32, pieces: u32, rounds: u32) -> String {
     })
 }
 
-/// Returns an all-to-all: each rank starts with the next rank, or with rank 0 if `is_linear`.
+/// Returns an all-to-all. Each rank sends to the next rank first; if `is_linear`, to rank 0 first.
 fn all_to_all(ranks: u32, bytes: u32, is_linear: bool) -> String {
     trace(ranks, |rank, text| {
         for step in 0..ranks {
@@ -161,8 +162,8 @@ fn scatter(ranks: u32, bytes: u32) -> String {
     })
 }
 
-/// Returns a dissemination: all ranks receive the data of all, over a distance that doubles in each
-/// round.
+/// Returns a dissemination: all ranks receive the data of all ranks. The distance between partners
+/// doubles in each round.
 fn dissemination(ranks: u32, bytes: u32) -> String {
     trace(ranks, |rank, text| {
         let mut round = 0;
@@ -199,7 +200,7 @@ fn times_of_loggopsim() -> [(&'static str, String, u64); 15] {
     ]
 }
 
-/// The printed line is read by `xtask acceptance fabric`.
+/// `xtask acceptance fabric` reads the line that this test prints.
 #[test]
 fn traces_take_what_they_take_in_loggopsim() {
     let times = times_of_loggopsim();
@@ -210,10 +211,10 @@ fn traces_take_what_they_take_in_loggopsim() {
     assert_eq!(found, expected);
 }
 
-/// `LogGOPSim` sends the data of a message above S at once and only delays the end of the send.
-/// Here a request and a clearance precede the data, as in an implementation. Each level of a tree
-/// takes two one-byte messages more, and a receiver handles three messages for each message of its
-/// senders.
+/// `LogGOPSim` sends the data of a message longer than S immediately and delays only the end of the
+/// send. This simulator sends a request and a clearance before the data, as real implementations
+/// do. Each level of a tree therefore takes two more one-byte messages. A receiver handles three
+/// messages for each message of its senders.
 #[test]
 fn a_rendezvous_takes_two_messages_more_than_in_loggopsim() {
     let control_ns = 2 * OVERHEAD_NS + LATENCY_NS;
@@ -221,7 +222,8 @@ fn a_rendezvous_takes_two_messages_more_than_in_loggopsim() {
         let goal = parse(text).with_rendezvous_above(999).expect("tags are small");
         replay_with(LOGGP, goal).completed_ps / 1_000
     };
-    // Values of LogGOPSim with S = 999: a pair, and a chain of 16 ranks.
+    // `PAIR_NS` and `CHAIN_NS` are values of LogGOPSim with S = 999, for a pair and a chain of 16
+    // ranks.
     assert_eq!(rendezvous(&chain(2, 1_000, 1)), PAIR_NS + 2 * control_ns);
     assert_eq!(rendezvous(&chain(16, 1_000, 1)), CHAIN_NS + 15 * 2 * control_ns);
     // Messages of exactly S bytes are eager.
@@ -231,8 +233,8 @@ fn a_rendezvous_takes_two_messages_more_than_in_loggopsim() {
 const PAIR_NS: u64 = 11_494;
 const CHAIN_NS: u64 = 172_410;
 
-/// Computed by hand: a message occupies the interface of its sender, and that of its receiver, for
-/// g + (k − 1) G. The receiving processor works for o after the last byte has arrived.
+/// The expected values were computed by hand. A message occupies the interfaces of its sender and
+/// receiver for g + (k − 1) G. The receiving processor works for o after the last byte has arrived.
 #[test]
 fn processors_that_are_not_held_compute_while_bytes_come_in() {
     let free = LogGpConfiguration { holds_receiver: false, ..LOGGP };
@@ -241,7 +243,7 @@ fn processors_that_are_not_held_compute_while_bytes_come_in() {
     let interface_ns = GAP_NS + body_ns;
     let one_ns = 2 * OVERHEAD_NS + LATENCY_NS + body_ns;
     assert_eq!(gathered, one_ns + 62 * interface_ns);
-    // The message overlaps with 20 µs of work.
+    // The bytes of the message arrive during the 20 µs of work.
     let text =
         "num_ranks 2\nrank 0 {\nsend 1000b to 1\n}\nrank 1 {\nrecv 1000b from 0\ncalc 20000\n}\n";
     let done = |loggp| replay_with(loggp, parse(text)).completed_ps / 1_000;
@@ -253,6 +255,6 @@ fn processors_that_are_not_held_compute_while_bytes_come_in() {
 fn a_trace_computes_while_a_send_waits_for_the_interface() {
     let text = "num_ranks 2\nrank 0 {\na: send 10000b to 1\nb: send 1b to 1\nc: calc 50000\nb requires \
                 a\nc requires a\n}\nrank 1 {\nrecv 10000b from 0\nrecv 1b from 0\n}\n";
-    // Values of LogGOPSim: work from 1.5 to 51.5 µs, the second send at 60.994 µs.
+    // In LogGOPSim, the work lasts from 1.5 to 51.5 µs, and the second send starts at 60.994 µs.
     assert_eq!(replay(text), 66_994);
 }

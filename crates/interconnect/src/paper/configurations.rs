@@ -13,21 +13,22 @@ use super::reference::Interconnect;
 /// The simulated cluster, with the settings of the three interconnects.
 #[derive(Clone, Debug)]
 pub struct Configurations {
-    /// Four switches with 64 hosts each, and a fifth that joins them.
+    /// Ethernet: four switches with 64 hosts each, and a fifth switch that connects them.
     pub ethernet: EthernetConfiguration,
-    /// Number of cables from each switch with hosts to the fifth.
+    /// Number of cables from each of the four switches to the fifth.
     pub ethernet_trunks: u32,
-    /// Crossbars of 16 ports, 8 of them for hosts, in a torus with two lanes in each direction.
+    /// Myrinet: crossbars of 16 ports, 8 of them for hosts, in a torus with two lanes in each
+    /// direction.
     pub myrinet: WormholeConfiguration,
-    /// Whether Myrinet routes follow the second dimension first.
+    /// Whether routes of Myrinet first follow the second dimension.
     pub myrinet_reversed: bool,
-    /// Cards of 16 Gigabit Ethernet ports, in a torus.
+    /// Avici: cards with 16 Gigabit Ethernet ports, in a torus.
     pub avici: FlitConfiguration,
     /// Number of iterations of `mesh`.
     pub iterations: u32,
-    /// Time of the computation in each iteration of `mesh`, in picoseconds.
+    /// Computation of each rank in each iteration of `mesh`, in picoseconds.
     pub compute_ps: u64,
-    /// Order in which a rank sends to its neighbours, see [`MeshConfiguration::order`].
+    /// Order in which a rank sends to its neighbours; see [`MeshConfiguration::order`].
     ///
     /// [`MeshConfiguration::order`]: super::super::workload::MeshConfiguration::order
     pub order: [u8; 4],
@@ -42,20 +43,20 @@ pub enum PaperError {
     /// A topology cannot be built.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// A topology has no such routes.
+    /// A topology does not support the requested routes.
     #[error(transparent)]
     Routing(#[from] RoutingError),
     /// The price list cannot be used.
     #[error(transparent)]
     Prices(#[from] PriceListError),
-    /// A run stopped early.
+    /// A run stopped before its workload had finished.
     #[error("{interconnect}, {what}: {cause}")]
     Stuck {
         /// Name of the interconnect.
         interconnect: &'static str,
         /// Name of the run.
         what: String,
-        /// Why it stopped.
+        /// Reason why the run stopped.
         cause: Stuck,
     },
 }
@@ -74,7 +75,7 @@ impl Default for Configurations {
             },
             ethernet_trunks: 6,
             myrinet: WormholeConfiguration {
-                // 1.28 Gb/s, one byte at a time.
+                // One byte takes 6.25 ns at 1.28 Gb/s.
                 character_ps: 6_250,
                 character_bytes: 1,
                 header_characters: 11,
@@ -94,7 +95,7 @@ impl Default for Configurations {
                 entry_ps: 90_000,
                 exit_ps: 90_000,
                 credit_ps: 45_000,
-                // Flits of 72 bytes with a header of 14.
+                // A flit has 72 bytes, of which 14 are its header.
                 flit_payload_bytes: 58,
                 packet_overhead_bytes: 12,
                 channels: 2,
@@ -109,7 +110,7 @@ impl Default for Configurations {
                 },
             },
             iterations: 9,
-            // A multiple of the clock of Avici's ports, within 1 % of 10 µs.
+            // A multiple of the clock period of Avici's ports, within 1 % of 10 µs.
             compute_ps: 9_990_000,
             order: [0, 1, 3, 2],
             delay_ps: 12_000_000,
@@ -118,10 +119,10 @@ impl Default for Configurations {
 }
 
 impl Configurations {
-    /// Runs a workload of 256 ranks, rank r on host `placement[r]`.
+    /// Runs a workload of 256 ranks; rank r runs on host `placement[r]`.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other forever.
+    /// [`Stuck`] if the run ends before its workload has finished.
     pub fn run<W: Workload>(
         &self,
         network: &Networks,
@@ -149,9 +150,9 @@ impl Configurations {
         }
     }
 
-    /// Returns the costs of messages at a host, fitted to the latency of an MPI ping-pong: each
-    /// side has half of the time that is not transmission. The costs of Ethernet hosts are a tenth
-    /// higher.
+    /// Returns the costs of messages at a host. They were fitted to the latency of an MPI
+    /// ping-pong: the time that is not transmission is divided equally between the two hosts. The
+    /// costs of Ethernet hosts are a tenth higher.
     pub const fn host_costs(&self, interconnect: Interconnect) -> HostCosts {
         match interconnect {
             Interconnect::Myrinet => HostCosts::symmetric(58_000_000, 20_000),
@@ -162,10 +163,10 @@ impl Configurations {
     }
 }
 
-/// Topologies and routes of the three interconnects, which many runs share.
+/// Topologies and routes of the three interconnects, which many runs use.
 #[derive(Debug)]
 pub struct Networks {
-    /// Ethernet with a spanning tree below the fifth switch.
+    /// Ethernet with a spanning tree whose root is the fifth switch.
     pub ethernet: (Topology, RouteTable),
     /// Myrinet with dimension order and dateline lanes.
     pub myrinet: (Topology, Paths),
@@ -199,13 +200,14 @@ impl Networks {
     }
 }
 
-/// Places rank r on host r, so that neighbours on the ring are neighbours in the network.
+/// Returns a placement with rank r on host r, so that neighbours on the ring are neighbours in the
+/// network.
 pub fn linear() -> Vec<u32> {
     (0..RANKS).collect()
 }
 
-/// Returns the placement of `mesh`. On Ethernet, ranks are assigned to the four switches in turn,
-/// so that half of the messages cross the fifth.
+/// Returns the placement of `mesh`. On Ethernet, the four switches get ranks in turn, so that half
+/// of the messages cross the fifth switch.
 pub fn mesh_placement(interconnect: Interconnect) -> Vec<u32> {
     match interconnect {
         Interconnect::Ethernet => (0..RANKS).map(|rank| rank % 4 * 64 + rank / 4).collect(),
@@ -213,7 +215,7 @@ pub fn mesh_placement(interconnect: Interconnect) -> Vec<u32> {
     }
 }
 
-/// Number of hosts, and of ranks.
+/// Number of hosts, which is also the number of ranks.
 pub const RANKS: u32 = 256;
 /// Number of ranks along each side of `mesh`.
 pub const MESH_SIDE: u32 = 16;

@@ -1,4 +1,4 @@
-//! The prices of the paper (1999, US dollars), and the paper's costs of the networks.
+//! The prices of the paper, in US dollars of 1999, and the costs of networks that the paper states.
 
 use super::super::cost::{Bill, LinkRates, PartFabric, PriceList, PriceListError, Wanted};
 use super::configurations::Networks;
@@ -9,23 +9,23 @@ use super::reference::{self, Interconnect};
 pub struct Cost {
     /// The interconnect.
     pub interconnect: Interconnect,
-    /// Bill derived from the topology.
+    /// Bill that the simulator derives from the topology.
     pub bill: Bill,
-    /// Cost by the paper's formula, in dollars.
+    /// Cost according to the paper's formula, in dollars.
     pub formula: u64,
-    /// Cost in the paper's text, in thousands of dollars.
+    /// Cost that the paper's text states, in thousands of dollars.
     pub quoted_thousands: u64,
 }
 
 impl Cost {
-    /// Returns whether the total equals the cost in the text, in thousands of dollars rounded to
-    /// tens.
+    /// Returns whether the total equals the cost in the paper's text. The text rounds to ten
+    /// thousand dollars.
     pub fn is_as_quoted(&self) -> bool {
         (self.bill.total() / 10_000.0).round() as u64 * 10 == self.quoted_thousands
     }
 }
 
-/// Returns the costs of the three interconnects, and the contradictions in the paper.
+/// Returns the costs of the three interconnects, and the contradictions found in the paper.
 ///
 /// # Errors
 /// [`PriceListError`], one variant for each cause.
@@ -80,7 +80,7 @@ pub fn list_1999() -> Result<PriceList, PriceListError> {
     PriceList::parse("prices1999.toml (included)", LIST_1999)
 }
 
-/// The price list of the paper as text, an example of a price list.
+/// The paper's price list as text. It is also an example of a price list.
 pub const LIST_1999: &str = include_str!("prices1999.toml");
 
 const GIGABIT_BPS: u64 = 1_000_000_000;

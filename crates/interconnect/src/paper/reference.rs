@@ -1,4 +1,4 @@
-//! Values of the paper, from `papers/sandia1999.toml`.
+//! Values printed in the paper, from `papers/sandia1999.toml`.
 
 use papers::printed::{self, paper};
 
@@ -7,7 +7,7 @@ use papers::printed::{self, paper};
 pub enum Interconnect {
     /// Myrinet: wormhole switching over a torus of crossbars.
     Myrinet,
-    /// Gigabit Ethernet ports on a router that is a torus of flits inside (Avici).
+    /// Avici: Gigabit Ethernet ports on a router that internally is a torus of flits.
     Avici,
     /// Five store-and-forward Gigabit Ethernet switches.
     Ethernet,
@@ -17,7 +17,7 @@ impl Interconnect {
     /// All interconnects, in the order of Table 2.
     pub const ALL: [Self; 3] = [Self::Avici, Self::Myrinet, Self::Ethernet];
 
-    /// Returns the name in the paper.
+    /// Returns the name that the paper uses.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Myrinet => "Myrinet",
@@ -27,8 +27,8 @@ impl Interconnect {
     }
 }
 
-/// Minimum, mean, maximum and standard deviation, in µs, as printed. (The paper's heading of the
-/// last is σ²; the values are σ.)
+/// Minimum, mean, maximum and standard deviation, in µs, as printed. The paper calls the last
+/// column σ², but its values are σ.
 pub type Row = [f64; 4];
 
 /// Names of the columns.
@@ -37,7 +37,7 @@ pub const COLUMNS: [&str; 4] = printed::COLUMNS;
 /// Message sizes of Table 2, in bytes.
 pub const SIZES: [u32; 7] = [32, 64, 128, 256, 512, 1024, 2048];
 
-/// Returns the row of Table 1: `token_pass` with one byte.
+/// Returns the row of Table 1, which is for `token_pass` with one byte.
 pub fn table1(interconnect: Interconnect) -> Row {
     row("table1", "table 1", interconnect)
 }
@@ -61,18 +61,18 @@ pub fn panel(bytes: u32) -> String {
     format!("table 2, {bytes} B")
 }
 
-/// Returns a number from the text of the paper, by its item and name in the data.
+/// Returns a number from the paper's text. `name` contains the item and the name in the data.
 pub(super) fn number(name: &str) -> f64 {
     printed::number(&format!("{KEY}/{name}"))
 }
 
-/// Returns a row of a table; NaN values if the data has no such row.
+/// Returns a row of a table. If the data has no such row, all values are NaN.
 fn row(item: &str, panel: &str, interconnect: Interconnect) -> Row {
     let item = paper(KEY).and_then(|paper| paper.item(item));
     item.and_then(|item| item.row(panel, interconnect.name())).unwrap_or([f64::NAN; 4])
 }
 
-/// Key of the paper in the data.
+/// Key of this paper in the data of all papers.
 pub const KEY: &str = "sandia1999";
 
 #[cfg(test)]

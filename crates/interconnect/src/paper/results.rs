@@ -1,4 +1,4 @@
-//! All results of the paper in one run.
+//! Computes all results of the paper in one run.
 
 use super::super::simulation::{HostCosts, Outcome};
 use super::super::statistics::{Summary, mix};
@@ -9,7 +9,7 @@ use super::prices::{Cost, costs};
 use super::reference::{Interconnect, Row, SIZES, table1, table2, throughput_mbps};
 use super::statements::{Statement, statements};
 
-/// The paper's tables and figures, with the results of the model.
+/// The paper's tables and figures, next to the results of the model.
 #[derive(Clone, Debug)]
 pub struct Reproduction {
     /// Results for Table 1.
@@ -18,11 +18,11 @@ pub struct Reproduction {
     pub cells: Vec<Cell>,
     /// Figures 5 and 6: completion times of `mesh`.
     pub curves: Vec<Curve>,
-    /// Statements of the paper about its figures.
+    /// The paper's statements about its figures.
     pub statements: Vec<Statement>,
     /// Results for the cost table.
     pub costs: Vec<Cost>,
-    /// Contradictions within the paper's cost table.
+    /// Contradictions in the paper's cost table.
     pub findings: Vec<String>,
     /// Hash of the results of all runs.
     pub hash: u64,
@@ -30,22 +30,22 @@ pub struct Reproduction {
     pub events: u64,
 }
 
-/// `token_pass` over one interconnect.
+/// Results of `token_pass` on one interconnect.
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
     /// The interconnect.
     pub interconnect: Interconnect,
-    /// Latencies of one byte, in µs.
+    /// The model's latencies of one byte, in µs.
     pub model: Row,
-    /// Latencies of one byte in the paper, in µs.
+    /// The paper's latencies of one byte, in µs.
     pub paper: Row,
-    /// Throughput of 15 MB, in Mb/s.
+    /// The model's throughput with a token of 15 MB, in Mb/s.
     pub model_mbps: f64,
     /// Theoretical throughput, in Mb/s.
     pub theory_mbps: f64,
 }
 
-/// A number of Table 2.
+/// A number in Table 2.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
     /// The interconnect.
@@ -54,38 +54,39 @@ pub struct Cell {
     pub bytes: u32,
     /// Index in [`COLUMNS`](super::reference::COLUMNS).
     pub column: usize,
-    /// Value in the paper, in µs.
+    /// Value that the paper prints, in µs.
     pub paper: f64,
     /// Value of the model, in µs.
     pub model: f64,
 }
 
-/// Completion times of `mesh` for one size of messages.
+/// Completion times of `mesh` for one size of messages and several host overheads.
 #[derive(Clone, Debug)]
 pub struct Curve {
     /// The interconnect.
     pub interconnect: Interconnect,
     /// Size of messages, in bytes.
     pub bytes: u32,
-    /// Pairs of the host overhead as a share of today's, from 0 up, and the completion time in µs.
+    /// Pairs of host overhead and completion time in µs. The overhead is a share of the overhead of
+    /// 1999, in ascending order from 0.
     pub points: Vec<(f64, f64)>,
-    /// Host overhead, as a share of today's, at which the hosts alone would take as long as the
-    /// network alone. Below it the network is the bottleneck.
+    /// Host overhead at which the hosts alone would take as long as the network alone, as a share
+    /// of the overhead of 1999. With less overhead, the network is the bottleneck.
     pub knee: f64,
 }
 
 impl Cell {
-    /// Returns the difference from the paper, in percent of the paper's value.
+    /// Returns the difference from the paper's value, in percent of that value.
     pub fn error_percent(&self) -> f64 {
         (self.model / self.paper - 1.0) * 100.0
     }
 
-    /// Returns whether the value, as printed, equals that of the paper.
+    /// Returns whether the model's value, rounded as in the paper, equals the paper's value.
     pub fn is_exact(&self) -> bool {
         format!("{:.2}", self.model) == format!("{:.2}", self.paper)
     }
 
-    /// Returns the reason for an error above 10 %.
+    /// Returns the reason for an error above 10 %; `None` if the error is smaller.
     pub fn reason(&self) -> Option<&'static str> {
         if self.error_percent().abs() <= 10.0 {
             return None;
@@ -119,7 +120,8 @@ impl Cell {
 }
 
 impl Curve {
-    /// Returns the completion time at a share of today's overhead, in µs.
+    /// Returns the completion time at a share of the overhead of 1999, in µs; `None` if there is no
+    /// such point.
     pub fn at(&self, share: f64) -> Option<f64> {
         self.points.iter().find(|(at, _)| (at - share).abs() < 1e-9).map(|(_, time_us)| *time_us)
     }
@@ -155,13 +157,13 @@ impl Reproduction {
         Ok(Self { tokens, cells, curves, statements, costs, findings, hash, events })
     }
 
-    /// Returns the cells of Table 2 of one interconnect.
+    /// Returns the cells of Table 2 for one interconnect.
     pub fn cells_of(&self, interconnect: Interconnect) -> impl Iterator<Item = &Cell> {
         self.cells.iter().filter(move |cell| cell.interconnect == interconnect)
     }
 
-    /// Returns the root mean square of ln(model / paper) over the cells of one interconnect, in
-    /// percent.
+    /// Returns the root mean square of ln(model / paper), in percent, over the cells of one
+    /// interconnect.
     pub fn rms_log_error_percent(&self, interconnect: Interconnect) -> f64 {
         let squares: Vec<f64> = self
             .cells_of(interconnect)
@@ -175,19 +177,19 @@ impl Reproduction {
         self.cells.iter().filter(|cell| cell.error_percent().abs() <= percent).count()
     }
 
-    /// Returns the number of cells of the column of minima that print like the paper's.
+    /// Returns how many minima in Table 2 equal the paper's values as printed.
     pub fn minima_exact(&self) -> usize {
         self.cells.iter().filter(|cell| cell.column == 0 && cell.is_exact()).count()
     }
 
-    /// Returns the number of cells of Table 1 that print like the paper's.
+    /// Returns how many values of Table 1 equal the paper's values as printed.
     pub fn table1_exact(&self) -> usize {
         let numbers = self.tokens.iter().flat_map(|token| token.model.into_iter().zip(token.paper));
         numbers.filter(|(model, paper)| format!("{model:.3}") == format!("{paper:.3}")).count()
     }
 }
 
-/// Executes runs, and adds up their hashes and events.
+/// Runs simulations, and sums their hashes and events.
 struct Runs<'a> {
     configurations: &'a Configurations,
     networks: &'a Networks,
@@ -204,8 +206,8 @@ impl Runs<'_> {
             .configurations
             .run(self.networks, interconnect, small, &placement, HostCosts::default())
             .map_err(|cause| stuck(interconnect, "token_pass", cause))?;
-        // A pass of a long token takes thousands of frames, and all passes are alike, so one pass
-        // suffices.
+        // A pass of a long token takes thousands of frames, and all passes are equal, so the run
+        // has one pass.
         let large = TokenPass::new(RANKS, TOKEN_BYTES, delay_ps, 1);
         let large = self
             .configurations
@@ -251,7 +253,7 @@ impl Runs<'_> {
         }
         let Configurations { iterations, compute_ps, .. } = *self.configurations;
         let costs = self.configurations.host_costs(interconnect);
-        // In each iteration a host sends four messages and receives four.
+        // In each iteration, a host sends four messages and receives four.
         let host_us = 4.0 * (costs.send(bytes) + costs.receive(bytes)) as f64 * 1e-6;
         let compute_us = compute_ps as f64 * 1e-6;
         let network_us = completed_us(network_only) / f64::from(iterations) - compute_us;
@@ -265,7 +267,7 @@ impl Runs<'_> {
 }
 
 impl Configurations {
-    /// Returns the program `mesh` with messages of a size.
+    /// Returns the program `mesh` for one size of messages.
     pub fn mesh(&self, bytes: u32) -> MeshExchange {
         MeshExchange::new(MeshConfiguration {
             width: MESH_SIDE,
@@ -278,7 +280,7 @@ impl Configurations {
     }
 }
 
-/// Runs `mesh` with 2 KiB over Ethernet with 8 trunks instead of 6.
+/// Runs `mesh` with messages of 2 KiB over Ethernet with 8 trunks instead of 6.
 fn runs_with_eight_trunks(configurations: &Configurations) -> Result<Outcome, PaperError> {
     let eight = Configurations { ethernet_trunks: 8, ..configurations.clone() };
     let networks = Networks::new(&eight)?;
@@ -294,13 +296,13 @@ fn stuck(
     PaperError::Stuck { interconnect: interconnect.name(), what: what.to_owned(), cause }
 }
 
-/// Returns the columns of a table. They are multiples of a picosecond.
+/// Returns the columns of a table row. The values are multiples of a picosecond.
 fn columns(latency: &Summary) -> Row {
     [latency.min_us(), latency.mean_us(), latency.max_us(), latency.deviation_us()]
 }
 
-/// The long token of `token_pass`.
+/// Length of the long token of `token_pass`, in bytes.
 const TOKEN_BYTES: u32 = 15_000_000;
 
-/// Host overheads of Fig. 6, as shares of today's, 0 excepted.
+/// Host overheads of Fig. 6 except 0, as shares of the overhead of 1999.
 const OVERHEADS: [f64; 4] = [0.1, 0.2, 0.5, 1.0];

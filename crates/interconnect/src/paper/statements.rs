@@ -1,4 +1,4 @@
-//! The paper's statements about its figures, and whether the model agrees.
+//! The paper's statements about its figures. Checks whether the model agrees with them.
 
 use super::reference::{Interconnect, KEY, number};
 use super::results::Curve;
@@ -6,7 +6,7 @@ use super::results::Curve;
 /// A statement of the paper.
 #[derive(Clone, Debug)]
 pub struct Statement {
-    /// Ids of the values in the data to which the statement refers.
+    /// Ids of the values in the data about which the statement is.
     pub ids: Vec<String>,
     /// Name of the figure.
     pub figure: &'static str,
@@ -16,11 +16,11 @@ pub struct Statement {
     pub model: String,
     /// Whether the model agrees.
     pub holds: bool,
-    /// Reason for a disagreement, if it is known.
+    /// Reason why the model disagrees, if it is known.
     pub note: Option<&'static str>,
 }
 
-/// Returns all statements, checked with the completion times.
+/// Returns all statements, checked against completion times of the model.
 pub(super) fn statements(curves: &[Curve], eight_trunks_us: f64) -> Vec<Statement> {
     let curves = Curves(curves);
     let mut statements = completion(&curves, eight_trunks_us);
@@ -36,7 +36,7 @@ impl Curves<'_> {
         self.0.iter().find(|curve| curve.interconnect == interconnect && curve.bytes == bytes)
     }
 
-    /// Returns the completion time in µs; NaN if it was not measured.
+    /// Returns a completion time in µs; NaN if the model did not compute it.
     fn time_us(&self, interconnect: Interconnect, bytes: u32, overhead: f64) -> f64 {
         self.find(interconnect, bytes).and_then(|curve| curve.at(overhead)).unwrap_or(f64::NAN)
     }
@@ -119,7 +119,7 @@ fn with_overhead(curves: &Curves) -> Vec<Statement> {
     let ethernet = [32, 512, 2048].map(|bytes| ratio(Interconnect::Ethernet, bytes));
     let worse = |ratios: [f64; 3]| ratios.map(|ratio| format!("{ratio:.2}")).join(", ");
     let percent = number("5.overhead-avici");
-    // The tolerance reflects the word "about" in the text.
+    // The paper says "about", so the check has a tolerance.
     let is_near = |ratio: &f64| (ratio - 1.0 - percent / 100.0).abs() <= 0.06;
     let [first, _, last] = ethernet;
     vec![
@@ -142,7 +142,7 @@ fn with_overhead(curves: &Curves) -> Vec<Statement> {
     ]
 }
 
-/// Returns the statements about Fig. 6: where the network becomes the bottleneck.
+/// Returns the statements about Fig. 6: the overhead below which the network is the bottleneck.
 fn knees(curves: &Curves) -> Vec<Statement> {
     let (avici, myrinet, ethernet) =
         (Interconnect::Avici, Interconnect::Myrinet, Interconnect::Ethernet);
@@ -171,7 +171,7 @@ fn knees(curves: &Curves) -> Vec<Statement> {
     statements
 }
 
-/// Returns the upper end of a range in the text.
+/// Returns the upper end of a range that the paper's text states.
 fn number_max(name: &str) -> f64 {
     let value = papers::printed::value(&format!("{KEY}/{name}"));
     value.and_then(|value| value.value_max).unwrap_or(f64::NAN)
@@ -201,5 +201,5 @@ fn knee(curves: &Curves, interconnect: Interconnect, bytes: u32, id: String) -> 
     }
 }
 
-/// Maximum relative deviation from a round number in the text.
+/// Maximum relative deviation from a round number that the paper's text states.
 const NEAR_SHARE_MAX: f64 = 0.15;

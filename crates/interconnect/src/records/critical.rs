@@ -1,9 +1,10 @@
-//! The critical path: the waits, links and work that determined the end of a run.
+//! The critical path: the waits, link crossings and work that determined the end of a run.
 //!
-//! The last notification of a rank has a cause: work that ended, or a message. The work was
-//! requested, or the message posted, at an earlier notification of its rank, and so on back to the
-//! start. Each of these events happened exactly when its predecessor made it possible, so the steps
-//! between them fill the run without a gap. Making any other part faster would not have helped.
+//! The last notification of a rank has a cause: work that ended, or a message that arrived. The
+//! rank requested this work, or another rank posted this message, at an earlier notification. That
+//! notification has a cause too, and so on until the start. Each of these events happened as soon
+//! as its predecessor made it possible. The steps between them therefore fill the run without a
+//! gap, and making any other part faster would not have helped.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use super::{Cause, Crossing, MessageRecord, NEVER_PS, Records, Work};
 /// The steps that determined the end of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CriticalPath {
-    /// Steps from the start to the end; each starts where the one before ends.
+    /// Steps from the start to the end of the run. Each step starts where the previous one ends.
     pub steps: Vec<Step>,
     /// End of the last step, in picoseconds.
     pub completed_ps: u64,
@@ -25,15 +26,15 @@ pub struct CriticalPath {
 pub struct Step {
     /// Kind of the step.
     pub kind: StepKind,
-    /// Start, in picoseconds.
+    /// Start of the step, in picoseconds.
     pub from_ps: u64,
-    /// End, in picoseconds.
+    /// End of the step, in picoseconds.
     pub until_ps: u64,
-    /// The link of the step, if any.
+    /// The link that the step is about, if there is one.
     pub link: Option<u32>,
-    /// The host or rank of the step, if any.
+    /// The host or rank that the step is about, if there is one.
     pub host: Option<u32>,
-    /// The message of the step: index in [`Records::messages`].
+    /// The message that the step is about, as an index in [`Records::messages`].
     pub message: Option<u32>,
 }
 
@@ -52,15 +53,15 @@ pub enum StepKind {
     Receive,
     /// A packet waited for a link that other packets used.
     LinkWait,
-    /// A packet, or earlier packets of its message, were sent on a link. With engines, packets of
-    /// its host.
+    /// A link sent a packet, or earlier packets of the same message. With engines: a link sent
+    /// packets of the same host.
     Serialisation,
-    /// A packet was on a cable or within a switch.
+    /// A packet was on a cable or inside a switch.
     Latency,
-    /// A message was with an engine or a transport, and its host did not send on its link:
-    /// processors of engines worked or were busy, or windows were full.
+    /// A message was in an engine or transport, and its host sent nothing on the link: the
+    /// processor was busy, or windows were full.
     Engine,
-    /// A message was in a network that is modelled by a formula.
+    /// A message was in a network that a formula models.
     Network,
 }
 
@@ -86,7 +87,7 @@ impl StepKind {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// Parts of the path were not recorded.
+    /// Parts of the critical path were not recorded.
     #[error(
         "the critical path is not known: {messages} messages and {crossings} crossings were left out; raise the limit of records"
     )]
@@ -98,24 +99,25 @@ pub enum PathError {
     },
 }
 
-/// Share of a kind of step, or of a link, in the path.
+/// Share of the path that one kind of step, or one link, has.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Share {
     /// Number of steps.
     pub steps: u64,
     /// Total time of the steps, in picoseconds.
     pub total_ps: u64,
-    /// Time of the waits among them, in picoseconds.
+    /// Time of those steps that are waits, in picoseconds.
     pub wait_ps: u64,
 }
 
 impl CriticalPath {
-    /// Returns the time by kind of step, longest first.
+    /// Returns the time of each kind of step, the longest first.
     pub fn by_kind(&self) -> Vec<(StepKind, Share)> {
         shares(self.steps.iter().map(|step| (step.kind, step)))
     }
 
-    /// Returns the time by link, longest wait first. The first link delayed the run most.
+    /// Returns the time of each link, ordered by waiting time, the longest first. The first link
+    /// delayed the run most.
     pub fn by_link(&self) -> Vec<(u32, Share)> {
         let steps = self.steps.iter().filter_map(|step| Some((step.link?, step)));
         let mut shares = shares(steps);
@@ -189,7 +191,7 @@ impl Records {
         let about =
             CriticalPlace { link: None, host: Some(message.destination), message: Some(index) };
         if message.delivered_ps == NEVER_PS {
-            // A message from a host to itself: only the processor works.
+            // If a host sends a message to itself, only its processor works.
             return Some(self.back_through_send(way, index, message));
         }
         let cost_ps = self.costs.receive(message.bytes);
@@ -216,7 +218,7 @@ impl Records {
         Some(self.back_through_send(way, index, message))
     }
 
-    /// Adds the work of the sender's processor for a message.
+    /// Adds the work that the sender's processor did for a message.
     fn back_through_send(&self, way: &mut Way, index: u32, message: &MessageRecord) -> Cause {
         let about = CriticalPlace { link: None, host: Some(message.source), message: Some(index) };
         let cost_ps = self.costs.send(message.bytes);
@@ -225,8 +227,8 @@ impl Records {
         message.cause
     }
 
-    /// Returns the times at which hosts sent on each of their links, in order. Frames in close
-    /// succession form one span.
+    /// Returns the time spans in which hosts sent on each of their links, in order. Frames in close
+    /// succession count as one span.
     fn host_spans(&self) -> BTreeMap<u32, Vec<(u64, u64)>> {
         let mut spans: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
         for crossing in self.crossings.iter().filter(|crossing| crossing.previous.is_none()) {
@@ -236,7 +238,7 @@ impl Records {
         for spans in spans.values_mut() {
             spans.sort_unstable();
             spans.dedup_by(|later, earlier| {
-                // Gaps between frames are shorter than a fiftieth of large frames.
+                // The gap between two frames is shorter than 1/50 of the time of a large frame.
                 let gap_ps = (later.1 - later.0) / 50;
                 let is_next = later.0 <= earlier.1 + gap_ps;
                 if is_next {
@@ -249,12 +251,12 @@ impl Records {
     }
 }
 
-/// The path found so far, from the end.
+/// The part of the path that is known so far. It is built from the end to the start.
 struct Way {
     steps: Vec<Step>,
     at_ps: u64,
     messages: u64,
-    /// Times at which hosts with engines sent, by link.
+    /// For each link, the time spans in which a host with an engine sent.
     spans: BTreeMap<u32, Vec<(u64, u64)>>,
 }
 
@@ -266,7 +268,8 @@ struct CriticalPlace {
 }
 
 impl Way {
-    /// Adds the preceding step, which starts at `from_ps`, unless it is empty.
+    /// Adds the step before the steps known so far. It starts at `from_ps`. Adds nothing if the
+    /// step would be empty.
     fn step(&mut self, kind: StepKind, from_ps: u64, place: CriticalPlace) {
         if from_ps < self.at_ps {
             let CriticalPlace { link, host, message } = place;
@@ -283,8 +286,8 @@ impl Way {
         work.cause
     }
 
-    /// Adds the time from which a message was with an engine until its last frame could be sent:
-    /// other frames used its link, or none did.
+    /// Adds the time that a message spent in an engine before its last frame could be sent. In
+    /// parts of this time, its link sent other frames; in the rest, the link sent nothing.
     fn back_through_engine(&mut self, handed_ps: u64, about: CriticalPlace) {
         let mut own = self.steps.iter().rev().take_while(|step| step.message == about.message);
         let link = own.find_map(|step| step.link);
@@ -316,7 +319,7 @@ impl Way {
         self.step(StepKind::Latency, crossing.sent_ps.max(crossing.started_ps), place);
         self.step(StepKind::Serialisation, crossing.started_ps, place);
         if crossing.previous.is_none() && !has_windows {
-            // The earlier packets of the message.
+            // During this time, the link sent earlier packets of the message.
             self.step(StepKind::Serialisation, message.started_ps, place);
         }
         self.step(StepKind::LinkWait, crossing.ready_ps, place);

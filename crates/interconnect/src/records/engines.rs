@@ -1,25 +1,27 @@
-//! Records of hosts with the real engine, whose frames are messages for the network.
+//! Records of hosts with the real engine. For the network, each of their frames is a message.
 //!
-//! A crossing is attributed to the oldest message from its sender to its receiver that has not
-//! arrived. Crossings without such a message, such as those of acknowledgements, count for links
-//! only. The frame that arrived last before a message was complete determines the message's
+//! A crossing belongs to the oldest message from its sender to its receiver that has not arrived.
+//! If there is no such message, for example for acknowledgements, the crossing counts only for the
+//! link. The last frame that arrived before a message was complete determines the message's
 //! latency.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::{Grant, NONE, Recorder, slot};
 
-/// The recorder's state for engines.
+/// State of the recorder that only hosts with engines need.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Engines {
-    /// Number of copies of the topology, and number of links of each.
+    /// Number of rails (copies of the topology), and number of links of each rail.
     rails: u32,
     links: u32,
-    /// The rail of the following reports.
+    /// Rail to which the following reports belong.
     rail: u32,
-    /// Messages from one host to another that have not arrived, oldest first. Never iterated.
+    /// For each two hosts, the messages from one to the other that have not arrived, oldest first.
+    /// Iterating this map would make runs unequal, so it is used for look-ups only.
     in_flight: HashMap<(u32, u32), VecDeque<u32>>,
-    /// Last crossings of frames that have just arrived, by the index of the frame among messages.
+    /// Last crossings of frames that have just arrived, with the index of each frame among
+    /// messages.
     arrived: Vec<(u32, u32)>,
 }
 
@@ -30,14 +32,15 @@ impl Engines {
 }
 
 impl Recorder {
-    /// Adds records of hosts with the real engine, on `rails` rails with `links` links each.
+    /// Prepares the recorder for hosts with the real engine, on `rails` rails with `links` links
+    /// each.
     #[must_use]
     pub fn with_engines(mut self, rails: u32, links: u32) -> Self {
         self.engines = Some(Box::new(Engines { rails, links, ..Engines::default() }));
         self
     }
 
-    /// Sets the rail of the following reports.
+    /// Sets the rail to which the following reports belong.
     #[cold]
     pub(in super::super) fn set_rail(&mut self, rail: u32) {
         if let Some(engines) = &mut self.engines {
@@ -53,7 +56,7 @@ impl Recorder {
         }
     }
 
-    /// Records that an engine sends a frame, which has the index `frame` among messages.
+    /// Records that an engine sends a frame. `frame` is the frame's index among messages.
     #[cold]
     pub(in super::super) fn on_frame(&mut self, frame: u32, hosts: (u32, u32)) {
         let Some(engines) = &self.engines else { return };
@@ -62,7 +65,7 @@ impl Recorder {
         *slot(&mut self.record_of, frame) = record.unwrap_or(NONE);
     }
 
-    /// Records that a frame arrived at a host. If the frame was lost, `hosts` is `None`.
+    /// Records that a frame has arrived at a host. If the frame was lost, `hosts` is `None`.
     #[cold]
     pub(in super::super) fn on_frame_arrived(&mut self, frame: u32, hosts: Option<(u32, u32)>) {
         let Some(engines) = &mut self.engines else { return };
@@ -77,7 +80,7 @@ impl Recorder {
         }
     }
 
-    /// Records that an engine reports a message as arrived.
+    /// Records that an engine has reported the arrival of a message.
     #[cold]
     pub(in super::super) fn on_notified(&mut self, message: u32, hosts: (u32, u32)) {
         let Some(engines) = &mut self.engines else { return };
@@ -85,8 +88,8 @@ impl Recorder {
         let is_first = queue.front() == Some(&message);
         queue.retain(|&other| other != message);
         let next = queue.front().copied().filter(|_| is_first);
-        // Earlier frames were attributed to this message. They may have carried parts of the next
-        // message too.
+        // Earlier frames were attributed to this message. They can also have carried parts of the
+        // next message.
         let last = self.message(message).and_then(|message| message.last_crossing);
         let started_ps = last.and_then(|last| self.first_start_ps(last));
         if let (Some(message), Some(started_ps)) = (self.message(message), started_ps) {
@@ -99,7 +102,7 @@ impl Recorder {
         }
     }
 
-    /// Returns when a packet started to cross its first link.
+    /// Returns the time when a packet started to cross its first link.
     fn first_start_ps(&self, last: u32) -> Option<u64> {
         let mut crossing = self.crossings.get(last as usize)?;
         while let Some(previous) = crossing.previous {
@@ -108,7 +111,7 @@ impl Recorder {
         Some(crossing.started_ps)
     }
 
-    /// Returns the grant with numbers that are unique among rails.
+    /// Returns the grant with packet and link numbers that are unique among all rails.
     pub(super) fn of_rail(&self, grant: Grant) -> Grant {
         let Some(engines) = &self.engines else { return grant };
         Grant {
@@ -118,7 +121,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the number of a packet that is unique among rails.
+    /// Returns a number for a packet that is unique among all rails.
     pub(super) fn packet_of_rail(&self, packet: u32) -> u32 {
         self.engines.as_ref().map_or(packet, |engines| packet * engines.rails + engines.rail)
     }

@@ -1,9 +1,9 @@
-//! Load and waits of each link over time.
+//! Load of each link and waits for it, over time.
 
-/// Load of a link, and waits for it.
+/// Load of a link, and how long packets waited for it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LinkRecord {
-    /// Number of packets that were granted the link.
+    /// Number of packets that got the link.
     pub packets: u64,
     /// Number of bytes of these packets on the link.
     pub bytes: u64,
@@ -11,15 +11,16 @@ pub struct LinkRecord {
     pub busy_ps: u64,
     /// Sum of the waits of all packets, in picoseconds.
     pub wait_ps: u64,
-    /// The longest wait, in picoseconds: the maximum queue, as time.
+    /// The longest wait of a packet, in picoseconds. It is the maximum length of the queue, as a
+    /// time.
     pub wait_max_ps: u64,
-    /// When the packet that waited longest became ready, in picoseconds.
+    /// Time when the packet that waited longest became ready, in picoseconds.
     pub wait_max_at_ps: u64,
-    /// Load and longest wait over time. Empty windows at the end are omitted.
+    /// Load and longest wait in successive windows of time. Empty windows at the end are omitted.
     pub windows: Vec<Window>,
 }
 
-/// A period of the run. All periods have equal lengths.
+/// Load of a link in one window of time. All windows of a run have the same length.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Window {
     /// Time for which the link was occupied, in picoseconds.
@@ -35,7 +36,7 @@ impl LinkRecord {
     }
 }
 
-/// All links, in windows that become wider during the run.
+/// Records of all links, in windows that become longer during the run.
 #[derive(Clone, Debug)]
 pub(super) struct LinkTable {
     links: Vec<LinkRecord>,
@@ -52,7 +53,7 @@ impl LinkTable {
         (self.links, 1 << self.shift)
     }
 
-    /// Records that a link is granted to a packet, which was ready at `ready_ps`, after `wait_ps`.
+    /// Records that a packet that was ready at `ready_ps` gets a link after `wait_ps`.
     pub(super) fn on_packet(&mut self, link: u32, ready_ps: u64, wait_ps: u64, bytes: u32) {
         let Some(window) = self.window(link, ready_ps) else { return };
         window.wait_max_ps = window.wait_max_ps.max(wait_ps);
@@ -65,10 +66,10 @@ impl LinkTable {
         }
     }
 
-    /// Records that a link is occupied.
+    /// Records that a link is occupied for a time.
     pub(super) fn on_busy(&mut self, link: u32, from_ps: u64, until_ps: u64) {
         let mut at_ps = from_ps;
-        // Widens the windows first if needed, so that the loop takes only a few steps.
+        // This widens the windows first if necessary, so that the loop takes only a few steps.
         self.window(link, until_ps);
         while at_ps < until_ps {
             let end_ps = (((at_ps >> self.shift) + 1) << self.shift).min(until_ps);
@@ -94,7 +95,7 @@ impl LinkTable {
         windows.get_mut(index)
     }
 
-    /// Doubles the width of windows.
+    /// Doubles the length of windows by joining each two of them.
     fn fold(&mut self) {
         self.shift += 1;
         for record in &mut self.links {
@@ -107,9 +108,10 @@ impl LinkTable {
     }
 }
 
-/// About 1 µs.
+/// The first windows are about 1 µs long.
 const FIRST_SHIFT: u32 = 20;
-/// Half of the windows remain after each doubling, which is enough to see a trend.
+/// Maximum number of windows. After each doubling half of them remain, which is enough to see a
+/// trend.
 const WINDOWS: usize = 64;
 
 #[cfg(test)]
@@ -117,7 +119,7 @@ mod tests {
     use super::*;
 
     proptest::proptest! {
-        /// For any number of doublings, windows contain all time.
+        /// However often windows double, the windows contain all occupied time.
         #[test]
         fn windows_lose_no_time(spans in proptest::collection::vec((0_u64..1 << 40, 0_u64..1 << 32), 1..40)) {
             let mut table = LinkTable::new(2);

@@ -1,43 +1,43 @@
-//! Detection of saturated networks and links, by queues that keep growing.
+//! Detects saturated networks and links: their queues grow as long as messages are posted.
 
 use super::Records;
 
-/// Number of messages in flight over the time of a run, sampled.
+/// Samples of the number of messages in flight during a run.
 #[derive(Clone, Debug, Default)]
 pub struct Backlog {
     samples: Vec<(u64, u32)>,
-    /// Number of samples skipped since the last that was stored.
+    /// Number of samples skipped since the last stored sample.
     skipped: u32,
-    /// Number of samples that are skipped between two stored ones.
+    /// Number of samples to skip between two stored samples.
     stride: u32,
     posting_ended_ps: u64,
 }
 
-/// Growth of the number of messages in flight.
+/// How much the number of messages in flight has grown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
-    /// Mean in the second quarter of the posting time.
+    /// Mean number in the second quarter of the posting time.
     pub early: f64,
-    /// Mean in the last quarter of the posting time.
+    /// Mean number in the last quarter of the posting time.
     pub late: f64,
 }
 
-/// A link whose queue kept growing.
+/// A link whose queue grew as long as messages were posted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SaturatedLink {
     /// Number of the link.
     pub link: u32,
-    /// Longest wait in the second quarter of the posting time, in picoseconds: the mean over
-    /// windows.
+    /// Mean over windows of the longest wait, in the second quarter of the posting time, in
+    /// picoseconds.
     pub early_ps: f64,
-    /// Longest wait in the last quarter, in picoseconds: the mean over windows.
+    /// Mean over windows of the longest wait, in the last quarter, in picoseconds.
     pub late_ps: f64,
-    /// Share of the second half of the posting time for which the link was occupied, from 0 to 1.
+    /// Share of the second half of the posting time in which the link was occupied, from 0 to 1.
     pub busy: f64,
 }
 
 impl Backlog {
-    /// Offers a sample. It can be called at any rate.
+    /// Takes a sample. Callers can call this at any rate, because only some samples are stored.
     pub(in super::super) fn sample(&mut self, now_ps: u64, messages: usize) {
         if self.skipped < self.stride {
             self.skipped += 1;
@@ -60,13 +60,13 @@ impl Backlog {
         self.posting_ended_ps = now_ps;
     }
 
-    /// Returns the samples: time in picoseconds, number of messages in flight.
+    /// Returns the samples, each with a time in picoseconds and the number of messages in flight.
     pub fn samples(&self) -> &[(u64, u32)] {
         &self.samples
     }
 
-    /// Returns the growth of the number of messages in flight, if it kept growing while messages
-    /// were posted.
+    /// Returns how much the number of messages in flight has grown. Returns `None` unless the
+    /// number grew as long as messages were posted.
     pub fn growth(&self) -> Option<Growth> {
         let quarter = |number: u64| {
             let (from, until) =
@@ -81,7 +81,8 @@ impl Backlog {
 }
 
 impl Records {
-    /// Returns the links whose queues kept growing while messages were posted, longest queue first.
+    /// Returns the links whose queues grew as long as messages were posted, the longest queue
+    /// first.
     pub fn saturated_links(&self) -> Vec<SaturatedLink> {
         let windows = (self.posting_ended_ps / self.window_ps.max(1)) as usize;
         if windows < WINDOWS_MIN {
@@ -104,7 +105,7 @@ impl Records {
         let (second, third, last) = (quarter(1)?, quarter(2)?, quarter(3)?);
         let half = used.get(windows / 2..)?;
         let busy = mean(half.iter().map(|window| window.busy_ps as f64))? / self.window_ps as f64;
-        // Mean time of the link's packets.
+        // The mean time in which the link sends a packet.
         let packet_ps = record.busy_ps as f64 / record.packets.max(1) as f64;
         let is_long = last > PACKETS_MIN * packet_ps;
         let is_saturated = is_growing(second, third, last) && is_long && busy > BUSY_MIN;
@@ -112,9 +113,10 @@ impl Records {
     }
 }
 
-/// Returns whether a queue kept growing. Relative to the middle of the second quarter of the time,
-/// a queue that grows steadily from 0 is 1.7 times as long in the middle of the third quarter, and
-/// 2.3 times in the middle of the last.
+/// Returns whether a queue kept growing, from its mean lengths in three quarters of the time. If a
+/// queue grows steadily from 0, compare it with its length in the middle of the second quarter. It
+/// is 1.7 times as long in the middle of the third quarter, and 2.3 times as long in the middle of
+/// the last.
 fn is_growing(second: f64, third: f64, last: f64) -> bool {
     third > second * 1.15 && last > third * 1.1 && last > second * 1.5
 }
@@ -125,12 +127,13 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 const SAMPLES_MAX: usize = 512;
-/// Growth by fewer messages counts as chance.
+/// Minimum growth, in messages. Smaller growth is regarded as chance.
 const MESSAGES_MIN: f64 = 32.0;
 const WINDOWS_MIN: usize = 12;
-/// Queues up to this number of packets form by chance.
+/// Minimum length of a growing queue, in packets. Shorter queues form by chance.
 const PACKETS_MIN: f64 = 20.0;
-/// A link that is occupied less carries its load. Gaps between frames do not count as occupied.
+/// Minimum share of time for which a saturated link is occupied. A link that is occupied less can
+/// carry its load. Gaps between frames do not count as occupied time.
 const BUSY_MIN: f64 = 0.95;
 
 #[cfg(test)]

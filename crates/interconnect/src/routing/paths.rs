@@ -3,32 +3,32 @@
 use super::super::topology::{Grid, Link, LinkKind, Topology};
 use super::{ENTRIES_MAX, LanePolicy, RouteTable, RoutingError, too_large};
 
-/// How the lane of a hop is chosen.
+/// Rule by which the lane of a hop is chosen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LaneChoice {
-    /// This lane.
+    /// Exactly this lane.
     Fixed(u8),
     /// Any lane.
     Any,
-    /// The lane of the hop before.
+    /// The lane of the previous hop.
     Same,
-    /// A lane that the packet draws, if the fabric has lanes in classes; else any lane.
+    /// A random lane per packet if the fabric divides lanes into classes; otherwise any lane.
     Drawn,
 }
 
 /// One hop of a path, between two switches.
 #[derive(Clone, Copy, Debug)]
 pub struct Hop {
-    /// The link of lane 0. With virtual channels, the link of all lanes.
+    /// The link of lane 0. If lanes are virtual channels, all lanes use this link.
     pub link: u32,
-    /// Start of the links of lanes 1 and higher in [`Paths::links`], if lanes are cables.
+    /// If lanes are cables, the start of the links of lanes 1 and higher in [`Paths::links`].
     links_start: u32,
     links_count: u8,
-    /// How the lane is chosen.
+    /// Rule by which the lane is chosen.
     pub lane: LaneChoice,
 }
 
-/// The paths from each switch with hosts to each other one.
+/// The path from each switch with hosts to every other switch with hosts.
 #[derive(Clone, Debug)]
 pub struct Paths {
     host_columns: Vec<u32>,
@@ -40,8 +40,8 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Computes the paths of a routing table, with lanes. `channels` is the number of virtual
-    /// channels if lanes are virtual channels, or 1 if lanes are cables.
+    /// Computes the paths, with lanes, from a routing table. If lanes are virtual channels,
+    /// `channels` is their number. If lanes are cables, `channels` is 1.
     ///
     /// # Errors
     /// [`RoutingError`], one variant for each cause.
@@ -82,7 +82,8 @@ impl Paths {
         Ok(paths)
     }
 
-    /// Returns the hops between the switches of two hosts, as start and end indices for
+    /// Returns the hops between the switches of two hosts: the start and the end of their indices,
+    /// for
     /// [`Paths::hop`].
     #[inline]
     pub fn between(&self, source: u32, destination: u32) -> (u32, u32) {
@@ -97,19 +98,19 @@ impl Paths {
         &self.hops[place as usize]
     }
 
-    /// Returns the cables of a hop, by lane.
+    /// Returns the cables of a hop, in the order of lanes.
     #[inline]
     pub fn links(&self, hop: &Hop) -> &[u32] {
         let start = hop.links_start as usize;
         &self.links[start..start + usize::from(hop.links_count)]
     }
 
-    /// Returns the maximum number of hops of a path.
+    /// Returns the number of hops of the longest path.
     pub const fn hops_max(&self) -> usize {
         self.hops_max
     }
 
-    /// Returns all paths, as hops.
+    /// Returns all paths, each as a list of hops.
     pub fn iter(&self) -> impl Iterator<Item = &[Hop]> {
         self.starts.windows(2).map(|ends| &self.hops[ends[0] as usize..ends[1] as usize])
     }
@@ -130,7 +131,8 @@ impl Paths {
                 links.first().map(|&link| topology.links()[link as usize].to - topology.hosts());
             let no_route = || RoutingError::NoRoute { from, to, topology: topology.name().into() };
             let next = next.filter(|_| steps < topology.switches()).ok_or_else(no_route)?;
-            // Candidates that lead to another switch are not lanes of this hop.
+            // Candidates that lead to another switch are not lanes of this hop, so they are
+            // skipped.
             let lanes = links
                 .iter()
                 .take_while(|&&link| topology.links()[link as usize].to - topology.hosts() == next);
@@ -147,7 +149,7 @@ impl Paths {
     }
 }
 
-/// Sets the lanes of a path by a dateline rule.
+/// Sets the lanes of the hops of a path, according to a dateline rule.
 fn dateline(
     topology: &Topology,
     hops: &mut [Hop],
@@ -186,7 +188,7 @@ fn dateline(
     Ok(())
 }
 
-/// Returns the initial lane of packets that cross no dateline.
+/// Returns the rule for the first hop of packets that cross no dateline.
 const fn unbound(policy: LanePolicy) -> LaneChoice {
     match policy {
         LanePolicy::Balanced => LaneChoice::Drawn,
@@ -194,7 +196,7 @@ const fn unbound(policy: LanePolicy) -> LaneChoice {
     }
 }
 
-/// Returns whether steps along one dimension cross its middle, opposite to its wrap.
+/// Returns whether steps along one dimension cross the middle of the ring, opposite to its wrap.
 fn crosses_middle(topology: &Topology, grid: &Grid, segment: &[Hop]) -> bool {
     segment.iter().any(|hop| {
         let Link { from, to, kind, .. } = topology.links()[hop.link as usize];

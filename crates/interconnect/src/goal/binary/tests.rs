@@ -8,20 +8,20 @@ const TEXT: &str = "num_ranks 2\n\
                     rank 0 {\na: calc 1000 cpu 1\nb: send 8b to 1 tag 7\nb requires a\n}\n\
                     rank 1 {\na: recv 8b from -1 tag 7 nic 2\n}\n";
 
-/// The binary form of [`TEXT`].
+/// The same trace as [`TEXT`], in binary form.
 const BYTES: &[&[u8]] = &[
     &[0x7f, 0x10, 0, 0, 0, 0, 0, 0],
     &[2, 0, 0, 0, 1, 2],
     &[38, 0, 0, 0, 0, 0, 0, 0, 132, 0, 0, 0, 0, 0, 0, 0],
     &[132, 0, 0, 0, 0, 0, 0, 0, 183, 0, 0, 0, 0, 0, 0, 0],
-    // Rank 0: two operations, the first without requirements.
+    // Rank 0 has two operations; the first has no requirements.
     &[2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
     &[0, 0, 0, 0, 3, 0, 0, 0, 0, 0xe8, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0],
     &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
     &[1, 0, 0, 0, 1, 1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0],
     &[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
     &[1, 0, 0, 0],
-    // Rank 1.
+    // Rank 1 has one operation.
     &[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
     &[0, 0, 0, 0, 2, 0xff, 0xff, 0xff, 0xff, 8, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 2],
     &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -85,7 +85,7 @@ fn what_cannot_be_is_reported_with_its_place() {
     assert!(with(46, 1).contains("LogGOPSim2"), "{}", with(46, 1));
     let circle = "num_ranks 1\nrank 0 {\na: calc 1\nb: calc 1\nb requires a\n}\n";
     let mut circle = Goal::parse("a.goal", circle).expect("well formed").encode();
-    // The first operation depends on itself.
+    // This makes the first operation depend on itself.
     let last = circle.len() - 4;
     circle[last] = 0;
     let error = refused(&circle);
@@ -94,7 +94,7 @@ fn what_cannot_be_is_reported_with_its_place() {
     assert!(text.contains("byte 0 is not UTF-8"), "{text}");
 }
 
-/// Returns texts of ranks with operations, each of which can require an earlier one.
+/// Generates texts of traces. An operation can require one earlier operation of its rank.
 fn text() -> impl Strategy<Value = String> {
     let operation = (
         "calc [0-9]{1,6}( cpu [0-3])?|send [0-9]{1,5}b to [0-2]( tag [0-9])?( cpu 1)?|recv \
@@ -108,7 +108,7 @@ fn text() -> impl Strategy<Value = String> {
     })
 }
 
-/// Returns the block of a rank. Each operation has a number that selects its requirement.
+/// Returns the block of a rank. The number with each operation selects its requirement.
 fn block(rank: usize, operations: &[(String, u16)]) -> String {
     let lines = operations.iter().enumerate().map(|(at, (operation, choice))| {
         let of = usize::from(*choice) / 4;
@@ -130,8 +130,8 @@ proptest! {
         prop_assert_eq!(decoded.encode(), bytes);
     }
 
-    /// If bytes are accepted, encoding gives the same bytes again, except for the start of empty
-    /// lists.
+    /// If the decoder accepts bytes, encoding the trace returns the same bytes. Only the start
+    /// indices of empty lists can differ.
     #[test]
     fn no_bytes_make_it_panic(
         text in text(),
