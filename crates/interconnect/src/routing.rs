@@ -142,7 +142,7 @@ pub enum RoutingError {
         /// Name of the topology.
         topology: String,
     },
-    /// Two switches with hosts are not connected.
+    /// A switch with hosts.
     #[error("no route from switch s{from} to switch s{to} of {topology}")]
     NoRoute {
         /// A switch with hosts.

@@ -33,21 +33,21 @@ pub trait Fabric {
     /// Handles an event that the fabric scheduled; its place is below [`FABRIC_PLACES`].
     fn handle(&mut self, context: &mut Context, event: Event);
 
-    /// Prepares for the events of the wheel slot that is about to start ([`Wheel::due`]). A fabric
-    /// whose state exceeds the caches can load everything these events need at once, instead of
-    /// waiting for one item after another.
+    /// Prefetches what the events of the next wheel slot need ([`Wheel::due`]); called before the
+    /// slot starts. If the fabric's state exceeds the caches, it can then load everything at once
+    /// instead of waiting for one item after another.
     #[inline]
     fn foresee(&mut self, _context: &Context) {}
 
-    /// Prepares for an event that will happen soon ([`Wheel::ahead`]).
+    /// Prefetches what an event needs that will happen soon ([`Wheel::ahead`]).
     #[inline]
     fn foresee_event(&self, _event: &Event) {}
 
-    /// Prepares for a host that is likely to send soon.
+    /// Prefetches the state of a host that will probably send soon.
     #[inline]
     fn foresee_sender(&self, _host: u32) {}
 
-    /// Returns what messages in flight wait for. Called when no events are left.
+    /// Finds out for what the messages in flight wait. The run calls this when no events remain.
     fn diagnose(&self, context: &Context) -> Stuck;
 
     /// Returns the counters of ports at which frames were lost, marked or paused.
@@ -55,44 +55,46 @@ pub trait Fabric {
         Vec::new()
     }
 
-    /// Returns the counters of the hosts' transport, if they have one.
+    /// Returns the counters of the hosts' transport; `None` if hosts have no transport.
     fn transport_counts(&self) -> Option<TransportCounts> {
         None
     }
 
-    /// Returns the parameters of the LogGP model if the fabric is one. Processors and interfaces of
-    /// hosts then follow the order of that model.
+    /// Returns the parameters of the LogGP model; `None` for other fabrics. In the LogGP model,
+    /// processors and interfaces work in the order of that model.
     fn loggp(&self) -> Option<LogGpConfiguration> {
         None
     }
 
-    /// Returns the number of links that packets (in a flit fabric: flits) have crossed so far.
+    /// Returns how many links all packets together have crossed so far. A flit fabric counts flits.
     fn hops(&self) -> u64;
 
-    /// Returns half the shortest usual time from scheduling an event to the event, in picoseconds.
+    /// Returns half of the shortest usual time between scheduling an event and the event, in
+    /// picoseconds.
     fn slot_ps(&self) -> u64;
 }
 
-/// State that a fabric shares with the run: future events, messages in flight and messages that
-/// arrived.
+/// State that a fabric and the run share: future events, messages in flight, and delivered
+/// messages.
 #[derive(Debug)]
 pub struct Context {
     /// Future events.
     pub wheel: Wheel,
     /// Messages in flight.
     pub messages: Slab<Message>,
-    /// Records links and messages; `None` in a run that is not recorded.
+    /// Records links and messages; `None` if the run is not recorded.
     pub recorder: Option<Box<Recorder>>,
     delivered: Vec<u32>,
     dropped: u64,
-    /// Number added to the place of each scheduled event.
+    /// Bits that are set in the place of each scheduled event.
     place_base: u32,
-    /// Messages that lost a part; `None` until the first call of [`Self::take_lost`].
+    /// Messages that lost a packet; `None` before the first call of [`Self::take_lost`].
     lost: Option<Vec<u32>>,
 }
 
 impl Context {
-    /// Creates a context at time 0 without messages in flight. `slot_ps` is for the [`Wheel`].
+    /// Creates a context at time 0 without messages in flight. `slot_ps` is the slot width of the
+    /// [`Wheel`].
     pub fn new(slot_ps: u64) -> Self {
         Self {
             wheel: Wheel::new(slot_ps),
@@ -105,20 +107,21 @@ impl Context {
         }
     }
 
-    /// Sets the number that is added to the place of each event scheduled from now on. For a fabric
-    /// that consists of several.
+    /// Sets the bits that are set in the place of each event scheduled later. A fabric that
+    /// contains other fabrics uses them.
     pub const fn set_place_base(&mut self, place_base: u32) {
         self.place_base = place_base;
     }
 
-    /// Removes and returns a message delivered since the last event, if any. For a fabric around
-    /// another one, which decides what is delivered to ranks.
+    /// Removes and returns a message that was delivered during the current event, if there is one.
+    /// A fabric that contains other fabrics uses this, because it decides what ranks receive.
     pub fn take_delivered(&mut self) -> Option<u32> {
         self.delivered.pop()
     }
 
-    /// Removes and returns a message that lost a part, if any. For a fabric around another one,
-    /// which repairs losses. Lost messages are recorded from the first call on.
+    /// Removes and returns a message that lost a packet, if there is one. A fabric that contains
+    /// other fabrics and repairs their losses uses this. Lost messages are recorded only after the
+    /// first call.
     pub fn take_lost(&mut self) -> Option<u32> {
         self.lost.get_or_insert_default().pop()
     }
@@ -136,7 +139,7 @@ impl Context {
         self.delivered.push(message);
     }
 
-    /// Records that a part of a message was lost and will not be retransmitted.
+    /// Records that a packet of a message was lost and will not be retransmitted.
     pub fn drop_packet(&mut self, message: u32) {
         self.dropped += 1;
         if let Some(lost) = &mut self.lost {
@@ -149,7 +152,7 @@ impl Context {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 pub struct Message {
-    /// When the sender posted it, in picoseconds.
+    /// Time when the sender posted the message, in picoseconds.
     pub posted_ps: u64,
     /// Host that sends the message.
     pub source: u32,
@@ -159,27 +162,27 @@ pub struct Message {
     pub bytes: u32,
     /// Tag that the workload gave the message.
     pub tag: u32,
-    /// Number of its packets that have not arrived; for use by the fabric.
+    /// Number of packets of the message that have not arrived. Only the fabric uses it.
     pub remaining: u32,
-    /// Whether one of its packets was marked for congestion in the network (ECN).
+    /// Whether a switch marked one of the message's packets for congestion (ECN).
     pub is_marked: bool,
     /// The workload that posted the message.
     pub origin: Origin,
 }
 
-/// Processor time that messages cost a host.
+/// Processor time of a host for messages.
 ///
-/// The processor does one thing at a time, in the order of posting and arrival. With zero costs the
-/// processor is not simulated.
+/// The processor does one thing at a time, in the order of posts and arrivals. If all costs are 0,
+/// the processor is not simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostCosts {
-    /// Per message sent, in picoseconds.
+    /// Cost of each sent message, in picoseconds.
     pub send_ps: u64,
-    /// Per byte sent, in picoseconds.
+    /// Cost of each sent byte, in picoseconds.
     pub send_ps_per_byte: u64,
-    /// Per message received, in picoseconds.
+    /// Cost of each received message, in picoseconds.
     pub receive_ps: u64,
-    /// Per byte received, in picoseconds.
+    /// Cost of each received byte, in picoseconds.
     pub receive_ps_per_byte: u64,
 }
 
@@ -195,7 +198,7 @@ impl HostCosts {
         }
     }
 
-    /// Multiplies these costs by a factor, rounded to picoseconds.
+    /// Returns these costs multiplied by a factor, rounded to picoseconds.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         let scale = |cost: u64| (cost as f64 * factor).round() as u64;
@@ -218,25 +221,26 @@ impl HostCosts {
     }
 }
 
-/// Bounds of a run, and the part of it that is measured.
+/// Bounds of a run, and which part of the run is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Messages posted before this time are not measured, in picoseconds.
+    /// Warm-up, in picoseconds. Messages posted before this time are not measured.
     pub warmup_ps: u64,
-    /// Maximum number of events.
+    /// Maximum number of events of the run.
     pub events: u64,
-    /// End of a run with an open load, in picoseconds. Messages then in flight are not counted.
+    /// Time at which a run with an open load ends, in picoseconds. Messages that are then in flight
+    /// do not count.
     pub stop_ps: u64,
 }
 
 impl Default for Limits {
-    /// Measures everything, up to 2^36 events, which can take an hour.
+    /// Returns limits that measure the whole run. They allow 2^36 events, which can take an hour.
     fn default() -> Self {
         Self { warmup_ps: 0, events: 1 << 36, stop_ps: u64::MAX }
     }
 }
 
-/// A run: ranks, hosts and a fabric.
+/// A run, with its ranks, hosts and fabric.
 #[derive(Debug)]
 pub struct Simulation<F, W> {
     fabric: F,
@@ -247,29 +251,29 @@ pub struct Simulation<F, W> {
     actions: Actions,
     /// Host of each rank.
     hosts: Vec<u32>,
-    /// Rank on each host; [`NO_RANK`] if the host is idle.
+    /// Rank on each host; [`NO_RANK`] if the host has no rank.
     ranks: Vec<u32>,
-    /// When the processor of each rank's host is free, in picoseconds.
+    /// For each rank, the time when its host's processor is free, in picoseconds.
     free_ps: Vec<u64>,
     receiving: ReceivingConfiguration,
-    /// Interrupt state of the hosts; `None` if hosts poll.
+    /// Interrupts of the hosts; `None` if hosts poll.
     interrupts: Option<Interrupts>,
-    /// Schedule of processors and interfaces in the LogGP model; `None` in other models, where they
-    /// do one thing after another, in the order of requests.
+    /// Order of the work of processors and interfaces in the LogGP model. `None` in other models,
+    /// in which they do requests one after another.
     processors: Option<Box<Processors>>,
-    /// Whether processors do nothing else while bytes arrive.
+    /// Whether a receiving processor is busy while bytes arrive.
     holds_receivers: bool,
-    /// Messages from hosts to themselves: arrival time, rank, message.
+    /// Messages from hosts to themselves, each with arrival time, rank and message.
     loopback: Vec<(u64, u32, u32)>,
     outcome: Outcome,
-    /// Period in which arrivals count as accepted.
+    /// Period in which arrivals count as accepted load.
     accepting_ps: Range<u64>,
-    /// The run ends with the first event later than this.
+    /// The run ends at the first event after this time.
     end_ps: u64,
 }
 
 impl<F: Fabric, W: Workload> Simulation<F, W> {
-    /// Creates a run with rank r on host `placement[r]`. No two ranks share a host.
+    /// Creates a run with rank r on host `placement[r]`. A host can have only one rank.
     pub fn new(fabric: F, workload: W, placement: &[u32], costs: HostCosts) -> Self {
         let hosts_max = placement.iter().max().map_or(0, |&host| host as usize + 1);
         let mut ranks = vec![NO_RANK; hosts_max];
@@ -314,7 +318,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self
     }
 
-    /// Sets the processor cost of frames, and how hosts are notified of messages.
+    /// Sets the processor time of frames, and how hosts are notified of messages.
     #[must_use]
     pub fn with_receiving(mut self, receiving: ReceivingConfiguration) -> Self {
         let interrupts = receiving.interrupts;
@@ -332,26 +336,26 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self
     }
 
-    /// Runs to the end.
+    /// Runs the simulation to its end.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other forever.
+    /// [`Stuck`] if the run ends before its workload has finished.
     pub fn run(self) -> Result<Outcome, Stuck> {
         self.run_to_end().map(|(outcome, _)| outcome)
     }
 
-    /// Runs to the end. Returns the fabric too, for its counters.
+    /// Runs the simulation to its end. Also returns the fabric, which has further counters.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other forever.
+    /// [`Stuck`] if the run ends before its workload has finished.
     pub fn run_to_end(self) -> Result<(Outcome, F), Stuck> {
         self.run_watched(&mut |_| ControlFlow::Continue(()))
     }
 
-    /// Runs to the end and reports the progress every few thousand events.
+    /// Runs the simulation to its end, and reports the progress every few thousand events.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other forever.
+    /// [`Stuck`] if the run ends before its workload has finished, or `watch` stops it.
     pub fn run_watched(mut self, watch: &mut Watcher<'_>) -> Result<(Outcome, F), Stuck> {
         let mut check = CHECK_EVENTS.min(self.limits.events);
         for rank in 0..self.hosts.len() as u32 {
@@ -439,8 +443,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// Extends the run to the time at which the last processor is free: processors may be busy
-    /// after the last notification.
+    /// Extends the run until all processors are free, because processors can be busy after the last
+    /// notification.
     fn finish_ranks(&mut self) {
         for (rank, free_ps) in self.free_ps.iter().enumerate() {
             self.outcome.finish_rank(rank, *free_ps);
@@ -472,7 +476,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         (self.outcome, self.fabric)
     }
 
-    /// Handles an event of a rank or its processor.
+    /// Handles an event of a rank or of its processor.
     fn handle_own(&mut self, event: Event) {
         let rank = event.place & RANK_MASK;
         match event.place & !RANK_MASK {
@@ -505,7 +509,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             LOOK => self.on_look(event),
             _ => {
                 if self.holds_receivers {
-                    // The last byte arrived before the processor spent its overhead on the message.
+                    // The last byte arrived earlier: after that, the processor spent its overhead
+                    // on the message.
                     let bytes = self.context.messages.get(event.subject).bytes;
                     let delivered_ps = event.time_ps - self.receive_ps(bytes);
                     self.note_delivery(event.subject, delivered_ps);
@@ -533,7 +538,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.process(rank, index);
     }
 
-    /// Counts a message whose last byte reached its host at `time_ps`.
+    /// Counts a message whose last byte has reached its host at `time_ps`.
     #[inline]
     fn note_delivery(&mut self, index: u32, time_ps: u64) -> Message {
         let message = *self.context.messages.get(index);
@@ -570,7 +575,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         let bytes = self.context.messages.get(index).bytes;
         let mut cost_ps = self.receive_ps(bytes);
         if self.interrupts.is_some() {
-            // Messages of one interrupt are processed one after another.
+            // A cost of at least 1 ps makes the processor handle the messages of an interrupt one
+            // after another.
             cost_ps = cost_ps.max(1);
         }
         if cost_ps == 0 {
@@ -590,8 +596,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.context.schedule(*free, RECEIVED | rank, index);
     }
 
-    /// Handles the interrupt of a host: its processor handles the interrupt, then all messages that
-    /// arrived.
+    /// Runs the interrupt of a host. Its processor handles the interrupt itself, and then all
+    /// messages that have arrived.
     fn on_interrupt(&mut self, rank: u32) {
         let now_ps = self.context.wheel.now_ps();
         let Some(interrupts) = &mut self.interrupts else { return };
@@ -626,7 +632,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.act(rank);
     }
 
-    /// Orders the ranks' next requests after all earlier events.
+    /// Orders the next requests of ranks after all earlier events.
     #[inline]
     fn begin_again(&mut self) {
         if let Some(processors) = &mut self.processors {
@@ -634,8 +640,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// Orders the next requests of a rank by the work that its processor has just finished. If the
-    /// processor is busy or was idle, orders them after all earlier events.
+    /// Orders the next requests of a rank according to the work that its processor has just
+    /// finished. If its processor is busy or was idle, orders them after all earlier events.
     #[inline]
     fn go_on(&mut self, rank: u32) {
         if let Some(processors) = &mut self.processors {
@@ -647,7 +653,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// Performs the actions that a rank requested.
+    /// Performs the actions that a rank has requested.
     fn act(&mut self, rank: u32) {
         if self.actions.list.is_empty() {
             return;
@@ -742,21 +748,21 @@ const SATURATED: &str = "they kept growing, so the load is more than the network
 const ENDLESS: &str =
     "they did not keep growing, so the workload is endless or the limit of events too low";
 const DIVIDED: &str = "run it on one thread to hear whether they kept growing";
-/// Takes a fraction of a millisecond of real time. Frequent enough to sample the messages in
-/// flight.
+/// Number of events between two checks. These events take a fraction of a millisecond of real time,
+/// and checks are frequent enough to sample the messages in flight.
 const CHECK_EVENTS: u64 = 4_096;
-/// Two months of virtual time. No sum of times overflows before.
+/// End of virtual time: about two months. Sums of earlier times never overflow.
 const END_PS: u64 = 1 << 62;
 
-/// Places below this belong to the fabric.
+/// Places below this number belong to the fabric.
 pub const FABRIC_PLACES: u32 = 1 << 30;
 const WAKE: u32 = 1 << 30;
 const INJECT: u32 = 2 << 30;
 const RECEIVED: u32 = 3 << 30;
-/// An interrupt of a host, and a message from a host to itself.
+/// Events for an interrupt of a host, and for a message from a host to itself.
 const INTERRUPT: u32 = WAKE | OTHER;
 const LOOPBACK: u32 = INJECT | OTHER;
-/// Checks what waits for processors, after all that ends at the same time.
+/// Event in which processors start waiting tasks, after everything that ends at the same time.
 const LOOK: u32 = RECEIVED | OTHER;
 const OTHER: u32 = 1 << 29;
 const RANK_MASK: u32 = OTHER - 1;

@@ -1,9 +1,10 @@
-//! A table that identifies its entries by small numbers and reuses free slots.
+//! A table whose entries have small numbers, and which reuses free slots.
 
-/// Values with a limited life, each identified by a number that does not change during its life.
+/// Values with a limited life. Each value has a number that does not change during its life.
 ///
-/// Numbers of removed values are reused, last in first out, so that a run with n live values uses
-/// the memory of n values. Unlike a `HashMap`, a slab neither hashes nor allocates per value.
+/// Later values reuse the numbers of removed values, the most recent first. A run with at most n
+/// live values therefore uses memory for n values. Unlike a `HashMap`, a slab neither hashes nor
+/// allocates for each value.
 #[derive(Clone, Debug)]
 pub struct Slab<T> {
     values: Vec<T>,
@@ -27,25 +28,25 @@ impl<T: Copy> Slab<T> {
         self.values.len() as u32 - 1
     }
 
-    /// Returns the value with this number.
+    /// Returns the value with this number, which must be live.
     ///
     /// # Panics
-    /// If the number was never used.
+    /// If no value ever had this number.
     #[inline]
     pub fn get(&self, index: u32) -> &T {
         &self.values[index as usize]
     }
 
-    /// Returns the value with this number, mutably.
+    /// Returns a mutable reference to the value with this number, which must be live.
     ///
     /// # Panics
-    /// If the number was never used.
+    /// If no value ever had this number.
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> &mut T {
         &mut self.values[index as usize]
     }
 
-    /// Prefetches the value with this number, if there is one.
+    /// Prefetches the value with this number. Does nothing if no value ever had it.
     #[inline]
     pub fn prefetch(&self, index: u32) {
         if let Some(value) = self.values.get(index as usize) {
@@ -70,7 +71,7 @@ impl<T: Copy> Slab<T> {
         self.len() == 0
     }
 
-    /// Returns the maximum number of values that were live at a time.
+    /// Returns the maximum number of values that were live at the same time.
     pub fn len_max(&self) -> usize {
         self.values.len()
     }

@@ -7,12 +7,12 @@ pub struct Summary {
     min_ps: u64,
     max_ps: u64,
     sum_ps: u128,
-    /// Sum of squares, in ps². Its range suffices for 2^64 times of four seconds each.
+    /// Sum of squares, in ps². Even 2^64 times of four seconds each do not overflow it.
     squares: u128,
 }
 
 impl Summary {
-    /// Starts with no values.
+    /// Creates an empty summary.
     pub const fn new() -> Self {
         Self { count: 0, min_ps: u64::MAX, max_ps: 0, sum_ps: 0, squares: 0 }
     }
@@ -46,7 +46,7 @@ impl Summary {
         if self.count == 0 { 0.0 } else { self.min_ps as f64 / 1e6 }
     }
 
-    /// Returns the longest time, in µs.
+    /// Returns the longest time, in µs; 0 without times.
     pub const fn max_us(&self) -> f64 {
         self.max_ps as f64 / 1e6
     }
@@ -56,7 +56,7 @@ impl Summary {
         if self.count == 0 { 0.0 } else { self.sum_ps as f64 / self.count as f64 / 1e6 }
     }
 
-    /// Returns the standard deviation of the whole population, in µs.
+    /// Returns the standard deviation in µs, as of a whole population.
     pub fn deviation_us(&self) -> f64 {
         if self.count == 0 {
             return 0.0;
@@ -73,8 +73,8 @@ impl Default for Summary {
     }
 }
 
-/// Returns half the width of the 95 % confidence interval of the mean, for independent and normally
-/// distributed values; `None` for fewer than two values.
+/// Returns half of the width of the 95 % confidence interval of the mean. The values must be
+/// independent and normally distributed. Returns `None` for fewer than two values.
 pub fn confidence_95(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let freedom = values.len().checked_sub(1).filter(|&freedom| freedom > 0)?;
@@ -84,8 +84,8 @@ pub fn confidence_95(values: &[f64]) -> Option<f64> {
     Some(quantile * (squares / (count - 1.0) / count).sqrt())
 }
 
-/// Student's t for 95 % (two-sided), by degrees of freedom from 1. `STUDENT_95_MANY` applies from
-/// 31 on, where t exceeds that of the normal distribution by at most 4 %.
+/// Student's t for 95 % (two-sided), for 1 to 30 degrees of freedom. From 31 degrees of freedom,
+/// `STUDENT_95_MANY` is used; there t exceeds the value of the normal distribution by at most 4 %.
 const STUDENT_95: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
@@ -93,20 +93,21 @@ const STUDENT_95: [f64; 30] = [
 ];
 const STUDENT_95_MANY: f64 = 2.04;
 
-/// Counts of times by size: 32 classes per doubling, in 16 KiB. Quantiles assume evenly spread
-/// times within a class, so their error is at most its width, 3 %.
+/// Counts of times in classes: 32 classes for each doubling, in 16 KiB. Quantiles are computed as
+/// if the times within a class were evenly spread. Their error is therefore at most the width of a
+/// class, 3 %.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Vec<u64>,
     total: u64,
-    /// The shortest and the longest time. Quantiles are limited to this range, because the outer
-    /// classes exceed it.
+    /// The shortest and the longest time. They limit quantiles, because the outer classes extend
+    /// beyond them.
     min_ps: u64,
     max_ps: u64,
 }
 
 impl Histogram {
-    /// Starts with no values.
+    /// Creates an empty histogram.
     pub fn new() -> Self {
         Self { counts: vec![0; CLASSES], total: 0, min_ps: u64::MAX, max_ps: 0 }
     }
@@ -122,8 +123,8 @@ impl Histogram {
         self.max_ps = self.max_ps.max(time_ps);
     }
 
-    /// Returns the classes with times, ascending: the longest time of each class, in picoseconds,
-    /// and the number of times.
+    /// Returns the classes that contain times, in ascending order. Each has its longest possible
+    /// time, in picoseconds, and its number of times.
     pub fn classes(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         counts.map(|(index, count)| (upper_ps(index).min(self.max_ps), *count))
@@ -139,7 +140,7 @@ impl Histogram {
         self.max_ps = self.max_ps.max(other.max_ps);
     }
 
-    /// Returns the time that a share of the times, from 0 to 1, does not exceed, in µs.
+    /// Returns the time that the share `share` of the times, from 0 to 1, does not exceed, in µs.
     pub fn quantile_us(&self, share: f64) -> f64 {
         let wanted = (share * self.total as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -148,7 +149,7 @@ impl Histogram {
                 seen += count;
                 continue;
             }
-            // The shortest and the longest time are known exactly.
+            // The shortest and the longest time are stored, so they are exact.
             if wanted == self.total {
                 return self.max_ps as f64 / 1e6;
             }
@@ -178,7 +179,7 @@ const fn class(time_ps: u64) -> usize {
     ((shift as usize) << 5) + (time_ps >> shift) as usize
 }
 
-/// Returns the longest time of a class.
+/// Returns the longest time that belongs to a class.
 const fn upper_ps(class: usize) -> u64 {
     if class < 64 {
         return class as u64;
@@ -188,10 +189,10 @@ const fn upper_ps(class: usize) -> u64 {
     ((mantissa + 1) << shift).wrapping_sub(1)
 }
 
-/// 64 exact classes, and 32 for each doubling from 2^6 to 2^64.
+/// Number of classes: 64 for exact times, and 32 for each doubling from 2^6 to 2^64.
 const CLASSES: usize = 64 + 58 * 32;
 
-/// Mixes a value into a hash.
+/// Adds a value to a hash.
 #[inline]
 pub(super) const fn mix(hash: u64, value: u64) -> u64 {
     let word = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -206,7 +207,7 @@ mod tests {
     fn a_margin_is_that_of_students_distribution() {
         assert_eq!(confidence_95(&[]), None);
         assert_eq!(confidence_95(&[3.0]), None);
-        // Three values with a deviation of 1.
+        // The three values have a standard deviation of 1.
         let margin = confidence_95(&[1.0, 2.0, 3.0]).expect("several");
         assert!((margin - 4.303 / 3.0_f64.sqrt()).abs() < 1e-9, "{margin}");
         assert_eq!(confidence_95(&[5.0; 40]), Some(0.0));
@@ -247,7 +248,7 @@ mod tests {
         assert_eq!(histogram.classes().collect::<Vec<_>>(), [(2_961_700, 4)]);
     }
 
-    /// The end of a class is up to 3 % above its start.
+    /// The upper bound of a class is at most 3 % above its lower bound.
     #[test]
     fn quantiles_lie_within_their_class() {
         let mut even = Histogram::new();

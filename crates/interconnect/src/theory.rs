@@ -1,4 +1,4 @@
-//! Comparison of the simulator with exact theoretical results.
+//! Compares the simulator with exact theoretical results.
 
 use super::benchmark::BenchmarkError;
 use super::ethernet::{Ethernet, EthernetConfiguration, Forwarding};
@@ -10,7 +10,7 @@ use super::simulation::{HostCosts, Outcome, Simulation, Stuck};
 use super::topology::{LinkKind, Topology};
 use super::workload::{OpenLoad, Pattern, Sizes, TokenPass};
 
-/// A value from theory and from simulation.
+/// A value according to theory, and its value in a simulation.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     /// Name of the value.
@@ -24,20 +24,20 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Returns the absolute difference from theory, in percent of the theoretical value.
+    /// Returns the absolute value of the difference, in percent of the theoretical value.
     pub fn error_percent(&self) -> f64 {
         (self.model / self.theory - 1.0).abs() * 100.0
     }
 }
 
-/// Why a comparison failed.
+/// Why a comparison could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TheoryError {
     /// The network cannot be built.
     #[error(transparent)]
     Network(#[from] BenchmarkError),
-    /// The run stopped early.
+    /// A run stopped before its workload had finished.
     #[error(transparent)]
     Stuck(#[from] Stuck),
 }
@@ -60,7 +60,7 @@ pub fn compare() -> Result<Vec<Comparison>, TheoryError> {
     ])
 }
 
-/// Waiting time in an M/D/1 queue: ρ S / 2 (1 − ρ).
+/// Compares the waiting time in an M/D/1 queue: ρ S / 2 (1 − ρ).
 fn constant_service(load_percent: u64) -> Result<Comparison, TheoryError> {
     let outcome = queue(load_percent, Sizes::Fixed(SIZE_BYTES))?;
     let load = load_percent as f64 / 100.0;
@@ -72,7 +72,7 @@ fn constant_service(load_percent: u64) -> Result<Comparison, TheoryError> {
     })
 }
 
-/// Waiting time in an M/M/1 queue: ρ S / (1 − ρ).
+/// Compares the waiting time in an M/M/1 queue: ρ S / (1 − ρ).
 fn exponential_service(load_percent: u64) -> Result<Comparison, TheoryError> {
     let outcome = queue(load_percent, Sizes::Exponential(SIZE_BYTES))?;
     let load = load_percent as f64 / 100.0;
@@ -85,7 +85,7 @@ fn exponential_service(load_percent: u64) -> Result<Comparison, TheoryError> {
     })
 }
 
-/// Runs Poisson arrivals at one link of 1 Gb/s. The hop after it adds the time of a header and no
+/// Runs Poisson arrivals at a link of 1 Gb/s. The second link adds the time of a header, but no
 /// waiting time.
 fn queue(load_percent: u64, sizes: Sizes) -> Result<Outcome, TheoryError> {
     let topology = Topology::star(2).map_err(BenchmarkError::from)?;
@@ -99,7 +99,7 @@ fn queue(load_percent: u64, sizes: Sizes) -> Result<Outcome, TheoryError> {
     Ok(Simulation::new(ethernet, load, &[0, 1], HostCosts::default()).run()?)
 }
 
-/// Sends one frame through a chain of switches that store and forward.
+/// Compares the time of one frame through a chain of switches that store and forward.
 fn tandem() -> Result<Comparison, TheoryError> {
     let outcome = row(1_000)?;
     Ok(Comparison {
@@ -110,8 +110,8 @@ fn tandem() -> Result<Comparison, TheoryError> {
     })
 }
 
-/// Sends ten frames of one message through the chain: the other frames follow the first without
-/// gaps.
+/// Compares the time of ten frames through the chain. They belong to one message and follow each
+/// other without gaps.
 fn pipelined_tandem() -> Result<Comparison, TheoryError> {
     let outcome = row(10_000)?;
     Ok(Comparison {
@@ -132,14 +132,14 @@ fn row(bytes: u32) -> Result<Outcome, TheoryError> {
         ..bare()
     };
     let ethernet = Ethernet::new(&topology, routes, configuration);
-    // Rank 0 is on the first host, rank 1 on the last.
+    // Rank 0 is on the first host, and rank 1 on the last host.
     let token = TokenPass::new(2, bytes, 0, 1);
     Ok(Simulation::new(ethernet, token, &[0, 3], HostCosts::default()).run()?)
 }
 
-/// Load at which the links of a k × k torus are full under uniform traffic: 8 / k of a link per
-/// host, corrected for messages that hosts would send to themselves. Extrapolated from the mean
-/// load of links at a low load.
+/// Compares the load at which uniform traffic fills the links of a k × k torus: 8 / k of a link's
+/// rate per host, corrected for messages that hosts would send to themselves. The simulated value
+/// is extrapolated from the mean load of links at a low load.
 fn torus_saturation() -> Result<Comparison, TheoryError> {
     let side = 8_u32;
     let topology = Topology::torus(&[side, side], 1, 1).map_err(BenchmarkError::from)?;
@@ -177,7 +177,7 @@ fn torus_saturation() -> Result<Comparison, TheoryError> {
     })
 }
 
-/// Round trip of a message: 2 (2 o + L + (k − 1) G).
+/// Compares the round trip of a message: 2 (2 o + L + (k − 1) G).
 fn ping_pong() -> Result<Comparison, TheoryError> {
     let configuration = LogGpConfiguration::new(5_000_000, 1_000_000, 800);
     let rounds = 100_u32;
@@ -194,9 +194,9 @@ fn ping_pong() -> Result<Comparison, TheoryError> {
     })
 }
 
-/// Messages over two trunks of 1 Gb/s. Three cross the first trunk; one of these and a fourth cross
-/// the second. The max-min fair shares are a third for each on the first, and two thirds for the
-/// fourth on the second.
+/// Compares max-min fair shares of two trunks of 1 Gb/s. Three messages cross the first trunk; one
+/// of them and a fourth message cross the second trunk. Each message on the first trunk gets a
+/// third of its rate. The fourth message gets two thirds of the second trunk.
 fn max_min_share() -> Result<Comparison, TheoryError> {
     let trace = "num_ranks 6\n\
                  rank 0 {\nsend 100000000b to 4\nsend 100000000b to 3\n}\n\
@@ -237,10 +237,10 @@ fn bare() -> EthernetConfiguration {
     }
 }
 
-/// Length of a frame, whose service time is 8 µs.
+/// Length of a frame in bytes; its service time is 8 µs.
 const SIZE_BYTES: u32 = 1_000;
 const SERVICE_US: f64 = 8.0;
-/// Time of the byte after which a frame is forwarded.
+/// Time of the byte after which a switch forwards a frame, in µs.
 const HEADER_US: f64 = 0.008;
 /// With this many arrivals, the mean wait at load 0.8 has a standard error below 1 %.
 const ARRIVALS: u64 = 600_000;

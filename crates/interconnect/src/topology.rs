@@ -1,4 +1,4 @@
-//! Nodes of a network and the cables that join them. All fabric models use the same object.
+//! The nodes of a network and the cables between them. All fabric models use the same topologies.
 
 mod builders;
 mod edge_list;
@@ -9,33 +9,34 @@ use std::sync::Arc;
 pub use edge_list::parse_edge_list;
 pub use graph::{Cable, CableSettings, GraphError};
 
-/// Hosts, switches and the cables between them.
+/// The hosts, switches and cables of a network.
 ///
-/// Nodes are numbered: hosts from 0, switches after the hosts. A cable is two links, one per
-/// direction, with the numbers 2k and 2k + 1, so `link ^ 1` is the opposite direction. The links
-/// that leave a node are its ports, in the order in which they were connected.
+/// Hosts are numbered from 0; the numbers of switches follow those of hosts. A cable consists of
+/// two links, one in each direction, with the numbers 2k and 2k + 1. Therefore `link ^ 1` is the
+/// opposite direction. The links that leave a node are its ports, in the order in which they were
+/// added.
 #[derive(Clone, Debug)]
 pub struct Topology {
     name: String,
     hosts: u32,
     switches: u32,
     links: Vec<Link>,
-    /// Start of each node's links in `outgoing`; one entry more than nodes.
+    /// For each node, the start of its links in `outgoing`. The last entry is the end.
     outgoing_starts: Vec<u32>,
     outgoing: Vec<u32>,
     grid: Option<Grid>,
     /// Names of the nodes; `None` if nodes have only numbers.
     names: Option<Arc<[String]>>,
-    /// Settings of each cable; empty if no cable has settings of its own.
+    /// Settings of each cable; empty if no cable has its own settings.
     settings: Arc<[CableSettings]>,
 }
 
 /// One direction of a cable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Link {
-    /// Node that transmits.
+    /// Node that sends on the link.
     pub from: u32,
-    /// Node that receives.
+    /// Node that receives on the link.
     pub to: u32,
     /// Kind of the cable.
     pub kind: LinkKind,
@@ -50,20 +51,20 @@ pub enum LinkKind {
     Host,
     /// A cable between two switches.
     Switch {
-        /// Dimension of the grid along which the link leads; 0 without a grid.
+        /// Dimension of the grid along which the link leads; 0 if there is no grid.
         dimension: u8,
-        /// Whether the link joins the last position of a ring and the first.
+        /// Whether the link connects the last position of a ring with the first.
         is_wrap: bool,
     },
 }
 
-/// Switches in a grid or torus. The coordinates of switch n are its digits in mixed radix; the
-/// first dimension varies fastest.
+/// The arrangement of switches in a grid or torus. The coordinates of switch n are the digits of n
+/// in mixed radix; the first dimension varies fastest.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Grid {
     /// Number of positions along each dimension.
     pub sizes: Vec<u32>,
-    /// Whether the ends of each dimension are joined.
+    /// Whether the two ends of each dimension are connected.
     pub is_torus: bool,
 }
 
@@ -85,7 +86,7 @@ pub enum TopologyError {
         /// Largest valid value.
         most: u64,
     },
-    /// A size that is halved is odd.
+    /// A size must be even, but is odd.
     #[error("topology {name}: {what} is {value}, but must be even, such as {below} or {above}")]
     Odd {
         /// Name of the topology.
@@ -104,15 +105,15 @@ pub enum TopologyError {
     NotConnected {
         /// Name of the topology.
         name: String,
-        /// A node.
+        /// Node from which `to` cannot be reached.
         from: String,
-        /// A node that it cannot reach.
+        /// Node that cannot be reached.
         to: String,
     },
     /// Names and cables do not form a network.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// A line of a file of cables cannot be read.
+    /// A line in a file of cables is invalid.
     #[error(
         "{file}:{line}: {what}; a line is `A B [COUNT]`, where h0, h1, … are hosts and s0, s1, … switches"
     )]
@@ -121,7 +122,7 @@ pub enum TopologyError {
         file: String,
         /// Line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the mistake in the line.
         what: String,
     },
     /// A host has no cable, or more than one.
@@ -131,13 +132,13 @@ pub enum TopologyError {
         name: String,
         /// Number of the host.
         host: u32,
-        /// Number of its cables.
+        /// Number of cables of the host.
         cables: usize,
     },
 }
 
 impl Topology {
-    /// Returns the name of the topology, sizes included.
+    /// Returns the name of the topology, which includes its sizes.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -183,13 +184,12 @@ impl Topology {
         self.links[self.host_link(host) as usize].to - self.hosts
     }
 
-    /// Returns the grid of the switches, if they form one.
+    /// Returns the grid of the switches; `None` if they form none.
     pub const fn grid(&self) -> Option<&Grid> {
         self.grid.as_ref()
     }
 
-    /// Returns the name of a node in texts. Without names of their own, host 3 is `h3` and switch 0
-    /// is `s0`.
+    /// Returns the name of a node. If nodes have no names, host 3 is `h3` and switch 0 is `s0`.
     pub fn node_name(&self, node: u32) -> String {
         node_name(self.names.as_deref(), self.hosts, node)
     }
@@ -208,7 +208,7 @@ impl Topology {
         }
     }
 
-    /// Returns the names of all nodes, if they have names.
+    /// Returns the names of all nodes; `None` if nodes have only numbers.
     pub(super) const fn names(&self) -> Option<&Arc<[String]>> {
         self.names.as_ref()
     }
@@ -218,21 +218,21 @@ impl Topology {
         self.settings.get(link as usize / 2).copied().unwrap_or_default()
     }
 
-    /// Returns whether any cable has settings of its own.
+    /// Returns whether any cable has its own settings.
     pub fn has_cable_settings(&self) -> bool {
         !self.settings.is_empty()
     }
 
-    /// Returns the topology with changed settings of the cables that have settings of their own.
+    /// Returns the topology with changed settings for each cable that has its own.
     #[must_use]
     pub fn with_cable_settings(&self, change: impl Fn(CableSettings) -> CableSettings) -> Self {
         let settings = self.settings.iter().copied().map(change).collect();
         Self { settings, ..self.clone() }
     }
 
-    /// Returns the name of a link in texts, such as `s1->s2#1` for the second of parallel cables.
-    /// With several copies of the topology, link numbers continue from one copy to the next, and
-    /// the name has a prefix: `rail 1 s1->s2`.
+    /// Returns the name of a link, such as `s1->s2`. For the second of parallel cables, it is
+    /// `s1->s2#1`. With several rails, link numbers continue from one rail to the next, and the
+    /// name starts with the rail: `rail 1 s1->s2`.
     pub fn link_name(&self, link: u32) -> String {
         let count = self.links.len() as u32;
         let Link { from, to, lane, .. } = self.links[(link % count) as usize];
@@ -244,7 +244,8 @@ impl Topology {
         }
     }
 
-    /// Returns a link of the topology, or of a copy of it.
+    /// Returns a link of the topology. With several rails, link numbers continue from one rail to
+    /// the next.
     pub fn link(&self, link: u32) -> Option<&Link> {
         self.links.get((link as usize).checked_rem(self.links.len())?)
     }
@@ -254,7 +255,7 @@ impl Topology {
         (self.hosts..self.nodes()).map(|node| self.outgoing(node).len()).max().unwrap_or(0)
     }
 
-    /// Checks that each host has one cable, and that each node reaches every other.
+    /// Checks that each host has one cable, and that each node can reach all others.
     fn check(self) -> Result<Self, TopologyError> {
         for host in 0..self.hosts {
             let cables = self.outgoing(host).len();
@@ -300,7 +301,7 @@ impl Grid {
     }
 }
 
-/// Builds a topology from cables.
+/// Builds a topology from its cables.
 struct Builder {
     name: String,
     hosts: u32,
@@ -308,7 +309,7 @@ struct Builder {
     links: Vec<Link>,
     grid: Option<Grid>,
     names: Option<Vec<String>>,
-    /// Settings of each cable; empty if no cable has settings of its own.
+    /// Settings of each cable; empty if no cable has its own settings.
     settings: Vec<CableSettings>,
 }
 
@@ -349,7 +350,7 @@ impl Builder {
         self.join_along(a, b, lanes, LinkKind::Switch { dimension: 0, is_wrap: false });
     }
 
-    /// Adds the parallel cables with these numbers between two switches.
+    /// Adds parallel cables with these numbers between two switches.
     fn join_from(&mut self, a: u32, b: u32, lanes: std::ops::Range<u32>) {
         let kind = LinkKind::Switch { dimension: 0, is_wrap: false };
         for lane in lanes {
@@ -401,7 +402,7 @@ impl Builder {
     }
 }
 
-/// Returns the name of a node in texts.
+/// Returns the name of a node.
 pub(super) fn node_name(names: Option<&[String]>, hosts: u32, node: u32) -> String {
     match (names.and_then(|names| names.get(node as usize)), node.checked_sub(hosts)) {
         (Some(name), _) => name.clone(),
@@ -410,8 +411,8 @@ pub(super) fn node_name(names: Option<&[String]>, hosts: u32, node: u32) -> Stri
     }
 }
 
-/// Node and link numbers share 29 bits of an event with flags. A million hosts with 16 cables each
-/// need far fewer.
+/// Maximum number of nodes. Node and link numbers share 29 bits of an event with flags; even a
+/// million hosts with 16 cables each need far fewer bits.
 const NODES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

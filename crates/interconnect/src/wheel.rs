@@ -1,28 +1,30 @@
-//! The queue of future events: a wheel of buckets with an overflow heap.
+//! The queue of future events: a timing wheel of buckets, and a heap for events beyond the wheel.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use mem::prefetch;
 
-/// A future event: `subject` (a packet, a message, a tag) reaches `place` (a link, a host, a timer)
-/// at `time_ps`.
+/// A future event: at `time_ps`, `subject` (a packet, a message or a tag) reaches `place` (a link,
+/// a host or a timer).
 ///
 /// Events are ordered by their contents, so the order does not depend on when they were scheduled.
+/// Models choose places so that no two events are equal.
 /// Models choose places such that no two events are equal.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Event {
     /// Virtual time, in picoseconds since the start.
     pub time_ps: u64,
-    /// Place of the event; breaks ties of time.
+    /// Place of the event. If two events have equal times, the lower place comes first.
     pub place: u32,
-    /// Subject of the event; breaks ties of place.
+    /// Subject of the event. If two events have equal times and places, the lower subject comes
+    /// first.
     pub subject: u32,
 }
 
 impl Event {
-    /// Returns the event as one number with the order of events. Comparing the numbers needs no
-    /// branch.
+    /// Returns the event as one number. The numbers have the same order as the events and are
+    /// compared without a branch.
     #[inline]
     const fn key(&self) -> u128 {
         (self.time_ps as u128) << 64 | (self.place as u128) << 32 | self.subject as u128
@@ -48,55 +50,61 @@ impl PartialOrd for Event {
     }
 }
 
-/// Future events, earliest first.
+/// A queue of future events, earliest first.
 ///
-/// Time is divided into slots of a power of two picoseconds. A ring of buckets holds the events of
-/// the slots ahead; a bitmap of occupied buckets lets a sparse run skip the empty ones. Only the
-/// slot that is being drained is sorted, so an event costs an append and its share of sorting a few
-/// neighbours: a third of the cost of a binary heap with thousands of events. Buckets are chains of
-/// small blocks from a common store, which reuses the most recently vacated block first. The memory
-/// touched is therefore that of the pending events, not that of the fullest slots of a whole turn.
-/// Events beyond the ring wait in a heap and move into the ring as it turns. When crowded slots
-/// cost more to sort than to append to, slots are made narrower.
+/// * Time is divided into slots whose width is a power of two, in picoseconds.
+/// * A ring of buckets holds the events of the next slots. A bitmap of occupied buckets lets a run
+///   with few events skip empty buckets.
+/// * Only the slot being processed is sorted. An event costs an append and its share of sorting a
+///   few neighbours: a third of the cost of a binary heap with thousands of events.
+/// * Buckets are chains of small blocks from a common store. It reuses the most recently freed
+///   block first. The memory touched is therefore that of the pending events, not that of the
+///   fullest slots of a whole turn of the ring.
+/// * Events beyond the ring wait in a heap. They move into the ring as it turns.
+/// * If slots have so many events that sorting them costs more than appending, slots become
+///   narrower.
 #[derive(Debug)]
 pub struct Wheel {
-    /// Events of the slot being drained, latest first.
+    /// Events of the slot being processed, latest first.
     current: Vec<Event>,
-    /// Number of the slot being drained: its time divided by the width of a slot.
+    /// Number of the slot being processed: its time divided by the width of a slot.
     current_slot: u64,
-    /// Unsorted events of the slots after the current one, by bucket: the last block, and in the
-    /// low bits its number of events minus one; [`NONE`] if the bucket is empty. Slot n is in
-    /// bucket n modulo the number of buckets, a power of two.
+    /// For each bucket, its last block, with the number of its events minus one in the low bits;
+    /// [`NONE`] if the bucket is empty. Slot n uses bucket n modulo the number of buckets, a power
+    /// of two. Events in buckets are not sorted.
     buckets: Vec<u32>,
-    /// One bit per bucket: whether the bucket has events.
+    /// For each bucket, one bit that says whether the bucket has events.
     occupied: Vec<u64>,
-    /// Events that are put into their buckets before the next turn. With very many events, the
-    /// memory of a bucket is not cached; staging lets the fetches overlap.
+    /// Events to be moved into their buckets before the next turn. If there are very many events,
+    /// buckets are not in the caches. With this list, their memory can be fetched at the same time.
     staged: Vec<Event>,
     blocks: Vec<Block>,
-    /// The block before each block, as in `buckets`. For a vacant block, the next vacant block.
+    /// For each block, the previous block of its chain, in the form of `buckets`. For a vacant
+    /// block, the next vacant block.
     before: Vec<u32>,
-    /// The block that was vacated last; [`NONE`] if there is none.
+    /// The most recently freed block; [`NONE`] if no block is vacant.
     vacant: u32,
-    /// Events beyond the ring: pushed at least a whole turn ahead, and not yet moved into the ring.
+    /// Events that were scheduled at least a whole turn ahead, and that the ring has not reached
+    /// yet.
     overflow: BinaryHeap<Reverse<Event>>,
     slot_shift: u32,
-    /// Number of recent crowded slots minus that of the others, at least 0.
+    /// Number of recent slots that were crowded minus the number of other recent slots; at least 0.
     crowded: u32,
-    /// Value of `crowded` at which slots become narrower. Doubled whenever narrowing does not help.
+    /// Value of `crowded` at which slots become narrower. It doubles whenever narrowing does not
+    /// help.
     crowded_max: u32,
     now_ps: u64,
     len: usize,
 }
 
-/// Events of one slot, filled from the end of the block, which is one cache line.
+/// Events of one slot, in one cache line. The block is filled from its end.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 struct Block([Event; BLOCK]);
 
 impl Wheel {
-    /// Creates an empty wheel with slots at most `slot_ps` wide. Half the shortest time from
-    /// scheduling an event to the event is a good choice.
+    /// Creates an empty wheel whose slots are at most `slot_ps` wide. A good width is half of the
+    /// shortest time between scheduling an event and the event.
     pub fn new(slot_ps: u64) -> Self {
         Self {
             current: Vec::new(),
@@ -116,7 +124,7 @@ impl Wheel {
         }
     }
 
-    /// Returns the time of the event popped last, in picoseconds.
+    /// Returns the time of the latest event popped, in picoseconds.
     #[inline]
     pub const fn now_ps(&self) -> u64 {
         self.now_ps
@@ -127,18 +135,18 @@ impl Wheel {
         self.len
     }
 
-    /// Returns whether no events are left.
+    /// Returns whether no events remain.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Schedules an event. An event whose time has passed happens now.
+    /// Schedules an event. If its time has passed, the event happens now.
     #[inline]
     pub fn push(&mut self, mut event: Event) {
         event.time_ps = event.time_ps.max(self.now_ps);
         self.len += 1;
         let slot = event.time_ps >> self.slot_shift;
-        // For the current slot and earlier ones the difference wraps to more than the size of any
+        // For the current slot and earlier slots, the difference wraps to a number larger than any
         // ring.
         let further = slot.wrapping_sub(self.current_slot).wrapping_sub(1);
         if further < self.buckets.len() as u64 - 1 {
@@ -152,7 +160,7 @@ impl Wheel {
         }
     }
 
-    /// Schedules an event in the slot that is being drained, or beyond the ring.
+    /// Schedules an event that is in the slot being processed, or beyond the ring.
     #[inline(never)]
     fn push_elsewhere(&mut self, slot: u64, event: Event) {
         if slot > self.current_slot {
@@ -163,7 +171,7 @@ impl Wheel {
         self.current.insert(at, event);
     }
 
-    /// Removes and returns the next event, and advances the clock to it.
+    /// Removes and returns the next event, and sets the clock to its time.
     #[inline]
     pub fn pop(&mut self) -> Option<Event> {
         if self.current.is_empty() {
@@ -172,8 +180,8 @@ impl Wheel {
         self.pop_due()
     }
 
-    /// Removes and returns the next event of the slot that is being drained, and advances the clock
-    /// to it.
+    /// Removes and returns the next event of the slot being processed, and sets the clock to its
+    /// time.
     #[inline]
     pub fn pop_due(&mut self) -> Option<Event> {
         let event = self.current.pop()?;
@@ -182,7 +190,7 @@ impl Wheel {
         Some(event)
     }
 
-    /// Removes and returns the next event as [`Wheel::pop_due`] does, if the event is before
+    /// Removes and returns the next event like [`Wheel::pop_due`], but only if it is before
     /// `end_ps`.
     #[inline]
     pub fn pop_due_before(&mut self, end_ps: u64) -> Option<Event> {
@@ -190,20 +198,20 @@ impl Wheel {
         self.pop_due()
     }
 
-    /// Returns whether an event is due now with a place below `place`.
+    /// Returns whether there is an event at the current time with a place below `place`.
     #[inline]
     pub fn has_due_before(&self, place: u32) -> bool {
         let next = self.current.last();
         next.is_some_and(|event| event.time_ps == self.now_ps && event.place < place)
     }
 
-    /// Returns the events of the slot that is being drained, latest first.
+    /// Returns the events of the slot being processed, latest first.
     pub fn due(&self) -> &[Event] {
         &self.current
     }
 
-    /// Returns the known events of the slot that will be drained next, in chunks and without order.
-    /// A fabric can prefetch the state that they need. Empty while there are few events.
+    /// Returns the events known so far of the slot that comes next, in chunks and without order. A
+    /// fabric can prefetch the state that they need. Returns nothing if there are few events.
     pub fn ahead(&self) -> impl Iterator<Item = &[Event]> {
         let bucket = if self.is_deep() { self.next_occupied(self.current_slot) } else { None };
         let mask = self.buckets.len() - 1;
@@ -211,14 +219,14 @@ impl Wheel {
         self.chain(last)
     }
 
-    /// Returns whether the events exceed the first cache.
+    /// Returns whether the events are too many for the first-level cache.
     #[inline]
     const fn is_deep(&self) -> bool {
         self.len > DEEP
     }
 
-    /// Prefetches the blocks of the slot after the next. Those of the next slot have been
-    /// prefetched since the last turn.
+    /// Prefetches the blocks of the second next slot. The previous turn prefetched those of the
+    /// next slot.
     #[inline]
     fn fetch_ahead(&self) {
         let mask = self.buckets.len() - 1;
@@ -231,8 +239,8 @@ impl Wheel {
         }
     }
 
-    /// Returns the time of the next event, in picoseconds. Does not turn the wheel, so events
-    /// scheduled later for an earlier time still go into the ring.
+    /// Returns the time of the next event, in picoseconds. Does not turn the wheel, so that events
+    /// scheduled later for an earlier time can still enter the ring.
     pub fn next_ps(&self) -> Option<u64> {
         if let Some(event) = self.current.last() {
             return Some(event.time_ps);
@@ -242,12 +250,12 @@ impl Wheel {
             let bucket = slot as usize & (self.buckets.len() - 1);
             self.chain(self.buckets[bucket]).flatten().map(|event| event.time_ps).min()
         });
-        // Events in the overflow heap are beyond the ring.
+        // Events in the heap are later than all events in the ring.
         let beyond = || self.overflow.peek().map(|Reverse(event)| event.time_ps);
         in_ring.into_iter().chain(staged).min().or_else(beyond)
     }
 
-    /// Stages an event, and prefetches the block of its bucket.
+    /// Adds an event to the staged events, and prefetches the block of its bucket.
     #[inline]
     fn stage(&mut self, slot: u64, event: Event) {
         let bucket = slot as usize & (self.buckets.len() - 1);
@@ -260,7 +268,7 @@ impl Wheel {
         }
     }
 
-    /// Puts staged events into their buckets.
+    /// Moves the staged events into their buckets.
     fn unstage(&mut self) {
         let mut staged = std::mem::take(&mut self.staged);
         for event in staged.drain(..) {
@@ -283,7 +291,7 @@ impl Wheel {
         self.blocks[(last >> BLOCK_SHIFT) as usize].0[first_of(last)] = event;
     }
 
-    /// Appends an empty block to a chain. Returns the position of its first event.
+    /// Adds an empty block to a chain. Returns the position of the block's first event.
     #[inline]
     fn take_block(&mut self, before: u32) -> u32 {
         let block = self.vacant;
@@ -301,7 +309,7 @@ impl Wheel {
         (self.blocks.len() as u32 - 1) << BLOCK_SHIFT
     }
 
-    /// Returns the events of the bucket whose last block is `last`, block by block.
+    /// Returns the events of a bucket, block by block. `last` is the bucket's last block.
     fn chain(&self, mut last: u32) -> impl Iterator<Item = &[Event]> {
         std::iter::from_fn(move || {
             let block = (last >> BLOCK_SHIFT) as usize;
@@ -311,8 +319,8 @@ impl Wheel {
         })
     }
 
-    /// Moves the events of a bucket to the end of a list, in reverse order of pushing. Events that
-    /// were pushed in their order, as ranks in step do, then need no sorting.
+    /// Moves the events of a bucket to the end of a list, in the reverse order of scheduling.
+    /// Events that were scheduled in order then need no sorting; ranks in step schedule like this.
     #[inline]
     fn empty_into(&mut self, bucket: usize, events: &mut Vec<Event>) {
         let mut last = std::mem::replace(&mut self.buckets[bucket], NONE);
@@ -330,14 +338,14 @@ impl Wheel {
         }
     }
 
-    /// Advances to the next slot with events, if the current slot is empty and such a slot exists.
-    /// Returns whether any event is due then.
+    /// If the current slot is empty, advances to the next slot with events, if there is one.
+    /// Returns whether any event is then due.
     pub fn turn(&mut self) -> bool {
         self.unstage();
         if self.current.is_empty() && self.crowded >= self.crowded_max {
             self.narrow();
         }
-        // After narrowing, some events can be due in the slot of the clock itself.
+        // After slots became narrower, events can be due in the slot of the clock itself.
         if !self.current.is_empty() {
             return true;
         }
@@ -364,7 +372,7 @@ impl Wheel {
         true
     }
 
-    /// Moves the events that the ring now reaches from the heap into the ring.
+    /// Moves events from the heap into the ring, if the ring now reaches their slots.
     fn refill(&mut self) {
         while let Some(Reverse(event)) = self.overflow.peek().copied() {
             let slot = event.time_ps >> self.slot_shift;
@@ -376,9 +384,9 @@ impl Wheel {
         }
     }
 
-    /// Halves the width of slots. If too many events would then lie beyond the ring, where they
-    /// cost more than sorting saves, the number of buckets doubles; if that is at its maximum, does
-    /// not change anything. Called only while no slot is being drained.
+    /// Halves the width of slots; the caller must not be processing a slot. If too many events
+    /// would then be beyond the ring, where they cost more than sorting saves, doubles the number
+    /// of buckets. If that number is at its maximum, changes nothing.
     fn narrow(&mut self) {
         self.crowded = 0;
         let count = self.buckets.len();
@@ -409,7 +417,7 @@ impl Wheel {
         self.refill();
     }
 
-    /// Returns the next slot after `after`, within the ring, whose bucket has events.
+    /// Returns the first slot after `after`, within the ring, whose bucket has events.
     fn next_occupied(&self, after: u64) -> Option<u64> {
         let count = self.buckets.len();
         let start = (after as usize & (count - 1)) + 1;
@@ -430,8 +438,8 @@ impl Wheel {
     }
 }
 
-/// Very many events at a time belong to ranks in step and form a few runs, which a stable sort
-/// merges.
+/// Sorts events, latest first. Very many events in one slot come from ranks in step and consist of
+/// a few runs. A stable sort merges such runs.
 #[inline]
 fn sort_latest_first(events: &mut [Event]) {
     if events.len() > STEP {
@@ -441,40 +449,43 @@ fn sort_latest_first(events: &mut [Event]) {
     }
 }
 
-/// Returns the index, in its block, of the event that was pushed last.
+/// Returns the index within its block of the event that was added last.
 #[inline]
 const fn first_of(last: u32) -> usize {
     (LAST - (last & LAST)) as usize
 }
 
-/// Sorting more events than this costs more than visiting a few more slots.
+/// Number of events that makes a slot crowded: sorting more events costs more than visiting a few
+/// more slots.
 const CROWD: usize = 32;
-/// More events in a slot than coincide by chance.
+/// Events in a slot that are too many to coincide by chance.
 const STEP: usize = 4 * CROWD;
-/// Slots do not become narrower at the first crowd: events of a synchronised workload coincide, and
-/// no width separates them.
+/// Number of crowded slots before slots become narrower. One is not enough, because events of a
+/// synchronised workload coincide, and no width separates them.
 const CROWDED_TURNS: u32 = 8;
 
-/// Large enough that events scheduled by a network (serialisation and latency, some microseconds)
-/// fall into the ring when slots are a few nanoseconds wide: 8192 × 0.5 ns = 4 µs. The heads of the
-/// buckets, 4 B each, stay in the first cache.
+/// Number of buckets. A network schedules events some microseconds ahead (serialisation and
+/// latency). With slots of 0.5 ns, the ring covers 8192 × 0.5 ns = 4 µs, so these events fall into
+/// it. The heads of the buckets, 4 B each, stay in the first-level cache.
 const BUCKETS: usize = 8192;
-/// Used when thousands of hosts crowd narrow slots. The heads still leave most of the second cache
-/// free.
+/// Maximum number of buckets, used if thousands of hosts crowd narrow slots. The heads of the
+/// buckets then still leave most of the second-level cache free.
 const BUCKETS_MAX: usize = 16_384;
 const WORD_BITS: usize = 64;
-/// This many events, 64 KiB, and the state they need exceed the first cache.
+/// Number of events (64 KiB) that exceed the first-level cache, with the state they need.
 const DEEP: usize = 4096;
 /// Number of events in a block.
 const BLOCK: usize = 1 << BLOCK_SHIFT;
 const BLOCK_SHIFT: u32 = 2;
-/// This many events, half a megabyte, and the state they need exceed the second cache too.
+/// Number of events (half a megabyte) that exceed the second-level cache too, with the state they
+/// need.
 const VAST: usize = 32_768;
-/// Number of staged events, whose memory is fetched at the same time.
+/// Maximum number of staged events; their memory is fetched at the same time.
 const STAGED_MAX: usize = 32;
 /// Number of events in a full block minus one.
 const LAST: u32 = BLOCK as u32 - 1;
-/// No block. Its low bits are those of a full block.
+/// Means that there is no block. Its low bits equal those of a full block, so that adding an event
+/// takes a new block.
 const NONE: u32 = u32::MAX;
 const _: () = assert!(size_of::<Block>() == 64 && NONE & LAST == LAST);
 
@@ -503,7 +514,8 @@ mod tests {
         assert!(wheel.is_empty());
     }
 
-    /// The wheel agrees with a heap while events schedule others, near and far.
+    /// While events schedule further events, near and far, the wheel returns the same order as a
+    /// heap.
     #[test]
     fn events_scheduled_on_the_way_come_in_order() {
         let mut random = Random::new(2);
@@ -518,14 +530,15 @@ mod tests {
             assert_eq!(wheel.pop(), Some(expected));
             let reach = [1, 100, 10_000, 1_000_000, 100_000_000][random.below(5) as usize];
             let time_ps = wheel.now_ps() + random.below(reach);
-            // Places grow, so that no event is scheduled before one that has happened at this time.
+            // Places grow, so no event is scheduled before an event that has already happened at
+            // the same time.
             let event = Event { time_ps, place: subject, subject };
             wheel.push(event);
             heap.push(Reverse(event));
         }
     }
 
-    /// Narrowing the slots of a crowded wheel neither loses nor misplaces events.
+    /// If crowded slots become narrower, the wheel keeps all events and their order.
     #[test]
     fn crowded_slots_become_narrower() {
         let mut random = Random::new(3);
@@ -546,8 +559,8 @@ mod tests {
         assert!(wheel.slot_shift < 18, "{}", wheel.slot_shift);
     }
 
-    /// If there are many events, new events are staged. Staging does not change the order of events
-    /// and the time of the next event.
+    /// Staging new events, which happens if there are very many, changes neither the order of
+    /// events nor the time of the next event.
     #[test]
     fn very_many_events_come_in_order() {
         let mut random = Random::new(5);
@@ -571,7 +584,7 @@ mod tests {
         assert!(wheel.is_empty());
     }
 
-    /// Popping the events window by window gives the same order as popping them all.
+    /// Popping the events in windows of time gives the same order as popping all events at once.
     #[test]
     fn events_before_a_time_are_those_and_in_order() {
         let mut random = Random::new(4);

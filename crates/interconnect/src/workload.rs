@@ -13,93 +13,98 @@ pub use pattern::{NeedsRanks, Pattern};
 pub use several::{AnyWorkload, Member, Several, WORKLOADS_MAX};
 pub use sizes::{SizeTable, Sizes, SizesError};
 
-/// A program of all ranks, which is called for each notification of a rank.
+/// A program of all ranks. The run calls it for each notification of a rank.
 pub trait Workload {
     /// Starts a rank at the start of the run.
     fn start(&mut self, rank: u32, actions: &mut Actions);
 
-    /// Handles the end of a computation or a timer that the rank requested.
+    /// Handles the end of a computation or timer that the rank requested.
     fn on_wake(&mut self, rank: u32, tag: u32, actions: &mut Actions);
 
-    /// Handles a message that has arrived.
+    /// Handles a message that the rank has received.
     fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions);
 
-    /// Handles that the processor has sent a message to which the rank gave a name
-    /// ([`Actions::reports_sent`]), or that a named turn has come ([`Actions::take_turn`]).
+    /// Handles either of two reports: the processor has sent the message that the rank called
+    /// `name` ([`Actions::reports_sent`]), or the turn that it called `name` has come
+    /// ([`Actions::take_turn`]).
     fn on_sent(&mut self, rank: u32, name: u32, actions: &mut Actions) {
         let _ = (rank, name, actions);
     }
 
-    /// Returns whether the actions of a rank are ordered only by their dependencies, as in a trace.
-    /// The processor then computes while a send waits for the interface. A program, in contrast,
-    /// continues after it has sent.
+    /// Returns whether only dependencies order the actions of a rank, as in a trace. The processor
+    /// then computes while a send waits for the interface. In a program, a rank continues only
+    /// after it has sent.
     fn is_unordered(&self) -> bool {
         false
     }
 
-    /// Prefetches the state of a rank that is likely to be woken soon.
+    /// Prefetches the state of a rank that will probably be notified soon.
     #[inline]
     fn foresee(&self, _rank: u32) {}
 
     /// Returns whether every rank has finished its work.
     fn is_finished(&self) -> bool;
 
-    /// Returns the ranks that will send to each other, if known. Their hosts can then be connected
-    /// before the run starts.
+    /// Returns the pairs of ranks that will send to each other; empty if they are not known. Their
+    /// hosts can then connect before the run starts.
     fn pairs(&self) -> Vec<(u32, u32)> {
         Vec::new()
     }
 
-    /// Returns the share of the work that is done at a time, from 0 to 1, if it is known.
+    /// Returns the share of the work that is done at `now_ps`, from 0 to 1; `None` if it is not
+    /// known.
     fn done(&self, now_ps: u64) -> Option<f64> {
         let _ = now_ps;
         None
     }
 
-    /// Returns when posting ends, in picoseconds, if the end depends on time.
+    /// Returns the time when posting ends, in picoseconds; `None` if the end does not depend on
+    /// time.
     fn posts_until_ps(&self) -> Option<u64> {
         None
     }
 
-    /// Returns the number of workloads that it consists of, whose results are also reported
-    /// separately; 0 for a single workload.
+    /// Returns of how many workloads this workload consists, whose results are also reported
+    /// separately. Returns 0 for a single workload.
     fn workloads(&self) -> usize {
         0
     }
 
-    /// Describes the unfinished work, when no events are left and the workload is not finished.
+    /// Describes the unfinished work. The run calls this if no events remain and the workload is
+    /// not finished.
     fn awaits(&self) -> String {
         "some ranks have not done all they had to".to_owned()
     }
 }
 
-/// A workload whose ranks share no state. Each part of a divided run has a copy of the whole, and
-/// runs only its own ranks.
+/// A workload whose ranks share no state. Each part of a divided run has a copy of the whole
+/// workload, and runs only its own ranks.
 pub trait Separable: Workload + Clone + Send {
-    /// How to combine the results of [`Workload::done`] of copies that run some ranks each.
+    /// How to combine the results of [`Workload::done`] from copies that each run some of the
+    /// ranks.
     const SHARES: Shares = Shares::Greatest;
 
-    /// Copies the state of a rank from the copy that ran it. The rank has not run here.
+    /// Takes the state of a rank from the copy that ran it. This copy has not run the rank.
     fn adopt(&mut self, rank: u32, part: &mut Self);
 }
 
-/// Description of a message for the rank that receives it.
+/// A message, as the receiving rank sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
     /// Rank that sent the message.
     pub from: u32,
     /// Length of the message, in bytes.
     pub bytes: u32,
-    /// Tag that the sender gave the message.
+    /// Tag that the sender chose.
     pub tag: u32,
-    /// Index of its workload among several, from 0.
+    /// Index of the message's workload among several, from 0.
     pub workload: u8,
 }
 
-/// Origin of a message.
+/// The workload that posted a message, and its class.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Origin {
-    /// Index of its workload among several, from 0.
+    /// Index of the workload among several, from 0.
     pub workload: u8,
     /// Class that the workload gave the message.
     pub class: u8,
@@ -111,7 +116,7 @@ pub struct Actions {
     /// The current time, in picoseconds.
     pub now_ps: u64,
     pub(super) list: Vec<Action>,
-    /// Origin of the messages that are sent.
+    /// Origin of the messages that the rank sends.
     origin: Origin,
     reports_sent: bool,
 }
@@ -130,20 +135,22 @@ impl Actions {
     }
 
     /// Returns whether the run reports that a named message has been sent ([`Workload::on_sent`]).
-    /// It does where a send can wait for an interface, in the LogGP model. Elsewhere a message is
-    /// sent when it is posted.
+    /// It does in the LogGP model, in which a send can wait for an interface. In other models, a
+    /// message is sent when it is posted.
     pub const fn reports_sent(&self) -> bool {
         self.reports_sent
     }
 
-    /// Sends a message to a rank, and names it for the report that it has been sent.
+    /// Sends a message to a rank. `name` identifies the message in the report that it has been
+    /// sent.
     #[inline]
     pub fn send_named(&mut self, to: u32, bytes: u32, tag: u32, name: u32) {
         self.list.push(Action::Send { to, bytes, tag, name, origin: self.origin });
     }
 
-    /// Calls the rank with a name at the current time, after all earlier requests of now have been
-    /// handled. Requests made in that call come after their effects. For runs that report sends.
+    /// Calls the rank with a name at the current time, when all earlier requests of this time have
+    /// been handled. Requests that the rank makes in this call come after the effects of these.
+    /// Only for runs that report sends.
     #[inline]
     pub fn take_turn(&mut self, name: u32) {
         self.list.push(Action::Turn { name });
@@ -154,35 +161,35 @@ impl Actions {
         self.send_named(to, bytes, tag, NAMELESS);
     }
 
-    /// Occupies the processor for `time_ps` after its current work, then wakes the rank.
+    /// Occupies the processor for `time_ps` after its current work, and then notifies the rank.
     #[inline]
     pub fn compute(&mut self, time_ps: u64, tag: u32) {
         self.list.push(Action::Compute { time_ps, tag });
     }
 
-    /// Wakes the rank at `time_ps`, without occupying its processor.
+    /// Notifies the rank at `time_ps`, without occupying its processor.
     pub fn wake_at(&mut self, time_ps: u64, tag: u32) {
         self.list.push(Action::Wake { time_ps, tag });
     }
 }
 
-/// Name of messages whose sending is not reported.
+/// Name of a message without a name; its sending is not reported.
 pub(super) const NAMELESS: u32 = u32::MAX;
 
-/// A token on a ring of ranks. Each rank waits for the token from the left, delays, and sends it to
-/// the right.
+/// A token on a ring of ranks. Each rank waits for the token from the left, waits for a delay, and
+/// sends the token to the right.
 #[derive(Clone, Debug)]
 pub struct TokenPass {
     bytes: u32,
     delay_ps: u64,
     passes: u32,
-    /// Number of passes left for each rank.
+    /// For each rank, how often it still has to pass the token.
     passes_left: Vec<u32>,
 }
 
 impl TokenPass {
-    /// Creates a token of `bytes` bytes that is passed on `passes` times among `ranks` ranks, with
-    /// a delay before each pass but the first.
+    /// Creates a token of `bytes` bytes that `ranks` ranks pass on `passes` times in total. There
+    /// is a delay before each pass except the first.
     pub fn new(ranks: u32, bytes: u32, delay_ps: u64, passes: u32) -> Self {
         let passes_left = (0..ranks).map(|rank| passes / ranks + u32::from(rank < passes % ranks));
         Self { bytes, delay_ps, passes, passes_left: passes_left.collect() }
@@ -234,8 +241,9 @@ impl Separable for TokenPass {
     }
 }
 
-/// A periodic grid of ranks. In each iteration a rank sends to its four neighbours, waits for their
-/// messages of that iteration, and computes. A neighbour can be one iteration ahead.
+/// A grid of ranks that is periodic in both directions. In each iteration, a rank sends to its four
+/// neighbours, waits for their messages of the same iteration, and computes. A neighbour can be one
+/// iteration ahead.
 #[derive(Clone, Debug)]
 pub struct MeshExchange {
     configuration: MeshConfiguration,
@@ -246,25 +254,26 @@ pub struct MeshExchange {
 /// Size and work of a [`MeshExchange`].
 #[derive(Clone, Copy, Debug)]
 pub struct MeshConfiguration {
-    /// Ranks along x; rank = x + width · y.
+    /// Number of ranks along x; rank = x + width · y.
     pub width: u32,
-    /// Ranks along y.
+    /// Number of ranks along y.
     pub height: u32,
     /// Length of each message, in bytes.
     pub bytes: u32,
     /// Number of iterations of each rank.
     pub iterations: u32,
-    /// Time of the computation in each iteration, in picoseconds.
+    /// Computation of each rank in each iteration, in picoseconds.
     pub compute_ps: u64,
-    /// Order of the neighbours, as indices into +x, −x, +y, −y. Each rank starts x + y places
-    /// later: with one common start, no two messages would meet at a port.
+    /// Order of the neighbours, as indices into +x, −x, +y, −y. The rank at (x, y) starts x + y
+    /// places later in this order. If all ranks started at the same place, no two messages would
+    /// meet at a port.
     pub order: [u8; 4],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct MeshState {
     iteration: u32,
-    /// Number of messages received of even and of odd iterations.
+    /// Number of messages received for even iterations, and for odd iterations.
     received: [u8; 2],
     is_computing: bool,
 }
@@ -346,7 +355,8 @@ impl Workload for MeshExchange {
         ranks.flat_map(|rank| self.neighbours(rank).map(|neighbour| (rank, neighbour))).collect()
     }
 
-    /// Ranks are at most a few iterations apart, so the first one stands for all.
+    /// Returns the progress of rank 0, which stands for all, because ranks are at most a few
+    /// iterations apart.
     fn done(&self, _now_ps: u64) -> Option<f64> {
         let iteration = self.states.first()?.iteration;
         Some(f64::from(iteration) / f64::from(self.configuration.iterations.max(1)))
@@ -362,17 +372,17 @@ impl Separable for MeshExchange {
     }
 }
 
-/// Distribution of the times at which [`OpenLoad`] posts messages.
+/// Random distribution of the times at which [`OpenLoad`] posts messages.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Arrivals {
-    /// At any time with equal probability (Poisson).
+    /// Posts happen at any time with equal probability (Poisson).
     Poisson,
-    /// At multiples of this time in picoseconds, at most one message at each, with equal
-    /// probability (Bernoulli).
+    /// Posts happen at multiples of this time in picoseconds: at each multiple at most one, with
+    /// equal probability (Bernoulli).
     Bernoulli(u64),
 }
 
-/// A load whose ranks post messages at random times, independent of their delivery.
+/// A load whose ranks post messages at random times, whether or not earlier messages have arrived.
 #[derive(Clone, Debug)]
 pub struct OpenLoad {
     pattern: Pattern,
@@ -384,7 +394,8 @@ pub struct OpenLoad {
 }
 
 impl OpenLoad {
-    /// Creates `ranks` ranks that post a message every `interval_ps` on average, until `until_ps`.
+    /// Creates `ranks` ranks, each of which posts a message every `interval_ps` on average, until
+    /// `until_ps`.
     pub fn new(
         ranks: u32,
         pattern: Pattern,
@@ -397,7 +408,7 @@ impl OpenLoad {
         Self { pattern, sizes, arrivals: Arrivals::Poisson, interval_ps, until_ps, random }
     }
 
-    /// Sets the distribution of post times.
+    /// Sets the distribution of the times of posts.
     #[must_use]
     pub const fn with_arrivals(mut self, arrivals: Arrivals) -> Self {
         self.arrivals = arrivals;
@@ -454,7 +465,7 @@ impl Workload for OpenLoad {
         Some(self.until_ps)
     }
 
-    /// An open load is always finished: it does not wait for messages, which may be lost.
+    /// Returns true, because an open load does not wait for messages, which may be lost.
     fn is_finished(&self) -> bool {
         true
     }

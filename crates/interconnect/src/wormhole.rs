@@ -1,12 +1,17 @@
-//! Wormhole switching with source routes. A message is one worm, which holds every link from its
+//! Wormhole switching with source routes. A message is one worm, which holds all links from its
 //! head to its tail.
 //!
-//! One event per worm and hop. A worm is not simulated byte by byte: it is an interval on each link
-//! of its path. Assume the head is granted link i at time Tᵢ, and the worm has L characters. If
-//! nothing stops the head further on, the tail has crossed link i, and the link is free, at Tᵢ + L.
-//! If the head waits for link m until Tₘ, the links behind it store B characters per hop between,
-//! so the tail does not cross link i before Tₘ + L − B·(m − i). The release of a link is known as
-//! soon as the head is so far ahead that no later wait can affect that link.
+//! A worm takes one event per hop. Its bytes are not simulated: on each link of its path, the worm
+//! is an interval of time. Assume that the head gets link i at time Tᵢ, and that the worm has L
+//! characters.
+//!
+//! * If nothing stops the head later, the tail has crossed link i at Tᵢ + L, and the link is then
+//!   free.
+//! * If the head waits for link m until Tₘ, the hops between i and m store B characters each. The
+//!   tail then crosses link i at Tₘ + L − B·(m − i) or later.
+//!
+//! The time when a link becomes free is known when the head is so far ahead that no later wait can
+//! affect that link.
 
 use std::collections::VecDeque;
 
@@ -17,67 +22,69 @@ use super::slab::Slab;
 use super::topology::{Link, LinkKind, Topology};
 use super::wheel::Event;
 
-/// Settings of a wormhole network. A character is what a link carries in one unit of time.
+/// Settings of a wormhole network. A character is the amount that a link carries in one unit of
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WormholeConfiguration {
-    /// Time of one character on a link, in picoseconds.
+    /// Time in which a link carries one character, in picoseconds.
     pub character_ps: u64,
     /// Payload of one character, in bytes.
     pub character_bytes: u32,
-    /// Characters of a worm beside its payload.
+    /// Length of a worm's header, in characters.
     pub header_characters: u64,
-    /// Time from the grant of a link to the arrival of the head at the next arbiter, in characters.
+    /// Time between getting a link and the arrival of the head at the next arbiter, in characters.
     pub hop_characters: u64,
-    /// Time from the grant of the last link to the arrival of the head in the memory of the host,
-    /// in characters.
+    /// Time between getting the last link and the arrival of the head in the host's memory, in
+    /// characters.
     pub exit_characters: u64,
-    /// Delay before a worm leaves an interface that has carried another worm, in characters.
+    /// Delay before an interface that has carried a worm sends another, in characters.
     pub turnaround_characters: u64,
-    /// Storage per hop for a stopped worm, in characters.
+    /// Number of characters of a stopped worm that each hop stores.
     pub storage_characters: u64,
-    /// How an arbiter chooses among waiting worms.
+    /// Rule by which an arbiter chooses among waiting worms.
     pub arbiter: Arbiter,
-    /// How a worm chooses a lane where it may use any.
+    /// Rule by which a worm chooses a lane if it may use several.
     pub lanes: LaneSelection,
-    /// Priority of the inputs from other switches, lowest first: along the first dimension upwards
-    /// and downwards, then along the second. Inputs from further dimensions precede them.
+    /// Priorities of inputs from other switches, lowest first: along the first dimension upwards
+    /// and downwards, then along the second dimension. Inputs from further dimensions come before
+    /// these.
     pub direction_order: [u8; 4],
 }
 
-/// How a worm chooses a lane where it may use any.
+/// Rule by which a worm chooses a lane if it may use several.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LaneSelection {
-    /// The lane that is free first.
+    /// The worm uses the lane that becomes free first.
     FirstFree,
-    /// Always the lane of its source.
+    /// The worm always uses the lane that belongs to its source.
     PerSource,
 }
 
-/// How an arbiter chooses among the worms that wait for a link.
+/// Rule by which an arbiter chooses among the worms that wait for a link.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Arbiter {
-    /// The worm at the first input, with hosts before other inputs.
+    /// The worm at the first input wins. Inputs from hosts come before other inputs.
     HostsFirst,
-    /// The worm at the first input, with hosts after other inputs.
+    /// The worm at the first input wins. Inputs from hosts come after other inputs.
     HostsLast,
-    /// The worm that has waited longest.
+    /// The worm that has waited longest wins.
     Fair,
 }
 
-/// A wormhole network, with its worms.
+/// A wormhole network, with the worms in it.
 #[derive(Debug)]
 pub struct Wormhole {
     configuration: WormholeConfiguration,
     paths: Paths,
     channels: Vec<Channel>,
-    /// The link on which each host sends.
+    /// For each host, the link on which it sends.
     host_links: Vec<u32>,
-    /// Whether the interface of each host has carried a worm.
+    /// For each host, whether its interface has carried a worm.
     is_awake: Vec<bool>,
     worms: Slab<Worm>,
-    /// Times at which links were granted to each worm, `stride` entries per worm.
+    /// For each worm, the times when it got its links; `stride` entries per worm.
     grants_ps: Vec<u64>,
-    /// Links granted to each worm, `stride` entries per worm.
+    /// For each worm, the links that it got; `stride` entries per worm.
     granted: Vec<u32>,
     stride: usize,
     names: Vec<String>,
@@ -88,43 +95,44 @@ pub struct Wormhole {
 /// A link with its arbiter.
 #[derive(Clone, Debug)]
 struct Channel {
-    /// Worm whose tail has not crossed yet and whose release is not known; [`NONE`] if there is
-    /// none.
+    /// Worm that occupies the link until a time that is not known yet; [`NONE`] if there is none.
     holder: u32,
-    /// When the link is free, if it has no holder.
+    /// Time when the link becomes free, if it has no holder.
     free_ps: u64,
     /// Worms whose heads wait for the link.
     waiting: Vec<u32>,
-    /// Worms on the link or in the buffer at its end, in order. Only the first can move on.
+    /// Worms on the link or in the buffer at its end, in order. Only the first worm can move on.
     queue: VecDeque<u32>,
-    /// When the first worm in `queue` is at the front of the buffer.
+    /// Time when the first worm in `queue` reaches the front of the buffer.
     front_ps: u64,
-    /// Rank among the inputs of the arbiters at the link's end: the order of simultaneous arrivals.
+    /// Rank of the link among the inputs of the arbiters at its end. It orders simultaneous
+    /// arrivals.
     rank: u32,
 }
 
-/// A message as a worm in the network.
+/// A message that crosses the network as a worm.
 #[derive(Clone, Copy, Debug)]
 struct Worm {
     message: u32,
     source: u32,
     destination: u32,
-    /// Number of links of the path: the host's, those between switches, the destination's.
+    /// Number of links of the path: that of the source host, those between switches, that of the
+    /// destination.
     links: u16,
-    /// Number of links granted.
+    /// Number of links that the worm has got so far.
     granted: u16,
-    /// Number of links released, or with a known release.
+    /// Number of links that the worm has left, or will leave at a known time.
     released: u16,
-    /// Lane on the last granted link.
+    /// Lane on the link that the worm got last.
     lane: u8,
     is_waiting: bool,
-    /// Whether its head is at the end of the last granted link, behind another worm.
+    /// Whether the head is at the end of a link but another worm is ahead of it in the buffer.
     is_behind: bool,
-    /// Index of the first hop between switches.
+    /// Index in the paths of the first hop between switches.
     path: u32,
     /// Length, in characters.
     length: u32,
-    /// Order in which the worms were posted.
+    /// Place of the worm in the order of posting.
     sequence: u32,
     /// Order among worms that wait for the same link: the rank of the input, or the order of
     /// posting.
@@ -179,7 +187,7 @@ impl Wormhole {
         }
     }
 
-    /// Requests the next link of a worm's path.
+    /// Requests the next link on a worm's path.
     fn request(&mut self, context: &mut Context, index: u32, rank: u32) {
         let now_ps = context.wheel.now_ps();
         let lanes = self.wanted(index);
@@ -233,7 +241,7 @@ impl Wormhole {
         lanes
     }
 
-    /// Grants a link to a worm, now. Its head moves on, and links behind it can become free.
+    /// Gives a link to a worm now. The worm's head moves on, and links behind it can become free.
     fn grant(&mut self, context: &mut Context, index: u32, link: u32, lane: u8) {
         let WormholeConfiguration {
             character_ps,
@@ -290,7 +298,7 @@ impl Wormhole {
         self.release_behind(context, index, is_last);
     }
 
-    /// Releases the links of a worm that no wait of its head can hold any longer.
+    /// Releases the links of a worm that no later wait of its head can affect.
     fn release_behind(&mut self, context: &mut Context, index: u32, is_last: bool) {
         let WormholeConfiguration { character_ps, storage_characters, .. } = self.configuration;
         let worm = *self.worms.get(index);
@@ -332,8 +340,8 @@ impl Wormhole {
         self.worms.get_mut(index).released = released;
     }
 
-    /// Handles the tail of the first worm leaving the buffer at the end of a link: the next worm is
-    /// at the front.
+    /// Handles the time when the first worm has left the buffer at the end of a link. The next worm
+    /// is then at the front.
     fn advance(&mut self, context: &mut Context, link: u32, time_ps: u64) {
         let channel = &mut self.channels[link as usize];
         channel.queue.pop_front();
@@ -345,7 +353,7 @@ impl Wormhole {
         }
     }
 
-    /// Handles the head of a worm reaching the end of a link.
+    /// Handles the arrival of a worm's head at the end of a link.
     fn reach(&mut self, context: &mut Context, index: u32, rank: u32) {
         let worm = self.worms.get_mut(index);
         let link = self.granted[index as usize * self.stride + usize::from(worm.granted) - 1];
@@ -359,7 +367,7 @@ impl Wormhole {
         }
     }
 
-    /// Grants a link that has become free to one of the waiting worms.
+    /// Gives a link that has become free to one of the waiting worms.
     fn arbitrate(&mut self, context: &mut Context, link: u32) {
         let channel = &self.channels[link as usize];
         if channel.holder != NONE || channel.free_ps > context.wheel.now_ps() {
@@ -393,7 +401,7 @@ impl Wormhole {
         context.deliver(worm.message);
     }
 
-    /// Returns the worm that a worm waits for.
+    /// Returns the worm for which a worm waits.
     fn awaited(&self, index: u32) -> Option<u32> {
         let worm = self.worms.get(index);
         if worm.is_behind {
@@ -464,7 +472,7 @@ impl Fabric for Wormhole {
         }
     }
 
-    /// Follows the chain of waiting worms until a worm repeats.
+    /// Follows the waits from worm to worm until a worm repeats, which closes a circle.
     fn diagnose(&self, context: &Context) -> Stuck {
         let silent = Stuck::Silent { messages: context.messages.len() };
         let mut waiting = self.channels.iter().filter_map(|channel| channel.waiting.first());
@@ -491,7 +499,7 @@ impl Fabric for Wormhole {
     }
 }
 
-/// Links that a worm may use next.
+/// The links that a worm may use next.
 struct Lanes {
     links: [u32; LANES],
     numbers: [u8; LANES],
@@ -514,10 +522,10 @@ impl Lanes {
 }
 
 const NONE: u32 = u32::MAX;
-/// Marks the place of an event: a link is granted to a waiting worm.
+/// Mark of places for this event: a waiting worm gets a link.
 const RELEASE: u32 = 1 << 29;
-/// Marks the place of an event: a worm ends at its host. Without a mark, the head of a worm is at
-/// the end of a link.
+/// Mark of places for this event: a worm has reached its host completely. Places without a mark
+/// mean that the head of a worm has reached the end of a link.
 const DELIVERED: u32 = 1 << 28;
 /// Maximum number of lanes among which a worm chooses.
 const LANES: usize = 8;

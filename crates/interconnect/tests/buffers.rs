@@ -1,5 +1,5 @@
-//! Losses and marks at a limited output of a switch, compared with an M/D/1 queue with and without
-//! a limit of K frames.
+//! Compares losses and marks at a switch output with an M/D/1 queue. One comparison has a limit of
+//! K frames, the other has no limit.
 
 use interconnect::ethernet::{ClassBy, Ethernet, EthernetConfiguration, QueueConfiguration};
 use interconnect::routing::{RouteTable, Routing};
@@ -8,14 +8,14 @@ use interconnect::topology::Topology;
 use interconnect::workload::{Actions, OpenLoad, Pattern, Received, Sizes, Workload};
 
 const PAYLOAD_BYTES: u32 = 1_474;
-/// Length with preamble, header and check sequence.
+/// Length of a frame, including preamble, header and check sequence.
 const FRAME_BYTES: u64 = 1_500;
-/// Service time with the gap, at 1 Gb/s.
+/// Service time of a frame and its gap, at 1 Gb/s.
 const SERVICE_PS: u64 = 1_512 * 8_000;
 const HOSTS: u32 = 32;
 const LATENCIES_PS: [u64; 3] = [0, 500_000, 20_000_000];
 
-/// Settings that make queues stored and have no other effect.
+/// Returns settings that make the switch store queues, but have no other effect.
 fn inert() -> [QueueConfiguration; 5] {
     let none = QueueConfiguration::NONE;
     let class_by = ClassBy::Size { small_bytes: 1 << 20 };
@@ -24,13 +24,13 @@ fn inert() -> [QueueConfiguration; 5] {
         QueueConfiguration { ecn_min_bytes: 1 << 40, ecn_max_bytes: 1 << 40, ..none },
         QueueConfiguration { classes: 2, ..none },
         QueueConfiguration { shared_bytes: 1 << 40, alpha_percent: 10_000, ..none },
-        // No message is in the lossless class.
+        // No message has the lossless class.
         QueueConfiguration { classes: 2, class_by, lossless: 2, pause_bytes: 9_000, ..none },
     ]
 }
 
-/// Runs Poisson arrivals from many hosts at two trunks of 1 Gb/s, one in each direction. Other
-/// links are so fast that no frames wait there.
+/// Runs Poisson arrivals from many hosts at two trunks of 1 Gb/s, one in each direction. All other
+/// links are so fast that no frame waits there.
 fn run(load: f64, configuration: &EthernetConfiguration, messages: u64) -> Outcome {
     let topology = Topology::cascade(2, HOSTS, 1).expect("two switches");
     let routes = RouteTable::new(&topology, Routing::Shortest).expect("routes");
@@ -54,8 +54,8 @@ fn run(load: f64, configuration: &EthernetConfiguration, messages: u64) -> Outco
 /// With this many messages, the standard error is below 1 %.
 const MESSAGES: u64 = 200_000;
 
-/// Returns the probabilities that a frame leaving an M/D/1 queue leaves 0, 1, 2 … frames behind, up
-/// to a common factor.
+/// Returns the probabilities that a frame that leaves an M/D/1 queue leaves 0, 1, 2 … frames
+/// behind. The probabilities have a common factor.
 fn left_behind(load: f64, count: usize) -> Vec<f64> {
     let mut arrivals = vec![(-load).exp()];
     for number in 1..=count {
@@ -69,19 +69,19 @@ fn left_behind(load: f64, count: usize) -> Vec<f64> {
     chances
 }
 
-/// Returns the share of frames lost in M/D/1/K. The frame being sent is one of the K.
+/// Returns the share of frames that an M/D/1/K queue loses. K includes the frame being sent.
 fn lost_share(load: f64, room: usize) -> f64 {
     let chances = left_behind(load, room);
     1.0 - 1.0 / (chances[0] / chances.iter().sum::<f64>() + load)
 }
 
-/// Returns the share of frames that find at least `least` frames in M/D/1.
+/// Returns the share of frames that find at least `least` frames in an M/D/1 queue on arrival.
 fn found_share(load: f64, least: usize) -> f64 {
     let chances = left_behind(load, least);
     1.0 - chances.iter().sum::<f64>() * (1.0 - load)
 }
 
-/// Checks all latencies of the switch, and all features that make queues stored.
+/// Checks several latencies of the switch, and all settings that make it store queues.
 #[test]
 fn a_buffer_loses_what_theory_says() {
     let mut worst = 0.0_f64;
@@ -102,7 +102,7 @@ fn a_buffer_loses_what_theory_says() {
                 assert!(worst < 0.02, "{share} {theory} {configuration:?}");
                 dropped.push(outcome.dropped);
             }
-            // The numbers must be equal, not only close.
+            // The numbers must be exactly equal.
             assert!(dropped.iter().all(|&other| other == dropped[0]), "{dropped:?}");
         }
     }
@@ -137,12 +137,12 @@ fn frames_are_marked_by_what_is_before_them_at_the_output() {
     print_figure(worst);
 }
 
-/// Prints a deviation in percent, for `xtask acceptance fabric`.
+/// Prints a deviation in percent, which `xtask acceptance fabric` reads.
 fn print_figure(deviation: f64) {
     println!("figure: buffers: {:.3}", 100.0 * deviation);
 }
 
-/// Of a burst of ten frames, as many are stored as fit, including the one being sent.
+/// From a burst of ten frames, the switch stores as many as fit. The frame being sent counts.
 #[test]
 fn the_tail_of_a_burst_is_dropped() {
     for queues in inert() {
@@ -171,7 +171,7 @@ fn the_tail_of_a_burst_is_dropped() {
     }
 }
 
-/// Each host of the first switch sends one frame to a host of the second.
+/// A workload in which each host of the first switch sends one frame to a host of the second.
 struct Burst;
 
 impl Workload for Burst {

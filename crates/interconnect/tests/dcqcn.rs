@@ -1,5 +1,5 @@
-//! DCQCN between hosts: fair shares, queues between the marking thresholds, few losses, and equal
-//! results in divided runs.
+//! Tests DCQCN between hosts: fair shares, queue lengths between the marking thresholds, few
+//! losses, and equal results in divided runs.
 
 use interconnect::configuration::{Configuration, Watch};
 use interconnect::records::RecordLimits;
@@ -10,8 +10,8 @@ fn run(text: &str, watch: Watch) -> Outcome {
     configuration.run_watched(&InTurns, watch).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Returns a configuration with flows to host 0 of a star. Frames are marked at queues from 5 kB to
-/// 200 kB, with at most 1 %.
+/// Returns a configuration with flows to host 0 of a star. For queue lengths from 5 kB to 200 kB,
+/// the switch marks at most 1 % of the frames.
 fn text(flows: &str, (hosts, seed): (u32, u64), fabric: &str, host: &str) -> String {
     format!(
         "[topology]\nhosts = {hosts}\n[fabric]\nhost_rate_bps = \"40 Gb/s\"\nlatency_ps = \"1 us\"\n{fabric}\
@@ -25,8 +25,8 @@ const DCQCN: &str = "congestion = \"dcqcn\"\n";
 /// The link from the switch to host 0.
 const TO_TARGET: u32 = 1;
 
-/// Returns the shares of two flows on the target's link, in the last third of the time until the
-/// first flow ends.
+/// Returns the shares that two flows have of the target's link. They are measured in the last third
+/// of the time before the first flow ends.
 fn late_shares(flows: &str, seed: u64) -> [f64; 2] {
     let limits = RecordLimits { crossings: 4_000_000, ..RecordLimits::default() };
     let watch = Watch { records: Some(limits), ..Watch::default() };
@@ -56,13 +56,14 @@ fn two_senders_converge_to_fair_shares() {
             "the second from {start}: the first has {mean:.3}, index {usual:.3}, least {worst:.3}"
         );
         assert!((mean - 0.5).abs() < 0.04, "{mean}: {shares:.3?}");
-        // At most one frame of a hundred is marked, so one flow is notified before the other.
+        // At most one frame of a hundred is marked, so one flow gets a notification before the
+        // other.
         assert!(usual > 0.97 && worst > 0.8, "{usual} {worst}: {shares:.3?}");
     }
 }
 
-/// Returns the queue of the link to host 0, in bytes at 40 Gb/s, at the arrival of each frame in
-/// the second half.
+/// Returns the queue lengths of the link to host 0, in bytes at 40 Gb/s. A length is measured at
+/// the arrival of each frame in the second half of the run.
 fn queue(outcome: &Outcome) -> Vec<f64> {
     let records = outcome.records.as_ref().expect("it was recorded");
     let late = records.crossings.iter().filter(|it| {
@@ -112,7 +113,7 @@ fn an_incast_has_its_queue_between_the_thresholds_and_loses_little() {
     }
 }
 
-/// Several networks and kinds of loss recovery, undivided and divided.
+/// Runs several networks and kinds of loss recovery, undivided and divided.
 #[test]
 fn messages_arrive_and_parts_agree() {
     for (fabric, host) in [

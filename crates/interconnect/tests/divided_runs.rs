@@ -1,4 +1,4 @@
-//! Divided runs: equal results for any number of parts, without losses between parts.
+//! Tests divided runs: any number of parts has the same result, and no frame is lost between parts.
 
 use interconnect::collective::{
     Collective, CollectiveConfiguration, CollectiveLoop, Exchange, Reduction,
@@ -17,7 +17,7 @@ use interconnect::workload::{
 };
 use proptest::prelude::*;
 
-/// A network with hosts, for an undivided or a divided run.
+/// A network with hosts, which can run undivided or divided.
 #[derive(Clone, Debug)]
 struct Cluster {
     topology: Topology,
@@ -37,7 +37,7 @@ impl Cluster {
             .with_limits(limits)
     }
 
-    /// Runs undivided and in 1, 2 and 4 parts, and compares the results.
+    /// Runs the workload undivided and in 1, 2 and 4 parts, and compares the results.
     fn compare<W: Separable>(&self, workload: &W, ranks: u32) -> Result<Outcome, Stuck> {
         let whole = self.simulation(workload.clone(), ranks).run();
         for count in [1, 2, 4] {
@@ -54,7 +54,8 @@ impl Cluster {
                     };
                     assert_eq!(figures(whole), figures(divided), "{count} parts");
                 }
-                // A divided run with too many events stops at the end of a window.
+                // A divided run with too many events stops at the end of a window, so the numbers
+                // of events differ.
                 (Err(Stuck::Endless { .. }), Err(Stuck::Endless { .. })) => {}
                 (Err(whole), Err(divided)) => assert_eq!(whole, divided, "{count} parts"),
                 _ => panic!("{count} parts: {whole:?}, {divided:?}"),
@@ -164,7 +165,7 @@ fn clusters(queues: impl Strategy<Value = QueueConfiguration>) -> impl Strategy<
                 (topology, choice, queues, nic, receiving),
                 (forwarding, buffer_bytes, cost_ps, latency_ps, propagation_ps, is_limited),
             )| {
-                // Frames that wait for the engine are in no buffer.
+                // Frames that wait for the engine occupy no buffer, which lossless classes need.
                 let has_engine = is_limited && queues.lossless == 0;
                 let configuration = EthernetConfiguration {
                     choice,
@@ -184,7 +185,7 @@ fn clusters(queues: impl Strategy<Value = QueueConfiguration>) -> impl Strategy<
         )
 }
 
-/// Small and large messages, at a load above the rate of some links.
+/// Returns a load of small and large messages that exceeds the rate of some links.
 fn load(ranks: u32, pattern: Pattern, seed: u64) -> OpenLoad {
     let sizes = Sizes::Mix(vec![(1, 1), (100, 2), (4_000, 3), (20_000, 1)]);
     OpenLoad::new(ranks, pattern, sizes, 8_000_000, LOAD_PS, seed)
@@ -213,7 +214,7 @@ proptest! {
     ) {
         let hosts = cluster.topology.hosts();
         let pattern = if is_incast { Pattern::Incast(0) } else { Pattern::Uniform };
-        // Pauses on a torus can end in a deadlock; the parts must report it alike.
+        // Pauses on a torus can end in a deadlock. The divided runs must report it in the same way.
         let _ = cluster.compare(&load(hosts, pattern, seed), hosts);
     }
 
@@ -234,7 +235,7 @@ proptest! {
             compute_ps: 1_000_000,
             order: [0, 1, 3, 2],
         });
-        // In a mesh of height 1, two of the four neighbours are the rank itself.
+        // In a mesh of height 1, a rank is its own neighbour twice.
         let outcome = cluster.compare(&mesh, hosts).expect("nothing is lost");
         prop_assert_eq!(outcome.delivered, u64::from(hosts * 2 * iterations));
         let token = TokenPass::new(hosts, 100, 5_000, 2 * hosts + 1);
@@ -285,7 +286,8 @@ fn collectives() -> impl Strategy<Value = Collective> {
     ]
 }
 
-/// A collective that waits for a message which lost frames on a slow trunk is reported alike.
+/// A message of a collective loses frames on a slow trunk. All runs must report the wait in the
+/// same way.
 #[test]
 fn a_collective_that_waits_is_reported_alike() {
     let topology = Topology::leaf_spine(4, 1, 2, 1).expect("a leaf-spine");
@@ -309,7 +311,7 @@ fn a_collective_that_waits_is_reported_alike() {
     cluster.compare(&all_to_all, 4).expect_err("frames are lost");
 }
 
-/// A trace in binary form has the results of its text form.
+/// A trace in binary form has the same results as in text form.
 #[test]
 fn a_binary_trace_is_divided_like_its_text() {
     let topology = Topology::leaf_spine(4, 2, 2, 1).expect("a leaf-spine");
@@ -325,7 +327,7 @@ fn a_binary_trace_is_divided_like_its_text() {
     assert_eq!(outcomes[0].hash, outcomes[1].hash);
 }
 
-/// A rank that waits forever is reported alike in divided and undivided runs.
+/// Divided and undivided runs report a rank that waits forever in the same way.
 #[test]
 fn a_trace_that_waits_is_reported_alike() {
     let topology = Topology::leaf_spine(4, 1, 2, 1).expect("a leaf-spine");

@@ -1,4 +1,4 @@
-//! Hosts with the real engine on simulated Ethernets.
+//! Tests hosts with the real engine on simulated Ethernets.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,8 +7,8 @@ use interconnect::configuration::{Configuration, Watch};
 use interconnect::edge::{Counts, Tap, TappedFrame};
 use interconnect::simulation::{InTurns, Outcome};
 
-/// Runs a configuration twice and returns its results. The hashes must be equal, and no guarantee
-/// may be violated.
+/// Runs a configuration twice and returns its results. Checks that the hashes are equal and that no
+/// guarantee was violated.
 fn run(text: &str) -> (Outcome, Counts) {
     let configuration = Configuration::parse("test.toml", text).expect("it is valid");
     let again = Configuration::parse("again.toml", &configuration.effective).expect("it is valid");
@@ -20,7 +20,7 @@ fn run(text: &str) -> (Outcome, Counts) {
     (first, *counts)
 }
 
-/// The cluster of the paper: 16 nodes on two rails of 1 Gb/s, with an all-to-all exchange.
+/// Returns the cluster of the paper: 16 nodes on two rails of 1 Gb/s, with an all-to-all exchange.
 fn multiedge(more: &str) -> String {
     format!(
         "[topology]\nkind = \"star\"\nhosts = 16\n[fabric]\nhost_rate_bps = 1_000_000_000\n\
@@ -39,7 +39,7 @@ fn two_rails_carry_an_exchange_of_all_with_all() {
     }
 }
 
-/// Runs every sending rule that depends on the kind of driver with both kinds: raw frames and UDP.
+/// Runs all sending rules that depend on the kind of driver, with raw frames and with UDP.
 #[test]
 fn drivers_that_offload_get_other_batches_and_carry_the_same() {
     let runs = [false, true].map(|offloads| {
@@ -108,7 +108,8 @@ fn order_is_kept_where_it_is_asked_for() {
     }
 }
 
-/// A uniform load connects on demand, processors cost time, and queues of switches overflow.
+/// Runs a uniform load whose hosts connect on demand, with processor costs and overflowing switch
+/// queues.
 #[test]
 fn hosts_that_cost_time_survive_bursts_and_full_queues() {
     let costs = "[host]\nkind = \"edge\"\nframe_send_ps = 300_000\nframe_receive_ps = 500_000\n\
@@ -162,7 +163,7 @@ fn the_examples_are_what_they_say() {
     assert!(configuration.edge.is_some_and(|edge| edge.outages.len() == 1));
 }
 
-/// Runs the paper's cluster with real memory for each host, and with ghost regions.
+/// Runs the paper's cluster twice: with real memory in each host, and with ghost regions.
 fn bytes_and_ghosts(more: &str) -> [(Outcome, Counts); 2] {
     let text = |payload| {
         multiedge(&format!(
@@ -181,7 +182,7 @@ fn hosts_with_bytes_do_what_those_with_ghosts_do() {
         assert_eq!(bytes.hash, ghost.hash, "{more}");
         assert_eq!((bytes.completed_ps, bytes.events), (ghost.completed_ps, ghost.events));
         let Counts { bytes_placed_again, .. } = with_bytes;
-        // Bytes placed more than once are counted only with ghost regions.
+        // The counter of bytes placed more than once exists only with ghost regions.
         assert_eq!(with_bytes, Counts { bytes_placed_again, ..with_ghosts });
     }
 }
@@ -195,8 +196,8 @@ fn bytes_that_take_too_much_memory_are_refused() {
     assert!(error.contains("takes 7680000000 bytes") && error.contains("240 pairs"), "{error}");
 }
 
-/// Four hosts send to one over a switch with marks. Its buffer holds everything they send before
-/// the first mark returns.
+/// Runs four hosts that send to one host over a switch with marks. The switch's buffer can hold all
+/// frames that they send before the first mark returns.
 fn incast(more: &str) -> (Outcome, Counts) {
     run(&format!(
         "[topology]\nkind = \"star\"\nhosts = 5\n[fabric]\nshared_bytes = 400_000\n\
@@ -225,10 +226,10 @@ fn engines_that_see_marks_keep_queues_short_and_lose_nothing() {
     );
 }
 
-/// Time, host, rail, whether the frame was sent, length in bytes.
+/// A frame as the tap saw it: time, host, rail, whether it was sent, length in bytes.
 type Heard = (u64, u32, u8, bool, usize);
 
-/// Records the frames that are reported.
+/// A tap that records the frames it gets.
 #[derive(Debug)]
 struct Listener {
     host: u32,

@@ -1,4 +1,4 @@
-//! Memory of hosts with the real engine.
+//! Tests how much memory hosts with the real engine use.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,9 +35,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A host at rest uses less than 8 KiB, and each of its connections less than 1 KiB, including the
-/// simulator's table of operations, both before and after sending. A second rail adds half of that.
-/// Measured with 128 hosts, with one and with eight peers each.
+/// An idle host uses less than 8 KiB, and each of its connections less than 1 KiB, both before and
+/// after sending. This includes the simulator's table of operations. A second rail adds half of
+/// that. The test measures 128 hosts, with one and with eight peers each.
 #[test]
 fn a_host_is_small_and_so_is_a_connection() {
     for rails in [1, 2] {
@@ -45,7 +45,7 @@ fn a_host_is_small_and_so_is_a_connection() {
         let (network, a_host) = setting.host();
         let (fresh_one, used_one) = setting.connections(1);
         let (fresh_eight, used_eight) = setting.connections(8);
-        // A pair has two connection ends.
+        // Each pair of hosts has two connection ends.
         let ends = 7 * 2 * setting.hosts as usize;
         let (fresh, used) = ((fresh_eight - fresh_one) / ends, (used_eight - used_one) / ends);
         println!(
@@ -59,7 +59,7 @@ fn a_host_is_small_and_so_is_a_connection() {
     }
 }
 
-/// Hosts on a fat tree, which can be built repeatedly.
+/// Settings of hosts on a fat tree, which can be built several times.
 struct Setting {
     topology: Topology,
     hosts: u32,
@@ -79,7 +79,7 @@ impl Setting {
             .expect("there are such hosts")
     }
 
-    /// Returns the bytes of the network, and the bytes of a host.
+    /// Returns how many bytes the network uses, and how many bytes a host uses.
     fn host(&self) -> (usize, usize) {
         let before = BYTES.load(Ordering::Relaxed);
         let fabric = self.build();
@@ -87,8 +87,8 @@ impl Setting {
         (network, (BYTES.load(Ordering::Relaxed) - before - network) / self.hosts as usize)
     }
 
-    /// Returns the bytes of everything after each host has connected to `peers` others, and again
-    /// after it has written to each of them.
+    /// Returns how many bytes everything uses: after each host has connected to `peers` other
+    /// hosts, and after it has also written to each of them.
     fn connections(&self, peers: u32) -> (usize, usize) {
         let hosts = self.hosts;
         let before = BYTES.load(Ordering::Relaxed);
@@ -110,8 +110,8 @@ impl Setting {
     }
 }
 
-/// Each rank sends messages to each of the next `peers` ranks in turn. It sends its message n as
-/// soon as it has received n messages.
+/// A workload in which each rank sends messages to the next `peers` ranks in turn. A rank sends its
+/// message n when it has received n messages.
 struct InTurn {
     peers: u32,
     sent: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Settings of hosts with the real engine with which no run is possible are rejected by name.
+//! Hosts with the real engine reject impossible settings, and the error names the setting.
 
 use std::panic;
 

@@ -1,4 +1,4 @@
-//! Shared buffers, marks, priorities, pauses, several ports, interrupts and adaptive routes.
+//! Tests shared buffers, marks, priorities, pauses, several ports, interrupts and adaptive routes.
 
 use interconnect::ethernet::{
     ClassBy, Ethernet, EthernetConfiguration, NicConfiguration, QueueConfiguration, Striping,
@@ -35,7 +35,7 @@ fn with_queues(queues: QueueConfiguration) -> EthernetConfiguration {
     EthernetConfiguration { queues, ..base() }
 }
 
-/// Returns a load in which each message is one frame of fixed length.
+/// Returns a load in which each message is one frame of the same length.
 fn frames(hosts: u32, pattern: Pattern, load_percent: u64, seed: u64) -> OpenLoad {
     let interval_ps = 1_538 * 8_000 * 100 / load_percent;
     OpenLoad::new(hosts, pattern, Sizes::Fixed(1_500), interval_ps, 3_000_000_000, seed)
@@ -59,8 +59,8 @@ fn patterns() -> impl Strategy<Value = Pattern> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// With headroom for the frames in flight, pauses prevent all losses, for any buffer size and
-    /// number of classes. Trees have no circles in which to deadlock.
+    /// If the headroom suffices for the frames in flight, pauses prevent all losses, for any buffer
+    /// size and number of classes. Trees have no circles, so they cannot deadlock.
     #[test]
     fn paused_classes_lose_nothing(
         topology in topologies(),
@@ -96,7 +96,7 @@ proptest! {
         prop_assert_eq!((outcome.dropped, outcome.delivered), (0, posted));
     }
 
-    /// Messages are delivered or counted as lost, and no queue exceeds its limit.
+    /// Each message is delivered or counted as lost, and no queue exceeds its limit.
     #[test]
     fn frames_are_delivered_or_lost_within_the_limits(
         topology in topologies(),
@@ -133,8 +133,8 @@ proptest! {
     }
 }
 
-/// One rank sends messages with these tags at the same time; the other records the order of their
-/// arrival.
+/// A workload in which one rank sends messages with these tags at the same time. The other rank
+/// records the order in which they arrive.
 #[derive(Clone, Debug)]
 struct Tags {
     sent: Vec<u32>,
@@ -155,8 +155,8 @@ impl Workload for Tags {
     }
 
     fn is_finished(&self) -> bool {
-        // For any order of sending, messages arrive by class, and within a class in the order of
-        // sending.
+        // In whatever order messages are sent, they arrive ordered by class. Within a class, they
+        // arrive in the order of sending.
         let mut expected = self.sent.clone();
         expected.sort_by_key(|tag| tag % 4);
         self.received == expected
@@ -175,7 +175,7 @@ fn classes_are_served_in_strict_order() {
     assert!(matches!(disordered, Err(Stuck::Unfinished { .. })), "one class keeps their order");
 }
 
-/// Each link of a ring is paused because of frames that wait for the next link.
+/// On a ring, each link is paused because its frames wait for the next link.
 #[test]
 fn pauses_in_a_circle_are_reported_as_a_deadlock() {
     let ring = Topology::torus(&[5], 2, 1).expect("a ring");
@@ -208,7 +208,7 @@ fn marks_are_for_queues_that_grow() {
     assert_eq!(marked(2), 0);
 }
 
-/// Stored queues have the results of computed ones, if no feature uses them.
+/// If no feature needs stored queues, stored and computed queues have the same results.
 #[test]
 fn real_queues_agree_with_those_that_need_not_exist() {
     for topology in [Topology::star(6), Topology::fat_tree(4), Topology::leaf_spine(3, 4, 2, 1)] {
@@ -223,7 +223,7 @@ fn real_queues_agree_with_those_that_need_not_exist() {
     }
 }
 
-/// If all hosts of each group send to the next group, the shortest route uses a single cable.
+/// If all hosts of each group send to the next group, the shortest routes all use one cable.
 #[test]
 fn detours_relieve_the_only_cable_between_two_groups() {
     let dragonfly = Topology::dragonfly(4, 2, 1).expect("a dragonfly");
@@ -296,7 +296,7 @@ fn an_interrupt_costs_each_hop_of_a_token_its_latency() {
         };
         completed_ps(ReceivingConfiguration { interrupts: Some(how), ..Default::default() })
     };
-    // One picosecond for the message itself orders the messages.
+    // Each message takes one picosecond itself, which orders the messages.
     assert_eq!(interrupts(1, 0), polling + 8 * 2_500_001);
     assert_eq!(interrupts(3, 1_000_000), polling + 8 * 3_500_001);
     assert_eq!(interrupts(2, 1_000_000), polling + 8 * 2_500_001, "two frames are enough");

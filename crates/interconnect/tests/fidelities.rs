@@ -1,4 +1,4 @@
-//! Properties that all fidelities of the interconnect simulator share.
+//! Tests properties that all fidelities of the interconnect simulator have.
 
 use interconnect::configuration::{Configuration, Fidelity, Watch};
 use interconnect::records::{LinkRecord, RecordLimits};
@@ -47,7 +47,7 @@ fn packets_and_fluids_take_the_same_links() {
     println!("figure: equal flows: {equal}");
 }
 
-/// Without a seed in the hash of flows, all seeds would give the same run.
+/// Runs with different seeds must differ. The hashes of flows therefore depend on the seed.
 #[test]
 fn the_seed_decides_which_flows_share_a_link() {
     let spread = |seed: u32| {

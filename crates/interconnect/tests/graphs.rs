@@ -1,5 +1,5 @@
-//! Graphs with cable settings: the results equal those of built-in topologies, every flow ends,
-//! each byte arrives once, and times follow the rates and lengths of cables.
+//! Tests graphs with cable settings: they have the same results as built-in topologies, every flow
+//! ends, each byte arrives once, and times depend on the rates and lengths of cables.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ fn run(text: &str) -> Outcome {
     configuration.run_watched(&InTurns, Watch::default()).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-/// Returns a topology as a graph, with settings of each cable.
+/// Returns a topology as a graph whose cables all have settings.
 fn as_graph(topology: &Topology, settings: impl Fn(LinkKind) -> &'static str) -> String {
     let mut text = format!(
         "[topology]\nkind = \"graph\"\nhosts = {}\nswitches = {}\n",
@@ -43,7 +43,7 @@ const WORKLOADS: [&str; 5] = [
     "kind = \"flows\"\nflows = [[0, 3, 50_000, 0], [1, 3, 50_000, \"1 us\"], [3, 0, 100, 0]]\n",
 ];
 
-/// Settings of the fabric and of the transport that needs them.
+/// Settings of the fabric, each with settings of the transport that this fabric needs.
 const HOSTS: [(&str, &str); 7] = [
     ("", ""),
     ("buffer_bytes = 9000\n", "transport = \"go_back_n\"\nloss_ppm = 2000\n"),
@@ -54,8 +54,8 @@ const HOSTS: [(&str, &str); 7] = [
     ("lossless = [0]\npause_bytes = 9000\n", ""),
 ];
 
-/// The graph is built once with other defaults and settings for each cable, and once with the
-/// defaults.
+/// Builds the same graph twice: with other defaults and settings for each cable, and with the
+/// defaults alone.
 #[test]
 fn a_graph_that_equals_a_built_in_topology_has_its_figures() {
     let topologies = [
@@ -98,7 +98,7 @@ fn a_graph_that_equals_a_built_in_topology_has_its_figures() {
     }
 }
 
-/// The load of an open load is a share of the slowest cable of a host, or of the target's cable.
+/// An open load refers to the rate of the slowest host cable, or to that of the target's cable.
 #[test]
 fn a_share_of_the_load_is_that_of_cables() {
     let load = |pattern: &str, rate: &str| {
@@ -117,7 +117,8 @@ fn a_share_of_the_load_is_that_of_cables() {
     assert!((more / whole - 2.0).abs() < 0.1, "{more} of {whole}");
 }
 
-/// A frame of 1000 bytes on the wire, over cables of 10, 1 and 100 Gb/s with 100, 200 and 300 ns.
+/// A frame of 1000 bytes on the wire crosses cables of 10, 1 and 100 Gb/s with delays of 100, 200
+/// and 300 ns.
 #[test]
 fn each_cable_takes_its_own_time() {
     let topology = "[topology]\nkind = \"graph\"\nhosts = [\"a\", \"b\"]\nswitches = [\"s\", \"t\"]\ncables = [\n\
@@ -130,13 +131,14 @@ fn each_cable_takes_its_own_time() {
         let rest = rest.replace("overhead", &format!("{queues}overhead"));
         assert_eq!(run(&format!("{topology}{rest}")).completed_ps, crossed_ps, "{queues}");
     }
-    // The opposite direction; and cutting through, which must not overtake the slow cable.
+    // Then the frame goes in the opposite direction. It also cuts through, where it must not leave
+    // a switch before the slow cable has delivered its bytes.
     let back = rest.replace("[[0, 1,", "[[1, 0,");
     assert_eq!(run(&format!("{topology}{back}")).completed_ps, crossed_ps);
     let text =
         format!("{topology}{}", rest.replace("overhead", "cut_through_bytes = 64\noverhead"));
-    // Switch s forwards the frame after 64 bytes; switch t, when the last byte has arrived at the
-    // slow rate.
+    // Switch s forwards the frame after 64 bytes. Switch t forwards it when the last byte has
+    // arrived at the slow rate.
     let late_ps = 64 * 800 + 8_000_000 + 80_000 + 600_000;
     assert!(run(&text).completed_ps <= late_ps, "{}", run(&text).completed_ps);
     let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
@@ -146,7 +148,7 @@ fn each_cable_takes_its_own_time() {
     assert_eq!([busy[0], busy[3], busy[5]], [800_000, 8_000_000, 80_000]);
 }
 
-/// The buffer of a cable limits only the output to that cable.
+/// The buffer of a cable limits only the output port to that cable.
 #[test]
 fn a_cable_has_its_own_buffer() {
     let dropped = |buffers: [&str; 2], queues: &str| {
@@ -175,8 +177,8 @@ fn a_cable_has_its_own_buffer() {
     }
 }
 
-/// A lossless class loses no frames on unequal cables, because the headroom is computed for each
-/// cable.
+/// If cables differ, a lossless class still loses no frames, because the headroom is computed for
+/// each cable.
 #[test]
 fn pauses_have_room_for_what_is_on_long_and_fast_cables() {
     let text = "[topology]\nkind = \"graph\"\nhosts = 3\nswitches = 2\ncables = [\n\
@@ -200,7 +202,7 @@ fn fluids_and_engines_know_the_rates_of_cables() {
              \"4 MiB\", 0]]\n"
         )
     };
-    // Engines start with small windows.
+    // The expected shares are lower for engines, which start with small windows.
     for (rest, least) in
         [("[fabric]\nkind = \"fluid\"\n", 4.9), ("[host]\nkind = \"edge\"\n", 3.0), ("", 4.9)]
     {
@@ -210,8 +212,8 @@ fn fluids_and_engines_know_the_rates_of_cables() {
     }
 }
 
-/// Two equal routes over different cables: the hosts determine the route of a message, and so its
-/// ideal time.
+/// Two equal routes use different cables. The hosts of a message determine its route, and therefore
+/// its ideal time.
 #[test]
 fn messages_that_are_alone_are_not_slowed_down() {
     let mut text = String::from("[topology]\nkind = \"graph\"\nhosts = 8\nswitches = 4\n");
@@ -247,8 +249,8 @@ fn messages_that_are_alone_are_not_slowed_down() {
     assert!(ends.iter().all(|end| (end - 1.0).abs() < 1e-9), "{ends:?}");
 }
 
-/// Returns a random connected graph: switches in a tree, with some further cables, and hosts
-/// anywhere.
+/// Returns a random connected graph: a tree of switches with some further cables, and hosts at
+/// random switches.
 fn random_graph(seed: u64) -> (String, u32) {
     let mut random = Random::new(seed);
     let (hosts, switches) = (2 + random.below(7) as u32, 1 + random.below(6) as u32);
@@ -288,8 +290,8 @@ fn random_graph(seed: u64) -> (String, u32) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// On any graph every flow ends, bytes arrive once, equal seeds repeat, and parts agree with
-    /// the whole.
+    /// On any graph, every flow ends, each byte arrives once, equal seeds have equal results, and
+    /// divided runs equal undivided runs.
     #[test]
     fn every_flow_over_a_random_graph_ends_and_repeats(seed: u64, host in 1_usize..6, which in 0..3_u32) {
         let (topology, hosts) = random_graph(seed);

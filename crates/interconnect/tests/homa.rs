@@ -1,5 +1,5 @@
-//! Homa between hosts: a long message hardly slows down short ones, no message starves, lost
-//! packets are retransmitted, and a link is full.
+//! Tests Homa between hosts: a long message hardly delays short ones, no message starves, lost
+//! packets are retransmitted, and the link is fully used.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -34,8 +34,8 @@ fn classes(host: &str) -> u32 {
     if host == HOMA { 8 } else { 1 }
 }
 
-/// Returns a message of 10 MB to host 0 from the first sender, and short messages at random times
-/// from the others.
+/// Returns flows to host 0: a message of 10 MB from the first sender, and short messages at random
+/// times from the other senders.
 fn beside_a_long_one(seed: u64) -> String {
     let mut random = Random::new(seed);
     let mut flows = String::from("[1, 0, \"10 MB\", 0]");
@@ -48,7 +48,7 @@ fn beside_a_long_one(seed: u64) -> String {
     flows
 }
 
-/// Returns the mean slowdown of the short messages, and the time of the long one in µs.
+/// Returns the mean slowdown of the short messages, and the time of the long message in µs.
 fn slowdown(host: &str, seed: u64) -> (f64, f64) {
     let text = format!(
         "[topology]\nhosts = 10\n[fabric]\nclasses = {}\n[host]\n{host}[workload]\nkind = \
@@ -78,7 +78,7 @@ fn short_messages_beside_a_long_one_are_slowed_down_less_than_with_windows() {
         );
         assert!(homa < 2.0, "seed {seed}: {homa}");
         assert!(homa * 4.0 < windows, "seed {seed}: {homa}, {windows}");
-        // The long message is slower by less than a tenth.
+        // Homa delays the long message by less than a tenth.
         assert!(long < other * 1.1, "seed {seed}: {long}, {other}");
     }
 }
@@ -103,8 +103,9 @@ fn grants_keep_the_link_full() {
     }
 }
 
-/// While shorter messages take all of the link, the longest one gets the share reserved for the
-/// oldest. Without this share it waits until they have ended.
+/// The longest message gets the share that is reserved for the oldest message, although shorter
+/// messages need the whole link. Without this share, it waits until the shorter messages have
+/// ended.
 #[test]
 fn the_longest_message_does_not_starve() {
     let delivered_ps = |oldest: u32| {
@@ -127,19 +128,20 @@ fn the_longest_message_does_not_starve() {
         };
         (message(true), message(false))
     };
-    // 48 MB take 39 ms. A tenth of the link carries 2 MB in 16 ms.
+    // 48 MB take 39 ms. In 16 ms, a tenth of the link carries 2 MB.
     let ((with, _), (without, others)) = (delivered_ps(10), delivered_ps(0));
     println!("{with} with a share, {without} without, others until {others}");
     assert!(with < others / 4 * 3, "{with} {others}");
     assert!(without >= others, "{without} {others}");
 }
 
-/// Many senders at the same time: the queue contains frames that need no grant, and granted frames
-/// of a few messages.
+/// Many senders send at the same time. The queue contains frames that need no grant, and granted
+/// frames of only a few messages.
 #[test]
 fn an_incast_has_a_short_queue() {
     let run = |host: &str| {
-        // Marks, which neither transport uses, make the port appear in the results.
+        // Neither transport uses marks. They are on because results list only ports with marks or
+        // losses.
         let outcome = run(&format!(
             "[topology]\nhosts = 33\n[fabric]\nclasses = {}\necn_max_bytes = 1000\n[host]\n\
              {host}[workload]\nkind = \"incast\"\nbytes = \"200 kB\"\niterations = 3\n",
@@ -171,7 +173,7 @@ fn grants_and_requests_are_counted_and_windows_are_not() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// For any losses, each message arrives once, and parts of the network agree.
+    /// Whatever packets are lost, each message arrives once, and divided runs equal undivided runs.
     #[test]
     fn all_messages_arrive_whatever_is_lost(
         seed in 0..1_u64 << 60,

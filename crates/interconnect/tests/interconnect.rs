@@ -1,4 +1,4 @@
-//! The interconnect simulator as a whole: determinism, conservation, deadlock.
+//! Tests the interconnect simulator as a whole: equal results, complete delivery, and deadlocks.
 
 use interconnect::benchmark;
 use interconnect::ethernet::{Ethernet, EthernetConfiguration, Forwarding};
@@ -49,7 +49,7 @@ fn runs_of_the_same_seed_have_the_same_pinned_hash() {
     assert_eq!(first.dropped, 0);
 }
 
-/// All posted messages arrive, over every fabric, topology, routing and choice.
+/// Over every fabric, topology, routing and choice, all posted messages arrive.
 #[test]
 fn everything_posted_is_delivered() {
     let topologies = [
@@ -95,8 +95,8 @@ fn worms_and_flits_are_delivered_too() {
     }
 }
 
-/// With free lanes, worms and flits on a ring wait for each other in a circle, which is reported.
-/// With datelines the load is delivered.
+/// With free lanes, worms and flits on a ring wait for each other in a circle, which the run
+/// reports. With datelines, all messages of the same load arrive.
 #[test]
 fn free_lanes_on_a_torus_deadlock_and_the_circle_is_reported() {
     let cables = Topology::torus(&[8], 4, 2).expect("a ring");
@@ -132,7 +132,7 @@ fn full_queues_drop_and_what_is_left_is_counted() {
     let outcome = Simulation::new(ethernet, load, &placement, HostCosts::default()).run();
     let outcome = outcome.expect("an open load ends");
     assert!(outcome.dropped > 0);
-    // 1 Gb/s carries at most 120 such frames in a millisecond, and the queue stores 20 more.
+    // In a millisecond, 1 Gb/s carries at most 120 such frames, and the queue stores 20 more.
     assert!(outcome.delivered < 150, "{}", outcome.delivered);
 }
 
@@ -149,7 +149,8 @@ fn a_run_that_does_not_end_is_stopped() {
     assert!(matches!(simulation.run(), Err(Stuck::Endless { events: 10_000, .. })));
 }
 
-/// Every host posts several packets at once to random hosts, at a load above the rate of links.
+/// Makes every host post several packets at once to random hosts, at a load above the rate of
+/// links.
 fn flood<F: interconnect::simulation::Fabric>(
     fabric: F,
     topology: &Topology,

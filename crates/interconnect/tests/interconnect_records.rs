@@ -1,4 +1,4 @@
-//! Records of the interconnect simulator: complete, without gaps, and without effect on the run.
+//! Tests records of runs: they are complete, have no gaps, and do not affect the run.
 
 use std::ops::ControlFlow;
 
@@ -89,8 +89,8 @@ fn check_links(records: &Records, text: &str) {
     }
 }
 
-/// The first of two hosts sends 3000 bytes at 10 Gb/s through a switch. All times are computed by
-/// hand.
+/// The first of two hosts sends 3000 bytes at 10 Gb/s through a switch. The expected times were
+/// computed by hand.
 #[test]
 fn a_path_known_by_hand_is_found() {
     let text = "[topology]\nhosts = 2\n[fabric]\nlatency_ps = 400000\npropagation_ps = 5000\n\
@@ -161,7 +161,7 @@ fn what_was_left_out_is_reported() {
     assert_eq!(sums(&records), sums(&whole), "links are counted whatever is kept");
 }
 
-/// The callback for the progress can stop a run.
+/// The progress callback can stop a run.
 #[test]
 fn a_run_is_stopped_by_its_watcher() {
     for workload in WORKLOADS {
@@ -185,7 +185,7 @@ fn a_run_is_stopped_by_its_watcher() {
     }
 }
 
-/// Progress rises from nearly 0 to 1.
+/// The progress rises from almost 0 to 1.
 #[test]
 fn progress_grows() {
     for workload in WORKLOADS {

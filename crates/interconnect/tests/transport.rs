@@ -1,29 +1,30 @@
-//! The transport of model hosts against theory: goodput under loss, queues and throughput of DCTCP,
-//! queues of delay-based windows, shares of flows.
+//! Compares the transport of model hosts with theory: goodput with losses, queues and throughput of
+//! DCTCP, queues of delay-based windows, and shares of flows.
 
 use interconnect::configuration::{Configuration, Watch};
 use interconnect::records::RecordLimits;
 use interconnect::simulation::{InTurns, Outcome};
 use interconnect::workload::{Actions, Received, Workload};
 
-/// Time of a full frame with its gap at 10 Gb/s.
+/// Time of a full frame and its gap at 10 Gb/s.
 const FRAME_PS: f64 = 1538.0 * 800.0;
-/// Length of a full frame without the gap, as buffers count it.
+/// Length of a full frame in buffers, which do not count the gap.
 const FRAME_BYTES: u64 = 1526;
 
 fn configuration(text: &str) -> Configuration {
     Configuration::parse("a.toml", text).expect("it is valid")
 }
 
-/// Returns the latency of the switch with which the round trip of a full frame and its
-/// acknowledgement takes `round_trip_ps`.
+/// Returns the switch latency with which a full frame and its acknowledgement have a round trip of
+/// `round_trip_ps`.
 fn latency_ps(round_trip_ps: f64) -> u64 {
-    // Two links in each direction, of 10 ns each.
+    // The round trip crosses two links in each direction, with 10 ns each.
     let links_ps = 2.0 * (1526.0 + 72.0) * 800.0 + 4.0 * 10_000.0;
     ((round_trip_ps - links_ps) / 2.0) as u64
 }
 
-/// Returns the share of a link that a long message between two hosts uses, with random losses.
+/// Returns the share of a link that a long message between two hosts uses, if frames are lost at
+/// random.
 fn efficiency(recovery: &str, window: u32, round_trip_frames: f64, loss_ppm: u32) -> f64 {
     let (frames, latency_ps) = (60_000, latency_ps(round_trip_frames * FRAME_PS));
     let bytes = frames * 1500;
@@ -37,11 +38,11 @@ fn efficiency(recovery: &str, window: u32, round_trip_frames: f64, loss_ppm: u32
     f64::from(frames) * FRAME_PS / outcome.completed_ps as f64
 }
 
-/// Go-back-N of the textbook: each loss costs a window of frames.
+/// In the textbook, go-back-N loses a window of frames with each loss.
 #[test]
 fn go_back_n_has_the_goodput_of_the_textbook() {
     for (window, loss_ppm) in [(9, 10_000), (33, 1_000), (33, 10_000), (33, 50_000)] {
-        // The frame after a lost one reports the loss, one round trip later.
+        // The frame after a lost frame reports the loss, one round trip later.
         let measured = efficiency("go_back_n", window, f64::from(window) - 1.0, loss_ppm);
         let loss = f64::from(loss_ppm) / 1e6;
         let theory = (1.0 - loss) / (1.0 - loss + loss * f64::from(window));
@@ -51,7 +52,7 @@ fn go_back_n_has_the_goodput_of_the_textbook() {
     }
 }
 
-/// Selective repeat: each loss costs one frame.
+/// With selective repeat, each loss costs one frame.
 #[test]
 fn selective_repeat_loses_only_what_is_lost() {
     for (loss_ppm, tolerance) in [(0, 0.005), (1_000, 0.01), (10_000, 0.02), (50_000, 0.06)] {
@@ -59,20 +60,21 @@ fn selective_repeat_loses_only_what_is_lost() {
         let theory = 1.0 - f64::from(loss_ppm) / 1e6;
         let error = measured / theory - 1.0;
         println!("loss {loss_ppm} ppm: {measured:.4}, theory {theory:.4}, {error:+.4}");
-        // Lost acknowledgements cause retransmissions of frames that had arrived.
+        // The tolerance is needed because a lost acknowledgement can retransmit a frame that has
+        // arrived.
         assert!(error.abs() < tolerance, "loss {loss_ppm} ppm: {measured}, theory {theory}");
     }
 }
 
-/// A window smaller than the bandwidth-delay product is sent once per round trip.
+/// A window that is smaller than the bandwidth-delay product is sent once per round trip.
 #[test]
 fn a_small_window_limits_throughput() {
     let measured = efficiency("selective_repeat", 8, 32.0, 0);
     assert!((measured / (8.0 / 32.0) - 1.0).abs() < 0.01, "{measured}");
 }
 
-/// Returns the queue of the link to host 0 in frames, at the arrival of each frame in the third
-/// quarter of a run.
+/// Returns the queue lengths of the link to host 0, in frames. A length is measured at the arrival
+/// of each frame in the third quarter of a run.
 fn queue(outcome: &Outcome) -> Vec<f64> {
     let records = outcome.records.as_ref().expect("it was recorded");
     let is_late = |ps: u64| ps > outcome.completed_ps / 2 && ps < outcome.completed_ps * 3 / 4;
@@ -87,8 +89,8 @@ fn recorded(text: &str) -> Outcome {
     configuration(text).run_watched(&InTurns, watch).expect("it ends")
 }
 
-/// Returns the configuration of flows to host 0, of `bytes` bytes each, over a switch with this
-/// round trip.
+/// Returns the configuration of flows of `bytes` bytes each to host 0. The switch latency gives
+/// frames this round trip.
 fn flows(round_trip_ps: f64, (count, bytes): (u32, u32), host: &str, fabric: &str) -> String {
     format!(
         "[topology]\nhosts = {}\n[fabric]\nlatency_ps = {}\n{fabric}[host]\ntransport = \
@@ -99,9 +101,9 @@ fn flows(round_trip_ps: f64, (count, bytes): (u32, u32), host: &str, fabric: &st
     )
 }
 
-/// Section 3.3 of Alizadeh and others, SIGCOMM 2010. With N flows the queue oscillates between K +
-/// N and K + N − N (W + 1) α / 2, where W = (C RTT + K) / N and α² (1 − α/4) = (2 W + 1) / (W +
-/// 1)².
+/// Compares queues with section 3.3 of Alizadeh and others, SIGCOMM 2010. With N flows, the queue
+/// oscillates between K + N and K + N − N (W + 1) α / 2. There W = (C RTT + K) / N and α² (1 − α/4)
+/// = (2 W + 1) / (W + 1)².
 #[test]
 fn the_queue_of_dctcp_is_that_of_its_paper_and_the_link_is_full() {
     for (count, k) in [(2, 40.0), (2, 65.0), (4, 65.0)] {
@@ -131,8 +133,8 @@ fn the_queue_of_dctcp_is_that_of_its_paper_and_the_link_is_full() {
     }
 }
 
-/// Delay-based windows keep round trips at the target, so the queue is the target minus the round
-/// trip of the idle network.
+/// Delay-based windows keep round trips at the target. The queue is therefore the target minus the
+/// round trip of the idle network.
 #[test]
 fn the_queue_of_a_delay_window_is_near_its_target() {
     for (count, excess_ps) in [(2, 30_000_000.0), (2, 60_000_000.0), (4, 60_000_000.0)] {
@@ -149,7 +151,8 @@ fn the_queue_of_a_delay_window_is_near_its_target() {
     }
 }
 
-/// One host sends from the start, another starts later; the two then share the link.
+/// A workload in which one host sends from the start and another starts later. The two then share
+/// the link.
 struct Late;
 
 impl Workload for Late {
@@ -172,14 +175,14 @@ impl Workload for Late {
     }
 }
 
-/// Returns the share of the link of the later flow after it has converged, and Jain's index of both
-/// flows.
+/// Returns the share of the link that the later flow has after it has converged, and Jain's index
+/// of both flows.
 fn share_of_second(host: &str, fabric: &str) -> (f64, f64) {
     let text = flows(SHORT_PS, (2, 1), host, fabric);
     let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
     let outcome = configuration(&text).run_workload_watched(Late, 3, watch).expect("it ends");
     let records = outcome.records.expect("it was recorded");
-    // A new flow grows by one frame per round trip, so its first half is not measured.
+    // A new flow grows by one frame per round trip, so the first half of its time is not measured.
     let second = &records.messages[1];
     let half_ps = u64::midpoint(second.posted_ps, second.delivered_ps);
     let is_shared = |ps: u64| (half_ps..second.delivered_ps).contains(&ps);
@@ -201,8 +204,8 @@ fn two_flows_with_dctcp_share_a_link_fairly() {
     assert!(index > 0.99, "{share}");
 }
 
-/// With equal targets, a flow with a smaller share keeps it. With larger targets for small windows,
-/// shares converge.
+/// If the targets of two flows are equal, a flow with a smaller share keeps it. If smaller windows
+/// have larger targets, the shares converge.
 #[test]
 fn two_flows_by_delay_share_a_link_fairly_if_targets_are_scaled() {
     let target = format!("congestion = \"delay\"\ntarget_delay_ps = {}\n", 2 * SHORT_PS as u64);
@@ -212,8 +215,8 @@ fn two_flows_by_delay_share_a_link_fairly_if_targets_are_scaled() {
     assert!(apart < alike, "{apart} {alike}");
 }
 
-/// With any treatment of frames by the network, all messages arrive once, and a divided run has the
-/// same result.
+/// However the network treats frames, all messages arrive once, and a divided run has the same
+/// result.
 #[test]
 fn all_messages_arrive_over_every_network() {
     let networks = [
@@ -252,8 +255,8 @@ fn all_messages_arrive_over_every_network() {
     }
 }
 
-/// Returns the rate of each sender of an incast to host 0, from the first sender on, for a seed:
-/// the reciprocal of the mean latency of its messages.
+/// Returns the rate of each sender of an incast to host 0, in order of their numbers, for a seed. A
+/// rate is the reciprocal of the mean latency of the sender's messages.
 fn rates(topology: &str, fabric: &str, host: &str, workload: &str, seed: u64) -> Vec<f64> {
     let text = format!(
         "[topology]\n{topology}[fabric]\n{fabric}[host]\n{host}[workload]\nkind = \
@@ -271,7 +274,8 @@ fn rates(topology: &str, fabric: &str, host: &str, workload: &str, seed: u64) ->
     (1..=senders).map(rate).collect()
 }
 
-/// Returns the mean share of the first half of the senders, and the share for each seed.
+/// Returns the share that the first half of the senders has: the mean over seeds, and for each
+/// seed.
 fn shares_of_first_half(run: impl Fn(u64) -> Vec<f64>) -> (f64, Vec<f64>) {
     let share = |seed| {
         let rates = run(seed);
@@ -283,7 +287,7 @@ fn shares_of_first_half(run: impl Fn(u64) -> Vec<f64>) -> (f64, Vec<f64>) {
     (shares.iter().sum::<f64>() / SEEDS as f64, shares)
 }
 
-/// Without jitter, the frames of one sender would always find the space that each departure leaves.
+/// Without jitter, frames of the same sender would always find the space that a departure leaves.
 #[test]
 fn equal_senders_have_equal_shares_of_a_full_buffer() {
     let pairs = [
@@ -300,7 +304,7 @@ fn equal_senders_have_equal_shares_of_a_full_buffer() {
         let (mean, shares) =
             shares_of_first_half(|seed| rates(&topology, fabric, host, workload, seed));
         println!("{host:?}, {senders} senders: {mean:.4}; {shares:.3?}");
-        // Read by `xtask acceptance faults`.
+        // `xtask acceptance faults` reads this line.
         println!("figure: equal senders off a half: {:.3}", (mean / 0.5 - 1.0).abs() * 100.0);
         assert!((mean - 0.5).abs() < 0.025, "{host}: {mean}, {shares:?}");
         let differs = |share: &f64| (share - shares[0]).abs() > 1e-6;
@@ -308,7 +312,7 @@ fn equal_senders_have_equal_shares_of_a_full_buffer() {
     }
 }
 
-/// Two trunks that are always busy feed a third of equal rate.
+/// Two trunks that are always busy send to a third trunk of equal rate.
 #[test]
 fn equal_trunks_have_equal_shares_of_a_full_buffer() {
     let topology = "kind = \"leaf_spine\"\nleaves = 3\nhosts = 4\nspines = 1\n";
@@ -316,14 +320,14 @@ fn equal_trunks_have_equal_shares_of_a_full_buffer() {
     let host = "transport = \"selective_repeat\"\nwindow_frames = 64\n";
     let workload = "bytes = \"300 kB\"\niterations = 1\n";
     let (mean, shares) = shares_of_first_half(|seed| {
-        // Hosts 1 to 3 are attached to the leaf of the target.
+        // Hosts 1 to 3 are attached to the same leaf as the target, so they are skipped.
         rates(topology, fabric, host, workload, seed).split_off(3)
     });
     println!("{mean:.4}; {shares:.3?}");
     assert!((mean - 0.5).abs() < 0.025, "{mean}, {shares:?}");
 }
 
-/// Results depend on the seed alone.
+/// Results depend only on the seed, not on the number of threads.
 #[test]
 fn results_depend_on_the_seed_and_not_on_threads() {
     let run = |host: &str, fabric: &str, seed: u64, threads: u32| {
@@ -353,12 +357,12 @@ fn results_depend_on_the_seed_and_not_on_threads() {
             equal.push(format!("{host}{fabric}"));
         }
     }
-    // Read by `xtask acceptance faults`.
+    // `xtask acceptance faults` reads this line.
     println!("figure: equal results of two seeds: {}", equal.len());
     assert!(equal.is_empty(), "{equal:?}");
 }
 
-/// Waits for a window are not attributed to the frames of a message.
+/// Time in which a message waits for a window does not count as the time of its frames.
 #[test]
 fn the_critical_path_knows_windows() {
     let text = "[topology]\nhosts = 2\n[fabric]\nlatency_ps = \"20 us\"\n[host]\ntransport = \
@@ -368,14 +372,15 @@ fn the_critical_path_knows_windows() {
     let path = outcome.records.expect("it was recorded").critical_path().expect("all was kept");
     let (kind, share) = path.by_kind()[0];
     assert_eq!(kind, interconnect::records::StepKind::Engine);
-    // Nine of ten pairs of frames wait for a round trip of some 43 µs.
+    // Nine of ten pairs of frames wait for a round trip of about 43 µs.
     assert!(share.total_ps > 350_000_000, "{share:?}");
 }
 
 const SEEDS: u64 = 20;
-/// As in the paper on DCTCP: the time of 81 frames.
+/// Round trip as in the DCTCP paper: the time of 81 frames, in picoseconds.
 const ROUND_TRIP_PS: f64 = 100_000_000.0;
-/// A new flow has its share after about a hundred of these round trips.
+/// Round trip with which a new flow reaches its share after about a hundred round trips, in
+/// picoseconds.
 const SHORT_PS: f64 = 20_000_000.0;
 /// The link from the switch to host 0 of a star.
 const TO_TARGET: u32 = 1;

@@ -1,4 +1,4 @@
-//! Several workloads in one run.
+//! Tests several workloads in one run.
 
 use interconnect::configuration::{Configuration, Watch, parse_sweep};
 use interconnect::records::RecordLimits;
@@ -37,15 +37,16 @@ fn one_of_a_list_does_what_it_does_alone() {
     }
 }
 
-/// The network is idle when the second workload starts, so its times equal those of the workload
-/// alone, later.
+/// The network is idle when the second workload starts. Its times therefore equal those of the same
+/// workload alone, shifted by the start time.
 #[test]
 fn times_of_a_workload_count_from_its_start() {
     for kind in KINDS {
         let alone = run(&format!("{NETWORK}[workload]\n{kind}"));
         let later = run(&format!(
             "{NETWORK}[[workload]]\nkind = \"barrier\"\n[[workload]]\nstart_ps = \"5 ms\"\n{}",
-            // The second workload has another seed, and so other random times.
+            // The second workload has another seed and would get other random times, so it gets a
+            // pattern without random numbers.
             kind.replace("load_percent = 30\nsizes = \"exponential\"", "pattern = \"shift\"")
         ));
         let [barrier, own] = later.workloads.as_slice() else { panic!("{kind}") };
@@ -85,7 +86,7 @@ fn all_kinds_together_come_to_the_same_in_parts_and_recorded() {
             records.messages.iter().filter(|message| usize::from(message.workload) == place);
         assert_eq!(of_it.count() as u64, own.delivered);
     }
-    // The effective configuration reads back to itself.
+    // Reading the effective configuration gives the same effective configuration.
     let again = configuration(&whole.effective);
     assert_eq!(again.effective, whole.effective);
     assert_eq!(again.run().expect("it ends").hash, outcome.hash);
@@ -178,7 +179,7 @@ fn what_cannot_be_is_reported_with_its_line_and_the_remedy() {
         let read = parse_sweep("a.toml", text, &|_| Err("no such file".to_owned()));
         assert_eq!(read.expect_err(text).to_string(), expected);
     }
-    // Losses are not repaired, and the mesh waits for its messages.
+    // The network does not repair losses, and the mesh waits for its messages.
     let error = configuration(
         "[fabric]\nbuffer_bytes = 3000\n[[workload]]\nload_percent = 10\n[[workload]]\nkind = \"incast\"\n",
     );

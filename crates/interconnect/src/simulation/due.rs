@@ -1,20 +1,21 @@
-//! A priority queue of numbers that mostly arrive in ascending runs.
+//! A priority queue for numbers that are mostly added in ascending runs.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A queue of numbers that returns the least first.
+/// A queue of numbers that returns the smallest number first.
 ///
-/// Numbers from the requests of successive ranks come in ascending runs; a run can start in the
-/// middle. The runs are stored as they come, and the least number is at one of their fronts. A
-/// number that fits neither run is stored in a heap.
+/// Requests of successive ranks have numbers in ascending runs, and such a run can start in its
+/// middle. Two runs are stored as they are added, so the smallest number is at the front of one of
+/// them. Numbers that fit neither run are stored in a heap.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     runs: [Run; RUNS],
     others: BinaryHeap<Reverse<u128>>,
 }
 
-/// Ascending numbers, the first of which have been removed. Empty once all have been removed.
+/// Ascending numbers, of which the first `taken` have been removed. Cleared when all have been
+/// removed.
 #[derive(Debug, Default)]
 struct Run {
     numbers: Vec<u128>,
@@ -33,7 +34,7 @@ impl Due {
         self.others.push(Reverse(number));
     }
 
-    /// Removes and returns the least number, if it is not above `most`.
+    /// Removes and returns the smallest number, if it is at most `most`.
     #[inline]
     pub(super) fn pop_up_to(&mut self, most: u128) -> Option<u128> {
         let [one, two] = &mut self.runs;
@@ -55,7 +56,7 @@ impl Due {
 }
 
 impl Run {
-    /// Returns the least number, or the maximum value if there is none.
+    /// Returns the smallest number, or the maximum value if the run is empty.
     #[inline]
     fn front(&self) -> u128 {
         self.numbers.get(self.taken).copied().unwrap_or(u128::MAX)
@@ -73,7 +74,7 @@ impl Run {
     }
 }
 
-/// A run that starts in the middle is two ascending runs.
+/// A run that starts in its middle consists of two ascending runs.
 const RUNS: usize = 2;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Results of a run, or why it stopped early.
+//! Results of a run, or the reason why it stopped early.
 
 use std::ops::ControlFlow;
 
@@ -12,66 +12,66 @@ use super::{Limits, Message};
 /// Results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// When the last rank received its last notification, in picoseconds.
+    /// Time when the last rank got its last notification, in picoseconds.
     pub completed_ps: u64,
-    /// When each rank had received its last notification and its processor was free, in
+    /// For each rank, the time when it had got its last notification and its processor was free, in
     /// picoseconds; 0 for a rank that only posted.
     pub finished_ps: Vec<u64>,
     /// Latencies of messages, from the post to the last byte at the destination host.
     pub latency: Summary,
-    /// Latencies of messages, counted by size.
+    /// Numbers of messages by latency.
     pub histogram: Histogram,
-    /// Messages delivered.
+    /// Number of messages delivered.
     pub delivered: u64,
     /// Payload delivered, in bytes.
     pub delivered_bytes: u64,
-    /// The part of an open load that arrived while the load was posted.
+    /// The part of an open load that arrived while ranks posted.
     pub accepted: Accepted,
-    /// Messages in flight when the run was stopped ([`Limits::stop_ps`](super::Limits)).
+    /// Number of messages in flight when the run was stopped ([`Limits::stop_ps`](super::Limits)).
     pub left: usize,
-    /// Packets lost because a buffer was full or their link was down.
+    /// Number of packets lost because a buffer was full or a link was down.
     pub dropped: u64,
-    /// Events handled.
+    /// Number of events handled.
     pub events: u64,
-    /// Number of links crossed by packets, or by flits in a flit fabric.
+    /// Number of links that packets have crossed. A flit fabric counts flits.
     pub hops: u64,
-    /// Hash of all deliveries: time, source, destination, content. Does not depend on the order in
-    /// which they were recorded.
+    /// Hash of the time, source, destination and content of all deliveries. It does not depend on
+    /// the order in which deliveries were recorded.
     pub hash: u64,
-    /// Maximum number of messages in flight at a time. In a divided run, the sum of the maxima of
-    /// its parts.
+    /// Maximum number of messages in flight at the same time. A divided run has the sum of the
+    /// maxima of its parts.
     pub messages_max: usize,
     /// Ports at which frames were lost, marked or paused.
     pub ports: Vec<PortCounters>,
     /// Number of messages in flight over time.
     pub backlog: Backlog,
-    /// Records, if the run was recorded.
+    /// Records; `None` if the run was not recorded.
     pub records: Option<Box<Records>>,
-    /// Counters of engines, if hosts have engines.
+    /// Counters of engines; `None` if hosts have no engines.
     pub engines: Option<Box<Counts>>,
-    /// Counters of the transport of model hosts, if they have one.
+    /// Counters of the transport of model hosts; `None` without a transport.
     pub transport: Option<TransportCounts>,
-    /// Results of each of several workloads; empty for a single workload.
+    /// Results of each of several workloads; empty if there is only one.
     pub workloads: Vec<WorkloadOutcome>,
 }
 
 /// Results of one of several workloads.
 #[derive(Clone, Debug, Default)]
 pub struct WorkloadOutcome {
-    /// When the last byte of its last message arrived, in picoseconds; 0 without messages.
+    /// Time when the last byte of the last message arrived, in picoseconds; 0 without messages.
     pub completed_ps: u64,
-    /// Messages delivered.
+    /// Number of messages delivered.
     pub delivered: u64,
     /// Payload delivered, in bytes.
     pub delivered_bytes: u64,
     /// Latencies of messages, from the post to the last byte at the destination host.
     pub latency: Summary,
-    /// Latencies of messages, counted by size.
+    /// Numbers of messages by latency.
     pub histogram: Histogram,
 }
 
 impl WorkloadOutcome {
-    /// Counts a message whose last byte arrived at `time_ps`.
+    /// Counts a message whose last byte has arrived at `time_ps`.
     pub(super) fn on_delivered(&mut self, message: &Message, time_ps: u64, is_measured: bool) {
         self.completed_ps = self.completed_ps.max(time_ps);
         self.delivered += 1;
@@ -82,7 +82,7 @@ impl WorkloadOutcome {
         }
     }
 
-    /// Adds the results of another part of the run.
+    /// Adds the results that another part of the run has for this workload.
     fn merge(&mut self, part: &Self) {
         self.completed_ps = self.completed_ps.max(part.completed_ps);
         self.delivered += part.delivered;
@@ -92,10 +92,10 @@ impl WorkloadOutcome {
     }
 }
 
-/// The part of an open load that arrived from the end of the warm-up until the end of posting.
+/// The part of an open load that arrived between the end of the warm-up and the end of posting.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Accepted {
-    /// Payload of messages whose last byte arrived in this period, in bytes.
+    /// Payload of the messages whose last byte arrived in this period, in bytes.
     pub bytes: u64,
     /// Length of the period, in picoseconds; 0 if the workload is not an open load.
     pub window_ps: u64,
@@ -112,13 +112,13 @@ impl Accepted {
 /// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// Share of the work that is done, from 0 to 1, if it is known.
+    /// Share of the work that is done, from 0 to 1; `None` if it is not known.
     pub share: Option<f64>,
     /// Virtual time, in picoseconds.
     pub now_ps: u64,
-    /// Events handled.
+    /// Number of events handled.
     pub events: u64,
-    /// Messages in flight.
+    /// Number of messages in flight.
     pub messages: usize,
 }
 
@@ -137,7 +137,7 @@ impl Progress {
     }
 }
 
-/// Callback for the progress of a run, called regularly. `Break` ends the run with
+/// Callback that regularly gets the progress of a run. If it returns `Break`, the run ends with
 /// [`Stuck::Stopped`].
 pub type Watcher<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
@@ -145,48 +145,48 @@ pub type Watcher<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Stuck {
-    /// Packets wait for each other in a circle.
+    /// Deadlock: packets wait for each other in a circle.
     #[error("deadlock: {} packets wait for each other in a circle:\n{}", .circle.len(), .circle.join("\n"))]
     Deadlock {
-        /// One line per link of the circle: the packet that holds it, and what that packet waits
+        /// One line for each link of the circle: the packet that holds the link, and what it waits
         /// for.
         circle: Vec<String>,
     },
-    /// Packets were lost, and the workload waits for them.
+    /// The workload waits for messages whose packets were lost.
     #[error("{packets} packets were lost, and the workload waits for their messages")]
     Lost {
-        /// Number of packets.
+        /// Number of packets lost.
         packets: u64,
     },
-    /// The limit of events was reached.
+    /// The run reached its limit of events.
     #[error(
         "not finished after {events} events, at {now_ps} ps with {messages} messages under way: {verdict}"
     )]
     Endless {
-        /// Events handled.
+        /// Number of events handled.
         events: u64,
         /// Virtual time, in picoseconds.
         now_ps: u64,
-        /// Messages in flight.
+        /// Number of messages in flight.
         messages: usize,
-        /// Whether the number of messages in flight kept growing.
+        /// Text that says whether the number of messages in flight kept growing.
         verdict: &'static str,
     },
-    /// The workload waits although all messages arrived.
+    /// The workload waits, although all messages have arrived.
     #[error("nothing will happen any more, but {what}")]
     Unfinished {
-        /// The unfinished work.
+        /// Description of the unfinished work.
         what: String,
     },
-    /// The callback for the progress stopped the run.
+    /// The progress callback stopped the run.
     #[error("stopped after {events} events, at {now_ps} ps")]
     Stopped {
-        /// Events handled.
+        /// Number of events handled.
         events: u64,
         /// Virtual time, in picoseconds.
         now_ps: u64,
     },
-    /// The warm-up was longer than the run.
+    /// The warm-up lasted longer than the run, so nothing was measured.
     #[error(
         "nothing was measured: the run was over after {completed_ps} ps, and messages posted before \
          {warmup_ps} ps do not count; shorten warmup_ps, or run for longer"
@@ -194,19 +194,19 @@ pub enum Stuck {
     WarmUp {
         /// Length of the warm-up, in picoseconds.
         warmup_ps: u64,
-        /// When the last rank received its last notification, in picoseconds.
+        /// Time when the last rank got its last notification, in picoseconds.
         completed_ps: u64,
     },
-    /// Messages in flight have no further events.
+    /// Messages are in flight, but no events remain.
     #[error("{messages} messages are under way, and nothing will happen any more")]
     Silent {
-        /// Messages in flight.
+        /// Number of messages in flight.
         messages: usize,
     },
 }
 
 impl Outcome {
-    /// Returns the payload delivered, in bits per second of the run.
+    /// Returns the rate of delivered payload over the whole run, in bits per second.
     pub fn goodput_bps(&self) -> f64 {
         self.delivered_bytes as f64 * 8e12 / self.completed_ps.max(1) as f64
     }
@@ -235,7 +235,7 @@ impl Outcome {
         }
     }
 
-    /// Returns an error if messages were delivered and none of them was measured.
+    /// Returns an error if messages were delivered but none of them was measured.
     pub(super) const fn check_measured(&self, limits: &Limits) -> Result<(), Stuck> {
         if self.delivered > 0 && self.latency.count() == 0 {
             let (warmup_ps, completed_ps) = (limits.warmup_ps, self.completed_ps);
@@ -244,14 +244,14 @@ impl Outcome {
         Ok(())
     }
 
-    /// Records a notification of a rank.
+    /// Records that a rank has got a notification.
     #[inline]
     pub(super) fn on_reported(&mut self, rank: u32, now_ps: u64) {
         self.completed_ps = self.completed_ps.max(now_ps);
         self.finish_rank(rank as usize, now_ps);
     }
 
-    /// Extends the time at which a rank finishes to `time_ps`, if that is later.
+    /// Records that a rank finishes at `time_ps`, unless it is known to finish later.
     #[inline]
     pub(super) fn finish_rank(&mut self, rank: usize, time_ps: u64) {
         if let Some(finished_ps) = self.finished_ps.get_mut(rank) {
@@ -259,7 +259,7 @@ impl Outcome {
         }
     }
 
-    /// Adds the results of another part of the run, except for the counters of its fabric.
+    /// Adds the results of another part of the run. Does not add the counters of its fabric.
     pub(super) fn merge(&mut self, part: &Self) {
         self.completed_ps = self.completed_ps.max(part.completed_ps);
         self.finished_ps.resize(part.finished_ps.len(), 0);
@@ -281,8 +281,8 @@ impl Outcome {
     }
 }
 
-/// Returns an error if a run without further events is not finished: because of losses, a deadlock,
-/// or unfinished work.
+/// Returns an error if a run has no further events but is not finished. Causes are losses, a
+/// deadlock and unfinished work.
 pub(super) fn check_end(
     dropped: u64,
     stuck: Option<Stuck>,

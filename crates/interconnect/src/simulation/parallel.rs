@@ -1,13 +1,13 @@
 //! A run that is divided into parts, which can run in parallel.
 //!
-//! Each part has some switches with their hosts, and its own queue of events. An event in one part
-//! affects another part only after the lookahead, the shortest time that a frame takes from switch
-//! to switch. All parts can therefore process, independently, the events of a window of that length
-//! that starts at the earliest event. They then exchange the frames that cross between parts. Each
-//! part processes its events in the order of the undivided run, so the result does not depend on
-//! the number of parts.
+//! Each part consists of some switches with their hosts, and has its own queue of events. An event
+//! in one part can affect another part only after the lookahead: the shortest time that a frame
+//! takes from switch to switch. The parts work in windows of this length, which start at the
+//! earliest event of all parts. Within a window, each part processes its events independently.
+//! After it, the parts exchange the frames that cross between them. Each part processes its events
+//! in the same order as an undivided run, so the result does not depend on the number of parts.
 //!
-//! A [`Driver`] runs the parts, in turns or on several processors.
+//! A [`Driver`] runs the parts, one after another or on several processors.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,16 +22,18 @@ use super::{
 
 /// One part of a run.
 pub trait Part: Send {
-    /// Returns the time of its next event, in picoseconds; `None` if there is none.
+    /// Returns the time of the part's next event, in picoseconds; `None` if it has no event.
     fn next_ps(&self) -> Option<u64>;
 
-    /// Processes the events before `end_ps`. Returns the number of events since the start.
+    /// Processes the events before `end_ps`. Returns the number of events since the start of the
+    /// run.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other forever.
+    /// [`Stuck`] if the part cannot continue.
     fn run_before(&mut self, end_ps: u64) -> Result<u64, Stuck>;
 
-    /// Removes and returns the frames for another part. Call it after each window.
+    /// Removes and returns the frames for another part. The driver must call this after each
+    /// window.
     fn parcel(&mut self, to: usize) -> Parcel;
 
     /// Accepts the frames from part `from`.
@@ -41,29 +43,28 @@ pub trait Part: Send {
     fn progress(&self, now_ps: u64) -> Progress;
 }
 
-/// Bounds on how far parts run independently, and on the events of a run.
+/// How far parts may run independently, and the maximum number of events.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Parts may process events less than this long after the earliest event of all parts, in
-    /// picoseconds.
+    /// Length of a window, in picoseconds. It starts at the earliest event of all parts.
     pub lookahead_ps: u64,
     /// Maximum number of events of all parts together.
     pub events: u64,
-    /// How to combine the parts' shares of the finished work.
+    /// How the parts' shares of finished work are combined.
     pub shares: Shares,
 }
 
-/// How to combine the parts' shares of the finished work.
+/// How the parts' shares of finished work are combined.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shares {
-    /// Each part reports the share of its own ranks: add them up.
+    /// Each part reports the share that its own ranks have done; the shares are added.
     Sum,
-    /// Each part reports the share of the whole, as far as known: use the greatest.
+    /// Each part reports the share of the whole run as far as it knows; the largest share counts.
     Greatest,
 }
 
 impl Shares {
-    /// Returns the progress of a run from the progress of its parts.
+    /// Combines the progress of the parts into the progress of the run.
     pub fn whole(self, parts: impl IntoIterator<Item = Progress>) -> Progress {
         let mut whole = Progress { share: None, now_ps: 0, events: 0, messages: 0 };
         for part in parts {
@@ -82,12 +83,12 @@ impl Shares {
 
 /// Runs the parts of a run.
 pub trait Driver {
-    /// Repeats until no part has an event: all parts process one window, then all exchange frames.
-    /// Calls `watch` with the progress every [`WATCHED_EVENTS`] events or slightly more, and stops
-    /// if `watch` returns `Break`.
+    /// Repeats this until no part has an event: all parts process one window, then all parts
+    /// exchange frames. About every [`WATCHED_EVENTS`] events, calls `watch` with the progress, and
+    /// stops if `watch` returns `Break`.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other forever.
+    /// [`Stuck`] if a part cannot continue or `watch` stops the run.
     fn drive(
         &self,
         parts: &mut [&mut dyn Part],
@@ -96,7 +97,7 @@ pub trait Driver {
     ) -> Result<(), Stuck>;
 }
 
-/// Runs one part after the other, on one processor. The result is the same.
+/// Runs the parts one after another, on one processor. Other drivers have the same result.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InTurns;
 
@@ -136,7 +137,8 @@ impl Driver for InTurns {
 }
 
 impl Window {
-    /// Returns the error of a run with too many events. [`Parts::run`] adds the messages in flight.
+    /// Returns the error for a run with too many events. [`Parts::run`] adds the number of messages
+    /// in flight.
     pub const fn endless(&self, events: u64, now_ps: u64) -> Stuck {
         Stuck::Endless { events, now_ps, messages: 0, verdict: DIVIDED }
     }
@@ -150,7 +152,7 @@ pub struct Parts<W> {
     lookahead_ps: u64,
 }
 
-/// A part, with its ranks.
+/// A part of a run, with its ranks.
 #[derive(Debug)]
 struct Share<W> {
     simulation: Simulation<Ethernet, W>,
@@ -159,8 +161,8 @@ struct Share<W> {
 }
 
 impl<W: Separable> Simulation<Ethernet, W> {
-    /// Divides a run that has not started into at most `count` parts, but not more than there are
-    /// switches. If frames can cross a link in no time, there is one part.
+    /// Divides a run that has not started. The number of parts is at most `count` and at most the
+    /// number of switches. If frames can cross a link in no time, there is only one part.
     pub fn divide(self, topology: &Topology, count: u32) -> Parts<W> {
         let lookahead_ps = self.fabric.lookahead_ps();
         let count = if lookahead_ps == 0 { 1 } else { count.clamp(1, PARTS_MAX) };
@@ -179,7 +181,7 @@ impl<W: Separable> Simulation<Ethernet, W> {
         Parts { whole: self, shares, lookahead_ps }
     }
 
-    /// Returns a copy of a run that has not started, on another fabric.
+    /// Returns a copy of a run that has not started, with another fabric.
     fn copy(&self, fabric: Ethernet) -> Self {
         Self {
             context: Context::new(fabric.slot_ps()),
@@ -212,15 +214,15 @@ impl<W: Separable> Parts<W> {
     /// Runs all parts to the end.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other forever.
+    /// [`Stuck`] if the run ends before its workload has finished.
     pub fn run(self, driver: &dyn Driver) -> Result<Outcome, Stuck> {
         self.run_watched(driver, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// Runs all parts to the end and reports the progress regularly.
+    /// Runs all parts to the end, and regularly reports the progress.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other forever.
+    /// [`Stuck`] if the run ends before its workload has finished, or `watch` stops it.
     pub fn run_watched(
         mut self,
         driver: &dyn Driver,
@@ -275,7 +277,7 @@ impl<W: Separable> Parts<W> {
 
 impl<W: Separable> Part for Share<W> {
     fn next_ps(&self) -> Option<u64> {
-        // Ranks start at time 0.
+        // Before the run has started, the next event is at time 0, because ranks start then.
         if self.has_started { self.simulation.context.wheel.next_ps() } else { Some(0) }
     }
 
@@ -311,9 +313,9 @@ impl<W: Separable> Part for Share<W> {
     }
 }
 
-/// Returns the part of each node. Switches are grouped by their distance from hosts; within each
-/// group every part gets an equal run of consecutive switches, because in all topologies switches
-/// with near numbers are near each other. A host belongs to the part of its switch.
+/// Returns the part of each node. Switches are grouped by their distance from hosts. Within each
+/// group, every part gets equally many consecutive switches, because switches with near numbers are
+/// near each other in all topologies. A host belongs to the part of its switch.
 fn assign(topology: &Topology, count: u32) -> Vec<u8> {
     let (hosts, nodes) = (topology.hosts(), topology.nodes() as usize);
     let mut distances = vec![NO_RANK; nodes];
@@ -332,7 +334,7 @@ fn assign(topology: &Topology, count: u32) -> Vec<u8> {
         next.sort_unstable();
         next.dedup();
         for (place, &switch) in (0_u64..).zip(&next) {
-            // Less than `PARTS_MAX`.
+            // The number is less than `PARTS_MAX`.
             parts[switch as usize] = (place * u64::from(count) / next.len() as u64) as u8;
         }
         open = next;
@@ -341,15 +343,15 @@ fn assign(topology: &Topology, count: u32) -> Vec<u8> {
     for host in 0..hosts {
         parts[host as usize] = parts[(hosts + topology.host_switch(host)) as usize];
     }
-    // With fewer switches than parts, some parts are empty and are removed.
+    // If there are fewer switches than parts, empty parts are removed.
     let mut used: Vec<u8> = parts.clone();
     used.sort_unstable();
     used.dedup();
     parts.iter().map(|part| used.partition_point(|other| other < part) as u8).collect()
 }
 
-/// Number of events between two reports of a divided run: frequent enough for a clock, rare enough
-/// to cost nothing.
+/// Number of events between two progress reports of a divided run. Reports are frequent enough for
+/// a progress display and cost almost nothing.
 pub const WATCHED_EVENTS: u64 = 1 << 16;
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Order of the work of processors and interfaces in the LogGP model.
 //!
-//! A request of a rank waits until the processor of its host is free; a send also waits for the
-//! interface. A message whose first byte has arrived waits for both. Where several tasks could
-//! start, the earliest does. The time of a message is the start of its transmission. The time of a
-//! request is the start of the work whose end was the rank's last notification. All tasks are
-//! numbered in one sequence, and checks of hosts that coincide are made in that order.
+//! A request of a rank waits until the processor of its host is free. A send also waits until the
+//! interface is free. A message whose first byte has arrived waits for both. If several tasks could
+//! start, the earliest task starts. The time of a message is the start of its transmission. The
+//! time of a request is the start of the work whose end last notified the rank. Tasks have sequence
+//! numbers. If several hosts are checked at the same time, the checks are made in the order of
+//! these numbers.
 
 use std::collections::VecDeque;
 
@@ -21,47 +22,48 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Processors {
     pub(super) loggp: LogGpConfiguration,
-    /// Whether the requests of ranks are ordered only by their dependencies.
+    /// Whether only dependencies order the requests of ranks.
     is_unordered: bool,
     hosts: Vec<RankHost>,
-    /// Checks for the current time that were added at the current time: number, line and rank as
-    /// one number, which is compared without a branch. They are too many for the queue of events.
+    /// Checks for the current time that were added at that time. Number, line and rank form one
+    /// number, which is compared without a branch. These checks are too many for the queue of
+    /// events.
     due: Due,
-    /// Time of the scheduled event that handles these checks; [`u64::MAX`] if none is scheduled.
+    /// Time of the event that handles the checks in `due`; [`u64::MAX`] if none is scheduled.
     flush_ps: u64,
-    /// The last sequence number that was assigned.
+    /// The latest sequence number assigned.
     next: u64,
-    /// The sequence number of current requests.
+    /// Sequence number that current requests get.
     pub(super) number: u64,
     /// Number of messages sent.
     pub(super) messages: u64,
 }
 
-/// The host of a rank. The run itself stores when its processor is free.
+/// The host of a rank. [`Simulation`] stores when its processor is free.
 #[derive(Clone, Debug, Default)]
 struct RankHost {
-    /// When its interface can send next.
+    /// Time when the interface can send the next message.
     send_ps: u64,
-    /// When its interface can receive next.
+    /// Time when the interface can receive the next message.
     receive_ps: u64,
     lines: [Line; LINES],
-    /// The sequence number of requests after the processor has finished its current work.
+    /// Sequence number that requests get when the processor has finished its current work.
     number: u64,
-    /// Name of the send that the processor performs.
+    /// Name of the message that the processor sends now.
     sending: u32,
 }
 
-/// Tasks of one kind that wait, ordered by number. Rarely more than one.
+/// A queue of waiting tasks of one kind, ordered by number. It rarely has more than one task.
 #[derive(Clone, Debug)]
 struct Line {
     first: Option<Task>,
-    /// Empty if there is no first task.
+    /// The tasks after the first; empty if there is no first task.
     others: VecDeque<Task>,
-    /// The scheduled check of the first task: its time, and the task's number.
+    /// Time and task number of the scheduled check of the first task.
     look: (u64, u64),
 }
 
-/// A task of a processor.
+/// A task for a processor.
 #[derive(Clone, Copy, Debug)]
 struct Task {
     number: u64,
@@ -70,13 +72,13 @@ struct Task {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
-    /// Send a message of `bytes` bytes, which the rank calls `name`.
+    /// Sends a message of `bytes` bytes; the rank calls the message `name`.
     Send { message: u32, bytes: u32, name: u32 },
-    /// Compute for `time_ps`.
+    /// Computes for `time_ps`.
     Compute { time_ps: u64, tag: u32 },
-    /// Receive a message of `bytes` bytes.
+    /// Receives a message of `bytes` bytes.
     Receive { message: u32, bytes: u32 },
-    /// Call the rank with a name. Takes no time.
+    /// Calls the rank with a name, which takes no time.
     Turn { name: u32, cause: Option<Cause> },
 }
 
@@ -88,30 +90,30 @@ impl Processors {
         Self { loggp, is_unordered, hosts, due, flush_ps, next: 0, number: 0, messages: 0 }
     }
 
-    /// Assigns a new sequence number, later than all earlier ones.
+    /// Assigns and returns a new sequence number, which is larger than all earlier ones.
     pub(super) const fn renew(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
-    /// Gives the following requests a new sequence number, later than all earlier ones.
+    /// Assigns a new sequence number to the following requests. It is larger than all earlier ones.
     pub(super) const fn begin_again(&mut self) {
         self.number = self.renew();
     }
 
-    /// Gives the following requests the sequence number of the task that the rank's processor has
-    /// just finished.
+    /// Assigns to the following requests the sequence number of the task that the rank's processor
+    /// has just finished.
     pub(super) fn go_on(&mut self, rank: u32) {
         self.number = self.hosts[rank as usize].number;
     }
 
-    /// Returns the name of the last send of a rank's processor.
+    /// Returns the name of the message that a rank's processor sends or has sent last.
     fn sending(&self, rank: u32) -> u32 {
         self.hosts[rank as usize].sending
     }
 
-    /// Queues a task with the sequence number of current requests. `free_ps` is when the processor
-    /// is free.
+    /// Queues a task with the sequence number of current requests. `free_ps` is the time when the
+    /// processor is free.
     #[inline]
     pub(super) fn ask(&mut self, context: &mut Context, rank: u32, what: What, free_ps: u64) {
         self.wait(context, rank, Task { number: self.number, what }, free_ps);
@@ -130,7 +132,8 @@ impl Processors {
         self.arrange(context, rank, line, free_ps);
     }
 
-    /// Schedules a check of the first task of a line, unless this check is already scheduled.
+    /// Schedules a check of the first task of a line. Does nothing if this check is scheduled
+    /// already.
     #[inline]
     fn arrange(&mut self, context: &mut Context, rank: u32, line: usize, free_ps: u64) {
         let host = &mut self.hosts[rank as usize];
@@ -155,8 +158,8 @@ impl Processors {
         }
     }
 
-    /// Removes and returns the next check that was added for the current time, if its number is not
-    /// above `number`: its number, and its line and rank.
+    /// Removes and returns the next check that was added for the current time, if its number is at
+    /// most `number`. Returns its number, and its line and rank.
     #[inline]
     fn next_due(&mut self, number: u64) -> Option<(u64, u32)> {
         let first = self.due.pop_up_to(u128::from(number) << 64 | u128::from(u64::MAX))?;
@@ -168,15 +171,15 @@ impl Processors {
         self.hosts[rank as usize].lines[line].first.is_some()
     }
 
-    /// Reconstructs a sequence number from its low bits, which are in `place`. Fewer numbers than
-    /// these bits can count have been assigned since.
+    /// Reconstructs a sequence number from its low bits, which are in `place`. This works because
+    /// the numbers assigned since then are fewer than these bits can count.
     const fn number_at(&self, place: u32) -> u64 {
         let age = (self.next as u32).wrapping_sub(place) & RANK_MASK;
         self.next - age as u64
     }
 
-    /// Removes and returns the first task of a line, if it can start and `number` is that of the
-    /// check scheduled last.
+    /// Removes and returns the first task of a line, if the task can start. Returns `None` if
+    /// `number` is not that of the check that was scheduled last.
     #[inline]
     fn take(
         &mut self,
@@ -199,8 +202,8 @@ impl Processors {
         host.lines[line].pop()
     }
 
-    /// Handles the arrival of a message's first byte. Returns whether the message is received at
-    /// once; if not, queues it.
+    /// Handles the arrival of a message's first byte. Returns true if the host receives the message
+    /// immediately. Otherwise queues the message.
     #[inline]
     fn arrive(
         &mut self,
@@ -216,7 +219,7 @@ impl Processors {
         false
     }
 
-    /// Starts a send of `bytes` bytes at the interface of a rank. Returns the number of the
+    /// Starts to send `bytes` bytes at the interface of a rank. Returns the sequence number of the
     /// message.
     #[inline]
     fn begin_send(&mut self, rank: u32, bytes: u32, name: u32, now_ps: u64) -> u64 {
@@ -230,19 +233,19 @@ impl Processors {
         number
     }
 
-    /// Starts a send of a rank's processor to the rank itself.
+    /// Makes a rank's processor start a send to the rank itself.
     fn begin_loopback(&mut self, rank: u32, name: u32) {
         self.begin(rank);
         self.hosts[rank as usize].sending = name;
     }
 
-    /// Starts a reception of `bytes` bytes at the interface of a rank.
+    /// Starts to receive `bytes` bytes at the interface of a rank.
     #[inline]
     fn begin_receive(&mut self, rank: u32, bytes: u32, now_ps: u64) {
         self.hosts[rank as usize].receive_ps = now_ps + self.loggp.occupied_ps(bytes);
     }
 
-    /// Starts other work of a rank's processor.
+    /// Starts any other work of a rank's processor.
     #[inline]
     fn begin(&mut self, rank: u32) {
         self.hosts[rank as usize].number = self.renew();
@@ -272,7 +275,7 @@ impl RankHost {
 impl Line {
     const NO_LOOK: (u64, u64) = (u64::MAX, u64::MAX);
 
-    /// Adds a task behind all tasks with smaller numbers.
+    /// Adds a task after all tasks with smaller numbers.
     #[inline]
     fn push(&mut self, task: Task) {
         match self.first {
@@ -307,9 +310,9 @@ impl Default for Line {
     }
 }
 
-/// The part of a run that uses [`Processors`].
+/// The methods of a run that use [`Processors`].
 impl<F: Fabric, W: Workload> Simulation<F, W> {
-    /// Handles a check, after the checks of this time with smaller numbers.
+    /// Handles a check event. First makes the checks of the same time that have smaller numbers.
     pub(super) fn on_look(&mut self, event: Event) {
         let is_flush = event.subject == FLUSH;
         let Some(processors) = &mut self.processors else { return };
@@ -322,7 +325,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         {
             self.look_at(subject & MESSAGE_MASK, (subject >> LINE_SHIFT) as usize, number);
             if self.context.wheel.has_due_before(LOOK) {
-                // Something has finished at this time. Ranks are notified of it first.
+                // Something has finished at this time, and its rank must be notified before further
+                // checks.
                 self.context.schedule(event.time_ps, event.place, event.subject);
                 return;
             }
@@ -349,7 +353,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// Starts the first task of a line, if it can start.
+    /// Starts the first task of a line, if the task can start.
     #[inline]
     fn look_at(&mut self, rank: u32, line: usize, number: u64) {
         let free_ps = self.free_ps[rank as usize];
@@ -431,7 +435,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// Handles that the processor of a rank has sent a message.
+    /// Handles the event that the processor of a rank has sent a message.
     pub(super) fn on_sent(&mut self, rank: u32, message: u32) {
         let Some(processors) = &mut self.processors else { return };
         let name = processors.sending(rank);
@@ -451,8 +455,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.act(rank);
     }
 
-    /// Sets whether processors do nothing else while bytes arrive. A processor that is interrupted
-    /// is not notified of a message before its arrival.
+    /// Determines whether receiving processors are busy while bytes arrive. With interrupts they
+    /// are not, because the processor learns of a message only after its arrival.
     pub(super) fn note_receivers(&mut self) {
         let holds = |processors: &Processors| processors.loggp.holds_receiver;
         let is_informed = self.interrupts.is_none();
@@ -460,17 +464,18 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     }
 }
 
-/// Sends; and computations, if they are ordered.
+/// Line of sends. If computations are ordered too, they are also in this line.
 const OWN: usize = 0;
-/// Tasks that take no time.
+/// Line of tasks that take no time.
 const TURNS: usize = 1;
-/// Computations, if only processors order them.
+/// Line of computations that only the processor orders.
 const WORKS: usize = 2;
-/// Messages that have arrived.
+/// Line of messages that have arrived.
 const RECEIVES: usize = 3;
 const LINES: usize = 4;
-/// A subject is a line and a rank, or, after the last line, a message.
+/// Bit position of the line in a subject. The low bits are a rank; in subjects with the number
+/// `LINES`, they are a message.
 const LINE_SHIFT: u32 = 29;
 const MESSAGE_MASK: u32 = (1 << LINE_SHIFT) - 1;
-/// Subject of the event after all checks of a time.
+/// Subject of the event that comes after all checks of a time.
 const FLUSH: u32 = u32::MAX;

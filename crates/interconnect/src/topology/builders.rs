@@ -1,4 +1,4 @@
-//! Common topologies.
+//! Builds common topologies.
 
 use super::{Builder, Grid, LinkKind, Topology, TopologyError};
 
@@ -27,8 +27,8 @@ impl Topology {
         builder.build()
     }
 
-    /// Builds `leaves` switches with `hosts` hosts each, joined through `spines` switches by
-    /// `trunks` cables from each leaf to each spine. The leaves are the switches from 0.
+    /// Builds `leaves` leaf switches with `hosts` hosts each, and `spines` spine switches. Each
+    /// leaf has `trunks` cables to each spine. The switches from 0 are the leaves.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -53,8 +53,8 @@ impl Topology {
         builder.build()
     }
 
-    /// Builds a three-level fat tree of switches with `radix` ports, with `radix`³ / 4 hosts. Edge
-    /// switches come first, then aggregation switches, then core switches.
+    /// Builds a three-level fat tree of switches with `radix` ports. It has `radix`³ / 4 hosts. The
+    /// switches are numbered in this order: edge, aggregation, core.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -84,7 +84,7 @@ impl Topology {
     }
 
     /// Builds a torus of switches with `hosts` hosts each and `lanes` parallel cables between
-    /// neighbours. A dimension of two positions has one bundle of cables, not two.
+    /// neighbours. In a dimension with two positions, the two switches are connected only once.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -92,7 +92,7 @@ impl Topology {
         Self::grid_of(sizes, hosts, lanes, true)
     }
 
-    /// Builds a torus without cables from the last position to the first.
+    /// Builds a mesh: a torus without the cables from the last position to the first.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -100,7 +100,8 @@ impl Topology {
         Self::grid_of(sizes, hosts, lanes, false)
     }
 
-    /// Builds a `HyperX`: two switches are joined if they differ in exactly one coordinate.
+    /// Builds a `HyperX`, in which two switches are connected if they differ in exactly one
+    /// coordinate.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -117,13 +118,14 @@ impl Topology {
                 }
             }
         }
-        // The coordinates are not those of a mesh: all positions of a dimension are adjacent.
+        // Positions are not set as coordinates of a mesh, because all positions of a dimension are
+        // adjacent.
         builder.build()
     }
 
-    /// Builds groups of `switches` fully joined switches, with `hosts` hosts and `global` cables to
-    /// other groups per switch. The number of groups is the largest that can be fully joined:
-    /// switches × global + 1.
+    /// Builds a dragonfly: groups of `switches` switches that are connected to each other. Each
+    /// switch has `hosts` hosts and `global` cables to other groups. There are as many groups as
+    /// can all be connected to each other: switches × global + 1.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -140,8 +142,8 @@ impl Topology {
                 builder.join(group * switches + a, group * switches + b, 1);
             }
         }
-        // Each group has switches × global global ports. Port p of group g leads to group g + p +
-        // 1, to the port that leads back.
+        // Each group has switches × global ports to other groups. Port p of group g leads to group
+        // g + p + 1, to the port that leads back.
         for (group, port) in product(groups, switches * global) {
             let other = (group + port + 1) % groups;
             let back = switches * global - 1 - port;
@@ -237,8 +239,8 @@ fn times(sizes: &[u32]) -> String {
     sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
 }
 
-/// A lane is a `u8`. More parallel cables than the ports of a large switch are an error in a
-/// configuration.
+/// Maximum number of lanes, which are a `u8`. A large switch has no more ports, so more parallel
+/// cables are a mistake in a configuration.
 pub(super) const LANES_MAX: u64 = 64;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Arbitrary graphs from a list of cables.
+//! Reads arbitrary graphs from a list of cables.
 
 use super::{Builder, Topology, TopologyError};
 
-/// Reads a topology from text. A line `A B` is a cable, `A B N` is N parallel cables. `h0`, `h1`, …
-/// are hosts, `s0`, `s1`, … are switches, and `#` starts a comment. Errors name `file`.
+/// Reads a topology from text. A line `A B` is a cable; `A B N` is N parallel cables. `h0`, `h1`, …
+/// are hosts, and `s0`, `s1`, … are switches. `#` starts a comment. Errors call the text `file`.
 ///
 /// # Errors
 /// [`TopologyError`], one variant for each cause.

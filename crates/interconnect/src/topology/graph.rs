@@ -1,4 +1,4 @@
-//! Arbitrary graphs: hosts and switches with names, and cables with settings of their own.
+//! Builds arbitrary graphs: hosts and switches with names, and cables with their own settings.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,30 @@ use super::{Builder, Topology, TopologyError};
 /// Parallel cables between a host and a switch, or between two switches.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Cable {
-    /// Names of the nodes that the cables join.
+    /// Names of the two nodes that the cables connect.
     pub ends: [String; 2],
-    /// Settings that differ from those of the network.
+    /// Settings of these cables that differ from those of the network.
     pub settings: CableSettings,
-    /// Number of parallel cables, 1 or more; 1 at a host.
+    /// Number of parallel cables, 1 or more; must be 1 if one end is a host.
     pub count: u32,
 }
 
-/// Settings of a cable, in both directions. The fabric provides the settings that are `None`.
+/// Settings of a cable, for both directions. If a setting is `None`, that of the fabric applies.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CableSettings {
     /// Rate, in bits per second.
     pub rate_bps: Option<u64>,
     /// Propagation delay, in picoseconds.
     pub propagation_ps: Option<u64>,
-    /// Maximum queue at a switch's output to the cable, in bytes; 0 for no limit.
+    /// Maximum queue at a switch's output port to the cable, in bytes; 0 means no limit.
     pub buffer_bytes: Option<u64>,
 }
 
-/// Why hosts, switches and cables do not form a network. Cables count from 1.
+/// Why hosts, switches and cables form no network. Cables are counted from 1.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// A name that results cannot show.
+    /// A node has an invalid name, which results could not show.
     #[error(
         "`{name}` is no name of a node; use 1 to {NAME_MAX} letters, digits, `_`, `.` and `-`, the \
          first of them a letter"
@@ -47,17 +47,17 @@ pub enum GraphError {
         /// The name that occurs twice.
         name: String,
     },
-    /// An end of a cable is not a node.
+    /// A cable ends at a name that no node has.
     #[error("cable {cable} ends at `{end}`, which is neither a host nor a switch; {remedy}")]
     UnknownEnd {
         /// Number of the cable.
         cable: usize,
         /// Name of the end.
         end: String,
-        /// A node with a similar name, or another remedy.
+        /// Text that suggests a node with a similar name, or another remedy.
         remedy: String,
     },
-    /// A cable joins a switch with itself.
+    /// A cable connects a switch with itself.
     #[error("cable {cable} joins `{end}` with itself; name another switch")]
     Loop {
         /// Number of the cable.
@@ -65,7 +65,7 @@ pub enum GraphError {
         /// Name of the switch.
         end: String,
     },
-    /// A cable joins two hosts.
+    /// A cable connects two hosts.
     #[error("cable {cable} joins the hosts `{}` and `{}`; put a switch between them", .ends[0], .ends[1])]
     BetweenHosts {
         /// Number of the cable.
@@ -101,7 +101,7 @@ pub enum GraphError {
 }
 
 impl GraphError {
-    /// Returns the number of the invalid cable, from 1, if the error is about a cable.
+    /// Returns the number of the invalid cable, from 1; `None` if the error is about no cable.
     pub const fn cable(&self) -> Option<usize> {
         match self {
             Self::UnknownEnd { cable, .. }
@@ -115,8 +115,8 @@ impl GraphError {
 }
 
 impl Topology {
-    /// Creates a topology of hosts and switches, numbered in this order, and cables. Each host must
-    /// have one cable, and each node must reach every other.
+    /// Creates a topology from hosts, switches and cables. Nodes are numbered in this order. Each
+    /// host must have one cable, and each node must be able to reach all others.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -149,7 +149,7 @@ impl Topology {
     }
 }
 
-/// Returns the number of each node by its name.
+/// Returns the number of each node, by its name.
 fn numbered(names: &[String]) -> Result<BTreeMap<&str, u32>, GraphError> {
     let mut nodes = BTreeMap::new();
     for (node, name) in (0..).zip(names) {
@@ -165,11 +165,11 @@ fn numbered(names: &[String]) -> Result<BTreeMap<&str, u32>, GraphError> {
     Ok(nodes)
 }
 
-/// State while cables are added.
+/// The cables added so far, which the checks of further cables need.
 struct Joined {
     /// Number of cables of each host.
     cables: Vec<u32>,
-    /// Number of parallel cables between two switches, by their numbers, lower first.
+    /// Number of parallel cables between each two switches, by their numbers, the lower first.
     lanes: BTreeMap<[u32; 2], u32>,
 }
 
@@ -185,7 +185,8 @@ impl Joined {
         let node = |end: usize| {
             let (end, other) = (&cable.ends[end], &cable.ends[1 - end]);
             nodes.get(end.as_str()).copied().ok_or_else(|| {
-                // The other end of a host's cable must be a switch.
+                // If one end of a cable is a host, the other must be a switch, so only switches are
+                // suggested.
                 let fits = |&name: &&str| !is_host(other) || !is_host(name);
                 let names: Vec<&str> = nodes.keys().copied().filter(fits).collect();
                 let remedy = match nearest(end, &names) {
@@ -227,7 +228,7 @@ impl Joined {
     }
 }
 
-/// Maximum length of a name. Longer names do not fit into tables of results.
+/// Maximum length of a name. Longer names do not fit in tables of results.
 const NAME_MAX: usize = 64;
 
 #[cfg(test)]

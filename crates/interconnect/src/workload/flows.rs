@@ -1,4 +1,4 @@
-//! A list of flows, such as from a trace or a generator.
+//! A list of flows, for example from a trace or a generator.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ pub struct Flow {
     pub destination: u32,
     /// Length, in bytes.
     pub bytes: u32,
-    /// When it is posted, in picoseconds.
+    /// Time when the message is posted, in picoseconds.
     pub start_ps: u64,
 }
 
-/// Ranks that post the messages of a list, each at its time. The tag of a message is its index in
-/// the list, from 0.
+/// Ranks that post the messages of a list, each at its start time. The tag of a message is its
+/// index in the list, from 0.
 #[derive(Clone, Debug)]
 pub struct Flows {
     list: Arc<[Flow]>,
-    /// Indices in the list, by source and then by start.
+    /// Indices of the list, ordered by source and then by start.
     order: Arc<[u32]>,
-    /// Messages that each rank has not posted, as indices in `order`.
+    /// For each rank, the messages that it has not posted yet, as indices in `order`.
     left: Vec<Range<u32>>,
     last_start_ps: u64,
 }
 
 impl Flows {
     /// Creates the flows of a list among `ranks` ranks. Flows with equal source and start are
-    /// posted in the order of the list. Flows whose source is not a rank, and flows after the first
-    /// 2³², are not posted.
+    /// posted in the order of the list. A flow is not posted if its source is not a rank, or if it
+    /// comes after the first 2³² flows.
     pub fn new(ranks: u32, list: Arc<[Flow]>) -> Self {
         let mut order: Vec<u32> = list.iter().zip(0..u32::MAX).map(|(_, at)| at).collect();
         let flow = |at: u32| list[at as usize];
@@ -49,7 +49,7 @@ impl Flows {
         Self { order: order.into(), left, last_start_ps, list }
     }
 
-    /// Posts the flows that are due, and wakes the rank for the next.
+    /// Posts the flows of a rank whose start time has come, and schedules the next.
     fn post(&mut self, rank: u32, actions: &mut Actions) {
         let left = &mut self.left[rank as usize];
         while left.start < left.end {
@@ -76,7 +76,7 @@ impl Workload for Flows {
 
     fn on_received(&mut self, _rank: u32, _received: Received, _actions: &mut Actions) {}
 
-    /// Flows do not wait for each other, so lost messages are not awaited, as in an open load.
+    /// Returns true, because flows do not wait for messages, which may be lost.
     fn is_finished(&self) -> bool {
         true
     }

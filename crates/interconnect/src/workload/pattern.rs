@@ -1,9 +1,9 @@
-//! Destinations of the messages of an open load.
+//! How messages of an open load choose their destinations.
 
 use super::super::topology::Topology;
 use crate::Random;
 
-/// How the messages of [`OpenLoad`](super::OpenLoad) choose their destinations.
+/// Rule by which messages of [`OpenLoad`](super::OpenLoad) choose their destinations.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Pattern {
     /// Any other rank, with equal probability.
@@ -12,10 +12,10 @@ pub enum Pattern {
     Any,
     /// Rank r sends to the r-th of these ranks.
     Permutation(Vec<u32>),
-    /// All other ranks send to this one.
+    /// All other ranks send to this rank.
     Incast(u32),
-    /// A share of the messages goes to `targets`, with equal probability; the rest is as in
-    /// [`Self::Uniform`].
+    /// A share of the messages goes to `targets`, to each with equal probability. The rest goes to
+    /// other ranks as with [`Self::Uniform`].
     Hotspot {
         /// Ranks that receive more messages, at least one.
         targets: Vec<u32>,
@@ -24,7 +24,7 @@ pub enum Pattern {
     },
 }
 
-/// Requirement of a permutation on the number of ranks.
+/// What a permutation requires of the number of ranks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NeedsRanks {
     /// The number of ranks must be a square.
@@ -34,7 +34,7 @@ pub enum NeedsRanks {
 }
 
 impl NeedsRanks {
-    /// Returns the numbers near `ranks` that meet the requirement, and the requirement.
+    /// Describes the requirement, with the nearest numbers of ranks that meet it.
     pub fn expected(self, ranks: u32) -> String {
         let (what, below, above) = match self {
             Self::Square => {
@@ -51,8 +51,8 @@ impl NeedsRanks {
 }
 
 impl Pattern {
-    /// Creates a random permutation in which no rank sends to itself: a single circle through all
-    /// ranks (Sattolo's algorithm).
+    /// Creates a random permutation in which no rank sends to itself. It is a single circle through
+    /// all ranks (Sattolo's algorithm).
     pub fn random_permutation(ranks: u32, seed: u64) -> Self {
         let mut random = Random::stream(seed, PERMUTATION_STREAM);
         let mut to: Vec<u32> = (0..ranks).collect();
@@ -62,8 +62,8 @@ impl Pattern {
         Self::Permutation(to)
     }
 
-    /// Creates a permutation from column x of row y of a square of ranks to column y of row x.
-    /// Ranks on the diagonal send to themselves.
+    /// Creates a permutation on a square of ranks: the rank in column x of row y sends to the rank
+    /// in column y of row x. Ranks on the diagonal send to themselves.
     ///
     /// # Errors
     /// [`NeedsRanks`] if the number of ranks is not a square.
@@ -76,8 +76,8 @@ impl Pattern {
         Ok(Self::Permutation(to.collect()))
     }
 
-    /// Creates a permutation to the rank whose number has all bits inverted: the last rank sends to
-    /// the first.
+    /// Creates a permutation in which each rank sends to the rank whose number has all bits
+    /// inverted. The last rank sends to the first.
     ///
     /// # Errors
     /// [`NeedsRanks`] if the number of ranks is not a power of two.
@@ -85,13 +85,13 @@ impl Pattern {
         Self::of_bits(ranks, |rank, _| !rank)
     }
 
-    /// Creates a permutation to the rank whose number has its bits in reverse order. Ranks whose
-    /// numbers are palindromes send to themselves.
+    /// Creates a permutation in which each rank sends to the rank whose number has its bits in
+    /// reverse order. Ranks whose numbers are palindromes send to themselves.
     ///
     /// # Errors
     /// [`NeedsRanks`] if the number of ranks is not a power of two.
     pub fn bit_reverse(ranks: u32) -> Result<Self, NeedsRanks> {
-        // The number of a single rank has no bits.
+        // If there is only one rank, its number has no bits.
         Self::of_bits(ranks, |rank, bits| rank.reverse_bits().checked_shr(32 - bits).unwrap_or(0))
     }
 
@@ -103,20 +103,20 @@ impl Pattern {
         Ok(Self::Permutation((0..ranks).map(|rank| to(rank, bits) & (ranks - 1)).collect()))
     }
 
-    /// Creates a permutation by just less than half of each dimension of a grid, in one direction.
-    /// In other topologies, on a ring of all hosts.
+    /// Creates a permutation that moves by just less than half of each dimension of a grid, in one
+    /// direction. In other topologies, it moves on a ring of all hosts.
     pub fn tornado(topology: &Topology) -> Self {
         Self::shifted(topology, |size| size.div_ceil(2) - 1)
     }
 
-    /// Creates a permutation to the next position along each dimension of a grid. In other
-    /// topologies, on a ring of all hosts.
+    /// Creates a permutation that moves by one position along each dimension of a grid. In other
+    /// topologies, it moves on a ring of all hosts.
     pub fn neighbour(topology: &Topology) -> Self {
         Self::shifted(topology, |_| 1)
     }
 
-    /// Creates a permutation by a number of steps along each dimension, from each host of a switch
-    /// to the corresponding host of another.
+    /// Creates a permutation that moves by `steps` along each dimension. Each host of a switch
+    /// sends to the corresponding host of another switch.
     fn shifted(topology: &Topology, steps: impl Fn(u32) -> u32) -> Self {
         let hosts = topology.hosts();
         let Some(grid) = topology.grid() else {
@@ -134,7 +134,7 @@ impl Pattern {
         Self::Permutation((0..hosts).map(to).collect())
     }
 
-    /// Returns the next destination of a rank.
+    /// Returns the destination of a rank's next message.
     #[inline]
     pub(super) fn draw(&self, rank: u32, ranks: u64, random: &mut Random) -> u32 {
         match self {
@@ -153,13 +153,13 @@ impl Pattern {
     }
 }
 
-/// Returns another rank, with equal probability.
+/// Returns any other rank, with equal probability.
 fn other(rank: u32, ranks: u64, random: &mut Random) -> u32 {
     let other = random.below(ranks - 1) as u32;
     other + u32::from(other >= rank)
 }
 
-/// Number of a random stream after those of the ranks.
+/// Number of the random stream for permutations. The ranks' streams have lower numbers.
 const PERMUTATION_STREAM: u64 = 1 << 40;
 
 #[cfg(test)]
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn patterns_of_grids_move_along_each_dimension() {
         let torus = Topology::torus(&[8, 5], 2, 1).expect("a torus");
-        // Three of eight along x, two of five along y, the corresponding host of the switch.
+        // A tornado moves by three of eight positions along x and by two of five along y.
         assert_eq!(to(Pattern::tornado(&torus))[1], 2 * (3 + 8 * 2) + 1);
         assert_eq!(to(Pattern::neighbour(&torus))[2 * 7], 2 * 8);
         let star = Topology::star(7).expect("a star");
@@ -214,7 +214,7 @@ mod tests {
             got[hot.draw(0, 8, &mut random) as usize] += 1;
         }
         assert_eq!(got[0], 0);
-        // A tenth, and a seventh of the rest.
+        // A target gets a tenth of the messages, and each other rank a seventh of the rest.
         assert!((14_700..15_300).contains(&got[3]), "{got:?}");
         assert!((7_700..8_300).contains(&got[1]), "{got:?}");
     }

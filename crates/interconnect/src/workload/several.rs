@@ -8,18 +8,18 @@ use super::{
 };
 use crate::collective::CollectiveLoop;
 
-/// A workload that a configuration can select.
+/// One of the workloads that a configuration can select.
 #[derive(Clone, Debug)]
 pub enum AnyWorkload {
-    /// A token on a ring.
+    /// A token that ranks pass round a ring.
     TokenPass(TokenPass),
     /// A grid of ranks that exchange messages.
     Mesh(MeshExchange),
-    /// Messages at random times.
+    /// Messages that are posted at random times.
     OpenLoad(OpenLoad),
-    /// A list of messages.
+    /// Messages that are posted at listed times.
     Flows(Flows),
-    /// A collective.
+    /// A repeated collective operation.
     Collective(CollectiveLoop),
 }
 
@@ -38,33 +38,33 @@ macro_rules! each {
 /// One of several workloads.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// The workload, with times since its start.
+    /// The workload; its times count from `start_ps`.
     pub workload: AnyWorkload,
-    /// Number of its ranks, on the hosts from 0.
+    /// Number of ranks of the workload; they run on the hosts from 0.
     pub ranks: u32,
     /// Start time, in picoseconds.
     pub start_ps: u64,
-    /// Class of its messages, if switches classify by workload.
+    /// Class of the workload's messages, if switches classify by workload.
     pub class: u8,
 }
 
-/// Workloads that share hosts and the network, and are otherwise independent.
+/// Several workloads that share hosts and network and are otherwise independent.
 ///
 /// The processor of a host performs the requests of all workloads in order. The low byte of a
-/// wake-up's tag is the index of the workload that is woken.
+/// notification's tag is the index of the workload that gets the notification.
 #[derive(Clone, Debug)]
 pub struct Several {
     members: Vec<Member>,
 }
 
 impl Several {
-    /// Combines these workloads. Only the first [`WORKLOADS_MAX`] are used.
+    /// Combines workloads. Uses only the first [`WORKLOADS_MAX`].
     pub fn new(mut members: Vec<Member>) -> Self {
         members.truncate(WORKLOADS_MAX);
         Self { members }
     }
 
-    /// Lets one workload act, at its own time.
+    /// Calls one workload with its own time, and requests the actions that it wants.
     fn act(
         &mut self,
         place: usize,
@@ -149,7 +149,7 @@ impl Workload for Several {
         pairs
     }
 
-    /// Each workload has the same weight.
+    /// Returns the mean progress of the workloads, with equal weights.
     fn done(&self, now_ps: u64) -> Option<f64> {
         let done = |member: &Member| {
             let now_ps = now_ps.saturating_sub(member.start_ps);
@@ -195,16 +195,16 @@ impl Separable for Several {
                 (OpenLoad(own), OpenLoad(other)) => own.adopt(rank, other),
                 (Flows(own), Flows(other)) => own.adopt(rank, other),
                 (Collective(own), Collective(other)) => own.adopt(rank, other),
-                // Parts are copies of the whole, so workloads cannot differ.
+                // Parts are copies of the same run, so they have the same kinds of workloads.
                 _ => {}
             }
         }
     }
 }
 
-/// The index of a workload is a byte.
+/// Maximum number of workloads, because the index of a workload is one byte.
 pub const WORKLOADS_MAX: usize = 1 << PLACE_BITS;
 const PLACE_BITS: u32 = 8;
 const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
-/// Tag of the wake-up at the start of a workload. Tags of workloads are smaller.
+/// Tag of the notification at the start of a workload. Tags that workloads use are smaller.
 const BEGIN: u32 = u32::MAX >> PLACE_BITS;

@@ -5,24 +5,24 @@ use crate::Random;
 /// Distribution of message lengths.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Sizes {
-    /// All messages have this length, in bytes.
+    /// Every message has this length, in bytes.
     Fixed(u32),
-    /// Exponential distribution with this mean, in bytes; at least 1 byte.
+    /// Lengths have an exponential distribution with this mean, in bytes, and are at least 1 byte.
     Exponential(u32),
-    /// Lengths in bytes with relative weights.
+    /// Lengths in bytes, each with its relative weight.
     Mix(Vec<(u32, u32)>),
-    /// A table of a cumulative distribution.
+    /// Lengths follow a table of a cumulative distribution.
     Table(SizeTable),
 }
 
 impl Sizes {
-    /// Creates a distribution of two lengths. The larger has a share of `large_percent`.
+    /// Creates a distribution of two lengths; `large_percent` of the messages have the larger one.
     pub fn bimodal(small_bytes: u32, large_bytes: u32, large_percent: u32) -> Self {
         let large_percent = large_percent.min(100);
         Self::Mix(vec![(small_bytes, 100 - large_percent), (large_bytes, large_percent)])
     }
 
-    /// Draws a length, in bytes.
+    /// Returns a random length, in bytes.
     pub fn draw(&self, random: &mut Random) -> u32 {
         match self {
             Self::Fixed(bytes) => *bytes,
@@ -59,16 +59,17 @@ impl Sizes {
     }
 }
 
-/// A cumulative distribution: the shares of messages that do not exceed given lengths, with linear
-/// interpolation between them. Two points of equal length are a jump: a frequent length.
+/// A cumulative distribution: for given lengths, the share of messages that are not longer. Between
+/// the lengths, it is interpolated linearly. Two points with equal lengths form a jump, which means
+/// that many messages have this length.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SizeTable {
-    /// Lengths in bytes, and shares in parts per billion. Neither ever decreases, and the last
-    /// share is 1.
+    /// Lengths in bytes, and shares in parts per billion. Both columns ascend or stay equal. The
+    /// last share is 1.
     points: Vec<(u32, u32)>,
 }
 
-/// Why a table is invalid.
+/// Why a table of lengths is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SizesError {
@@ -81,7 +82,7 @@ pub enum SizesError {
         file: String,
         /// Line, from 1; 0 for a list in a configuration.
         line: usize,
-        /// What is wrong in the line.
+        /// Description of the mistake in the line.
         what: String,
     },
     /// The last share is not 1.
@@ -95,8 +96,8 @@ pub enum SizesError {
 }
 
 impl SizeTable {
-    /// Reads a table: lines with a length in bytes and the share of messages up to that length. `#`
-    /// starts a comment. Errors name `file`.
+    /// Reads a table. Each line has a length in bytes and the share of messages up to that length;
+    /// `#` starts a comment. Errors call the text `file`.
     ///
     /// # Errors
     /// [`SizesError`], one variant for each cause.
@@ -154,7 +155,7 @@ impl SizeTable {
         Ok(Self { points })
     }
 
-    /// Checks that the last point follows the one before it.
+    /// Checks that the last point is not below the previous point.
     fn check_order(points: &[(u32, u32)]) -> Result<(), String> {
         let [.., (previous_bytes, previous_share), (bytes, share)] = points else {
             return match points {
@@ -171,7 +172,8 @@ impl SizeTable {
         Ok(())
     }
 
-    /// Returns the length that a share of the messages, in parts per billion, does not exceed.
+    /// Returns the length that the share `share` of the messages, in parts per billion, does not
+    /// exceed.
     fn at(&self, share: u32) -> u32 {
         let index = self.points.partition_point(|(_, up_to)| *up_to <= share);
         let Some(&(bytes, up_to)) = self.points.get(index) else {
@@ -197,7 +199,7 @@ impl SizeTable {
     }
 }
 
-/// One, in parts per billion.
+/// The share 1, in parts per billion.
 const WHOLE: u64 = 1_000_000_000;
 
 #[cfg(test)]
@@ -214,8 +216,8 @@ mod tests {
     fn drawn_lengths_have_the_mean_that_is_reported() {
         let table = "# web\n64 0.1\n64 0.5\n1500 0.5\n1500 0.9\n10000 1\n";
         let table = SizeTable::parse("a.cdf", table).expect("it is a table");
-        // Shares: 0.1 + 0.4 with 64 bytes, 0.4 with 1500, and 0.1 with a mean of (1500 + 10000) /
-        // 2.
+        // The mean consists of: (0.1 + 0.4) with 64 bytes, 0.4 with 1500, and 0.1 with a mean of
+        // (1500 + 10000) / 2.
         let expected = 0.5 * 64.0 + 0.4 * 1500.0 + 0.1 * 5750.0;
         let table = Sizes::Table(table);
         assert!((table.mean_bytes_1024ths() as f64 / 1024.0 - expected).abs() < 0.01);
