@@ -12,15 +12,16 @@ use crate::Random;
 pub struct Overhead {
     /// IP and UDP headers, in bytes; 0 for raw Ethernet frames.
     pub network_bytes: u32,
-    /// Size to which the network packet of a frame is padded, in bytes; 46 on Ethernet.
+    /// Minimum length of the packet that carries a frame, in bytes; shorter packets are padded. 46
+    /// on Ethernet.
     pub packet_bytes_min: u32,
     /// Ethernet header, preamble, check sequence and interframe gap, in bytes.
     pub ethernet_bytes: u32,
 }
 
 impl Overhead {
-    /// UDP over IPv4 over Ethernet: 20 + 8 bytes, then 14 of header, 8 of preamble, 4 of check
-    /// sequence and 12 of gap.
+    /// UDP over IPv4 over Ethernet: 28 bytes for IPv4 and UDP. The Ethernet bytes are 14 of header,
+    /// 8 of preamble, 4 of check sequence and 12 of gap.
     pub const UDP: Self = Self { network_bytes: 28, packet_bytes_min: 46, ethernet_bytes: 38 };
 
     /// Raw Ethernet frames, without IP and UDP.
@@ -35,14 +36,14 @@ impl Overhead {
     }
 }
 
-/// Variation of the propagation delay between frames. Frames stay in order.
+/// How the propagation delay differs between frames. Frames stay in order.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Jitter {
     /// No variation.
     Constant,
-    /// An addition drawn uniformly from 0 to `most_ns`.
+    /// A uniformly distributed addition, from 0 to `most_ns`.
     Uniform {
-        /// Largest addition, in nanoseconds.
+        /// Maximum addition, in nanoseconds.
         most_ns: u64,
     },
     /// An exponentially distributed addition.
@@ -52,26 +53,26 @@ pub enum Jitter {
     },
 }
 
-/// A token bucket shaper, like `tbf` on a fast interface, in place of a transmitter with an exact
-/// rate. After a pause it sends faster than the rate. Frames that wait for tokens leave when a
-/// timer fires, which may be late.
+/// A token bucket shaper, like `tbf` on a fast interface. It replaces the transmitter with an exact
+/// rate. After a pause, it sends faster than the rate. Frames that wait for tokens leave when a
+/// timer fires, which can be late.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TokenBucket {
-    /// Rate of the interface behind the shaper, in bits per second; at least the rate of the link.
+    /// Rate of the interface after the shaper, in bits per second; at least the rate of the link.
     pub peak_rate: u64,
-    /// Depth of the bucket, in nanoseconds at the rate: unused rate that may be sent at the peak
-    /// rate later.
+    /// Depth of the bucket, as time at the rate, in nanoseconds. Tokens saved in this time can be
+    /// used later at the peak rate.
     pub burst_ns: u64,
-    /// Longest delay of its timer, in nanoseconds; drawn uniformly from 0.
+    /// Maximum delay of the timer, in nanoseconds. Delays are uniformly distributed from 0.
     pub late_ns_max: u64,
 }
 
-/// Properties of one direction of a faultless link.
+/// Properties of one direction of a link without faults.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LinkModel {
     /// Bits per second, at least 1.
     pub rate: u64,
-    /// Token bucket in place of the exact transmitter, if present.
+    /// Token bucket that replaces the exact transmitter; `None` for the exact transmitter.
     pub bucket: Option<TokenBucket>,
     /// The bytes added to each frame on the wire.
     pub overhead: Overhead,
@@ -79,27 +80,27 @@ pub struct LinkModel {
     pub propagation_ns: u64,
     /// Variation of the propagation delay.
     pub jitter: Jitter,
-    /// Capacity of the queue in bytes on the wire, including the frame that is being sent. Frames
-    /// beyond it are dropped.
+    /// Capacity of the queue, in bytes on the wire, including the frame being sent. Frames that do
+    /// not fit are dropped.
     pub queue_bytes: u32,
-    /// Queued bytes from which frames are marked (ECN CE); `None` for no marks.
+    /// Number of queued bytes from which frames are marked (ECN CE); `None` for no marks.
     pub mark_bytes: Option<u32>,
-    /// Queued bytes from which the driver refuses frames; `None` for no limit.
+    /// Number of queued bytes from which the driver refuses frames; `None` for no limit.
     pub driver_bytes: Option<u32>,
-    /// Largest edge frame, in bytes. Larger ones disappear.
+    /// Length of the largest edge frame, in bytes. The link drops larger frames.
     pub frame_bytes_max: u16,
-    /// Whether the sender gets a report of frames that are too large.
+    /// Whether the sender gets a report if a frame is too large.
     pub reports_too_big: bool,
-    /// Whether the interface reports its rate. Virtual interfaces do not.
+    /// Whether the interface reports its rate. Real virtual interfaces do not.
     pub reports_rate: bool,
-    /// Whether the driver reports segmentation offload: frames of equal size passed together cost
-    /// as little as one, as with UDP segmentation in the kernel.
+    /// Whether the driver reports segmentation offload. Frames of equal size that are passed
+    /// together then cost as little as one frame, as with UDP segmentation in the kernel.
     pub offloads: bool,
 }
 
 impl LinkModel {
-    /// Returns a faultless Ethernet link with UDP at MTU 1500: 1 MiB of queue, no marks, no
-    /// back-pressure. `rate` is in bits per second.
+    /// Returns an Ethernet link without faults, for UDP at MTU 1500. It has a queue of 1 MiB, no
+    /// marks and no back-pressure. `rate` is in bits per second.
     pub const fn ethernet(rate: u64, propagation_ns: u64) -> Self {
         Self {
             rate,
@@ -117,7 +118,7 @@ impl LinkModel {
         }
     }
 
-    /// Checks that the link can send.
+    /// Checks that the link has a rate.
     ///
     /// # Errors
     /// [`SettingError`] names the setting and its range.
@@ -126,32 +127,34 @@ impl LinkModel {
     }
 }
 
-/// How a link treats a frame with flipped bits.
+/// What a link does with a frame that has flipped bits.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Corruption {
-    /// The UDP checksum or the Ethernet check sequence detects the error, and the frame is dropped.
+    /// The UDP checksum or the Ethernet check sequence detects the error, and the receiver drops
+    /// the frame.
     #[default]
     Dropped,
-    /// The frame is delivered with the wrong bits. This tests robustness, not correctness.
+    /// The receiver gets the frame with wrong bits. This tests robustness, not correctness.
     Delivered,
 }
 
-/// Faults of one direction of a link. All are off by default.
+/// Faults of one direction of a link. By default there are none.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Faults {
     /// Probability that a burst of losses starts at a frame, in parts per million.
     pub loss_ppm: u32,
     /// Number of consecutive frames lost in a burst, at least 1 (0 counts as 1).
     pub loss_burst_frames: u32,
-    /// Probability of a second copy, in parts per million.
+    /// Probability that a frame arrives twice, in parts per million.
     pub duplicate_ppm: u32,
-    /// Probability that a frame is delayed so that later ones overtake it, in parts per million.
+    /// Probability that a frame is delayed so much that later frames overtake it, in parts per
+    /// million.
     pub reorder_ppm: u32,
-    /// Longest extra delay of a reordered or copied frame, in nanoseconds.
+    /// Maximum extra delay of a reordered or duplicated frame, in nanoseconds.
     pub late_ns_max: u64,
     /// Probability of flipped bits, in parts per million.
     pub corrupt_ppm: u32,
-    /// How frames with flipped bits are treated.
+    /// What the link does with frames that have flipped bits.
     pub corruption: Corruption,
     /// Probability that a recorded frame is replayed, in parts per million.
     pub replay_ppm: u32,
@@ -164,27 +167,25 @@ pub struct Faults {
 pub(crate) struct Channel {
     pub(crate) model: LinkModel,
     pub(crate) faults: Faults,
-    /// Time at which the transmitter has sent all queued frames, in picoseconds.
+    /// Time when the transmitter has sent all queued frames, in picoseconds.
     idle_at_ps: u64,
-    /// Fraction by which the exact end of the last frame is later than `idle_at_ps`, in units of
-    /// 1/rate ps.
+    /// Exact end of the last frame minus `idle_at_ps`, in units of 1/rate ps.
     remainder: u64,
-    /// Time at which a token bucket last released frames that waited, in picoseconds.
+    /// Time when a token bucket last released waiting frames, in picoseconds.
     released_at_ps: u64,
-    /// Time at which the last frame behind a token bucket has left, in picoseconds.
+    /// Time when the last frame has left a token bucket, in picoseconds.
     left_at_ps: u64,
-    /// For each queued frame, the time at which it has left, in picoseconds, and its bytes on the
-    /// wire.
+    /// For each queued frame, the time when it has left, in picoseconds, and its bytes on the wire.
     queued: VecDeque<(u64, u32)>,
     queued_bytes: u32,
     /// Earliest arrival of the next frame that is not reordered.
     last_arrival: Instant,
-    /// Number of frames still to lose in the current burst.
+    /// Number of frames that the current burst of losses will still lose.
     losing_frames: u32,
     random: Random,
 }
 
-/// How the queue handled a frame.
+/// What the queue did with a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Admission {
     Full,
@@ -209,7 +210,7 @@ impl Channel {
         }
     }
 
-    /// Puts a frame of `wire_bytes` into the queue, if it has room.
+    /// Adds a frame of `wire_bytes` bytes to the queue, if the queue has room.
     pub(crate) fn admit(&mut self, now: Instant, wire_bytes: u32) -> Admission {
         let backlog = self.backlog_bytes(now);
         if backlog.saturating_add(wire_bytes) > self.model.queue_bytes {
@@ -233,19 +234,19 @@ impl Channel {
         Admission::Queued { departs_at_ps, marked }
     }
 
-    /// Returns when a frame that arrives now has left a token bucket, in picoseconds. `idle_at_ps`
-    /// is the time at which the bucket would be full again if no more frames arrived.
+    /// Returns the time when a frame that arrives now has left a token bucket, in picoseconds.
+    /// `idle_at_ps` is the time when the bucket would be full if no more frames arrived.
     fn pass(&mut self, bucket: &TokenBucket, now_ps: u64, wire_bytes: u32) -> u64 {
         let burst_ps = bucket.burst_ns.saturating_mul(PICOSECONDS_PER_NANOSECOND);
         let frame_ps = u64::from(wire_bytes) * 8_000_000_000_000 / self.model.rate;
-        // The frame has its tokens as soon as the bucket, with the frame, lacks at most one burst.
+        // The frame has its tokens when the bucket, including this frame, lacks at most one burst.
         let ready_ps = (self.idle_at_ps + frame_ps).saturating_sub(burst_ps.max(frame_ps));
         if ready_ps > now_ps.max(self.released_at_ps) {
             let late_ns = self.random.between(0, bucket.late_ns_max);
             self.released_at_ps = ready_ps + late_ns * PICOSECONDS_PER_NANOSECOND;
         }
         let released_ps = if ready_ps > now_ps { self.released_at_ps } else { now_ps };
-        // Tokens beyond a burst are lost.
+        // The bucket cannot hold more tokens than one burst.
         if released_ps > self.idle_at_ps {
             self.idle_at_ps = released_ps;
             self.remainder = 0;
@@ -256,14 +257,14 @@ impl Channel {
         self.left_at_ps
     }
 
-    /// Returns when the last timer of a token bucket fires, in picoseconds.
+    /// Returns the time when the last timer of a token bucket fires, in picoseconds.
     pub(crate) const fn timer_ps(&self) -> u64 {
         self.released_at_ps
     }
 
     /// Advances `idle_at_ps` by the transmission time of a frame.
     fn charge(&mut self, wire_bytes: u32) {
-        // bits × 10^12 / rate, exactly: the remainder of the division is carried to the next frame.
+        // Computes bits × 10^12 / rate exactly: the next frame gets the remainder of the division.
         let rate = u128::from(self.model.rate);
         let exact =
             u128::from(wire_bytes) * 8 * PICOSECONDS_PER_SECOND + u128::from(self.remainder);
@@ -283,7 +284,7 @@ impl Channel {
         self.queued_bytes
     }
 
-    /// Returns when to ask again if the driver refuses frames now; `None` if it accepts them.
+    /// Returns the time until which the driver refuses frames; `None` if it accepts frames now.
     pub(crate) fn refuses_until(&mut self, now: Instant) -> Option<Instant> {
         let limit = self.model.driver_bytes?;
         let mut above = self.backlog_bytes(now);
@@ -299,7 +300,8 @@ impl Channel {
         None
     }
 
-    /// Returns when a frame that departs at `departs_at_ps` arrives, after all earlier ones.
+    /// Returns the time when a frame that departs at `departs_at_ps` arrives. Frames arrive in
+    /// order.
     pub(crate) fn arrival(&mut self, departs_at_ps: u64) -> Instant {
         let jitter_ns = match self.model.jitter {
             Jitter::Constant => 0,
@@ -312,7 +314,7 @@ impl Channel {
         self.last_arrival
     }
 
-    /// Returns whether the next frame is lost at random.
+    /// Decides whether the next frame is lost at random.
     pub(crate) fn loses(&mut self) -> bool {
         if self.losing_frames > 0 {
             self.losing_frames -= 1;
@@ -325,7 +327,8 @@ impl Channel {
         starts
     }
 
-    /// Returns the extra delay of a reordered or copied frame, in nanoseconds; at least 1.
+    /// Returns a random extra delay for a reordered or duplicated frame, in nanoseconds; at least
+    /// 1.
     pub(crate) fn lateness_ns(&mut self) -> u64 {
         self.random.between(1, self.faults.late_ns_max.max(1))
     }
@@ -334,7 +337,7 @@ impl Channel {
         &mut self.random
     }
 
-    /// Replaces the faults. A burst of losses in progress ends.
+    /// Replaces the faults. Ends a current burst of losses.
     pub(crate) fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
         self.losing_frames = 0;
@@ -395,10 +398,11 @@ mod tests {
         };
         let mut channel = Channel::new(model, Random::new(1));
         let left: Vec<u64> = (0..1_000).map(|_| departure_ps(&mut channel, 1_250)).collect();
-        // The bucket has tokens for 25 frames of 10 µs, which leave after 1 µs each.
+        // The bucket has tokens for 25 frames of 10 µs. These frames leave at intervals of 1 µs.
         assert_eq!(left[..25], core::array::from_fn::<u64, 25, _>(|i| (i as u64 + 1) * 1_000_000));
         let last = left[999];
-        // 1000 frames take 10 ms, less the 0.25 ms in the bucket. Timers add only their own delay.
+        // 1000 frames take 10 ms, minus the 0.25 ms saved in the bucket. Timers add only their own
+        // delay.
         assert!((9_750_000_000..9_900_000_000).contains(&last), "{last}");
         let together = left.windows(2).filter(|pair| pair[1] - pair[0] <= 1_000_000).count();
         assert!(together > 500, "timers release several frames at a time: {together}");
@@ -441,7 +445,7 @@ mod tests {
             .collect();
         assert_eq!(marks, [false, false, true, true, false]);
         assert_eq!(outcomes[4], Admission::Full);
-        // After 8 µs one frame has left, and there is room for one.
+        // After 8 µs one frame has left, so the queue has room for one frame.
         assert!(matches!(channel.admit(Instant(8_000), 1_000), Admission::Queued { .. }));
         assert_eq!(channel.admit(Instant(8_000), 1_000), Admission::Full);
     }

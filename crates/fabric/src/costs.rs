@@ -3,16 +3,16 @@
 /// Processor time per frame, byte, operation and completion, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct EdgeCosts {
-    /// Per frame sent.
+    /// Cost of each sent frame.
     pub frame_send_ps: u64,
-    /// Per byte of a frame sent.
+    /// Cost of each byte of a sent frame.
     pub frame_send_ps_per_byte: u64,
-    /// Per frame received.
+    /// Cost of each received frame.
     pub frame_receive_ps: u64,
-    /// Per byte of a frame received.
+    /// Cost of each byte of a received frame.
     pub frame_receive_ps_per_byte: u64,
-    /// Per operation posted.
+    /// Cost of each posted operation.
     pub post_ps: u64,
-    /// Per completion polled.
+    /// Cost of each polled completion.
     pub completion_ps: u64,
 }

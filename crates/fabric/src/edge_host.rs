@@ -37,12 +37,12 @@ pub struct EdgeHost {
     memory: MemoryTable,
     /// The protection domain of each service.
     domains: Vec<ProtectionDomain>,
-    /// The service, with its domain, for new registrations and connections.
+    /// Index of the selected service and its domain. New registrations and connections use it.
     place: usize,
     shape: Shape,
-    /// The completion queue of all connections, if they share one.
+    /// The completion queue of all connections; `None` if each connection has its own.
     shared: Option<Arc<CompletionQueue>>,
-    /// The receive queue of all connections, if they share one.
+    /// The receive queue of all connections; `None` if each connection has its own.
     receives: Option<Arc<SharedReceives>>,
     status: Arc<StatusTable>,
     /// The regions, by number.
@@ -55,22 +55,22 @@ pub struct EdgeHost {
     ports: BTreeMap<u32, Port>,
     /// The connections, by the number that the simulator uses for them.
     connections: BTreeMap<u64, Connection>,
-    /// The simulator's number of each connection. Never iterated, because the order differs between
-    /// runs.
+    /// The simulator's number of each connection. The order of this map differs between runs, so it
+    /// is used for look-ups only.
     numbers: HashMap<engine::ConnectionHandle, u64>,
     next_number: u64,
-    /// Payload of the frame that is being passed to a driver.
+    /// Payload of the frame that the host is passing to a driver.
     payload: Vec<u8>,
-    /// Number of frames that drivers accepted so far.
+    /// Number of frames that drivers have accepted so far.
     frames: u64,
-    /// The attached links, with their addresses.
+    /// The attached links with their addresses.
     engine_links: Vec<(LinkId, PeerAddr)>,
 }
 
-/// A buffer with guard bytes, a region, and guard bytes again.
+/// A buffer that contains guard bytes, the bytes of a region, and guard bytes again.
 #[derive(Debug)]
 struct Memory {
-    /// Absent after the memory was freed.
+    /// `None` after the memory was freed.
     buffer: Option<Arc<Buffer>>,
     id: Option<RegionId>,
     length_bytes: u32,
@@ -80,16 +80,16 @@ struct Memory {
 struct Connection {
     handle: engine::ConnectionHandle,
     queue: Arc<CompletionQueue>,
-    /// Completions of this connection that were taken from a shared queue.
+    /// Completions of this connection that the host took from a shared queue.
     taken: VecDeque<semantics::Completion>,
-    /// The listener that was asked for the connection.
+    /// The service at which the connection was requested.
     service: u32,
-    /// Atomics whose results are not yet stored in memory, in the order of posting.
+    /// Atomics whose results are not stored in memory yet, in the order of posting.
     atomics: VecDeque<PendingAtomic>,
 }
 
 /// An atomic that waits for its result. The engine returns the result through the operation's
-/// handle and completion; the simulator expects the result in memory, so this host stores it there.
+/// handle and completion. The simulator expects the result in memory, so the host stores it there.
 #[derive(Clone, Copy, Debug)]
 struct PendingAtomic {
     context: u64,
@@ -104,7 +104,7 @@ impl EdgeHost {
         Self::shaped(configuration(tuning), tuning.entropy, tuning.shape)
     }
 
-    /// Creates a host whose engine is created with `config` and `entropy`.
+    /// Creates a host whose engine has this configuration and entropy.
     pub fn with_config(config: EngineConfig, entropy: [u8; 32]) -> Self {
         Self::shaped(config, entropy, Shape::default())
     }
@@ -117,7 +117,7 @@ impl EdgeHost {
         };
         let limits =
             TableLimits::default().regions_max(REGIONS_MAX).domains_max(shape.places.max(1));
-        // The engine derives its own secrets from the same bytes in a different way.
+        // The engine derives other secrets from the same bytes, so the bytes are inverted here.
         let memory = MemoryTable::new(limits, [!word(0), !word(8)]);
         let queue = || Arc::new(CompletionQueue::new(SHARED_COMPLETIONS_MAX));
         let receives = || Arc::new(SharedReceives::new(SHARED_RECEIVES));
@@ -145,19 +145,19 @@ impl EdgeHost {
         }
     }
 
-    /// Returns the engine, for reading.
+    /// Returns the engine for inspection.
     pub const fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Returns the engine's handle of a connection.
+    /// Returns the engine's handle of a connection; `None` if the connection does not exist.
     pub fn engine_handle(&self, connection: ConnectionHandle) -> Option<engine::ConnectionHandle> {
         self.connections.get(&connection.0).map(|connection| connection.handle)
     }
 
-    /// Polls the engine for frames for one turn. `wire` gets each frame with its index in its
-    /// batch, and returns whether the driver accepted the frame. Returns whether more frames wait,
-    /// and the number of accepted frames.
+    /// Polls the engine for the frames of one turn. Passes each frame to `wire`, with its index in
+    /// its batch. `wire` returns whether the driver accepted the frame. Returns whether more frames
+    /// wait, and the number of accepted frames.
     pub(crate) fn transmit(&mut self, now: Instant, wire: &mut BatchWire<'_>) -> (bool, usize) {
         let access = self.memory.access();
         let (regions, by_address, payload) = (&self.regions, &self.by_address, &mut self.payload);
@@ -187,7 +187,7 @@ impl EdgeHost {
         (more, taken)
     }
 
-    /// Sends pending acknowledgements in the next turn.
+    /// Makes the engine send pending acknowledgements in its next turn.
     pub(crate) fn hasten_acknowledgements(&mut self) {
         self.engine.hasten_acknowledgements();
     }
@@ -211,13 +211,13 @@ impl EdgeHost {
         number
     }
 
-    /// Returns the completion queue for a new connection.
+    /// Returns the completion queue that a new connection uses.
     fn queue(&self) -> Arc<CompletionQueue> {
         let own = || Arc::new(CompletionQueue::new(COMPLETIONS_MAX));
         self.shared.clone().unwrap_or_else(own)
     }
 
-    /// Returns queues that report both directions of a new connection to `queue`.
+    /// Returns queues with which both directions of a new connection report to `queue`.
     fn queues(&self, queue: &Arc<CompletionQueue>) -> Queues {
         if self.shape.is_of_queue_pairs {
             return Queues::of_queue_pair(Arc::clone(queue), Arc::clone(queue));
@@ -231,18 +231,18 @@ impl EdgeHost {
             .shared_receives(self.receives.clone())
     }
 
-    /// Returns whether the operation or receive with this context is a scatter/gather list.
+    /// Returns whether the operation or receive with this context uses a scatter/gather list.
     const fn is_list(&self, context: u64) -> bool {
         self.shape.is_of_queue_pairs && context % 2 == 1
     }
 
-    /// Returns the protection domain for new registrations and connections.
+    /// Returns the protection domain that new registrations and connections use.
     fn domain(&self) -> ProtectionDomain {
         self.domains.get(self.place).copied().unwrap_or(ProtectionDomain::NONE)
     }
 
-    /// Moves the completions in a shared queue to their connections. This must happen before the
-    /// engine gives a connection's index to another one.
+    /// Moves completions from the shared queue to their connections. Must be called before the
+    /// engine can reuse the index of a connection.
     fn sort_completions(&mut self) {
         let Some(shared) = &self.shared else { return };
         while let Some(found) = shared.poll() {
@@ -253,7 +253,7 @@ impl EdgeHost {
         }
     }
 
-    /// Opens and drops connections at the start, so that their slot of the connection table has
+    /// Opens and closes connections before the run, so that their slot of the connection table has
     /// been reused many times.
     fn wear(&mut self, now: Instant) {
         let link = self.engine_links.first().copied();
@@ -326,7 +326,7 @@ impl HostEngine for EdgeHost {
         loop {
             let (more, taken) =
                 self.transmit(now, &mut |link, to, _place, pieces| wire(link, to, pieces));
-            // If no driver accepted a frame, the rest waits until a driver has room.
+            // If no driver accepted a frame, the other frames wait until a driver has room.
             if !more || taken == 0 {
                 break;
             }
@@ -415,7 +415,7 @@ impl HostEngine for EdgeHost {
 
     fn reject(&mut self, _now: Instant, request: RequestHandle) {
         if let Some(connection) = self.connections.remove(&request.0) {
-            // A request that is gone needs no answer.
+            // Rejecting fails if the request no longer exists, which does not matter.
             let _ = self.engine.reject(connection.handle, &[]);
             self.numbers.remove(&connection.handle);
         }
@@ -423,7 +423,7 @@ impl HostEngine for EdgeHost {
 
     fn close(&mut self, now: Instant, connection: ConnectionHandle) {
         if let Some(connection) = self.connections.get(&connection.0) {
-            // An ended connection is already closed.
+            // Closing fails if the connection has ended already, which does not matter.
             let _ = self.engine.close(now, connection.handle, &[]);
         }
     }
@@ -432,7 +432,7 @@ impl HostEngine for EdgeHost {
         let Some(handle) = self.engine_handle(connection) else { return };
         let Some(info) = self.engine.info(handle) else { return };
         if let Some(path) = info.paths.iter().find(|path| path.link == link) {
-            // The engine refuses to remove the last link.
+            // Removing fails if this is the last link, which the connection keeps.
             let _ = self.engine.remove_path(handle, path.index);
         }
     }
@@ -448,7 +448,7 @@ impl HostEngine for EdgeHost {
         let Some(info) = self.engine.info(handle) else { return };
         let works = |path: &engine::PathInfo| path.link == link && path.state == LinkState::Up;
         if !info.paths.iter().any(works) {
-            // Fails if all indices are in use or the connection is not established.
+            // Adding fails if all indices are in use or the connection is not established.
             let _ = self.engine.add_path(now, handle, link, peer);
         }
     }
@@ -638,7 +638,8 @@ impl HostEngine for EdgeHost {
         for at in [0, end] {
             buffer.write(at, &[GUARD; GUARD_BYTES as usize]);
         }
-        // The address of a buffer in this process differs between runs, so no peer may see it.
+        // The address of a buffer in this process differs between runs. Peers must not see it,
+        // because runs must be equal.
         let address = REMOTE_START + (u64::from(number) << 32);
         let registered = self.memory.register_part(
             self.domain(),
@@ -715,10 +716,10 @@ impl HostEngine for EdgeHost {
         let (used, limits) = (self.engine.pool_use(), &self.config.pools);
         let mut one = |name, used: u32, limit: u32| report(name, u64::from(used), u64::from(limit));
         let connections = self.engine.connection_count();
-        // Each connection is guaranteed some operations, and one of each other record, beyond the
-        // shared limits. While the peer of a queue pair has no receive posted, the pair's records
-        // do not count against the shared pool (pool.6), so other pairs can use the whole pool at
-        // that time.
+        // The shared limits do not include what each connection is guaranteed: some operations, and
+        // one of each other record. If the peer of a queue pair has no receive posted, the pair's
+        // records do not count against the shared pool (pool.6). Other pairs can then use the whole
+        // pool.
         let pools = if self.shape.is_of_queue_pairs { connections.max(1) } else { 1 };
         let operations = pools * limits.operations + connections * semantics::OPERATION_SHARE;
         one("operations", used.operations, operations);
@@ -738,12 +739,12 @@ impl HostEngine for EdgeHost {
     }
 }
 
-/// Passes a frame for a peer, with its index in its batch, to the driver of a link. Returns whether
-/// the driver accepted the frame.
+/// Passes a frame to the driver of a link: link, address of the peer, index of the frame in its
+/// batch, and bytes. Returns whether the driver accepted the frame.
 pub(crate) type BatchWire<'a> = dyn FnMut(LinkId, PeerAddr, usize, &[&[u8]]) -> bool + 'a;
 
-/// Copies a payload from its region to `out`. Panics if the payload is not within one region, which
-/// would be a bug of the engine.
+/// Copies a payload from its region to `out`. Panics if the payload is not within one region,
+/// because this would be a bug of the engine.
 fn copy_payload(
     regions: &[Memory],
     by_address: &BTreeMap<u64, u32>,
@@ -897,7 +898,7 @@ const fn refusal_of(error: &PostError) -> Refusal {
     }
 }
 
-/// Number of a [`Cause::Other`]: the message was too long for its receive.
+/// Number in [`Cause::Other`] for a message that was too long for its receive.
 const MESSAGE_TOO_LONG: u16 = 1;
 const OTHER_REASON: u16 = 2;
 
@@ -906,30 +907,30 @@ const OTHER_REASON: u16 = 2;
 const GUARD_BYTES: u64 = 64;
 const GUARD: u8 = 0xa5;
 
-/// Address by which peers name the first region. Each region has 4 GiB of address space.
+/// Address at which peers see the first region. Each region has 4 GiB of address space.
 const REMOTE_START: u64 = 0x10_0000_0000;
 
 /// Maximum number of regions: four for each attempt to connect. A run makes at most some hundreds
 /// of attempts.
 const REGIONS_MAX: u32 = 1 << 16;
 
-/// Number of status slots: 64 operations in flight, which may all be atomics, on each connection of
-/// a host.
+/// Number of status slots. A connection has at most 64 operations in flight, and all of them can be
+/// atomics.
 const STATUS_SLOTS: u32 = 512;
 
 /// Capacity of a connection's completion queue: 64 operations, 16 receives and a few notifications.
-/// More have to wait.
+/// Further completions wait in the engine.
 const COMPLETIONS_MAX: usize = 84;
 
-/// Capacity of the shared receive queue; small, so that the queue is sometimes full.
+/// Capacity of the shared receive queue. It is small, so that the queue is sometimes full.
 const SHARED_RECEIVES: usize = 24;
 
-/// Capacity of the completion queue shared by all connections of a host: at most one connection to
-/// each other host, and one more.
+/// Capacity of the completion queue that all connections of a host share. A host has at most one
+/// connection to each other host, and one more.
 const SHARED_COMPLETIONS_MAX: usize = 8 * COMPLETIONS_MAX;
 
-/// Number of packets that no window limits: probes, eight control frames, and 64 remembered as
-/// lost.
+/// Maximum number of packets that no window limits: probes, eight control frames, and 64 packets
+/// that are remembered as lost.
 const UNCOUNTED_PACKETS: u64 = 128;
 
 const FULL_FRAME_BYTES: u32 = 1_472;

@@ -1,8 +1,8 @@
 //! The interface between the simulator and the software of a host.
 //!
-//! The simulator reaches an engine only through [`HostEngine`]. Worlds, applications and the oracle
-//! are written against this trait, so that a change of the engine's public API affects only its
-//! implementation.
+//! The simulator uses an engine only through [`HostEngine`]. Worlds, applications and the oracle
+//! use this trait. If the public API of the engine changes, only the implementation of the trait
+//! must change.
 
 use delivery::{Instant, LinkCaps, LinkEvent, LinkId, RxFrame};
 use thiserror::Error;
@@ -16,14 +16,14 @@ pub struct ConnectionHandle(pub u64);
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct RequestHandle(pub u64);
 
-/// Memory of one host, surrounded by guard bytes that no operation may write.
+/// Memory of one host. Guard bytes around it must never change.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Region {
-    /// Number of the region; not reused within one life of a host.
+    /// Number of the region; not reused as long as the host lives.
     pub number: u32,
-    /// Key by which peers name the region.
+    /// Key that peers use for the region.
     pub key: u32,
-    /// Remote address of the region's first byte.
+    /// Address of the region's first byte, as peers see it.
     pub address: u64,
     /// Size in bytes.
     pub length_bytes: u32,
@@ -36,13 +36,12 @@ pub enum Action {
     Write,
     /// Reads remote bytes into local memory.
     Read,
-    /// Adds to an 8-byte remote value; the old value is stored in local memory.
+    /// Adds to an 8-byte remote value. Local memory gets the old value.
     FetchAdd {
         /// The number to add.
         operand: u64,
     },
-    /// Replaces an 8-byte remote value if it equals `compare`; the old value is stored in local
-    /// memory.
+    /// Replaces an 8-byte remote value if it equals `compare`. Local memory gets the old value.
     CompareSwap {
         /// Value to compare with.
         compare: u64,
@@ -51,23 +50,24 @@ pub enum Action {
     },
     /// Sends local bytes to the peer's next receive.
     Send,
-    /// Sends local bytes to the peer's next receive, and invalidates the operation's key at the
-    /// peer on delivery.
+    /// Sends local bytes to the peer's next receive. On delivery, the peer invalidates the
+    /// operation's key.
     SendInvalidate,
-    /// Opens the whole local region to the peer under the operation's key and address (a memory
-    /// window).
+    /// Binds a memory window: gives the peer access to the whole local region under the operation's
+    /// key and address.
     Bind {
-        /// Key of the earlier window that this one replaces; that key becomes invalid.
+        /// Key of an earlier window that this window replaces. This key becomes invalid.
         replaced: Option<u32>,
-        /// Whether all connections of the service may use the key, or only this one.
+        /// Whether all connections of the service can use the key; if false, only this connection
+        /// can.
         is_for_all: bool,
     },
-    /// Invalidates the operation's key, which this side had bound for this connection.
+    /// Invalidates the operation's key, which this side has bound for this connection.
     Invalidate,
 }
 
 impl Action {
-    /// Returns whether the peer answers with data, not only with an acknowledgement.
+    /// Returns whether the peer answers with data instead of only an acknowledgement.
     pub const fn is_question(self) -> bool {
         matches!(self, Self::Read | Self::FetchAdd { .. } | Self::CompareSwap { .. })
     }
@@ -91,14 +91,14 @@ impl Action {
 /// Ordering and signalling flags of one operation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Flags {
-    /// The operation is performed after all earlier ones.
+    /// The target performs this operation after all earlier ones.
     pub fence_before: bool,
-    /// All later operations are performed after this one.
+    /// The target performs all later operations after this one.
     pub fence_after: bool,
-    /// Strict order: bodies may be placed early, tails are placed in order, and a late write does
-    /// not overwrite newer bytes.
+    /// The operation is strict: the target can place the body early, but places the tail in order.
+    /// A late write does not overwrite newer bytes.
     pub strict: bool,
-    /// A successful operation produces a completion.
+    /// The operation produces a completion even if it succeeds.
     pub signalled: bool,
 }
 
@@ -107,21 +107,21 @@ pub struct Flags {
 pub struct Operation {
     /// What the operation does.
     pub action: Action,
-    /// Local memory: source of a write or send, sink of a read or atomic.
+    /// Local memory: the source of a write or send, the destination of a read or atomic.
     pub local: Region,
     /// Offset in `local`, in bytes.
     pub local_offset: u32,
     /// Length in bytes; 8 for atomics.
     pub length_bytes: u32,
-    /// Key of the remote memory; unused by sends.
+    /// Key of the remote memory; sends do not use it.
     pub key: u32,
-    /// Remote address of the first byte; unused by sends.
+    /// Remote address of the first byte; sends do not use it.
     pub address: u64,
-    /// Value delivered with the completion at the peer (writes and sends only).
+    /// Value that the peer gets with its completion (writes and sends only).
     pub immediate: Option<u32>,
     /// Ordering and signalling flags.
     pub flags: Flags,
-    /// Value returned in the completion.
+    /// Value that the completion contains.
     pub context: u64,
 }
 
@@ -136,7 +136,7 @@ pub struct Datagram {
     pub destination: u32,
     /// Queue key of the destination queue pair.
     pub key: u32,
-    /// Value delivered with the datagram.
+    /// Value that the receiver gets with the datagram.
     pub immediate: Option<u32>,
     /// Local memory that holds the payload.
     pub local: Region,
@@ -144,9 +144,9 @@ pub struct Datagram {
     pub local_offset: u32,
     /// Length of the payload in bytes.
     pub length_bytes: u32,
-    /// Produces a completion when the datagram has been sent.
+    /// Whether the datagram produces a completion when it has been sent.
     pub signalled: bool,
-    /// Value returned in the completion.
+    /// Value that the completion contains.
     pub context: u64,
 }
 
@@ -163,7 +163,7 @@ pub enum CompletionKind {
     Send,
     /// A posted receive, which a message of the peer has filled.
     Receive,
-    /// A write with an immediate that the peer posted; it was delivered here.
+    /// A peer's write with an immediate, which was delivered here.
     Notification,
     /// A memory window of this side was bound or invalidated.
     Window,
@@ -176,15 +176,15 @@ pub struct Completion {
     pub kind: CompletionKind,
     /// The context of the operation or receive; 0 for notifications.
     pub context: u64,
-    /// Whether the operation succeeded. If not, it failed or was flushed with its connection.
+    /// Whether the operation succeeded. If false, it failed, or its connection ended first.
     pub success: bool,
-    /// Number of bytes moved.
+    /// Number of bytes transferred.
     pub length_bytes: u32,
-    /// The immediate that the peer sent.
+    /// The immediate that the peer sent, if there is one.
     pub immediate: Option<u32>,
-    /// Key of this side that the peer's message invalidated.
+    /// The key of this side that the peer's message invalidated, if it did.
     pub invalidated: Option<u32>,
-    /// The reason of the failure, if the operation failed and the engine reports a reason.
+    /// The reason of a failure; `None` on success, or if the engine reports no reason.
     pub fault: Option<Fault>,
 }
 
@@ -195,7 +195,7 @@ pub enum Fault {
     Flushed,
     /// The application of the peer closed the connection before the operation was complete.
     ClosedByPeer,
-    /// The peer ended the connection because of another failure.
+    /// The peer ended the connection because something else failed.
     EndedByPeer,
     /// The peer did not allow the access.
     AccessDenied,
@@ -207,7 +207,8 @@ pub enum Fault {
     Violation,
     /// Local memory of the operation has been deregistered.
     LocalAccess,
-    /// The peer could not perform the operation: the memory of its receive has been deregistered.
+    /// The peer could not perform the operation, because the memory of its receive has been
+    /// deregistered.
     PeerFailed,
     /// Any other reason.
     Other,
@@ -226,15 +227,15 @@ pub enum Cause {
     Unreachable,
     /// The peer rejected the request.
     Rejected,
-    /// An access to remote memory was denied, here or at the peer.
+    /// One side denied the other access to memory.
     AccessDenied,
     /// One side violated the protocol.
     Violation,
-    /// Memory of a receive has been deregistered, here or at the peer.
+    /// The memory of a receive has been deregistered, on either side.
     MemoryGone,
     /// An operation of this side failed; its completion has the reason.
     OperationFailed,
-    /// Any other reason, by its number.
+    /// Any other reason, with its number.
     Other(u16),
 }
 
@@ -257,7 +258,7 @@ pub enum HostEvent {
 /// Why an operation or receive was not posted.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum Refusal {
-    /// A queue or window is full; a retry may succeed later.
+    /// A queue or window is full; a later retry can succeed.
     #[error("no room for the operation now")]
     Full,
     /// The connection has ended.
@@ -276,110 +277,121 @@ pub enum Congestion {
         /// Size of the window in bytes.
         window_bytes: u32,
     },
-    /// Additive increase, multiplicative decrease (AIMD) on ECN marks and loss.
+    /// Congestion control that increases additively and decreases multiplicatively (AIMD), on ECN
+    /// marks and losses.
     Aimd,
-    /// Congestion control that aims at a target delay.
+    /// Congestion control with a target delay.
     Delay,
 }
 
-/// The link scheduler of an engine.
+/// Rule by which an engine chooses the link for a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Scheduling {
-    /// Sends on the link with the earliest expected delivery.
+    /// The link with the earliest expected delivery.
     EarliestDelivery,
-    /// Sends on the links in round-robin order.
+    /// The links in round-robin order.
     RoundRobin,
 }
 
-/// Settings of a host's engine. Limits are those of the protocol's parameters.
+/// Settings of a host's engine. The limits are those of the protocol's parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// Random bytes for keys, connection ids and epochs; different for each life of each host.
+    /// Random bytes from which keys, connection ids and epochs are derived. They differ for each
+    /// life of each host.
     pub entropy: [u8; 32],
     /// The congestion control.
     pub congestion: Congestion,
     /// The link scheduler.
     pub scheduling: Scheduling,
-    /// Maximum number of operations tracked beyond the last delivered one.
+    /// Maximum number of operations that are tracked after the last delivered one.
     pub operation_window: u32,
-    /// Maximum number of bytes held for operations that must wait.
+    /// Maximum number of bytes that are held for operations that must wait.
     pub order_pool_bytes: u32,
-    /// Maximum number of reads and atomics served at the same time.
+    /// Maximum number of reads and atomics that the host answers at the same time.
     pub read_depth: u16,
-    /// Longest time by which an acknowledgement is delayed, in nanoseconds.
+    /// Maximum delay of an acknowledgement, in nanoseconds.
     pub ack_delay_max_ns: u32,
-    /// Time without an answer after which a peer is considered dead, in nanoseconds.
+    /// Time after which a silent peer is regarded as dead, in nanoseconds.
     pub dead_peer_ns: u64,
-    /// Divisor, at least 1, of the usual number of records that all connections share.
+    /// Number by which the usual number of records shared by all connections is divided; at least
+    /// 1.
     pub pool_divisor: u32,
-    /// Settings that may differ between the two ends.
+    /// Settings that can differ between the two ends.
     pub shape: Shape,
 }
 
-/// Settings of an engine besides its limits. The default is the usual configuration.
+/// Settings of an engine other than its limits. The default is the usual configuration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shape {
     /// Number of services that the host listens for, at least 1. Each has its own protection
-    /// domain.
+    /// Number of services on which the host listens, at least 1. Each service has its own
+    /// protection domain.
     pub places: u32,
-    /// All connections report to one shared completion queue.
+    /// Whether all connections report to one completion queue.
     pub shares_queue: bool,
-    /// The engine follows the rules of the `MultiEdge` paper.
+    /// Whether the engine follows the rules of the `MultiEdge` paper.
     pub is_multiedge: bool,
-    /// Number of the first packet, operation and message; equal at both ends.
+    /// Number of the first packet, operation and message. Must be equal at both ends.
     pub numbers_from: u32,
-    /// Number of connections that the engine opened and dropped before the run.
+    /// Number of connections that the engine opens and closes before the run.
     pub worn_connections: u32,
-    /// Maximum number of packets in flight on one link of a connection; 0 means 2048.
+    /// Maximum number of packets in flight on one link of a connection; 0 stands for 2048.
     pub packets_max: u16,
-    /// Connections are queue pairs; every other operation and receive is a scatter/gather list.
+    /// Whether connections are queue pairs. Every second operation or receive then uses a
+    /// scatter/gather list.
     pub is_of_queue_pairs: bool,
-    /// All connections take their receives from one shared queue.
+    /// Whether all connections take their receives from one queue.
     pub shares_receives: bool,
     /// One frame in this many is sent, although its driver reports that it does not know whether
-    /// the frame left. 0 turns this off.
+    /// Out of this many frames, the driver sends one but reports that it does not know whether the
+    /// frame left. 0 turns this off.
     pub doubts_one_in: u32,
     /// The engine is given the wrong report that those doubtful frames did not leave. This planted
-    /// fault must be found.
+    /// Planted fault, which the checks must find: the engine is wrongly informed that these
+    /// doubtful frames did not leave.
     pub forgets_doubts: bool,
 }
 
 /// The software of one host: an engine with its memory.
+/// The software of one host: an engine with its memory.
 ///
-/// Inputs are `handle_*`, outputs are `poll_*`. The world calls every `poll_*` after any input.
+/// Methods `handle_*` are inputs, methods `poll_*` are outputs. After each input, the world calls
+/// every `poll_*`.
 pub trait HostEngine {
     /// Attaches a link.
     fn attach_link(&mut self, now: Instant, link: LinkId, caps: LinkCaps);
     /// Detaches a link.
     fn detach_link(&mut self, link: LinkId);
-    /// Handles a frame that arrived.
+    /// Handles a frame that has arrived.
     fn handle_frame(&mut self, now: Instant, link: LinkId, frame: RxFrame<'_>);
-    /// Handles the timeout that [`HostEngine::poll_timeout`] returned.
+    /// Handles the expiry of the time that [`HostEngine::poll_timeout`] returned.
     fn handle_timeout(&mut self, now: Instant);
     /// Handles a change of a link.
     fn handle_link_event(&mut self, now: Instant, link: LinkId, event: LinkEvent);
     /// Passes every frame that may be sent now to `wire`, in order. If `wire` returns false, the
-    /// link's driver did not accept this frame and accepts no other until it reports room again.
+    /// link's driver has refused the frame. It accepts no other frame until it reports that it has
+    /// room.
     fn poll_transmit(&mut self, now: Instant, wire: &mut Wire<'_>);
-    /// Sends as [`HostEngine::poll_transmit`] does, but at most as many frames as one call of a
-    /// link driver would. Returns whether more frames wait.
+    /// Sends like [`HostEngine::poll_transmit`], but only as many frames as one call of a link
+    /// driver accepts. Returns whether more frames wait.
     fn poll_transmit_briefly(&mut self, now: Instant, wire: &mut Wire<'_>) -> bool {
         self.poll_transmit(now, wire);
         false
     }
-    /// Returns when to call [`HostEngine::handle_timeout`]; [`Instant::NEVER`] if no timer is set.
+    /// Returns the time at which [`HostEngine::handle_timeout`] must be called; [`Instant::NEVER`]
+    /// if no timer is set.
     fn poll_timeout(&self) -> Instant;
     /// Removes and returns the oldest event.
     fn poll_event(&mut self) -> Option<HostEvent>;
 
-    /// Selects the service, with its protection domain, for all later registrations, requests and
-    /// accepts.
+    /// Selects a service and its protection domain. All later registrations, requests and accepts
+    /// use them.
     fn turn_to(&mut self, place: u32) {
         let _ = place;
     }
     /// Starts to listen for connection requests.
     fn listen(&mut self, now: Instant);
-    /// Requests a connection over these links to these addresses.
+    /// Requests a connection over these links to these addresses of the peer.
     ///
     /// # Errors
     /// [`Refusal`], one variant for each cause.
@@ -397,12 +409,13 @@ pub trait HostEngine {
     -> Result<ConnectionHandle, Refusal>;
     /// Rejects a request.
     fn reject(&mut self, now: Instant, request: RequestHandle);
-    /// Starts to close a connection. An event reports when it has ended.
+    /// Starts to close a connection. An event reports when the connection has ended.
     fn close(&mut self, now: Instant, connection: ConnectionHandle);
-    /// Removes a link from a connection, unless it is the last one.
+    /// Removes a link from a connection. Does nothing if it is the last link.
     fn remove_path(&mut self, connection: ConnectionHandle, link: LinkId);
     /// Adds a link, to this address of the peer, to a connection. Has no effect if the connection
-    /// has the link already.
+    /// Adds a link to a connection, to this address of the peer. Does nothing if the connection
+    /// already has the link.
     fn add_path(
         &mut self,
         now: Instant,
@@ -410,19 +423,19 @@ pub trait HostEngine {
         link: LinkId,
         peer: PeerAddr,
     );
-    /// Returns the number of a connection's links that carry data, and the number of all its links;
-    /// `None` if the engine does not report them.
+    /// Returns two numbers of a connection's links: those that carry data, and all. Returns `None`
+    /// if the engine does not report them.
     fn links_up(&self, connection: ConnectionHandle) -> Option<(usize, usize)> {
         let _ = connection;
         None
     }
-    /// Returns the largest frame, in bytes, on the worst link of the connection that carries data;
-    /// `None` if the engine does not report it.
+    /// Returns the length of the largest frame, in bytes, on that data link of the connection which
+    /// allows the smallest. Returns `None` if the engine does not report it.
     fn frame_bytes(&self, connection: ConnectionHandle) -> Option<u16> {
         let _ = connection;
         None
     }
-    /// Returns a readable description of a connection's links.
+    /// Describes a connection's links in words.
     fn describe_links(&self, connection: ConnectionHandle) -> String {
         let _ = connection;
         String::new()
@@ -437,7 +450,7 @@ pub trait HostEngine {
         connection: ConnectionHandle,
         operation: &Operation,
     ) -> Result<(), Refusal>;
-    /// Posts memory for the next message of the peer.
+    /// Posts memory for the peer's next message.
     ///
     /// # Errors
     /// [`Refusal`], one variant for each cause.
@@ -450,7 +463,7 @@ pub trait HostEngine {
         length_bytes: u32,
         context: u64,
     ) -> Result<(), Refusal>;
-    /// Posts memory for the next message on any connection that shares its receives
+    /// Posts memory for the next message on any connection that uses the shared receives
     /// ([`Shape::shares_receives`]).
     ///
     /// # Errors
@@ -466,11 +479,11 @@ pub trait HostEngine {
         let _ = (now, region, offset, length_bytes, context);
         Err(Refusal::Invalid)
     }
-    /// Removes and returns the oldest completion of a connection. Works after the connection has
-    /// ended, too.
+    /// Removes and returns the oldest completion of a connection. Also works after the connection
+    /// has ended.
     fn poll_completion(&mut self, connection: ConnectionHandle) -> Option<Completion>;
-    /// Opens a datagram port with this queue pair number and key. With [`Shape::shares_receives`]
-    /// the port uses the shared receives.
+    /// Opens a datagram port with this queue pair number and key. If [`Shape::shares_receives`] is
+    /// set, the port uses the shared receives.
     fn open_port(&mut self, number: u32, key: u32) {
         let _ = (number, key);
     }
@@ -482,7 +495,8 @@ pub trait HostEngine {
         let _ = (number, datagram);
         Err(Refusal::Full)
     }
-    /// Posts memory for a datagram to a port. `place` is a region, an offset and a length in bytes.
+    /// Posts memory for a datagram to a port. `place` contains a region, an offset and a length in
+    /// bytes.
     ///
     /// # Errors
     /// [`Refusal`], one variant for each cause.
@@ -496,31 +510,32 @@ pub trait HostEngine {
         Ok(())
     }
     /// Removes and returns the oldest completion of a port. For a receive, the second value is the
-    /// queue pair number of the sender.
+    /// sender's queue pair number.
     fn poll_datagrams(&mut self, number: u32) -> Option<(Completion, u32)> {
         let _ = number;
         None
     }
-    /// Releases an ended connection. Its completions are not polled after this call.
+    /// Releases an ended connection. The caller must not poll its completions after this call.
     fn release(&mut self, connection: ConnectionHandle);
 
-    /// Returns whether no work is pending, apart from keep-alives of idle connections.
+    /// Returns whether no work is pending, except for keep-alives of idle connections.
     fn is_idle(&self) -> bool {
         self.poll_timeout() == Instant::NEVER
     }
-    /// Registers a region of zero bytes that peers may read, write and operate on atomically.
+    /// Registers a region of zero bytes. Peers may read it, write it and use it for atomics.
     fn register(&mut self, length_bytes: u32) -> Region;
-    /// Invalidates all keys that [`Action::Bind`] opened for a region.
+    /// Invalidates all keys that [`Action::Bind`] has bound to a region.
     fn close_windows(&mut self, region: Region) {
         let _ = region;
     }
     /// Revokes the rights of a region. Its bytes can still be read locally.
     fn deregister(&mut self, now: Instant, region: Region);
-    /// Revokes the rights of a region and frees its memory. The test no longer checks the region.
+    /// Revokes the rights of a region and frees its memory. The test does not check the region
+    /// after this call.
     fn discard(&mut self, region: Region);
-    /// Reads `into.len()` bytes of a region from `offset`.
+    /// Reads `into.len()` bytes of a region, starting at `offset`.
     fn read_memory(&self, region: Region, offset: u32, into: &mut [u8]);
-    /// Writes into a region as its local owner.
+    /// Writes bytes to a region as a local program does.
     fn write_memory(&mut self, region: Region, offset: u32, bytes: &[u8]);
     /// Returns whether the guard bytes around all regions are unchanged.
     fn guards_are_intact(&self) -> bool;
@@ -528,6 +543,6 @@ pub trait HostEngine {
     fn occupancy(&self, report: &mut dyn FnMut(&'static str, u64, u64));
 }
 
-/// Callback that passes a frame, as a list of slices, to the driver of a link, for a peer. Returns
-/// whether the driver accepted the frame.
+/// Callback that passes a frame to the driver of a link: link, address of the peer, and a list of
+/// slices. Returns whether the driver accepted the frame.
 pub type Wire<'a> = dyn FnMut(LinkId, PeerAddr, &[&[u8]]) -> bool + 'a;

@@ -1,8 +1,8 @@
-//! Discrete-event simulation in virtual time: the event core, models of links, hosts that run the
-//! real engine, and the torture harness that searches for violated guarantees.
+//! Discrete-event simulation in virtual time. The crate contains the event queue, models of links,
+//! hosts that run the real engine, and the torture harness, which searches for violated guarantees.
 //!
-//! A run depends on its seed alone: it uses no thread, clock, socket or global generator. The same
-//! seed therefore repeats a run exactly, and the hash of the trace proves it.
+//! A run depends only on its seed. It uses no thread, clock, socket or global random generator. The
+//! same seed therefore repeats a run exactly; the hash of the trace shows whether it did.
 #![forbid(unsafe_code)]
 
 mod channel;

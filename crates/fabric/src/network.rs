@@ -1,4 +1,4 @@
-//! Ports, the segments that join them, and the frames in flight between them.
+//! Ports, the segments that connect them, and the frames in flight between them.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use crate::channel::{Admission, Channel};
 use crate::watch::Watch;
 use crate::{Corruption, EventQueue, Faults, Kind, LinkModel, Random, Trace, digest};
 
-/// A port: the network's view of one link of one host.
+/// A port, which represents one link of one host in the network.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PortId(pub u16);
 
@@ -20,22 +20,24 @@ pub struct PortId(pub u16);
 pub enum Segment {
     /// Cables: a frame goes directly from the sender's port to the receiver's.
     Direct,
-    /// A store-and-forward switch with an output queue per port. Faults and delays apply on the way
-    /// into the switch. The way out has the rate, queue and mark threshold of the receiving port.
+    /// A store-and-forward switch with an output queue for each port. Faults and delays of the
+    /// sending port apply on its cable to the switch. The cable from the switch to the receiver has
+    /// the rate, queue and mark threshold of the receiving port.
     Switched {
-        /// Time from the last bit received until the frame enters the output queue, in nanoseconds.
+        /// Time from the arrival of a frame's last bit until the frame enters the output queue, in
+        /// nanoseconds.
         latency_ns: u64,
     },
 }
 
-/// A scheduled event inside the network.
+/// A scheduled event of the network.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkEvent {
     step: Step,
     frame: FrameSlot,
 }
 
-/// A frame that reached a port. The caller returns the buffer with [`Network::recycle`].
+/// A frame that has reached a port. The caller must return the buffer with [`Network::recycle`].
 #[derive(Debug)]
 pub struct Arrival {
     /// The port that the frame reached.
@@ -46,22 +48,23 @@ pub struct Arrival {
     pub bytes: Vec<u8>,
     /// Whether a queue marked the frame (ECN).
     pub marked: bool,
-    /// Number of frames that all hosts had sent before this one.
+    /// Number of frames that all hosts together had sent before this frame.
     pub ordinal: u64,
 }
 
-/// The result of passing a frame to a driver.
+/// Result of passing a frame to a driver.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SendOutcome {
-    /// The driver accepted the frame. The frame may still get lost.
+    /// The driver accepted the frame. The frame can still get lost.
     Accepted,
-    /// The driver accepts no frames before this time.
+    /// The driver accepts no frames until this time.
     Refused(Instant),
-    /// The driver accepts no frames for this peer before this time, but does for other peers.
+    /// The driver accepts no frames for this peer until this time. It accepts frames for other
+    /// peers.
     RefusedForPeer(Instant),
 }
 
-/// A link change that must be reported to the host behind a port.
+/// A change of a link that must be reported to the host of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Notice {
     /// The port.
@@ -70,7 +73,7 @@ pub struct Notice {
     pub event: LinkEvent,
 }
 
-/// Counters of frames, by what happened to them.
+/// Numbers of frames, by what happened to them.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counters {
     /// Frames accepted from hosts.
@@ -83,17 +86,17 @@ pub struct Counters {
     pub queue_full: u64,
     /// Frames lost at random.
     pub lost: u64,
-    /// Frames dropped by a cut or by a link that is down.
+    /// Frames dropped because of a cut or a link that was down.
     pub cut: u64,
     /// Frames dropped because they were too large for the path.
     pub too_big: u64,
     /// Frames with flipped bits.
     pub corrupted: u64,
-    /// Extra copies of frames.
+    /// Duplicates of frames.
     pub duplicated: u64,
-    /// Frames delayed so that later ones overtake them.
+    /// Frames delayed so much that later frames overtake them.
     pub reordered: u64,
-    /// Old frames that were replayed.
+    /// Old frames that arrived again (replay).
     pub replayed: u64,
     /// Frames that a queue marked (ECN).
     pub marked: u64,
@@ -103,8 +106,8 @@ pub struct Counters {
 
 /// All ports, all frames in flight, and all faults.
 ///
-/// The network does not own the event queue: the caller passes it in, and passes back each
-/// [`NetworkEvent`] when it is due. Frames are copies of the sender's bytes, in reused buffers.
+/// The caller owns the event queue. It passes the queue in, and passes each [`NetworkEvent`] back
+/// when the event is due. Frames are copies of the sender's bytes, in reused buffers.
 #[derive(Debug)]
 pub struct Network {
     seed: u64,
@@ -116,12 +119,12 @@ pub struct Network {
     free_buffers: Vec<Vec<u8>>,
     notices: VecDeque<Notice>,
     counters: Counters,
-    /// Present if strangers take part in the run.
+    /// Observer of the frames; `None` if no strangers (attackers) take part in the run.
     watch: Option<Box<Watch>>,
 }
 
 impl Network {
-    /// Creates a network without ports. Its faults are drawn from `seed`.
+    /// Creates a network without ports. `seed` determines its random faults.
     pub const fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -157,8 +160,8 @@ impl Network {
         self.segments.len() - 1
     }
 
-    /// Adds a port with this address to a segment. `model` applies to both directions: from the
-    /// host, and, behind a switch, to the host.
+    /// Adds a port with this address to a segment. `model` applies to frames from the host and,
+    /// behind a switch, also to frames to the host.
     ///
     /// # Panics
     /// If the segment does not exist, the address is in use, or [`LinkModel::check`] rejects the
@@ -232,7 +235,7 @@ impl Network {
         SendOutcome::Accepted
     }
 
-    /// Handles a due event. Returns the arrival if a frame reached a port.
+    /// Handles an event that is due. Returns the arrival if a frame has reached a port.
     pub fn handle<E: From<NetworkEvent>>(
         &mut self,
         queue: &mut EventQueue<E>,
@@ -291,7 +294,7 @@ impl Network {
         }
     }
 
-    /// Takes back the buffer of a frame that was handled, for reuse.
+    /// Takes back the buffer of a frame that has been handled, to reuse it.
     pub fn recycle(&mut self, bytes: Vec<u8>) {
         self.free_buffers.push(bytes);
     }
@@ -316,8 +319,8 @@ impl Network {
         self.ports[usize::from(port.0)].outward.faults.cut = cut;
     }
 
-    /// Sets a link down or up and reports the change to its host. Frames that arrive while the link
-    /// is down are lost.
+    /// Sets a link down or up, and reports the change to its host. Frames that arrive at a link
+    /// that is down are lost.
     pub fn set_up(&mut self, port: PortId, up: bool) {
         let state = &mut self.ports[usize::from(port.0)];
         if state.up == up {
@@ -328,8 +331,8 @@ impl Network {
         self.notices.push_back(Notice { port, event });
     }
 
-    /// Gives a port another address, as an interface may have after it comes back. Frames in flight
-    /// still arrive. The change is not reported.
+    /// Changes the address of a port, as can happen when an interface comes back. Frames in flight
+    /// still arrive. The host gets no report of the change.
     ///
     /// # Panics
     /// If the address is in use.
@@ -341,7 +344,7 @@ impl Network {
         assert!(taken.is_none(), "address {address} is free");
     }
 
-    /// Reports the current capabilities of a port's link to its host, if the link is up.
+    /// If the link of a port is up, reports its current capabilities to the host.
     pub fn announce(&mut self, port: PortId) {
         if self.is_up(port) {
             let event = LinkEvent::Changed(self.caps(port));
@@ -354,30 +357,31 @@ impl Network {
         self.ports[usize::from(port.0)].up
     }
 
-    /// Returns whether frames from `from` can reach `to` now, apart from random faults.
+    /// Returns whether frames from `from` can now reach `to`. Ignores random faults.
     pub fn passes(&self, from: PortId, to: PortId) -> bool {
         let (sender, receiver) = (&self.ports[usize::from(from.0)], &self.ports[usize::from(to.0)]);
         sender.segment == receiver.segment && sender.up && receiver.up && !sender.outward.faults.cut
     }
 
-    /// Sets the largest frame that can leave `port`, in bytes. The change is not reported.
+    /// Sets the length of the largest frame that can leave `port`, in bytes. The host gets no
+    /// report.
     pub fn set_frame_bytes_max(&mut self, port: PortId, frame_bytes_max: u16) {
         self.ports[usize::from(port.0)].outward.model.frame_bytes_max = frame_bytes_max;
     }
 
-    /// Sets the rate of `port` in the direction from the host, in bits per second (0 counts as 1).
-    /// The change is not reported.
+    /// Sets the rate of `port` for frames from the host, in bits per second (0 counts as 1). The
+    /// host gets no report.
     pub fn set_rate(&mut self, port: PortId, rate: u64) {
         self.ports[usize::from(port.0)].outward.model.rate = rate.max(1);
     }
 
-    /// Sets the propagation delay of `port` in the direction from the host, in nanoseconds. The
-    /// change is not reported.
+    /// Sets the propagation delay of `port` for frames from the host, in nanoseconds. The host gets
+    /// no report.
     pub fn set_propagation(&mut self, port: PortId, propagation_ns: u64) {
         self.ports[usize::from(port.0)].outward.model.propagation_ns = propagation_ns;
     }
 
-    /// Returns the model of `port` in the direction from the host.
+    /// Returns the model of `port` for frames from the host.
     pub fn model(&self, port: PortId) -> &LinkModel {
         &self.ports[usize::from(port.0)].outward.model
     }
@@ -396,19 +400,19 @@ impl Network {
         }
     }
 
-    /// Sets the path MTU behind `port`: longer frames disappear, even if the interface accepts
-    /// them. The change is not reported.
+    /// Sets the path MTU behind `port`. Longer frames are lost, even if the interface accepts them.
+    /// The host gets no report.
     pub(crate) fn set_path_bytes_max(&mut self, port: PortId, path_bytes_max: u16) {
         self.ports[usize::from(port.0)].path_bytes_max = path_bytes_max;
     }
 
-    /// Sets a filter: frames for which `mute` returns true disappear behind `port`.
+    /// Sets a filter behind `port`. Frames for which `mute` returns true are lost.
     pub(crate) fn set_mute(&mut self, port: PortId, mute: Option<Mute>) {
         self.ports[usize::from(port.0)].mute = mute;
     }
 
-    /// Makes the driver of `port` refuse frames until `until`, for one peer or, if `peer` is
-    /// `None`, for all peers.
+    /// Makes the driver of `port` refuse frames until `until`. `peer` selects the peer; `None`
+    /// selects all peers.
     pub(crate) fn set_full(&mut self, port: PortId, peer: Option<PeerAddr>, until: Instant) {
         let state = &mut self.ports[usize::from(port.0)];
         let Some(peer) = peer else {
@@ -419,18 +423,19 @@ impl Network {
         state.full_for.push((peer, until));
     }
 
-    /// Sets the longest frame that `port` receives. The change is not reported.
+    /// Sets the length of the longest frame that `port` receives. The host gets no report.
     pub(crate) fn set_accepted_bytes_max(&mut self, port: PortId, accepted_bytes_max: u16) {
         self.ports[usize::from(port.0)].accepted_bytes_max = accepted_bytes_max;
     }
 
-    /// Starts to count the bytes that each host exchanges with each address, and to record frames.
+    /// Starts to record frames, and to count the bytes that each host exchanges with each address.
     /// Returns the observer.
     pub(crate) fn watch(&mut self) -> &mut Watch {
         self.watch.get_or_insert_default()
     }
 
-    /// Schedules the arrival at `to`, at `time`, of a forged frame with source address `from`.
+    /// Schedules a forged frame with the source address `from`. The frame arrives at `to`, at
+    /// `time`.
     pub(crate) fn inject<E: From<NetworkEvent>>(
         &mut self,
         queue: &mut EventQueue<E>,
@@ -449,12 +454,12 @@ impl Network {
         &self.counters
     }
 
-    /// Returns the number of frames that the host behind `port` has passed to this driver.
+    /// Returns the number of frames that the host of `port` has passed to the port's driver.
     pub fn sent(&self, port: PortId) -> u64 {
         self.ports[usize::from(port.0)].sent
     }
 
-    /// Returns the number of frames in flight between hosts now.
+    /// Returns the number of frames that are now in flight between hosts.
     pub const fn in_flight(&self) -> usize {
         self.frames.len() - self.free_slots.len()
     }
@@ -469,7 +474,7 @@ impl Network {
         self.ports[usize::from(port.0)].outward.model.overhead.wire_bytes(frame_bytes)
     }
 
-    /// Passes a frame through the sender's queue, then applies the sender's faults.
+    /// Passes a frame through the sender's queue, and then applies the sender's faults.
     fn transmit<E: From<NetworkEvent>>(
         &mut self,
         queue: &mut EventQueue<E>,
@@ -524,7 +529,7 @@ impl Network {
         self.inflict(queue, trace, port, slot, arrival);
     }
 
-    /// Applies the faults of `port` to a frame that would arrive at `arrival`.
+    /// Applies the faults of `port` to a frame that would otherwise arrive at `arrival`.
     fn inflict<E: From<NetworkEvent>>(
         &mut self,
         queue: &mut EventQueue<E>,
@@ -575,7 +580,7 @@ impl Network {
         self.forward(queue, slot, arrival);
     }
 
-    /// Schedules the arrival of a frame at the receiver or, behind a switch, at the output queue.
+    /// Schedules the arrival of a frame: at the receiver or, with a switch, at its output queue.
     fn forward<E: From<NetworkEvent>>(
         &self,
         queue: &mut EventQueue<E>,
@@ -590,7 +595,7 @@ impl Network {
         queue.push(time, NetworkEvent { step, frame: slot }.into());
     }
 
-    /// Replays, at random, a frame that was recorded long ago.
+    /// With the configured probability, replays a frame that was recorded earlier.
     fn replay<E: From<NetworkEvent>>(
         &mut self,
         queue: &mut EventQueue<E>,
@@ -621,7 +626,7 @@ impl Network {
         self.forward(queue, slot, arrival);
     }
 
-    /// Records a sample of frames, spread over the whole run, for [`Network::replay`].
+    /// Records a random sample of frames, spread over the whole run, for [`Network::replay`].
     fn record(&mut self, port: PortId, slot: FrameSlot) {
         let sender = &mut self.ports[usize::from(port.0)];
         if sender.outward.faults.replay_ppm == 0 {
@@ -703,16 +708,16 @@ struct Port {
     sent: u64,
     outward: Channel,
     inward: Channel,
-    /// Recorded frames, with their receiving ports.
+    /// Recorded frames, each with its receiving port.
     recorded: Vec<(PortId, Vec<u8>)>,
-    /// Path MTU in bytes; longer frames disappear.
+    /// Path MTU in bytes; longer frames are lost.
     path_bytes_max: u16,
     mute: Option<Mute>,
-    /// Peers for which the driver has no room, each with the end of that time.
+    /// Peers for which the driver has no room, each with the end of that period.
     full_for: Vec<(PeerAddr, Instant)>,
     /// Time until which the driver has no room for any peer.
     full_until: Instant,
-    /// Longest frame that is received, in bytes.
+    /// Length of the longest frame that the port receives, in bytes.
     accepted_bytes_max: u16,
 }
 
@@ -723,8 +728,8 @@ impl Port {
         is_full.then_some(self.full_until).or_else(|| self.outward.refuses_until(now))
     }
 
-    /// Returns the time until which the driver accepts no frames for this peer; `None` if it
-    /// accepts them now.
+    /// Returns the time until which the driver accepts no frames for this peer. Returns `None` if
+    /// it accepts them now.
     fn refuses_peer_until(&mut self, now: Instant, peer: PeerAddr) -> Option<Instant> {
         if self.full_for.is_empty() {
             return None;
@@ -734,7 +739,7 @@ impl Port {
     }
 }
 
-/// Returns whether a frame disappears.
+/// Filter function: returns whether a frame is lost.
 pub(crate) type Mute = fn(&[u8]) -> bool;
 
 /// Flips one to three random bits.
@@ -748,14 +753,16 @@ fn flip_bits(bytes: &mut [u8], random: &mut Random) {
     }
 }
 
-/// Number of frames that a port records for replay. Old frames stay long, because only one frame in
-/// 10^6 / [`RECORD_PPM`] replaces a recorded one.
+/// Maximum number of frames that a port records for replay. Old frames remain for long, because
+/// only
+/// [`RECORD_PPM`] of 10^6 frames replace a recorded frame.
 const RECORDED_FRAMES_MAX: usize = 48;
 const RECORD_PPM: u32 = 50_000;
 
-/// Largest frame that any UDP path is assumed to carry without a probe, in bytes: the IPv6 minimum
-/// of 1280, less 40 and 8 bytes of headers.
+/// Length of the largest frame that every UDP path is assumed to carry, in bytes. It is the IPv6
+/// minimum of 1280, minus 40 and 8 bytes of headers.
 pub(crate) const FRAME_BYTES_SAFE: u16 = 1232;
 
-/// Size of a simulated driver's receive buffer, in bytes. It fills while the host does not run.
+/// Size of a simulated driver's receive buffer, in bytes. The buffer fills as long as the host does
+/// not run.
 pub(crate) const RECEIVE_BUFFER_BYTES: u32 = 1 << 20;

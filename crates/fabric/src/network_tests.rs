@@ -1,4 +1,4 @@
-//! Tests that each fault does what it promises and has no other effect.
+//! Tests that each fault has its described effect and no other.
 
 use delivery::{Evidence, Instant, LinkEvent};
 
@@ -89,7 +89,8 @@ fn corruption_is_dropped_or_delivered() {
     let (arrivals, pair) = run_with(Faults { corruption: Corruption::Delivered, ..faults }, 1_000);
     assert_eq!(arrivals.len(), 1_000);
     let broken = arrivals.iter().filter(|(_, arrival)| !is_intact(&arrival.bytes)).count();
-    // Two flips of the same bit sometimes cancel out.
+    // If two flips hit the same bit, the frame is intact, so fewer frames can be broken than
+    // corrupted.
     assert!(broken as u64 <= pair.network.counters().corrupted && broken > 50);
 }
 
@@ -246,7 +247,7 @@ impl Pair {
         self.network.send(&mut self.queue, &mut self.trace, port, to, &[bytes])
     }
 
-    /// Sends frames of 100 bytes that contain their number 25 times.
+    /// Sends frames of 100 bytes. Each frame contains its number 25 times.
     fn send_numbered(&mut self, frames: u32) {
         for number in 0..frames {
             let bytes = number.to_le_bytes().repeat(25);

@@ -1,14 +1,17 @@
-//! The sequential model against which the engine's guarantees are checked.
+//! The oracle: a sequential model against which the engine's guarantees are checked.
 //!
-//! One [`DirectionModel`] follows the operations that one side of a connection posts to the other.
-//! It knows every posted operation and a *bound*: all operations before the bound are known to have
-//! been performed. An operation raises the bound when it completes, when it is delivered to the
-//! peer's application, or when an effect becomes visible that may only be visible after earlier
-//! operations. Each byte of the target must hold either the result of the operations before the
-//! bound, in sequence, or a byte that an operation at or beyond the bound writes there. A byte that
-//! only an ordered operation explains raises the bound, and the memory is compared with the new
-//! bound again. This checks fences and strict tails from the outside, without access to the
-//! engine's state.
+//! A [`DirectionModel`] follows the operations that one side of a connection posts to the other
+//! side. It knows every posted operation and a *bound*: all operations before the bound are known
+//! to have been performed. An operation raises the bound in three cases:
+//!
+//! * It completes.
+//! * It is delivered to the peer's application.
+//! * One of its effects becomes visible that may become visible only after earlier operations.
+//!
+//! Each byte of the target must be one of two: the result of the operations before the bound, in
+//! sequence, or a byte that an operation at or after the bound writes there. If only an ordered
+//! operation can have written a byte, the bound rises, and the memory is compared again. The oracle
+//! thus checks fences and strict tails from the outside, without access to the engine's state.
 
 use std::collections::VecDeque;
 
@@ -20,7 +23,7 @@ use crate::host::{Action, Completion, CompletionKind, Flags};
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A byte of memory that no allowed order of operations can produce.
+    /// A byte of memory has a value that no allowed order of operations can produce.
     #[error(
         "byte {offset} of the target is {found:#04x}, expected {expected:#04x} \
          with all operations before {bound} performed"
@@ -28,14 +31,14 @@ pub enum Violation {
     Memory {
         /// Offset in the target region.
         offset: u32,
-        /// The byte found there.
+        /// The byte that was found.
         found: u8,
-        /// The byte that the operations before `bound` leave there.
+        /// The byte that results from the operations before `bound`.
         expected: u8,
         /// Operations before this number are known to have been performed.
         bound: u64,
     },
-    /// A read returned bytes that the target never held at the read's position in the order.
+    /// A read returned bytes that the target never had at the read's place in the order.
     #[error("read {number} brought {found:#04x} at offset {offset}, expected {expected:#04x}")]
     ReadResult {
         /// Number of the read.
@@ -44,28 +47,28 @@ pub enum Violation {
         offset: u32,
         /// The byte that the read returned.
         found: u8,
-        /// The byte that the earlier operations leave there.
+        /// The byte that results from the earlier operations.
         expected: u8,
     },
-    /// An atomic operation returned a value that does not fit its position in the order.
+    /// An atomic operation returned a value that does not match its place in the order.
     #[error("atomic {number} returned {found}, expected {expected}")]
     AtomicResult {
         /// Number of the operation.
         number: u64,
         /// The value returned.
         found: u64,
-        /// The value that the earlier operations leave there.
+        /// The value that results from the earlier operations.
         expected: u64,
     },
-    /// A completion arrived for an operation other than the next one to complete.
+    /// A completion arrived out of order.
     #[error("completion {found:?} came although it was the turn of operation {expected:?}")]
     CompletionOrder {
         /// The completion that arrived.
         found: Completion,
-        /// Number of the operation that should have completed next; `None` if there was none.
+        /// Number of the operation that must complete next; `None` if there is none.
         expected: Option<u64>,
     },
-    /// A completion of the right operation with a wrong kind or length.
+    /// A completion in order has a wrong kind or length.
     #[error("completion {found:?} of an operation {expected:?} of {length_bytes} bytes")]
     CompletionFacts {
         /// The completion that arrived.
@@ -75,21 +78,21 @@ pub enum Violation {
         /// Length of the posted operation, in bytes.
         length_bytes: u32,
     },
-    /// A message or notification arrived that was not sent, was out of order, or was altered.
+    /// A message or notification arrived that was not sent, or out of order, or changed.
     #[error("delivery {found:?} is not the next one: {expected}")]
     Delivery {
         /// The completion that arrived.
         found: Completion,
-        /// Description of the next message or notification that was sent.
+        /// Description of the message or notification that had to arrive next.
         expected: String,
     },
-    /// An operation succeeded although its key had become invalid before.
+    /// An operation succeeded, although its key or memory had become invalid earlier.
     #[error("operation {number} succeeded although what it needs was gone before")]
     NotDenied {
         /// Number of the operation.
         number: u64,
     },
-    /// A datagram arrived or left when it must not.
+    /// A datagram arrived or left that must not.
     #[error("datagram at host {host}: {what}")]
     Datagram {
         /// Index of the host.
@@ -97,15 +100,15 @@ pub enum Violation {
         /// Description of the violation.
         what: String,
     },
-    /// A connection ended, but some of its operations neither completed nor were flushed.
+    /// A connection ended, and some of its operations never completed.
     #[error("connection of pair {pair} ended and {outstanding} operations never completed")]
     NeverCompleted {
         /// Index of the pair of hosts.
         pair: usize,
-        /// Number of these operations.
+        /// Number of operations that never completed.
         outstanding: usize,
     },
-    /// A connection ended without any event that may end it.
+    /// A connection ended, although nothing happened that may end it.
     #[error("connection of pair {pair} ended by {cause} although nothing ended it")]
     ConnectionLost {
         /// Index of the pair of hosts.
@@ -123,17 +126,18 @@ pub enum Violation {
         /// The cause that the engine reported.
         cause: String,
     },
-    /// An operation failed with a reason that does not fit the cause of its connection's end.
+    /// An operation failed with a reason that does not match the cause for which its connection
+    /// ended.
     #[error("operation {number} failed as {fault:?}, its connection as {cause:?}")]
     WrongFault {
         /// Number of the operation.
         number: u64,
         /// The reason that the engine reported for the operation.
         fault: crate::host::Fault,
-        /// The cause that the engine reported for the connection, if it has ended.
+        /// The cause that the engine reported for the connection; `None` if it has not ended.
         cause: Option<String>,
     },
-    /// A resource is still in use after everything was closed.
+    /// A resource is in use, although everything was closed.
     #[error("host {host} holds {used} {name} although everything is closed")]
     Held {
         /// Index of the host.
@@ -143,7 +147,7 @@ pub enum Violation {
         /// The amount in use.
         used: u64,
     },
-    /// Memory changed after all rights to write it had ended.
+    /// Memory changed, although no rights to write it remained.
     #[error("region {region} of host {host} changed after its connection had ended")]
     FrozenMemory {
         /// Index of the host.
@@ -151,7 +155,7 @@ pub enum Violation {
         /// Number of the region.
         region: u32,
     },
-    /// Guard bytes between regions changed.
+    /// Guard bytes around a region changed.
     #[error("guard bytes of host {host} changed")]
     Guards {
         /// Index of the host.
@@ -187,13 +191,13 @@ pub enum Violation {
         /// The refused operation and the reason.
         what: String,
     },
-    /// Some work did not finish although all faults were removed.
+    /// Some work did not finish, although all faults were removed.
     #[error("no convergence after healing: {what}")]
     NoConvergence {
         /// Description of the unfinished work.
         what: String,
     },
-    /// A pair of hosts stopped making progress because of a fault of other hosts.
+    /// A pair of hosts made no progress because of a fault of other hosts.
     #[error("pair {pair} side {side} did nothing for {since_ns} ns while others fail: {what}")]
     Starved {
         /// Index of the pair of hosts.
@@ -205,8 +209,8 @@ pub enum Violation {
         /// What the side waits for.
         what: String,
     },
-    /// A host sent more than three times as many bytes to an unvalidated address as it received
-    /// from there.
+    /// A host sent more than three times as many bytes to an address as it received from the
+    /// address, before it had validated the address.
     #[error("host {host} sent {sent} bytes to {address}, from where {received} came")]
     Amplified {
         /// Index of the host.
@@ -218,7 +222,7 @@ pub enum Violation {
         /// Bytes received from the address.
         received: u64,
     },
-    /// A pair sends only small frames although its links carry larger ones.
+    /// A pair sends only small frames, although its links carry larger ones.
     #[error("pair {pair} sends frames of {bytes} bytes at most where every path carries more")]
     FrameBytes {
         /// Index of the pair of hosts.
@@ -226,7 +230,7 @@ pub enum Violation {
         /// Largest frame that the pair sends, in bytes.
         bytes: u16,
     },
-    /// Hosts keep triggering each other while the virtual clock stands still.
+    /// Hosts continually cause each other to act at the same virtual time.
     #[error("host {host} never becomes quiet at {time_ns} ns")]
     Livelock {
         /// Index of the host that was busy last.
@@ -240,7 +244,7 @@ pub enum Violation {
         /// The panic message.
         what: String,
     },
-    /// Two runs with one seed differ.
+    /// Two runs with the same seed differ.
     #[error("two runs differ: trace hashes {first:016x} and {second:016x}")]
     NotDeterministic {
         /// Hash of the first run.
@@ -252,7 +256,7 @@ pub enum Violation {
 
 /// Read access to the target's memory.
 pub(crate) trait TargetMemory {
-    /// Reads `into.len()` bytes from `offset`.
+    /// Reads `into.len()` bytes, starting at `offset`.
     fn read(&self, offset: u32, into: &mut [u8]);
 }
 
@@ -261,7 +265,7 @@ pub(crate) trait TargetMemory {
 pub(crate) struct Posted {
     pub(crate) action: Action,
     pub(crate) flags: Flags,
-    /// Offset in the target region (in the cells, for atomics; unused by sends).
+    /// Offset in the target region. For atomics, the offset in the cells; sends do not use it.
     pub(crate) offset: u32,
     pub(crate) length_bytes: u32,
     pub(crate) immediate: Option<u32>,
@@ -271,16 +275,16 @@ pub(crate) struct Posted {
     pub(crate) content: Vec<u8>,
     /// Offset in local memory where the result of a read or atomic is stored.
     pub(crate) local_offset: u32,
-    /// The value that an atomic must return, if only this direction uses the cell.
+    /// The value that an atomic must return; `None` if other directions use the cell too.
     pub(crate) returns: Option<u64>,
 }
 
-/// A finished operation, with the data to check its completion against.
+/// A finished operation, with data against which its result is checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Finished {
     pub(crate) number: u64,
     pub(crate) posted: Posted,
-    /// For reads: the target's bytes after all earlier operations were performed.
+    /// For a read, the target's bytes after all earlier operations.
     base: Vec<u8>,
 }
 
@@ -289,18 +293,18 @@ pub(crate) struct Finished {
 pub(crate) struct DirectionModel {
     /// The target's memory after the operations before `bound`.
     expected: Vec<u8>,
-    /// Operations that have not completed or are at or beyond the bound. The front one has number
-    /// `first`.
+    /// Operations that have not completed, or that are at or after the bound. The first has the
+    /// number `first`.
     operations: VecDeque<(Posted, Vec<u8>)>,
     first: u64,
-    /// All operations before this number have completed at the requester.
+    /// All operations with lower numbers have completed at the requester.
     completed: u64,
     bound: u64,
-    /// For each operation with a forward fence, the number of the operation after it.
+    /// For each operation with `fence_after`, the number of the next operation.
     fences: VecDeque<u64>,
     deliveries: VecDeque<ExpectedDelivery>,
-    /// All operations before this number were delivered, as the completions of the peer's
-    /// application prove.
+    /// All operations with lower numbers were delivered, as completions of the peer's application
+    /// prove.
     reported: u64,
     /// Whether a write with an immediate consumes a receive.
     consumes: bool,
@@ -313,7 +317,7 @@ struct ExpectedDelivery {
     length_bytes: u32,
     immediate: Option<u32>,
     invalidated: Option<u32>,
-    /// The bytes that the receive must hold; `None` if no bytes of the operation are stored in it.
+    /// Bytes that the receive must contain; `None` if the operation stores no bytes in a receive.
     content: Option<Vec<u8>>,
 }
 
@@ -333,7 +337,7 @@ impl DirectionModel {
         }
     }
 
-    /// Makes each later write with an immediate consume a receive, as between queue pairs.
+    /// From this call on, each write with an immediate consumes a receive, as between queue pairs.
     pub(crate) const fn consume_receives(&mut self) {
         self.consumes = true;
     }
@@ -343,9 +347,9 @@ impl DirectionModel {
         self.consumes
     }
 
-    /// Returns whether the operation must succeed even if the peer ends the connection: the peer's
-    /// application received it, and neither it nor any earlier outstanding operation waits for an
-    /// answer with data.
+    /// Returns whether an operation must succeed even if the peer ends the connection. This holds
+    /// if the peer's application has received the operation, and no outstanding operation up to
+    /// this one waits for an answer with data.
     pub(crate) fn is_surely_delivered(&self, number: u64) -> bool {
         let is_question = |(posted, _): &(Posted, Vec<u8>)| posted.action.is_question();
         let from = (self.completed.max(self.first) - self.first) as usize;
@@ -363,13 +367,13 @@ impl DirectionModel {
         self.next_number() - self.completed
     }
 
-    /// Returns how many of the outstanding operations produce a completion even on success.
+    /// Returns how many outstanding operations produce a completion even if they succeed.
     pub(crate) fn outstanding_signalled(&self) -> usize {
         let skip = (self.completed - self.first) as usize;
         self.operations.iter().skip(skip).filter(|(posted, _)| posted.flags.signalled).count()
     }
 
-    /// Returns the numbers of the outstanding operations that need a key of the peer.
+    /// Returns the numbers of the outstanding operations that use a key of the peer.
     pub(crate) fn outstanding_under_key(&self) -> Vec<u64> {
         let from = self.completed.max(self.first);
         let skip = (from - self.first) as usize;
@@ -378,19 +382,19 @@ impl DirectionModel {
         needed.map(|(number, _)| number).collect()
     }
 
-    /// Returns the number of messages and notifications that have not reached the peer's
-    /// application.
+    /// Returns the number of messages and notifications that the peer's application has not
+    /// received.
     pub(crate) fn undelivered(&self) -> usize {
         self.deliveries.len()
     }
 
-    /// Replaces the target by zero bytes. No operation may be outstanding.
+    /// Fills the target with zero bytes. No operation may be outstanding.
     pub(crate) fn retarget(&mut self) {
         self.expected.fill(0);
     }
 
-    /// Returns whether a write of this range with these flags could overlap an outstanding write
-    /// without an order between the two. The result would then be undefined.
+    /// Returns whether a write of this range with these flags could overlap an outstanding write to
+    /// which it has no order. The result would be undefined.
     pub(crate) fn conflicts(&self, offset: u32, length_bytes: u32, flags: Flags) -> bool {
         if flags.fence_before {
             return false;
@@ -437,9 +441,9 @@ impl DirectionModel {
     }
 
     /// Checks a completion that the requester polled. Returns the operations that it finishes, in
-    /// order: the completed one, preceded by unsignalled ones.
+    /// order: earlier operations that are not signalled, and then the completed one.
     ///
-    /// `target` is absent when the target's memory is gone.
+    /// `target` is `None` if the target's memory no longer exists.
     pub(crate) fn complete(
         &mut self,
         found: Completion,
@@ -481,7 +485,7 @@ impl DirectionModel {
         Ok(finished)
     }
 
-    /// Checks the bytes that a read or atomic returned. Must be called before
+    /// Checks the bytes that a read or atomic returned. The caller must call this before
     /// [`DirectionModel::forget_completed`].
     pub(crate) fn check_result(&self, finished: &Finished, bytes: &[u8]) -> Result<(), Violation> {
         let number = finished.number;
@@ -500,7 +504,7 @@ impl DirectionModel {
         }
     }
 
-    /// Drops operations that are completed and before the bound.
+    /// Removes operations that have completed and are before the bound.
     pub(crate) fn forget_completed(&mut self) {
         while self.first < self.completed.min(self.bound) {
             self.operations.pop_front();
@@ -511,8 +515,8 @@ impl DirectionModel {
         }
     }
 
-    /// Checks a message or notification that the peer's application polled. `content` is the
-    /// content of the receive.
+    /// Checks a message or notification that the peer's application polled. `content` contains the
+    /// bytes of the receive.
     pub(crate) fn deliver(
         &mut self,
         found: Completion,
@@ -540,7 +544,7 @@ impl DirectionModel {
         self.raise(next.number + 1, target)
     }
 
-    /// Checks which operations have become visible, and what their order implies. Cheap.
+    /// Checks at low cost which operations have become visible, and raises the bound accordingly.
     pub(crate) fn probe(&mut self, target: &dyn TargetMemory) -> Result<(), Violation> {
         let mut needed = self.bound;
         for number in self.bound..self.next_number() {
@@ -582,7 +586,8 @@ impl DirectionModel {
             .find(|number| self.operations[(number - self.first) as usize].0.flags.signalled)
     }
 
-    /// Raises the bound: all operations before `bound` are now known to have been performed.
+    /// Raises the bound, because all operations before `bound` are now known to have been
+    /// performed.
     fn raise(&mut self, bound: u64, target: Option<&dyn TargetMemory>) -> Result<(), Violation> {
         let mut needed = bound;
         while self.bound < needed {
@@ -614,7 +619,7 @@ impl DirectionModel {
         }
     }
 
-    /// Compares a range with the model. Returns the bound that the visible bytes prove.
+    /// Compares a range with the model. Returns the bound that the found bytes prove.
     fn check_range(
         &self,
         offset: u32,
@@ -650,9 +655,9 @@ impl DirectionModel {
         Ok(needed)
     }
 
-    /// Returns the bound that a byte proves if it differs from the result of the operations before
-    /// the bound: the lowest bound over all operations that can have written it. Returns `None` if
-    /// no operation can have written it.
+    /// Returns the bound that a byte proves, if the byte differs from the result of the operations
+    /// before the bound. This is the lowest bound of all operations that can have written the byte.
+    /// Returns `None` if no operation can have written it.
     fn explain(&self, position: u32, byte: u8) -> Option<u64> {
         let writers = (self.bound..self.next_number()).filter(|number| {
             let (posted, _) = &self.operations[(number - self.first) as usize];
@@ -661,7 +666,7 @@ impl DirectionModel {
         writers.map(|number| self.requirement(number, position)).min()
     }
 
-    /// Returns the bound that must hold when byte `position` of write `number` is visible.
+    /// Returns the bound that must hold if byte `position` of write `number` is visible.
     fn requirement(&self, number: u64, position: u32) -> u64 {
         let (posted, _) = &self.operations[(number - self.first) as usize];
         let is_tail = position + 1 == posted.offset + posted.length_bytes
@@ -672,7 +677,7 @@ impl DirectionModel {
         self.fence_requirement(number)
     }
 
-    /// Returns the bound that fences imply when any effect of operation `number` is visible.
+    /// Returns the bound that fences require if any effect of operation `number` is visible.
     fn fence_requirement(&self, number: u64) -> u64 {
         let (posted, _) = &self.operations[(number - self.first) as usize];
         if posted.flags.fence_before {
@@ -688,7 +693,7 @@ impl DirectionModel {
             if found == expected {
                 continue;
             }
-            // A later operation may be visible early, unless a fence orders it after this read.
+            // A later operation can be visible early, unless a fence makes it wait for this read.
             let explained = (number + 1..self.next_number()).any(|later| {
                 let (posted, _) = &self.operations[(later - self.first) as usize];
                 posted.action == Action::Write
@@ -722,11 +727,11 @@ pub(crate) const fn kind_of(action: Action) -> CompletionKind {
     }
 }
 
-/// Longest write that fits in one frame on every simulated link (at least 1232 bytes), whatever
-/// acknowledgement the frame carries. All of such a write is its tail.
+/// Length of the longest write that fits in one frame on every simulated link (at least 1232
+/// bytes), with any acknowledgement in the frame. Such a write consists only of its tail.
 const SINGLE_FRAME_BYTES: u32 = 128;
 
-/// Size of the chunks in which memory is compared, in bytes.
+/// Size of the pieces in which memory is compared, in bytes.
 const PIECE_BYTES: usize = 1024;
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! Two hosts that poll, on links of any kind: the engine, programs and links of
-//! `ethernot bench multiedge`, in virtual time.
+//! Simulates two hosts that busy-poll, on links of any kind. It uses the engine, programs and links
+//! of `ethernot bench multiedge`, in virtual time.
 //!
 //! A host is one processor that does one thing at a time, like a process restricted to one
-//! processor. It polls its links, receives frames, lets the engine send, and runs its program, in
-//! the same order as the runtime. [`Costs`] has the processor time of each step; [`calibration`]
-//! derives these costs from measured latencies and rates. A [`LinkModel`] describes each link, with
-//! a [`TokenBucket`](crate::TokenBucket) where the real link has one.
+//! processor. The host polls its links, receives frames, lets the engine send, and runs its
+//! program, in the same order as the runtime. [`Costs`] contains the processor time of each step;
+//! [`calibration`] derives these costs from measured latencies and rates. A [`LinkModel`] describes
+//! each link. If the real link has a token bucket, the model has a
+//! [`TokenBucket`](crate::TokenBucket).
 
 pub mod calibration;
 mod fit;
@@ -26,11 +27,11 @@ pub use pauses::Pauses;
 /// The transfer pattern of a trial.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Exercise {
-    /// One write back and forth; each end polls the last word of its memory.
+    /// A write goes back and forth. Each end polls the last word of its memory.
     PingPong,
-    /// Writes from the first host to the second, with several outstanding.
+    /// The first host writes to the second, with several writes outstanding.
     OneWay,
-    /// Writes in both directions at the same time, with several outstanding.
+    /// Both hosts write at the same time, each with several writes outstanding.
     TwoWay,
 }
 
@@ -48,22 +49,24 @@ impl Exercise {
 /// Processor time of a host's steps, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Costs {
-    /// Per frame and per operation.
+    /// Costs of frames and operations.
     pub host: EdgeCosts,
-    /// Per batch of at most 32 frames passed to the kernel in one call.
+    /// Cost of each batch of at most 32 frames that is passed to the kernel in one call.
     pub call_ps: u64,
-    /// Per frame whose payload is gathered from the program's memory, because it is too long to be
-    /// copied behind the header.
+    /// Cost of each frame whose payload is gathered from the program's memory. Longer payloads are
+    /// gathered, because only short ones are copied behind the header.
     pub gather_ps: u64,
-    /// Per poll of one link.
+    /// Cost of each poll of a link.
     pub poll_ps: u64,
-    /// Per frame sent, after the peer can see it. A virtual cable has less than zero delay: it
-    /// works within the system call that sends, which returns after the peer can see the frame.
+    /// Time for which the sender stays in the system call after the peer can see the frame, for
+    /// each frame. A virtual cable works within this call, so its delay is effectively less than
+    /// zero.
     pub return_ps: u64,
-    /// Per frame sent and per link of the connection beyond the first: the cost of choosing a link.
+    /// Cost of choosing a link: for each sent frame and each link of the connection after the
+    /// first.
     pub spread_ps: u64,
-    /// Per timer of a [`TokenBucket`](crate::TokenBucket) that releases frames of this host. The
-    /// timer interrupts the processor of the host, as the shaper of a virtual interface does.
+    /// Cost of each timer of a [`TokenBucket`](crate::TokenBucket) that releases frames of this
+    /// host. The timer interrupts the host's processor, like the shaper of a virtual interface.
     pub timer_ps: u64,
 }
 
@@ -93,14 +96,14 @@ pub struct Trial<'a> {
 /// The duration of a trial.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Length {
-    /// As many operations as fill about this many frames, after a warm-up of half as many.
+    /// As many operations as need about this many frames, after a warm-up of half as many.
     Frames(u32),
-    /// A fixed number of operations, to match a measurement. Streams behind deep queues may not be
-    /// steady within a measurement, so the simulation must stop where the measurement did.
+    /// A fixed number of operations, as in a measurement. Streams with deep queues may not be
+    /// steady within a measurement, so the simulation must end after the same number.
     Operations {
-        /// Operations before measuring begins, at least 1.
+        /// Number of operations before measuring begins, at least 1.
         warm_up: u64,
-        /// Operations to measure, at least 1.
+        /// Number of operations to measure, at least 1.
         measured: u64,
     },
 }
@@ -108,7 +111,7 @@ pub enum Length {
 /// The results of a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Median of half a round trip, in nanoseconds; only for ping-pongs.
+    /// Median of half the round-trip time, in nanoseconds; `None` for streams.
     pub latency_ns: Option<f64>,
     /// Payload of all directions, in bytes per second.
     pub bytes_per_second: f64,
@@ -120,14 +123,15 @@ pub struct Outcome {
     pub retransmissions: u64,
     /// Number of frames dropped because a queue was full.
     pub queue_full: u64,
-    /// Number of turns in which a link got no data although it had room and data waited.
+    /// Number of turns in which data waited and a link had room, but the link got no data.
     pub idle_with_data: u64,
 }
 
 /// Runs a trial in virtual time.
 ///
 /// # Errors
-/// The connection cannot be established or ends, or no operation completes within the time limit.
+/// [`TransferError`] if the connection cannot be established or ends, or if no operation completes within
+/// the time limit.
 pub fn run(trial: &Trial<'_>) -> Result<Outcome, TransferError> {
     run_by(trial, Policies::Default)
 }
@@ -160,7 +164,7 @@ fn run_by(trial: &Trial<'_>, policies: Policies) -> Result<Outcome, TransferErro
 }
 
 impl Trial<'_> {
-    /// Returns the number of operations before measuring, and the number to measure.
+    /// Returns the number of operations of the warm-up, and the number to measure.
     fn operations(&self) -> (u64, u64) {
         let frames = match self.length {
             Length::Frames(frames) => frames,
@@ -221,8 +225,8 @@ mod tests {
     fn a_small_message_takes_what_its_steps_cost() {
         let links = [raw_link(100_000_000_000, 0)];
         let outcome = run(&trial(&links, Exercise::PingPong, 8)).expect("nothing is in the way");
-        // Post, call, send and receive, up to two polls, 3 µs of jitter, and some bytes on the
-        // wire.
+        // The latency consists of a post, a call, a send and a receive, up to two polls, 3 µs of
+        // jitter, and some bytes on the wire.
         let latency_ns = outcome.latency_ns.expect("it is a ping-pong");
         assert!((5_200.0..9_000.0).contains(&latency_ns), "{latency_ns}");
     }
@@ -231,7 +235,7 @@ mod tests {
     fn a_stream_is_as_fast_as_the_sender_or_the_link() {
         let fast = [raw_link(100_000_000_000, 0)];
         let outcome = run(&trial(&fast, Exercise::OneWay, 1 << 20)).expect("nothing is in the way");
-        // A full frame costs the sender 4.8 µs, and acknowledgements add a little.
+        // A full frame costs the sender 4.8 µs, and acknowledgements cost a little more.
         let rate = outcome.bytes_per_second * 8.0;
         assert!((2.1e9..2.45e9).contains(&rate), "{rate}");
         let slow = [shaped(raw_link(100_000_000, 0))];
@@ -243,8 +247,8 @@ mod tests {
         assert!(two_ways.bytes_per_second > 1.8 * outcome.bytes_per_second, "{two_ways:?}");
     }
 
-    /// A busy host loses the time of the shaper's timers: one timer for each frame of a full slow
-    /// link.
+    /// The shaper's timers take time from a busy host. A slow link that is always full has one
+    /// timer for each frame.
     #[test]
     fn timers_of_a_shaper_take_time_from_the_host() {
         let links = [shaped(raw_link(1_000_000_000, 0)), shaped(raw_link(100_000_000, 0))];
@@ -258,7 +262,7 @@ mod tests {
         let rate = |trial| run(trial).expect("nothing is in the way").bytes_per_second;
         let (with_timers, without) = (rate(&with_timers), rate(&without));
         assert!(with_timers < 0.97 * without, "{with_timers}, and {without} without");
-        // A link that is never full sets no timer.
+        // A link that is never full sets no timers.
         let free = [raw_link(100_000_000_000, 0)];
         let with_timers = Trial { costs, ..trial(&free, Exercise::OneWay, 1 << 20) };
         let without = Trial { costs: Costs { timer_ps: 0, ..costs }, ..with_timers.clone() };

@@ -142,12 +142,12 @@ pub enum RoutingError {
         /// Name of the topology.
         topology: String,
     },
-    /// A switch with hosts.
+    /// Two switches with hosts are not connected.
     #[error("no route from switch s{from} to switch s{to} of {topology}")]
     NoRoute {
         /// A switch with hosts.
         from: u32,
-        /// A switch that cannot be reached from it.
+        /// A switch with hosts that cannot be reached from `from`.
         to: u32,
         /// Name of the topology.
         topology: String,

@@ -24,7 +24,8 @@ pub use parallel::{Driver, InTurns, Part, Parts, Shares, WATCHED_EVENTS, Window}
 
 /// A network that carries messages from host to host.
 pub trait Fabric {
-    /// Whether messages from a host to itself cross its switch. If not, they never leave the host.
+    /// Whether messages from a host to itself go to its switch and back. If false, they never leave
+    /// the host.
     const CARRIES_OWN: bool = false;
 
     /// Accepts a message that its host hands over now.

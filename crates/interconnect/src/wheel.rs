@@ -10,7 +10,6 @@ use mem::prefetch;
 ///
 /// Events are ordered by their contents, so the order does not depend on when they were scheduled.
 /// Models choose places so that no two events are equal.
-/// Models choose places such that no two events are equal.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Event {
     /// Virtual time, in picoseconds since the start.

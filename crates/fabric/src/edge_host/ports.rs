@@ -1,4 +1,4 @@
-//! Datagram ports.
+//! Datagram ports of a host.
 
 use std::sync::Arc;
 
@@ -79,11 +79,11 @@ impl EdgeHost {
 
     pub(super) fn poll_port(&mut self, number: u32) -> Option<(Completion, u32)> {
         let found = self.ports.get(&number)?.queue.poll()?;
-        // For a receive, `value` is the queue pair number of the sender, not a key.
+        // For a receive, `value` contains the queue pair number of the sender instead of a key.
         let source = found.value as u32;
         Some((Completion { invalidated: None, ..completion_of(&found) }, source))
     }
 }
 
-/// Capacity for posted receives; more than a run posts.
+/// Capacity for posted receives, which is more than a run posts.
 const RECEIVES_MAX: u32 = 32;

@@ -9,8 +9,8 @@ use crate::Random;
 use crate::host::{Action, Operation, Refusal};
 
 impl EdgeHost {
-    /// Returns the engine's request for an operation of a connection whose local memory is
-    /// `region`.
+    /// Translates an operation of a connection to a request of the engine. `region` is the
+    /// operation's local memory.
     pub(super) fn request(
         &self,
         connection: &Connection,
@@ -50,7 +50,8 @@ impl EdgeHost {
         }
     }
 
-    /// Posts an operation whose local memory is gone. It fails when its turn comes.
+    /// Posts an operation whose local memory has been deregistered. The operation fails when the
+    /// engine processes it.
     pub(super) fn post_failed(
         &mut self,
         handle: engine::ConnectionHandle,
@@ -74,8 +75,8 @@ pub(super) const fn flags_of(operation: &Operation) -> OperationFlags {
     }
 }
 
-/// Returns the local memory that an operation reads or writes; `None` if it uses none, or if that
-/// memory cannot be a scatter/gather list.
+/// Returns the local memory that an operation reads or writes. Returns `None` if it uses none, or
+/// if a scatter/gather list cannot describe the memory.
 pub(super) const fn local_piece(posted: &semantics::Operation) -> Option<Piece> {
     let (region, offset) = match posted.request {
         Request::Write { source: Source::Region { region, offset }, .. }
@@ -89,7 +90,7 @@ pub(super) const fn local_piece(posted: &semantics::Operation) -> Option<Piece> 
     Some(Piece { region, offset, length: posted.length })
 }
 
-/// Cuts memory into several scatter/gather entries. Their sizes are drawn from `salt`, and some are
+/// Cuts memory into several scatter/gather entries. `salt` determines their sizes; some entries are
 /// empty.
 pub(super) fn cut(whole: Piece, salt: u64) -> Vec<Piece> {
     let mut random = Random::stream(salt, CUT_STREAM);

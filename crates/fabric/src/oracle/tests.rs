@@ -1,4 +1,4 @@
-//! Tests that the model accepts every allowed history and rejects the others.
+//! Tests that the model accepts every allowed history and rejects all others.
 
 use core::cell::RefCell;
 
@@ -93,7 +93,7 @@ fn strict_overlap_must_leave_the_later_bytes() {
     let mut case = Case::new();
     case.write(0, 300, STRICT);
     case.write(100, 300, STRICT);
-    // The later body was placed early, and the earlier write must not overwrite it.
+    // The body of the later write was placed early. The earlier write must not overwrite it.
     case.place(1, 0..299);
     case.place(0, 0..100);
     case.check_all().expect("allowed so far");
@@ -206,7 +206,7 @@ const RELAXED: Flags =
     Flags { fence_before: false, fence_after: false, strict: false, signalled: true };
 const STRICT: Flags = Flags { strict: true, ..RELAXED };
 
-/// A model and the memory that it is compared with.
+/// A model, and the memory that is compared with it.
 struct Case {
     model: DirectionModel,
     memory: RefCell<Vec<u8>>,
@@ -249,7 +249,7 @@ impl Case {
         flags: Flags,
         immediate: Option<u32>,
     ) {
-        // Each write has a byte value of its own, so that a match is never accidental.
+        // Each write has its own byte value, so that bytes never match by accident.
         let byte = self.contents.len() as u8 + 0x10;
         let content =
             if action == Action::Write { vec![byte; length_bytes as usize] } else { Vec::new() };
@@ -271,7 +271,7 @@ impl Case {
         self.contents[number].1.clone()
     }
 
-    /// Stores bytes of a write in memory.
+    /// Stores some bytes of a write in memory.
     fn place(&mut self, number: usize, range: core::ops::Range<usize>) {
         let (offset, content) = &self.contents[number];
         let start = *offset as usize + range.start;

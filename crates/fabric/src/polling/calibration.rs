@@ -1,9 +1,8 @@
 //! Derives the costs of hosts from measured latencies and rates.
 //!
-//! The measured programs run again in simulation on the same links. The costs are varied until
-//! simulation and measurement agree best, in the least sum of squares of
-//! `simulated / measured - 1`. Each measurement contributes whatever it contains, whether it was
-//! limited by either processor or by neither.
+//! The measured programs run in simulation on the same links. The calibration varies the costs
+//! until the sum of squares of `simulated / measured - 1` is minimal. Each measurement is used,
+//! whether the sender, the receiver or neither limited it.
 
 use super::fit::{Parameter, fit};
 use super::{Costs, Exercise, Length, Outcome, PAYLOAD_BYTES, Pauses, Trial, run};
@@ -11,15 +10,15 @@ use crate::EdgeCosts;
 use crate::LinkModel;
 use crate::scenario::TransferError;
 
-/// A measurement on links that did not limit it.
+/// A measurement on links that were not the bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measurement {
     /// The measured transfer pattern.
     pub exercise: Exercise,
     /// Size of a write in bytes.
     pub message_bytes: u32,
-    /// Half a round trip, or the time per write of a stream, in nanoseconds. For two-way streams,
-    /// the time per pair of writes, one in each direction.
+    /// Half of the round-trip time, or the time per write of a stream, in nanoseconds. For two-way
+    /// streams, the time per pair of writes, one in each direction.
     pub ns: f64,
 }
 
@@ -30,7 +29,7 @@ pub struct Setting<'a> {
     pub links: &'a [LinkModel],
     /// Number of outstanding writes of a stream.
     pub in_flight: u32,
-    /// Cost of posting a write, in picoseconds, measured separately.
+    /// Cost of posting a write, in picoseconds; measured separately.
     pub post_ps: u64,
     /// See [`Length::Frames`].
     pub frames: u32,
@@ -38,10 +37,10 @@ pub struct Setting<'a> {
     pub seed: u64,
 }
 
-/// The fitted costs.
+/// The determined costs, and how well they match the measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
-    /// The fitted costs.
+    /// The determined costs.
     pub costs: Costs,
     /// Each measurement, with its simulated value in nanoseconds.
     pub points: Vec<(Measurement, f64)>,
@@ -55,15 +54,15 @@ pub struct Calibration {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrationError {
-    /// There are fewer measurements than costs to determine.
+    /// The measurements are fewer than the costs to determine.
     #[error("{count} measurements were given, but {needed} or more are needed")]
     TooFew {
         /// Number of measurements given.
         count: usize,
-        /// Number of measurements needed: the number of costs to determine.
+        /// Number of measurements needed, which is the number of costs to determine.
         needed: usize,
     },
-    /// A measured time is not positive.
+    /// A measured time is 0 or negative.
     #[error("{message_bytes} bytes took {ns} ns, but must take more than 0")]
     Time {
         /// Size of the write in bytes.
@@ -76,7 +75,7 @@ pub enum CalibrationError {
     Trial(#[from] TransferError),
 }
 
-/// Determines the costs. Calls `on_trials` after each run of all measurements.
+/// Determines the costs. Calls `on_trials` after each simulation of all measurements.
 ///
 /// # Errors
 /// [`CalibrationError`], one variant for each cause.
@@ -114,11 +113,11 @@ pub fn calibrate(
     })
 }
 
-/// Determines the extra cost of several links, [`Costs::spread_ps`], from `measurements` on all of
-/// `setting.links`. `costs` are those determined on one link.
+/// Determines the extra cost of several links, [`Costs::spread_ps`]. `measurements` were made on
+/// all of `setting.links`. `costs` were determined on one link.
 ///
 /// # Errors
-/// The errors of [`calibrate`], but one measurement is enough.
+/// The errors of [`calibrate`]. One measurement is enough.
 pub fn calibrate_spread(
     setting: &Setting<'_>,
     costs: Costs,
@@ -153,7 +152,7 @@ fn check_times(measurements: &[Measurement]) -> Result<(), CalibrationError> {
 }
 
 impl Outcome {
-    /// Returns the time to compare with a [`Measurement`] of this exercise and size, in
+    /// Returns the time that corresponds to a [`Measurement`] of this exercise and size, in
     /// nanoseconds.
     pub fn ns(&self, exercise: Exercise, message_bytes: u32) -> f64 {
         let directions = if exercise == Exercise::TwoWay { 2.0 } else { 1.0 };
@@ -183,7 +182,7 @@ fn simulated_ns(
     Ok(run(&trial)?.ns(exercise, message_bytes))
 }
 
-/// Converts parameters in the order of [`starts`], in nanoseconds, to costs.
+/// Converts parameters to costs. The parameters are in nanoseconds, in the order of [`starts`].
 fn costs(values: &[f64], post_ps: u64) -> Costs {
     let ps = |index: usize| (values.get(index).copied().unwrap_or(0.0) * 1e3).round() as u64;
     Costs {
@@ -207,10 +206,10 @@ fn costs(values: &[f64], post_ps: u64) -> Costs {
 /// Number of costs to determine.
 const PARAMETERS: usize = 8;
 
-/// Returns the starting point of the search, in nanoseconds. It assumes that senders are the limit,
-/// so the longest write's time per frame is the sender's cost of a full frame. Half of this cost is
-/// assumed to be before the peer sees the frame, a quarter after it, and a tenth for gathering the
-/// payload.
+/// Returns the starting point of the search, in nanoseconds. It assumes that the sender is the
+/// bottleneck, so the time per frame of the longest write is the sender's cost of a full frame.
+/// Half of this cost is assumed to come before the peer sees the frame and a quarter after it. A
+/// tenth is assumed to be for gathering the payload.
 fn starts(measurements: &[Measurement]) -> [Parameter; PARAMETERS] {
     let streams = measurements.iter().filter(|measured| measured.exercise == Exercise::OneWay);
     let longest = streams.max_by_key(|measured| measured.message_bytes);
@@ -234,7 +233,7 @@ fn starts(measurements: &[Measurement]) -> [Parameter; PARAMETERS] {
 /// Typical cost of sending a full frame, in nanoseconds.
 const USUAL_FRAME_NS: f64 = 3000.0;
 
-/// Typical cost per frame of a second link, in nanoseconds.
+/// Typical cost of a second link for each frame, in nanoseconds.
 const USUAL_SPREAD_NS: f64 = 300.0;
 
 #[cfg(test)]
@@ -248,7 +247,7 @@ mod tests {
         Setting { links: &LINKS, in_flight: 16, post_ps: 90_000, frames: 400, seed: 1 }
     }
 
-    /// Returns the measurements that hosts with these costs would give.
+    /// Returns the measurements that hosts with these costs would have.
     fn measured(costs: Costs) -> Vec<Measurement> {
         let exercises = [Exercise::PingPong, Exercise::OneWay, Exercise::TwoWay];
         let cases = [8, 1024, 16 << 10, 128 << 10].into_iter().flat_map(|bytes| {
@@ -270,8 +269,8 @@ mod tests {
             let measurements = measured(costs(&values, setting().post_ps));
             let found = calibrate(&setting(), &measurements, &mut || ()).expect("they fit");
             assert!(found.worst_error_percent < 5.0, "{found:?}");
-            // Compares the cost of a full frame as a whole, because costs per byte and per frame
-            // can compensate for each other.
+            // The test compares the total cost of a full frame, because costs per byte and per
+            // frame can compensate for each other.
             let full_ns = |costs: &Costs| {
                 let EdgeCosts { frame_send_ps, frame_send_ps_per_byte, .. } = costs.host;
                 let fixed_ps = frame_send_ps + costs.gather_ps + costs.return_ps;

@@ -1,22 +1,23 @@
-//! Least squares for models that can only be evaluated: the Levenberg-Marquardt algorithm with
-//! finite differences.
+//! Least squares for models that have no formula: the Levenberg-Marquardt algorithm with finite
+//! differences.
 
 /// A parameter to determine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Parameter {
     /// Starting value, at least 0.
     pub(super) start: f64,
-    /// A change that matters.
+    /// Size of a significant change of the parameter.
     pub(super) scale: f64,
 }
 
-/// Finds the non-negative parameters with the least sum of squares of `model / measured - 1`.
+/// Finds the non-negative parameters with the smallest sum of squares of `model / measured - 1`.
+/// `model` returns one value for each measured value.
 ///
-/// Where the measurements do not separate parameters, values closer to the start are preferred:
-/// each parameter adds a residual of [`PULL`] for each scale of distance from its start. `model`
-/// returns one value for each measured one. Simulated values have steps, which mislead a search by
-/// slopes. After each search by slopes, each parameter in turn is therefore moved as far as that
-/// helps.
+/// * If the measurements cannot separate some parameters, values closer to the start are preferred:
+///   each parameter adds a residual of [`PULL`] times its distance from its start, in units of its
+///   scale.
+/// * Simulated values have steps, which mislead a search by slopes. After each search by slopes,
+///   each parameter in turn is therefore moved as long as the result improves.
 pub(super) fn fit<E>(
     parameters: &[Parameter],
     measured: &[f64],
@@ -37,14 +38,14 @@ pub(super) fn fit<E>(
     Ok(search.found)
 }
 
-/// The best parameters so far.
+/// The best parameters found so far.
 struct Search {
     found: Vec<f64>,
     residuals: Vec<f64>,
 }
 
 impl Search {
-    /// Searches by slopes.
+    /// Improves the parameters by following the slopes of the residuals.
     fn descend<E>(
         &mut self,
         parameters: &[Parameter],
@@ -80,7 +81,7 @@ impl Search {
         Ok(())
     }
 
-    /// Moves each parameter in turn, in decreasing steps.
+    /// Improves the parameters by moving each one in turn, in decreasing steps.
     fn feel<E>(
         &mut self,
         parameters: &[Parameter],
@@ -107,7 +108,7 @@ impl Search {
         Ok(())
     }
 
-    /// Accepts the parameters if they are better. Returns whether they are.
+    /// Accepts parameters if they are better than the best so far. Returns whether they are.
     fn accept<E>(
         &mut self,
         tried: Vec<f64>,
@@ -122,7 +123,7 @@ impl Search {
     }
 }
 
-/// Returns the relative differences from the measured values, followed by a residual for each
+/// Returns the relative differences from the measured values, and after them a residual for each
 /// parameter's distance from its start.
 fn residuals(
     parameters: &[Parameter],
@@ -142,7 +143,7 @@ fn squares(residuals: &[f64]) -> f64 {
     residuals.iter().map(|residual| residual * residual).sum()
 }
 
-/// Solves `(JᵀJ + damping · diag(JᵀJ)) step = -Jᵀr`. Each row of `slopes` is a column of `J`.
+/// Solves `(JᵀJ + damping · diag(JᵀJ)) step = -Jᵀr`. Each entry of `slopes` is a column of `J`.
 fn step(slopes: &[Vec<f64>], residuals: &[f64], damping: f64) -> Vec<f64> {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let mut rows: Vec<Vec<f64>> = Vec::with_capacity(slopes.len());
@@ -155,8 +156,8 @@ fn step(slopes: &[Vec<f64>], residuals: &[f64], damping: f64) -> Vec<f64> {
     solve(rows)
 }
 
-/// Solves linear equations by Gaussian elimination with column pivoting. The last element of each
-/// row is its right side.
+/// Solves linear equations by Gaussian elimination with column pivoting. The last number in each
+/// row is the right side of its equation.
 fn solve(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
     let count = rows.len();
     for column in 0..count {
@@ -182,7 +183,7 @@ fn solve(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
     rows.iter().enumerate().map(solution).collect()
 }
 
-/// Residual per scale of distance from the start: a relative difference of 0.1 %.
+/// Residual for a distance of one scale from the start. It equals a relative difference of 0.1 %.
 const PULL: f64 = 1e-3;
 
 /// Step of the finite differences, as a share of the scale or of the value, whichever is larger.
@@ -193,7 +194,7 @@ const ROUNDS_MAX: u32 = 6;
 const STEPS_MAX: u32 = 12;
 const TRIES_MAX: u32 = 4;
 
-/// If a step leaves more than this share of the sum of squares, the search ends.
+/// The search ends when a step leaves more than this share of the sum of squares.
 const ENOUGH: f64 = 0.995;
 
 #[cfg(test)]
@@ -202,12 +203,13 @@ mod tests {
 
     use super::*;
 
-    /// Bytes and frames of invented measurements.
+    /// Invented measurements, each with its number of bytes and of frames.
     const SHAPES: [(f64, f64); 6] =
         [(8.0, 1.0), (256.0, 1.0), (1400.0, 1.0), (4096.0, 3.0), (65536.0, 45.0), (1e6, 720.0)];
 
-    /// Returns two times for each shape: that of a sender with a fixed cost, a cost per frame and a
-    /// cost per byte; and the larger of this time and a receiver's time for the frames.
+    /// Returns two times for each shape. The first is that of a sender with a fixed cost, a cost
+    /// per frame and a cost per byte. The second is the larger of this time and a receiver's time
+    /// for the frames.
     fn model(costs: &[f64]) -> Vec<f64> {
         let one = |(bytes, frames): &(f64, f64)| {
             let sender = costs[0] + costs[1] * frames + costs[2] * bytes;
@@ -235,7 +237,7 @@ mod tests {
                 .map(|(found, exact)| (found / exact - 1.0).abs()).fold(0.0, f64::max);
             prop_assert!(worst < 0.02, "{found:?} for {costs:?}: {worst}");
             // Costs that affect all measurements are determined exactly. The receiver's cost
-            // affects only some of them.
+            // affects only some measurements.
             for index in 0..3 {
                 let error = (found[index] - costs[index]).abs() / (scales[index] + costs[index]);
                 prop_assert!(error < 0.03, "{found:?} for {costs:?}");
@@ -262,7 +264,7 @@ mod tests {
     fn what_measurements_do_not_show_stays_where_it_began() {
         let parameters = [(100.0, 100.0), (500.0, 100.0)];
         let parameters = parameters.map(|(start, scale)| Parameter { start, scale });
-        // Only the sum of the two parameters is measured.
+        // The measurement depends only on the sum of the two parameters.
         let model = |costs: &[f64]| Ok::<_, ()>(vec![costs[0] + costs[1]]);
         let found = fit(&parameters, &[700.0], model).expect("the model never fails");
         assert!((found[0] + found[1] - 700.0).abs() < 1.0, "{found:?}");
