@@ -323,7 +323,6 @@ pub struct Tuning {
 /// Settings of an engine other than its limits. The default is the usual configuration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shape {
-    /// Number of services that the host listens for, at least 1. Each has its own protection
     /// Number of services on which the host listens, at least 1. Each service has its own
     /// protection domain.
     pub places: u32,
@@ -342,17 +341,14 @@ pub struct Shape {
     pub is_of_queue_pairs: bool,
     /// Whether all connections take their receives from one queue.
     pub shares_receives: bool,
-    /// One frame in this many is sent, although its driver reports that it does not know whether
     /// Out of this many frames, the driver sends one but reports that it does not know whether the
     /// frame left. 0 turns this off.
     pub doubts_one_in: u32,
-    /// The engine is given the wrong report that those doubtful frames did not leave. This planted
     /// Planted fault, which the checks must find: the engine is wrongly informed that these
     /// doubtful frames did not leave.
     pub forgets_doubts: bool,
 }
 
-/// The software of one host: an engine with its memory.
 /// The software of one host: an engine with its memory.
 ///
 /// Methods `handle_*` are inputs, methods `poll_*` are outputs. After each input, the world calls
@@ -413,7 +409,6 @@ pub trait HostEngine {
     fn close(&mut self, now: Instant, connection: ConnectionHandle);
     /// Removes a link from a connection. Does nothing if it is the last link.
     fn remove_path(&mut self, connection: ConnectionHandle, link: LinkId);
-    /// Adds a link, to this address of the peer, to a connection. Has no effect if the connection
     /// Adds a link to a connection, to this address of the peer. Does nothing if the connection
     /// already has the link.
     fn add_path(
