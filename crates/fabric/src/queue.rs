@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use delivery::Instant;
 
-/// Future events, ordered by time and then by the order in which they were scheduled. The second
-/// key makes a run independent of how the heap breaks ties.
+/// Future events, ordered by time. Events of the same time are ordered by when they were scheduled.
+/// Without this second key, a run would depend on how the heap orders equal entries.
 #[derive(Debug)]
 pub struct EventQueue<E> {
     heap: BinaryHeap<QueuedEvent<E>>,
@@ -20,13 +20,13 @@ impl<E> EventQueue<E> {
         Self { heap: BinaryHeap::new(), scheduled: 0, now: Instant(0) }
     }
 
-    /// Returns the virtual clock: the time of the event popped last.
+    /// Returns the virtual time, which is the time of the last event popped.
     pub const fn now(&self) -> Instant {
         self.now
     }
 
-    /// Schedules `event` at `time`, or now if `time` has passed. Drops the event if `time` is
-    /// [`Instant::NEVER`].
+    /// Schedules `event` at `time`. If `time` has passed, the event is due now. If `time` is
+    /// [`Instant::NEVER`], drops the event.
     pub fn push(&mut self, time: Instant, event: E) {
         if time == Instant::NEVER {
             return;
@@ -35,8 +35,8 @@ impl<E> EventQueue<E> {
         self.scheduled += 1;
     }
 
-    /// Removes and returns the next event, if it is due at `limit` or earlier, and advances the
-    /// clock to its time.
+    /// Removes and returns the next event, if it is due at `limit` or earlier. Sets the clock to
+    /// its time.
     pub fn pop_until(&mut self, limit: Instant) -> Option<E> {
         if self.heap.peek()?.time > limit {
             return None;
@@ -46,12 +46,12 @@ impl<E> EventQueue<E> {
         Some(entry.event)
     }
 
-    /// Returns the time of the next event.
+    /// Returns the time of the next event; `None` if no event is scheduled.
     pub fn next_time(&self) -> Option<Instant> {
         self.heap.peek().map(|entry| entry.time)
     }
 
-    /// Advances the clock to `time`, or to the time of the next event if that is earlier.
+    /// Sets the clock to `time`, or to the time of the next event if that is earlier.
     pub fn advance(&mut self, time: Instant) {
         let due = self.next_time().unwrap_or(Instant::NEVER);
         self.now = self.now.max(time.min(due));
@@ -82,7 +82,7 @@ struct QueuedEvent<E> {
 }
 
 impl<E> Ord for QueuedEvent<E> {
-    /// Reversed, because the heap returns its greatest entry first.
+    /// Compares in reverse, because the heap returns its greatest entry first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.time, other.sequence).cmp(&(self.time, self.sequence))
     }

@@ -1,18 +1,18 @@
-//! Seeded randomness.
+//! Random numbers derived from a seed.
 
-/// A seeded generator: xoshiro256++, with its state filled by `SplitMix64`.
+/// A random generator with a seed: xoshiro256++, whose state is filled by `SplitMix64`.
 ///
-/// Must not be used for keys. One seed gives the same sequence in every version and on every
-/// platform, because only integer arithmetic is used. Each component of a simulation draws from its
-/// own stream ([`Random::stream`]), so that a change in one does not change the numbers of the
-/// others.
+/// It must not be used for keys. A seed gives the same sequence in every version and on every
+/// platform, because the generator uses only integer arithmetic. Each component of a simulation has
+/// its own stream ([`Random::stream`]). A change in one component therefore does not change the
+/// numbers of another.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: [u64; 4],
 }
 
 impl Random {
-    /// Creates the generator of `seed`.
+    /// Creates the generator for `seed`.
     pub const fn new(seed: u64) -> Self {
         let mut splitter = seed;
         let mut state = [0; 4];
@@ -26,14 +26,14 @@ impl Random {
         Self { state }
     }
 
-    /// Creates the generator of component `component` of a run with `seed`. The streams of
-    /// different components are independent.
+    /// Creates the generator for component `component` of a run with `seed`. Streams of different
+    /// components are independent.
     pub const fn stream(seed: u64, component: u64) -> Self {
         let (_, spread) = split(component ^ 0x6661_6272_6963_5f31);
         Self::new(seed ^ spread)
     }
 
-    /// Draws 64 uniform bits.
+    /// Returns 64 random bits, uniformly distributed.
     pub const fn next_u64(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
         let result = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
@@ -43,13 +43,14 @@ impl Random {
         result
     }
 
-    /// Draws a number uniformly from `0..bound`; returns 0 if `bound` is 0. The bias is below
-    /// `bound` / 2^64.
+    /// Returns a random number, uniformly distributed in `0..bound`; returns 0 if `bound` is 0. The
+    /// bias is less than `bound` / 2^64.
     pub const fn below(&mut self, bound: u64) -> u64 {
         ((self.next_u64() as u128 * bound as u128) >> 64) as u64
     }
 
-    /// Draws a number uniformly from `low..=high`; returns `low` if `high` is less than `low`.
+    /// Returns a random number, uniformly distributed in `low..=high`; returns `low` if `high` is
+    /// less.
     pub const fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
@@ -59,7 +60,7 @@ impl Random {
         ppm > 0 && self.below(1_000_000) < ppm as u64
     }
 
-    /// Draws one of `choices`.
+    /// Returns one of `choices` at random.
     ///
     /// # Panics
     /// If `choices` is empty.
@@ -67,10 +68,11 @@ impl Random {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// Draws an exponentially distributed number with this mean, at most 64 times the mean.
+    /// Returns an exponentially distributed random number with this mean, at most 64 times the
+    /// mean.
     ///
-    /// Uses von Neumann's method: it only compares uniform draws, so it needs no floating-point
-    /// function whose last bit differs between platforms.
+    /// Uses von Neumann's method, which only compares uniform random numbers. It therefore needs no
+    /// floating-point function, whose last bit could differ between platforms.
     pub const fn exponential(&mut self, mean: u64) -> u64 {
         let mut whole = 0;
         while whole < 63 {
@@ -93,7 +95,7 @@ impl Random {
         whole * mean
     }
 
-    /// Fills `bytes` with uniform bits.
+    /// Fills `bytes` with random bits.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for piece in bytes.chunks_mut(8) {
             let word = self.next_u64().to_le_bytes();
@@ -102,7 +104,7 @@ impl Random {
     }
 }
 
-/// Performs one step of `SplitMix64`: returns the next state and the word that it yields.
+/// Performs one step of `SplitMix64`. Returns the next state, and the word that the step yields.
 const fn split(state: u64) -> (u64, u64) {
     let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut word = state;
@@ -115,7 +117,8 @@ const fn split(state: u64) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    /// The first words of xoshiro256++ from the state 1, 2, 3, 4, as published by its authors.
+    /// The generator's authors published these first words of xoshiro256++ for the state 1, 2, 3,
+    /// 4.
     #[test]
     fn sequence_is_that_of_xoshiro256_plus_plus() {
         let mut random = Random { state: [1, 2, 3, 4] };

@@ -1,4 +1,4 @@
-//! Measured transfers between two hosts on simple links, for tables that show the effect of a
+//! Measures transfers between two hosts on simple links. Tables of the results show the effect of a
 //! change in the protocol.
 
 use core::fmt::Write as _;
@@ -24,8 +24,8 @@ pub struct Transfer<'a> {
     pub loss_ppm: u32,
     /// Size of the measured write, in bytes.
     pub length_bytes: u32,
-    /// Size of an earlier write from which the engine learns its links, in bytes; 0 for no such
-    /// write.
+    /// Size of an earlier write, in bytes, from which the engine learns about its links; 0 for no
+    /// such write.
     pub warm_up_bytes: u32,
     /// Link scheduler of both engines.
     pub scheduling: Scheduling,
@@ -36,8 +36,8 @@ pub struct Transfer<'a> {
 }
 
 impl<'a> Transfer<'a> {
-    /// Describes a write of `length_bytes` after a warm-up of the same size, without loss and with
-    /// defaults for the rest.
+    /// Returns a write of `length_bytes`, after a warm-up of the same size. There are no losses;
+    /// all other settings have defaults.
     pub const fn new(links: &'a [LinkModel], length_bytes: u32) -> Self {
         Self {
             links,
@@ -56,14 +56,14 @@ impl<'a> Transfer<'a> {
 pub struct Outcome {
     /// Time from posting the write to its completion, in nanoseconds.
     pub duration_ns: u64,
-    /// Number of frames that the writer sent in this time.
+    /// Number of frames that the writing host sent in this time.
     pub frames: u64,
-    /// Number of frames that the other side sent in this time: acknowledgements.
+    /// Number of frames that the other host sent in this time, which are acknowledgements.
     pub answers: u64,
-    /// Number of frames that the other side received after a frame that was sent later.
+    /// Number of frames that the other host received after a frame that was sent later.
     pub overtaken: u64,
-    /// Smallest number of frames that can carry the bytes: full frames of the largest size, with 32
-    /// bytes of header.
+    /// Smallest possible number of frames for these bytes: frames of the maximum size, with headers
+    /// of 32 bytes.
     pub frames_min: u64,
 }
 
@@ -78,14 +78,15 @@ impl Outcome {
         100.0 * self.overtaken as f64 / self.frames.max(1) as f64
     }
 
-    /// Returns the number of frames of the writer beyond the smallest number, in percent of that
-    /// number.
+    /// Returns how many frames the writing host sent beyond the smallest possible number, in
+    /// percent of that number.
     pub fn extra_percent(&self) -> f64 {
         let extra = self.frames.saturating_sub(self.frames_min);
         100.0 * extra as f64 / self.frames_min.max(1) as f64
     }
 
-    /// Returns the number of acknowledgements, in percent of the smallest number of frames.
+    /// Returns the number of acknowledgements, in percent of the smallest possible number of
+    /// frames.
     pub fn answer_percent(&self) -> f64 {
         100.0 * self.answers as f64 / self.frames_min.max(1) as f64
     }
@@ -109,15 +110,15 @@ pub enum TransferError {
         /// The time limit in nanoseconds.
         limit_ns: u64,
     },
-    /// The bytes at the other side differ from those written.
+    /// The bytes that arrived differ from the bytes written.
     #[error("the bytes that arrived are not those that were sent")]
     Corrupted,
-    /// The engines never became quiet.
+    /// The engines never stopped reacting to each other at the same virtual time.
     #[error("host {} never becomes quiet", .0.host)]
     Stuck(Livelock),
 }
 
-/// Checks that all links can carry frames.
+/// Checks that each link has a rate.
 pub(crate) fn check_links(links: &[LinkModel]) -> Result<(), SettingError> {
     links.iter().try_for_each(LinkModel::check)
 }
@@ -234,12 +235,12 @@ pub fn table(rows: &[Measured]) -> String {
     text
 }
 
-/// The transfers that `ethernot sim scenario` measures. The names are keys of its result.
+/// The transfers that `ethernot sim scenario` measures. Their names are keys of its result.
 ///
-/// The writes of 8 bytes and of 4 KiB are cut into one and three frames, the smallest possible
-/// numbers. Their additional frame is not part of the write: the writer acknowledges the peer's
-/// report about the second link 25 µs after its arrival. This soon after the connection is
-/// established, that time falls into the measured write.
+/// The writes of 8 bytes and of 4 KiB have one and three frames, the smallest possible numbers. One
+/// more frame is counted, which is not part of the write. The writer acknowledges the peer's report
+/// about the second link 25 µs after the report arrives. Because the connection was established
+/// shortly before, this happens during the measured write.
 pub const SCENARIOS: [(&str, Transfer<'static>); 15] = {
     const FAST: [LinkModel; 1] = [UNEQUAL_LINKS[0]];
     const EQUAL: [LinkModel; 2] = [UNEQUAL_LINKS[0]; 2];
@@ -269,22 +270,22 @@ pub const SCENARIOS: [(&str, Transfer<'static>); 15] = {
     ]
 };
 
-/// One megabyte as in tables of storage and networks, in bytes.
+/// One megabyte in bytes, as tables of storage and networks count it.
 const MEGABYTE: u32 = 1_000_000;
 
-/// Size of a transfer with loss, in bytes: some thousand frames, of which at least some tens are
-/// lost.
+/// Size of a transfer with losses, in bytes. It has some thousand frames, of which some tens or
+/// more are lost.
 const LOSS_BYTES: u32 = 16 << 20;
 
-/// The two links that acceptance is measured on: 1 Gb/s and 100 Mb/s Ethernet, with 20 µs delay
-/// each.
+/// The two links on which acceptance is measured: Ethernet of 1 Gb/s and of 100 Mb/s, each with a
+/// delay of 20 µs.
 pub const UNEQUAL_LINKS: [LinkModel; 2] =
     [LinkModel::ethernet(1_000_000_000, 20_000), LinkModel::ethernet(100_000_000, 20_000)];
 
-/// The link on which the cost of loss is measured: 1 Gb/s Ethernet with 50 µs delay.
+/// The link on which the cost of losses is measured: Ethernet of 1 Gb/s with a delay of 50 µs.
 pub const LOSSY_LINK: [LinkModel; 1] = [LinkModel::ethernet(1_000_000_000, 50_000)];
 
-/// Posts a write and runs until the write has completed. Returns the time of its completion.
+/// Posts a write and runs until it has completed. Returns the time of its completion.
 fn write<E: HostEngine>(
     world: &mut World<E>,
     state: &mut Progress,
@@ -351,7 +352,7 @@ fn tuning(transfer: &Transfer<'_>, host: usize) -> Tuning {
 struct Progress {
     connection: ConnectionHandle,
     ready: [bool; 2],
-    /// When the write completed, and whether it succeeded.
+    /// Time when the write completed, and whether it succeeded; `None` before that.
     finished: Option<(Instant, bool)>,
 }
 
@@ -362,7 +363,7 @@ impl<E: HostEngine> Application<E> for Progress {
         let now = world.now();
         match event {
             HostEvent::Requested { request, .. } => {
-                // If the request is gone, the peer requests again.
+                // Accepting fails if the request no longer exists; the peer then requests again.
                 let _ = world.engine_mut(host).accept(now, request);
             }
             HostEvent::Established(_) => self.ready[host] = true,
@@ -397,7 +398,7 @@ impl Sent {
     }
 }
 
-/// Header of a middle frame of a large write.
+/// Length of the header of a middle frame of a large write, in bytes.
 const HEADER_BYTES: u16 = 32;
 
 /// Time limit of a transfer, in virtual nanoseconds.
@@ -415,7 +416,7 @@ mod tests {
     fn lossless_transfer_is_counted_exactly() {
         let outcome = transfer(&Transfer::new(&LOSSY_LINK, 100_000), &make).expect("it finishes");
         assert_eq!(outcome.frames_min, 70);
-        // Fragments of 1000 bytes, without a retransmission.
+        // The write is cut into fragments of 1000 bytes, and none is retransmitted.
         assert_eq!((outcome.frames, outcome.overtaken), (100, 0));
         assert!(outcome.duration_ns > 100_000 * 8 + 100_000, "{outcome:?}");
         assert!(outcome.goodput(100_000) < 1e9);

@@ -1,18 +1,23 @@
 //! A pure model of Linux's EEVDF scheduler: the processors of a simulated host and the threads that
 //! share them.
 //!
-//! Each processor has a queue of runnable threads of equal weight. A thread's *virtual runtime* is
-//! the processor time that it has received. The average over a queue is the fair share of each of
-//! its threads. A thread that has received at most this share is *eligible*. Of the eligible
-//! threads, the one with the earliest *deadline* runs; the deadline is the virtual runtime at which
-//! the thread's present slice is used up. The running thread keeps its processor until its slice is
-//! used up, or until a thread wakes up that has received less than its share. A thread's *lag* is
-//! its share minus its runtime. A positive lag is kept across a sleep; a negative lag decays while
-//! others run. Sources: I. Stoica, H. Abdel-Wahab: Earliest Eligible Virtual Deadline First, 1995,
-//! and `kernel/sched/fair.c`.
+//! Each processor has a queue of runnable threads, all with the same weight. These terms are used:
+//!
+//! * The *virtual runtime* of a thread is the processor time that it has received. The average over
+//!   the threads of a queue is their fair share.
+//! * A thread that has received at most the fair share is *eligible*.
+//! * The *deadline* of a thread is the virtual runtime at which it has used its current slice.
+//! * The *lag* of a thread is the fair share minus its virtual runtime. A thread keeps a positive
+//!   lag when it sleeps. A negative lag decays while other threads run.
+//!
+//! Of the eligible threads, the one with the earliest deadline runs. It keeps its processor until
+//! it has used its slice, or until a thread wakes up that has received less than its share.
+//!
+//! Sources: I. Stoica, H. Abdel-Wahab: Earliest Eligible Virtual Deadline First, 1995, and
+//! `kernel/sched/fair.c`.
 //!
 //! The caller decides what each thread does next: work for some time, sleep, or yield.
-//! [`Scheduler::next_at`] returns when [`Scheduler::advance`] has something to report.
+//! [`Scheduler::next_at`] returns the time when [`Scheduler::advance`] has something to report.
 
 mod queue;
 
@@ -21,31 +26,31 @@ mod tests;
 
 use queue::Queue;
 
-/// The processors of a host, and the cost of a switch between threads. Times are in nanoseconds.
+/// The processors of a host, and the cost of switching between threads. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Settings {
     /// Number of processors, at least 1.
     pub processors: usize,
-    /// Processor time after which a running thread gives way to the next thread.
+    /// Slice: processor time after which a running thread lets the next thread run.
     pub slice_ns: u64,
-    /// Processor time of a switch to another thread.
+    /// Processor time to switch to another thread.
     pub switch_ns: u64,
-    /// Processor time that a thread spends on falling asleep.
+    /// Processor time that a thread needs to fall asleep.
     pub sleep_ns: u64,
-    /// Processor time that a thread spends on waking up.
+    /// Processor time that a thread needs to wake up.
     pub wake_ns: u64,
-    /// Time from a wake-up until the thread is on the queue of an idle processor, which must leave
-    /// its idle state first.
+    /// Time between a wake-up and the thread's entry into the queue of an idle processor. The
+    /// processor must first leave its idle state.
     pub idle_latency_ns: u64,
-    /// Time from a wake-up until the thread is on the queue of a busy processor, which must be
-    /// interrupted first.
+    /// Time between a wake-up and the thread's entry into the queue of a busy processor. The
+    /// processor must first be interrupted.
     pub busy_latency_ns: u64,
 }
 
 impl Settings {
-    /// Returns a host with `processors` processors like those of a small virtual machine. There, a
-    /// sleep of a thread that another host wakes up costs about 25 µs on an idle processor, and 8
-    /// µs on a busy one.
+    /// Returns settings with `processors` processors like those of a small virtual machine. If
+    /// another host wakes a thread there, its sleep costs about 25 µs on an idle processor and 8 µs
+    /// on a busy one.
     pub const fn usual(processors: usize) -> Self {
         Self {
             processors,
@@ -58,8 +63,8 @@ impl Settings {
         }
     }
 
-    /// Returns the same host with processors of `quarters`/4 of the speed. The length of a slice
-    /// does not change.
+    /// Returns settings with processors of `quarters`/4 of the speed. The length of a slice stays
+    /// the same.
     #[must_use]
     pub fn scaled(self, quarters: u32) -> Self {
         let scaled = |ns: u64| ns * 4 / u64::from(quarters.max(1));
@@ -73,8 +78,8 @@ impl Settings {
         }
     }
 
-    /// Returns the cost of a sleep that ends at once, in nanoseconds: the thread's own processor
-    /// time, and the time until it runs again.
+    /// Returns the cost of a sleep that ends immediately, in nanoseconds. It is the thread's own
+    /// processor time, plus the time until the thread runs again.
     pub const fn sleep_cost_ns(&self) -> u64 {
         self.sleep_ns + self.wake_ns + self.switch_ns + self.idle_latency_ns
     }
@@ -84,7 +89,7 @@ impl Settings {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ThreadId(usize);
 
-/// An event that [`Scheduler::advance`] reports to the caller.
+/// What [`Scheduler::advance`] reports to the caller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Report {
     /// A running thread has finished its work or has woken up. The caller must give it new work.
@@ -92,11 +97,11 @@ pub enum Report {
         /// The thread.
         thread: ThreadId,
     },
-    /// A thread runs again that was preempted during its work.
+    /// A thread that was preempted during its work runs again.
     Resumed {
         /// The thread.
         thread: ThreadId,
-        /// Time that it waited for a processor, in nanoseconds.
+        /// Time for which the thread waited for a processor, in nanoseconds.
         away_ns: u64,
     },
 }
@@ -104,17 +109,18 @@ pub enum Report {
 /// The state of a thread.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum State {
-    /// Sleeps until it is woken up.
+    /// The thread sleeps until it is woken up.
     Asleep,
-    /// Was woken up, and is not on a queue yet.
+    /// The thread was woken up, but has not entered a queue yet.
     Waking,
-    /// Waits for a processor.
+    /// The thread waits for a processor.
     Runnable,
-    /// Has a processor.
+    /// The thread has a processor.
     Running,
 }
 
-/// The processors of one host. The behaviour depends on the calls alone: no randomness, no clock.
+/// The processors of one host. Their behaviour depends only on the calls: there is no randomness
+/// and no clock.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     settings: Settings,
@@ -127,31 +133,32 @@ pub struct Scheduler {
 #[derive(Clone, Debug)]
 struct Thread {
     state: State,
-    /// The processor on which the thread runs, waits, or ran last.
+    /// The processor on which the thread runs or waits. If the thread sleeps, the processor of its
+    /// last run.
     processor: usize,
-    /// Processor time left of its work, in nanoseconds. If it is 0 and `is_reported` is set, the
-    /// thread is not reported again.
+    /// Processor time that the thread's work still needs, in nanoseconds. If it is 0 and
+    /// `is_reported` is true, the scheduler does not report the thread again.
     left_ns: u64,
     /// Whether the thread falls asleep at the end of its work.
     falls_asleep: bool,
-    /// Whether the end of its work was reported and no new work was given.
+    /// Whether the end of the thread's work was reported, and the caller has given it no new work.
     is_reported: bool,
     /// Virtual runtime in nanoseconds, relative to the queue of its processor.
     runtime_ns: i64,
-    /// Virtual runtime at which its slice is used up, in nanoseconds.
+    /// Virtual runtime at which the thread will have used its slice, in nanoseconds.
     deadline_ns: i64,
-    /// While the thread is not on a queue: the average of its queue minus its own virtual runtime,
-    /// in nanoseconds.
+    /// For a thread that is not in a queue: the average of its last queue minus its virtual
+    /// runtime, in nanoseconds.
     lag_ns: i64,
-    /// The average of its queue when it left the queue, in nanoseconds.
+    /// Average of the queue at the time when the thread left it, in nanoseconds.
     left_at_ns: i64,
-    /// The time at which a waking thread enters a queue.
+    /// Time when a waking thread enters a queue.
     wakes_at_ns: u64,
-    /// Time since which a runnable thread waits for a processor.
+    /// Time since which a runnable thread has waited for a processor.
     waits_since_ns: u64,
     /// Whether the thread was preempted during its work.
     was_preempted: bool,
-    /// Processor time received, in nanoseconds.
+    /// Processor time that the thread has received, in nanoseconds.
     ran_ns: u64,
 }
 
@@ -199,31 +206,33 @@ impl Scheduler {
         self.threads[thread.0].state
     }
 
-    /// Returns the processor time that a thread had received at the last call, in nanoseconds.
+    /// Returns the processor time that a thread had received at the time of the last call, in
+    /// nanoseconds.
     pub fn ran_ns(&self, thread: ThreadId) -> u64 {
         self.threads[thread.0].ran_ns
     }
 
-    /// Returns the processor time left of a thread's work at the last call, in nanoseconds.
+    /// Returns the processor time that a thread's work still needed at the time of the last call,
+    /// in nanoseconds.
     pub fn left_ns(&self, thread: ThreadId) -> u64 {
         self.threads[thread.0].left_ns
     }
 
-    /// Returns how long a runnable thread had waited for a processor at the last call, in
-    /// nanoseconds.
+    /// Returns how long a runnable thread had waited for a processor at the time of the last call,
+    /// in nanoseconds.
     pub fn waits_ns(&self, thread: ThreadId) -> u64 {
         self.now_ns - self.threads[thread.0].waits_since_ns
     }
 
-    /// Gives a running thread `work_ns` of work in place of its previous work.
+    /// Gives a running thread `work_ns` of work, which replaces its current work.
     pub fn work(&mut self, now_ns: u64, thread: ThreadId, work_ns: u64) {
         self.account(now_ns);
         let state = &mut self.threads[thread.0];
         (state.left_ns, state.falls_asleep, state.is_reported) = (work_ns, false, false);
     }
 
-    /// Stops a thread that repeats a step of `every_ns` at the end of the present repetition. The
-    /// thread may be running or runnable.
+    /// Makes a thread that repeats a step of `every_ns` stop at the end of the current repetition.
+    /// The thread must be running or runnable.
     pub fn finish_repetition(&mut self, now_ns: u64, thread: ThreadId, every_ns: u64) {
         self.account(now_ns);
         let state = &mut self.threads[thread.0];
@@ -232,20 +241,21 @@ impl Scheduler {
         }
     }
 
-    /// Makes a running thread fall asleep, unless it is woken up before it has done so.
+    /// Makes a running thread fall asleep. If it is woken up before it sleeps, it stays awake.
     pub fn sleep(&mut self, now_ns: u64, thread: ThreadId) {
         self.work(now_ns, thread, self.settings.sleep_ns);
         self.threads[thread.0].falls_asleep = true;
     }
 
-    /// Makes a running thread yield. It gives up the rest of its slice as if it had used the slice,
-    /// and its deadline moves by a whole slice. It is reported as [ready](Report::Ready) when it
-    /// gets a processor again.
+    /// Makes a running thread yield. It loses the rest of its slice, as if it had used the slice.
+    /// Its deadline moves by a whole slice. When the thread gets a processor again, it is reported
+    /// as
+    /// [ready](Report::Ready).
     pub fn yield_now(&mut self, now_ns: u64, thread: ThreadId) {
         self.work(now_ns, thread, 0);
         let state = &mut self.threads[thread.0];
         let queue = &mut self.queues[state.processor];
-        // A thread that has received more than its share gives up nothing, as in Linux 6.18.
+        // A thread that has received more than its share loses nothing, as in Linux 6.18.
         if state.runtime_ns <= queue.average_ns {
             state.runtime_ns = state.runtime_ns.max(state.deadline_ns);
         }
@@ -255,13 +265,13 @@ impl Scheduler {
         self.reschedule(processor);
     }
 
-    /// Wakes a thread up. Has no effect on a thread that is awake.
+    /// Wakes a thread up. Does nothing if the thread is awake.
     pub fn wake(&mut self, now_ns: u64, thread: ThreadId) {
         self.account(now_ns);
         let has_idle = self.queues.iter().any(|queue| queue.running.is_none());
         let Settings { idle_latency_ns, busy_latency_ns, .. } = self.settings;
         let state = &mut self.threads[thread.0];
-        // A thread that is falling asleep notices the wake-up first, and stays awake.
+        // A thread that is falling asleep notices the wake-up before it sleeps, and stays awake.
         state.falls_asleep = false;
         if state.state == State::Asleep {
             state.state = State::Waking;
@@ -270,8 +280,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns when to call [`Scheduler::advance`]; `u64::MAX` if never. Ask again after each other
-    /// call.
+    /// Returns the time at which [`Scheduler::advance`] must be called; `u64::MAX` if it need not.
+    /// The result can change with each other call.
     pub fn next_at(&self) -> u64 {
         let waking = self.threads.iter().filter(|thread| thread.state == State::Waking);
         let first = waking.map(|thread| thread.wakes_at_ns).min().unwrap_or(u64::MAX);
@@ -290,8 +300,8 @@ impl Scheduler {
         if self.is_unbalanced() { next_ns.min(self.balance_at_ns) } else { next_ns }
     }
 
-    /// Advances the time to `now_ns`, which must not be after [`Scheduler::next_at`]. The caller
-    /// repeats the call until it returns `None`.
+    /// Advances the time to `now_ps`, which must not be later than [`Scheduler::next_at`]. The
+    /// caller must repeat this call until it returns `None`.
     pub fn advance(&mut self, now_ns: u64) -> Option<Report> {
         self.account(now_ns);
         self.take_woken();
@@ -305,7 +315,7 @@ impl Scheduler {
         None
     }
 
-    /// Charges the running threads for the time since the last call.
+    /// Adds the time since the last call to the runtimes of the running threads.
     fn account(&mut self, now_ns: u64) {
         let passed_ns = now_ns.saturating_sub(self.now_ns);
         if passed_ns == 0 {
@@ -333,8 +343,8 @@ impl Scheduler {
         }
     }
 
-    /// Puts a thread on the queue of its last processor, of an idle one, or of the one with the
-    /// fewest threads.
+    /// Adds a thread to a queue: that of its last processor, of an idle processor, or of the
+    /// processor with the fewest threads.
     fn enqueue(&mut self, thread: ThreadId) {
         let last = self.threads[thread.0].processor;
         let best = (0..self.queues.len())
@@ -349,13 +359,13 @@ impl Scheduler {
         self.preempt(processor, thread);
     }
 
-    /// Puts a thread on a queue and keeps its lag.
+    /// Adds a thread to a queue so that its lag stays the same.
     fn place(&mut self, thread: ThreadId, processor: usize) {
         let queue = &mut self.queues[processor];
         let count = queue.len().cast_signed() as i64;
         let state = &mut self.threads[thread.0];
-        // The thread itself moves the average. Without this correction it would lose a part of its
-        // lag.
+        // The thread itself changes the average of the queue. Without this correction, it would
+        // lose a part of its lag.
         let lag_ns = if count > 0 { state.lag_ns * (count + 1) / count } else { 0 };
         state.runtime_ns = queue.average_ns - lag_ns;
         state.deadline_ns = state.runtime_ns + self.settings.slice_ns.cast_signed();
@@ -378,9 +388,9 @@ impl Scheduler {
         self.threads[thread.0].left_at_ns = average_ns;
     }
 
-    /// Decides whether a thread that entered the queue of `processor` runs now. It does if the
-    /// processor is idle, or if the running thread has received more than its share and the new
-    /// thread has the earliest deadline.
+    /// Decides whether a thread that has entered the queue of `processor` runs now. It does in two
+    /// cases: the processor is idle; or the running thread has received more than its share and the
+    /// new thread has the earliest deadline.
     fn preempt(&mut self, processor: usize, thread: ThreadId) {
         let queue = &self.queues[processor];
         let Some(running) = queue.running else { return self.reschedule(processor) };
@@ -390,7 +400,7 @@ impl Scheduler {
         }
     }
 
-    /// Ends the running thread's slice if it is used up.
+    /// If the running thread has used its slice, ends the slice.
     fn end_slice(&mut self, processor: usize) {
         let queue = &self.queues[processor];
         let Some(running) = queue.running else { return self.pull(processor) };
@@ -402,7 +412,7 @@ impl Scheduler {
         }
     }
 
-    /// Switches to the thread that should run.
+    /// Switches a processor to the thread that should run now.
     fn reschedule(&mut self, processor: usize) {
         let queue = &mut self.queues[processor];
         let Some(next) = queue.pick(&self.threads) else { return };
@@ -426,7 +436,7 @@ impl Scheduler {
         }
     }
 
-    /// Moves a waiting thread of another processor to a processor that has no thread to run.
+    /// Gives a processor without threads a waiting thread of another processor.
     fn pull(&mut self, processor: usize) {
         if self.queues[processor].waiting.is_empty() {
             let most = (0..self.queues.len()).max_by_key(|&other| self.queues[other].waiting.len());
@@ -444,8 +454,8 @@ impl Scheduler {
         self.threads[thread.0].waits_since_ns = since_ns;
     }
 
-    /// Returns the processors with the longest and the shortest queue, if the lengths differ and a
-    /// thread waits.
+    /// Returns the processors with the longest and the shortest queue. Returns `None` if both are
+    /// equally long or no thread waits.
     fn unbalanced(&self) -> Option<(usize, usize)> {
         let by_length = |&processor: &usize| self.queues[processor].len();
         let longest = (0..self.queues.len()).max_by_key(by_length)?;
@@ -458,8 +468,8 @@ impl Scheduler {
         self.unbalanced().is_some()
     }
 
-    /// Moves a thread from the longest to the shortest queue. In the long run this gives each
-    /// thread its share of all processors.
+    /// Moves a thread from the longest to the shortest queue. In the long run, each thread thus
+    /// gets its share of all processors.
     fn balance(&mut self) {
         if self.now_ns < self.balance_at_ns {
             return;
@@ -473,7 +483,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns the next report about the running thread of a processor.
+    /// Returns the next report about a processor's running thread.
     fn report(&mut self, processor: usize) -> Option<Report> {
         loop {
             let thread = self.queues[processor].running?;
@@ -496,12 +506,13 @@ impl Scheduler {
     }
 }
 
-/// Length of a slice. Linux's base slice on two processors is 1.4 to 3 ms, and ends at a tick of 1
-/// to 4 ms.
+/// Length of a slice, in nanoseconds. On two processors, Linux's base slice is 1.4 to 3 ms; it ends
+/// at a tick, every 1 to 4 ms.
 const SLICE_NS: u64 = 3_000_000;
 
-/// Interval between two comparisons of the queues. Linux balances two processors every 2 to 64 ms.
+/// Time between two comparisons of the queues, in nanoseconds. Linux balances two processors every
+/// 2 to 64 ms.
 const BALANCE_NS: u64 = 16_000_000;
 
-/// More work than any simulation can finish.
+/// Work that no simulation can finish, in nanoseconds.
 const FOREVER_NS: u64 = 1 << 60;

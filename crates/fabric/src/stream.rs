@@ -1,6 +1,6 @@
-//! Streams: consecutive operations of one size, with several in flight, in one or both directions,
-//! on links of every kind. They show the combined throughput of links and the cost of
-//! acknowledgements.
+//! Streams: consecutive operations of one size, of which several are in flight, in one or both
+//! directions. On links of every kind, they show the combined throughput of the links and the cost
+//! of acknowledgements.
 
 use core::fmt::Write as _;
 
@@ -26,7 +26,7 @@ pub enum Policies {
 }
 
 impl Policies {
-    /// Returns these policies as a configuration.
+    /// Returns the configuration that has these policies.
     pub fn config(self) -> EngineConfig {
         match self {
             Self::Default => EngineConfig::default(),
@@ -57,16 +57,16 @@ pub struct Stream<'a> {
     pub warm_up_ns: u64,
     /// Time that is measured, in nanoseconds.
     pub measured_ns: u64,
-    /// Longest pause of a host, in nanoseconds. There is one pause per [`STALL_EVERY_NS`] on
-    /// average.
+    /// Maximum pause of a host, in nanoseconds. On average, there is one pause in
+    /// [`STALL_EVERY_NS`].
     pub stall_ns_max: u64,
     /// Seed of the losses and of the engines.
     pub seed: u64,
 }
 
 impl<'a> Stream<'a> {
-    /// Describes a stream in one direction without loss: relaxed operations of 1 MiB, eight in
-    /// flight, measured for 200 ms after 100 ms.
+    /// Returns a stream in one direction without losses. It has relaxed operations of 1 MiB, eight
+    /// of them in flight. It is measured for 200 ms, after a warm-up of 100 ms.
     pub const fn new(links: &'a [LinkModel]) -> Self {
         Self {
             links,
@@ -83,13 +83,13 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Returns this stream in both directions at once.
+    /// Returns this stream in both directions at the same time.
     #[must_use]
     pub const fn both_ways(self) -> Self {
         Self { two_way: true, ..self }
     }
 
-    /// Returns the total rate of all links in the directions used, in bits per second.
+    /// Returns the sum of the rates of all links in the used directions, in bits per second.
     fn rate(&self) -> f64 {
         let sum: f64 = self.links.iter().map(|link| link.rate as f64).sum();
         if self.two_way { 2.0 * sum } else { sum }
@@ -99,28 +99,27 @@ impl<'a> Stream<'a> {
 /// The results of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StreamOutcome {
-    /// Rate of bytes that arrived for the first time, in all directions together, in bits per
-    /// second.
+    /// Rate of bytes that arrived for the first time, in bits per second. Sums all directions.
     pub goodput: f64,
-    /// The goodput in percent of the rate of all links, which includes headers.
+    /// The goodput, in percent of the rates of all links. These rates include headers.
     pub share_percent: f64,
-    /// Pure acknowledgements and retransmissions, in percent of the data frames.
+    /// Number of pure acknowledgements and retransmissions, in percent of the data frames.
     pub extra_percent: f64,
-    /// Data frames received after a frame of a later position, in percent of all data frames
-    /// received.
+    /// Number of data frames received after a frame with a later position, in percent of all data
+    /// frames received.
     pub out_of_order_percent: f64,
     /// Number of data frames received.
     pub frames: u64,
     /// Number of frames dropped because a queue was full.
     pub queue_full: u64,
-    /// Number of frames that a receiver refused for want of room.
+    /// Number of frames that a receiver refused because it had no room.
     pub refused: u64,
 }
 
 /// Runs a stream in virtual time.
 ///
 /// # Errors
-/// The connection cannot be established, fails, or transfers no data.
+/// [`TransferError`] if the connection cannot be established, fails, or transfers no data.
 pub fn run(stream: &Stream<'_>) -> Result<StreamOutcome, TransferError> {
     check_links(stream.links)?;
     let mut world = make_world(stream);
@@ -201,7 +200,7 @@ fn advance(
     Ok(())
 }
 
-/// One host's end of the connection.
+/// The end of the connection on one host.
 #[derive(Debug)]
 struct End {
     source: Region,
@@ -210,7 +209,7 @@ struct End {
     ready: bool,
 }
 
-/// The application of both hosts: a sender keeps `depth` operations posted.
+/// The application of both hosts. A sending host keeps `depth` operations posted.
 struct Pumps<'a> {
     stream: Stream<'a>,
     ends: Vec<End>,
@@ -253,7 +252,7 @@ impl Application<EdgeHost> for Pumps<'_> {
         let now = world.now();
         match event {
             HostEvent::Requested { request, .. } => {
-                // If the request is gone, the peer requests again.
+                // Accepting fails if the request no longer exists; the peer then requests again.
                 let _ = world.engine_mut(host).accept(now, request);
             }
             HostEvent::Established(connection) => {
@@ -301,8 +300,9 @@ impl Totals {
     }
 }
 
-/// Returns a raw Ethernet link at MTU 1500 whose rate includes the Ethernet header, as with `tbf`:
-/// 12 bytes of envelope, 14 bytes of header, a queue of 150 full frames, and a little jitter.
+/// Returns a raw Ethernet link at MTU 1500. Its rate includes the Ethernet header, as with `tbf`.
+/// Frames have an envelope of 12 bytes and a header of 14 bytes. The queue has 150 full frames, and
+/// there is a little jitter.
 pub const fn raw_link(rate: u64, propagation_ns: u64) -> LinkModel {
     LinkModel {
         overhead: Overhead { network_bytes: 12, packet_bytes_min: 46, ethernet_bytes: 14 },
@@ -313,8 +313,8 @@ pub const fn raw_link(rate: u64, propagation_ns: u64) -> LinkModel {
     }
 }
 
-/// Puts the link behind a shaper on the port of a software switch: 250 µs of burst, a queue of 200
-/// full frames, and a timer on a busy processor.
+/// Returns the link with a shaper, like that on the port of a software switch. It has a burst of
+/// 250 µs, a queue of 200 full frames, and a timer on a busy processor.
 #[must_use]
 pub const fn shaped(link: LinkModel) -> LinkModel {
     LinkModel {
@@ -330,7 +330,7 @@ pub const fn shaped(link: LinkModel) -> LinkModel {
 
 const GIGABIT: u64 = 1_000_000_000;
 
-/// The link sets of the `MultiEdge` paper, and sets of unequal links: names and links.
+/// The sets of links of the `MultiEdge` paper, and sets of unequal links. Each has a name.
 pub const SET_UPS: [(&str, &[LinkModel]); 9] = [
     ("1L-1G", &[raw_link(GIGABIT, 20_000)]),
     ("1L-100M", &[raw_link(GIGABIT / 10, 20_000)]),

@@ -1,11 +1,16 @@
 //! The torture harness: real engines on a hostile network, checked by an oracle.
 //!
-//! A seed determines hosts, links, faults, disasters and applications. In the first phase faults
-//! occur for some time while the oracle checks *safety*. Then all faults end and everything must
-//! converge (*liveness*): every connection is usable, every operation has completed exactly once,
-//! every message is delivered, and memory equals the model. An operation may fail only together
-//! with its connection. A connection may end only for a known reason: a host restarted, no path
-//! existed for long, or an access was not allowed.
+//! A seed determines hosts, links, faults, disasters and applications. A run has two phases. In the
+//! first, faults occur, and the oracle checks *safety*. Then all faults end, and everything must
+//! converge (*liveness*):
+//!
+//! * Every connection is usable.
+//! * Every operation has completed exactly once.
+//! * Every message is delivered.
+//! * Memory equals the model.
+//!
+//! An operation may fail only if its connection ends. A connection may end only for a known reason:
+//! a host restarted, no path existed for a long time, or an access was not allowed.
 
 mod causes;
 mod churn;
@@ -44,7 +49,7 @@ pub fn run(seed: u64, options: &Options) -> Report {
     run_with(seed, options, &|_, tuning| EdgeHost::new(&tuning))
 }
 
-/// Runs seeds one after the other with the real engine. See [`run_range_with`].
+/// Runs seeds one after another with the real engine; see [`run_range_with`].
 pub fn run_range(
     seeds: core::ops::Range<u64>,
     options: &Options,

@@ -1,5 +1,4 @@
-//! Two processors, the engines on them and the wires between them: schedules and handles the
-//! events.
+//! The event loop: two processors with their engines, and the wires between them.
 
 use std::collections::VecDeque;
 
@@ -18,10 +17,10 @@ use crate::host::{
 use crate::scenario::{TransferError, check_links};
 use crate::{EdgeHost, EventQueue, LinkModel, Random, port_address};
 
-/// Both hosts, and the frames in flight.
+/// The two hosts, and the frames in flight between them.
 pub(super) struct Machine {
     hosts: [MachineHost; 2],
-    /// The outgoing channels of each host, by link.
+    /// For each host, its outgoing channels, by link.
     wires: [Vec<Channel>; 2],
     queue: EventQueue<Happening>,
     costs: Costs,
@@ -29,13 +28,13 @@ pub(super) struct Machine {
     message_bytes: u32,
     in_flight: u64,
     in_order: bool,
-    /// When the running program was started, in picoseconds.
+    /// Time when the running program was started, in picoseconds.
     started_ps: u64,
     queue_full: u64,
     has_failed: bool,
 }
 
-/// Counters of both hosts together.
+/// Sums of the counters of both hosts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counters {
     pub(super) links: LinkCounters,
@@ -45,7 +44,7 @@ pub(super) struct Counters {
 enum Happening {
     /// A frame becomes visible to a host.
     Arrive { host: usize, link: LinkId, bytes: Vec<u8> },
-    /// A processor continues, if it still waits for this event.
+    /// A processor continues. Ignored if the processor now waits for another event.
     Go { host: usize, token: u64 },
     /// The timer of a shaper interrupts a processor.
     Interrupt { host: usize },
@@ -58,28 +57,27 @@ struct MachineHost {
     connection: Option<ConnectionHandle>,
     is_established: bool,
     program: Program,
-    /// When the program finished, in picoseconds.
+    /// Time when the program finished, in picoseconds; `None` before that.
     finished_ps: Option<u64>,
     inbox: VecDeque<(LinkId, Instant, Vec<u8>)>,
-    /// When the processor is free, in picoseconds. If the processor is idle, when it became so.
+    /// Time when the processor becomes free, or when it became idle, in picoseconds.
     free_ps: u64,
     turn: Option<BegunTurn>,
-    /// The processor only polls; the next poll finds an arriving frame.
+    /// Whether the processor only polls. Its next poll then finds an arriving frame.
     is_idle: bool,
-    /// Number of consecutive turns without a run of the program.
+    /// Number of consecutive turns in which the program did not run.
     rounds: u32,
     has_deferred: bool,
     /// Token of the event that the processor waits for.
     token: u64,
     interruptions: Interruptions,
-    /// End of the last timer interruption that occurred while the processor was idle, in
-    /// picoseconds.
+    /// End of the last timer interruption of the idle processor, in picoseconds.
     interrupted_until_ps: u64,
-    /// Time that timers took from the current step, in picoseconds.
+    /// Time that timer interruptions took from the current step, in picoseconds.
     taken_ps: u64,
 }
 
-/// A turn that has begun.
+/// A turn that the processor has begun.
 #[derive(Clone, Copy)]
 struct BegunTurn {
     now: Instant,
@@ -123,8 +121,8 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Runs until both ends have established the connection on all links, and then for some time to
-    /// find the links' MTU.
+    /// Runs until both ends have established the connection on all links. Then runs for some more
+    /// time, so that the engines find the links' MTU.
     pub(super) fn connect(&mut self) -> Result<(), TransferError> {
         let links = self.wires[0].len();
         let is_ready = |machine: &Self| {
@@ -134,7 +132,7 @@ impl Machine {
         self.run_for(LINKS_FOUND_NS)
     }
 
-    /// Starts the programs, each with this number of operations.
+    /// Starts both programs. Each performs this number of operations.
     pub(super) fn start(&mut self, operations: u64) {
         let now_ps = self.queue.now().0 * PS_PER_NS;
         self.started_ps = now_ps;
@@ -143,14 +141,14 @@ impl Machine {
             let host = &mut self.hosts[number];
             host.program = program;
             host.finished_ps = None;
-            // A host that is not idle runs its program at the end of its turn.
+            // A host that is not idle runs its program at the end of its current turn.
             if host.is_idle {
                 self.wake(number, now_ps);
             }
         }
     }
 
-    /// Runs for this time, whatever the programs do.
+    /// Runs for `ns` nanoseconds, whether or not the programs finish.
     pub(super) fn run_for(&mut self, ns: u64) -> Result<(), TransferError> {
         let until = self.queue.now().after_ns(ns);
         while let Some(event) = self.queue.pop_until(until) {
@@ -181,7 +179,7 @@ impl Machine {
         info.map_or_else(Vec::new, |info| info.paths)
     }
 
-    /// Runs the programs to their end, each with this number of operations.
+    /// Runs both programs to their end. Each performs this number of operations.
     pub(super) fn run(&mut self, operations: u64) -> Result<[Finished; 2], TransferError> {
         self.start(operations);
         self.advance(|machine| machine.hosts.iter().all(|host| host.finished_ps.is_some()))?;
@@ -201,7 +199,8 @@ impl Machine {
     }
 
     fn trial_programs(&self, operations: u64) -> [Program; 2] {
-        // The rounds of later programs get new numbers, because the hosts poll for these numbers.
+        // A later program counts its rounds with new numbers, because the hosts poll for these
+        // numbers.
         match self.exercise {
             Exercise::PingPong => [Program::ping(operations), Program::pong(operations)],
             Exercise::OneWay => [Program::stream(operations, false), Program::stream(0, true)],
@@ -239,7 +238,8 @@ impl Machine {
         }
     }
 
-    /// Handles a timer interruption: the current step takes longer, or the next poll is later.
+    /// Handles a timer interruption. It makes the current step longer, or delays an idle
+    /// processor's next poll.
     fn interrupt(&mut self, number: usize) {
         let (now_ps, timer_ps) = (self.queue.now().0 * PS_PER_NS, self.costs.timer_ps);
         let host = &mut self.hosts[number];
@@ -259,8 +259,8 @@ impl Machine {
         }
     }
 
-    /// Schedules the end of an idle processor's waiting: the first poll that begins at `at_ps` or
-    /// later finds the event.
+    /// Schedules the wake-up of an idle processor. Its first poll at `at_ps` or later finds the
+    /// event.
     fn wake(&mut self, number: usize, at_ps: u64) {
         let look_ps = self.look_ps();
         let host = &mut self.hosts[number];
@@ -269,20 +269,20 @@ impl Machine {
         self.resume(number, found_ps);
     }
 
-    /// Schedules the next step at `at_ps` and cancels the event scheduled before.
+    /// Schedules the next step at `at_ps`, and cancels the step scheduled before.
     fn resume(&mut self, number: usize, at_ps: u64) {
         let host = &mut self.hosts[number];
         host.token += 1;
         let event = Happening::Go { host: number, token: host.token };
-        // An idle processor stays idle until then, because an earlier event may occur.
+        // An idle processor remains idle until that time, because an earlier event may wake it.
         if !host.is_idle {
             host.free_ps = at_ps;
         }
         self.queue.push(Instant(at_ps.div_ceil(PS_PER_NS)), event);
     }
 
-    /// Returns the time of a poll of all links that finds nothing, in picoseconds. Never 0, because
-    /// time must advance.
+    /// Returns the time of a poll of all links that finds nothing, in picoseconds. The time is
+    /// never 0, because otherwise virtual time would not advance.
     fn look_ps(&self) -> u64 {
         (self.costs.poll_ps * self.wires[0].len() as u64).max(PS_PER_NS)
     }
@@ -304,7 +304,7 @@ impl Machine {
             host.turn = Some(BegunTurn { now: Instant(host.free_ps / PS_PER_NS), frames: 0 });
         } else if host.turn.is_none() {
             host.turn = Some(BegunTurn { now: Instant(host.free_ps / PS_PER_NS), frames: 0 });
-            // The poll finds frames that arrive while it runs.
+            // A poll also finds frames that arrive while it runs.
             let at_ps = host.free_ps + look_ps;
             return self.resume(number, at_ps);
         }
@@ -320,7 +320,7 @@ impl Machine {
         self.finish_turn(number, turn);
     }
 
-    /// Passes a frame to the engine. Returns the cost in picoseconds.
+    /// Passes a frame to the engine. Returns the processor time, in picoseconds.
     fn receive(
         &mut self,
         number: usize,
@@ -351,8 +351,8 @@ impl Machine {
         self.take_news(number, turn.now);
         let host = &mut self.hosts[number];
         let more_frames = turn.frames >= BURST_FRAMES;
-        // An application that has received a message often answers it, so sending is deferred by
-        // one turn, as in the runtime.
+        // An application that has received a message often answers it. Sending is therefore
+        // deferred by one turn, as in the runtime.
         host.has_deferred = turn.frames > 0
             && !host.has_deferred
             && !more_frames
@@ -482,7 +482,7 @@ impl Machine {
         else {
             return;
         };
-        // Words left in memory by an earlier program have other numbers.
+        // Words that an earlier program has left in memory have other numbers.
         let round = self.started_ps.wrapping_add(*done + 1);
         if *begins && *is_waiting {
             if found != round {
@@ -615,7 +615,7 @@ impl MachineHost {
         Some((completion.kind, completion.context))
     }
 
-    /// Returns a number that grows while the program makes progress.
+    /// Returns a number that increases when the program makes progress.
     fn done(&self) -> u64 {
         match &self.program {
             Program::PingPong(ping_pong) => ping_pong.done,
@@ -638,7 +638,7 @@ pub(super) fn caps(model: &LinkModel, local: PeerAddr) -> LinkCaps {
     }
 }
 
-/// Size of the smallest message in bytes: one word, which can be polled.
+/// Size of the smallest message in bytes: one word, for which a host can poll.
 pub(super) const WORD_BYTES: u32 = 8;
 
 /// Immediate of the last write of a stream.
@@ -650,20 +650,20 @@ pub(super) const CALL_FRAMES: usize = 32;
 /// First random stream for pauses; the number of the host is added.
 pub(super) const PAUSES_STREAM: u64 = 1 << 16;
 
-/// Frame size that the packet link assumes to pass on any path, in bytes.
+/// Size of frames that the packet link assumes every path to carry, in bytes.
 const FRAME_BYTES_SAFE: u16 = 1200;
 
 /// Number of frames in the ring of a packet link at MTU 1500.
 const RING_SLOTS: u32 = 2048;
 
-/// Number of frames and of turns after which the program runs, as in the runtime.
+/// Number of frames, and number of turns, after which the program runs, as in the runtime.
 pub(super) const BURST_FRAMES: u32 = 256;
 const ROUNDS_MAX: u32 = 8;
 
-/// A trial without a completed operation for this time has failed.
+/// Time without a completed operation after which a trial has failed, in nanoseconds.
 pub(super) const PATIENCE_NS: u64 = 10_000_000_000;
 
-/// Time that the engines get to probe new links.
+/// Time in which the engines probe new links, in nanoseconds.
 pub(super) const LINKS_FOUND_NS: u64 = 100_000_000;
 
 pub(super) const PS_PER_NS: u64 = 1_000;

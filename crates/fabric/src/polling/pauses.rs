@@ -2,12 +2,13 @@
 
 use crate::Random;
 
-/// Times at which a host does not run, because the kernel or a hypervisor has taken its processor.
+/// Times in which a host does not run, because the kernel or a hypervisor uses its processor.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Pauses<'a> {
-    /// Mean time from the end of a pause to the start of the next, in nanoseconds, at least 1.
+    /// Mean time between the end of a pause and the start of the next, in nanoseconds; at least 1.
     pub every_ns: u64,
-    /// Lengths of pauses in nanoseconds, all equally likely; empty for no pauses.
+    /// Possible lengths of a pause, in nanoseconds, all equally likely. If empty, there are no
+    /// pauses.
     pub lengths_ns: &'a [u32],
 }
 
@@ -17,9 +18,9 @@ pub(super) struct Interruptions {
     every_ns: u64,
     lengths_ns: Vec<u32>,
     random: Random,
-    /// When the next pause begins, in picoseconds.
+    /// Time when the next pause begins, in picoseconds.
     next_ps: u64,
-    /// When the last pause ends or ended, in picoseconds.
+    /// End of the last pause, in picoseconds.
     ended_ps: u64,
 }
 
@@ -31,8 +32,8 @@ impl Interruptions {
         Self { every_ns, lengths_ns: pauses.lengths_ns.to_vec(), random, next_ps, ended_ps: 0 }
     }
 
-    /// Returns when a processor that is due to continue at `now_ps` can do so, in picoseconds:
-    /// later than `now_ps` if a pause has begun.
+    /// Returns the time when a processor that should continue at `now_ps` can continue, in
+    /// picoseconds. It is later than `now_ps` if a pause has begun.
     pub(super) fn end_of_pause(&mut self, now_ps: u64) -> u64 {
         while self.next_ps <= now_ps {
             let length_ns = u64::from(self.random.pick(&self.lengths_ns));

@@ -1,10 +1,10 @@
-//! Compares the project's sending policy with two others, on hosts and links of many kinds: with
-//! the rules of `MultiEdge`, and with plain round robin.
+//! Compares three sending policies: that of this project (its *own rules*), the rules of
+//! `MultiEdge`, and plain round robin.
 //!
-//! Hosts are a quarter to four times as fast as a calibrated one, and their processors may be
-//! absent at times. Links are equal or unequal, behind shapers whose timers interrupt the host, or
-//! unlimited. The project's policy (*own rules*) is compared with the better of the others, in
-//! equal virtual time and with the same absences.
+//! Hosts have a quarter to four times the speed of a calibrated host. Their processors can be
+//! absent at times. Links are equal or unequal, have shapers whose timers interrupt the host, or
+//! have no rate limit. The own rules are compared with the better of the other two policies. All
+//! policies get equal virtual time and the same absences.
 
 mod grid;
 mod measure;
@@ -22,7 +22,7 @@ pub use grid::{full, pairs, quick};
 pub use measure::{Comparison, Figures, Setting, compare};
 pub use recovery::{BELIEFS, Belief, Recovery, recover};
 
-/// Costs of a calibrated host: virtual Ethernet on a small virtual machine
+/// Costs of a calibrated host, which is a small virtual machine with virtual Ethernet
 /// (docs/performance-notes.md, notes 35 to 41).
 pub const CALIBRATED: Costs = Costs {
     host: EdgeCosts {
@@ -46,13 +46,13 @@ pub const CALIBRATED: Costs = Costs {
 pub struct LinkSet {
     /// Name used in reports.
     pub name: &'static str,
-    /// Rate in bits per second and one-way delay in nanoseconds of each link.
+    /// For each link, its rate in bits per second and its one-way delay in nanoseconds.
     pub links: &'static [(u64, u64)],
 }
 
 impl LinkSet {
     /// Returns whether the links have no rate limit, like virtual Ethernet without a shaper. The
-    /// processors are then the limit.
+    /// processors are then the bottleneck.
     pub const fn is_free(&self) -> bool {
         matches!(self.links.first(), Some(&(FREE, _)))
     }
@@ -62,8 +62,8 @@ impl LinkSet {
         self.links.iter().all(|link| Some(link) == self.links.first())
     }
 
-    /// Returns the models of the links. `offloads` sets whether the drivers report segmentation
-    /// offload ([`LinkModel::offloads`]).
+    /// Returns the models of the links. `offloads` says whether drivers report segmentation offload
+    /// ([`LinkModel::offloads`]).
     pub fn models(&self, shaper: Shaper, offloads: bool) -> Vec<LinkModel> {
         let models =
             self.links.iter().map(|&(rate, propagation_ns)| model(rate, propagation_ns, shaper));
@@ -71,15 +71,15 @@ impl LinkSet {
     }
 }
 
-/// How the rate of a link is enforced.
+/// How the rate of a link is limited.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shaper {
-    /// An exact transmitter, at no cost to the host.
+    /// An exact transmitter, which costs the host nothing.
     Exact,
-    /// A token bucket with late timers, which interrupt the host.
+    /// A token bucket whose timers are late and interrupt the host.
     Timers,
-    /// A token bucket whose timers take eight times as long, because each timer exits from the
-    /// virtual machine.
+    /// A token bucket whose timers take eight times as long, because each timer leaves the virtual
+    /// machine (a VM exit).
     SlowTimers,
 }
 
@@ -116,7 +116,7 @@ pub const LINK_SETS: [LinkSet; 12] = [
 /// Sizes of a message, in bytes.
 pub const SIZES: [u32; 5] = [64, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
 
-/// Speeds of hosts, in quarters of a calibrated host's.
+/// Speeds of hosts, in quarters of the speed of a calibrated host.
 pub const SPEEDS: [u32; 5] = [1, 2, 4, 8, 16];
 
 /// The transfer patterns.
@@ -127,9 +127,9 @@ pub const EXERCISES: [Exercise; 3] = [Exercise::OneWay, Exercise::TwoWay, Exerci
 pub struct Point {
     /// Links between the hosts.
     pub links: LinkSet,
-    /// How the rates of the links are enforced.
+    /// How the rates of the links are limited.
     pub shaper: Shaper,
-    /// Speed of both hosts, in quarters of a calibrated host's.
+    /// Speed of both hosts, in quarters of the speed of a calibrated host.
     pub quarters: u32,
     /// Whether the processors are absent at times.
     pub has_absences: bool,
@@ -142,7 +142,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// Returns the costs of the hosts, if those of a calibrated host are `calibrated`.
+    /// Returns the costs of the hosts. `calibrated` are the costs of a calibrated host.
     fn costs(&self, calibrated: &Costs) -> Costs {
         let factor = if self.shaper == Shaper::SlowTimers { SLOW_TIMERS } else { 1 };
         let costs = Costs { timer_ps: calibrated.timer_ps * factor, ..*calibrated };
@@ -150,7 +150,7 @@ impl Point {
     }
 }
 
-/// Returns the costs of hosts with `quarters`/4 of the speed of those with `costs`.
+/// Returns the costs of hosts that have `quarters`/4 of the speed of hosts with `costs`.
 pub(super) fn scaled(costs: &Costs, quarters: u32) -> Costs {
     let Costs { host, call_ps, gather_ps, poll_ps, return_ps, spread_ps, timer_ps } = *costs;
     let scaled = |ps: u64| ps * 4 / u64::from(quarters.max(1));
@@ -191,7 +191,7 @@ impl fmt::Display for Point {
     }
 }
 
-/// Returns a size in the usual short form.
+/// Formats a size in the usual short form.
 pub fn size_name(bytes: u32) -> String {
     match bytes {
         0..1024 => format!("{bytes}B"),
@@ -224,20 +224,20 @@ const GIGABIT: u64 = 1_000_000_000;
 /// A rate that no host reaches, in bits per second.
 const FREE: u64 = 1_000 * GIGABIT;
 
-/// A full frame at MTU 1500 with its Ethernet header, in bytes.
+/// Length of a full frame at MTU 1500, with its Ethernet header, in bytes.
 const FRAME_WIRE_BYTES: u32 = 1514;
 
-/// Number of frames that a switch of the testbed queues.
+/// Maximum number of frames in the queue of the testbed's switch.
 const QUEUE_FRAMES: u32 = 200;
 
-/// Burst of the testbed's shapers: this time at the link's rate, but at least [`BURST_FRAMES`]
-/// frames.
+/// Burst of the testbed's shapers, as time at the link's rate, in nanoseconds. It is at least
+/// [`BURST_FRAMES`] frames.
 const BURST_NS: u64 = 250_000;
 const BURST_FRAMES: u32 = 4;
 
-/// Factor by which slow timers take longer. With timers of 40 µs, two links of 1 Gb/s reach the
-/// same rate in simulation as on virtual Ethernet.
+/// Factor by which slow timers take longer. With timers of 40 µs, two links of 1 Gb/s have the same
+/// rate in simulation as on virtual Ethernet.
 const SLOW_TIMERS: u64 = 8;
 
-/// Largest delay of the timers of an otherwise idle kernel, in nanoseconds.
+/// Maximum delay of the timers of an otherwise idle kernel, in nanoseconds.
 const TIMER_LATE_NS: u64 = 10_000;

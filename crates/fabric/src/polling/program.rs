@@ -1,42 +1,42 @@
-//! The program of a host: one of the two programs of the benchmark.
+//! The program of a host, which is one of the two programs of the benchmark.
 
 /// A program and its progress.
 #[derive(Clone, Debug)]
 pub(super) enum Program {
-    /// Writes back and forth.
+    /// A write goes back and forth.
     PingPong(PingPong),
-    /// Posts consecutive writes, or waits for those of the peer.
+    /// Posts writes one after another, or waits for the peer's writes.
     Stream(Stream),
 }
 
-/// Writes to the peer when the polled word has the number of the round.
+/// Writes to the peer when the polled word contains the number of the round.
 #[derive(Clone, Debug)]
 pub(super) struct PingPong {
-    /// Whether this host begins each round and measures its time.
+    /// Whether this host starts each round and measures its time.
     pub(super) begins: bool,
     pub(super) rounds: u64,
-    /// Number of rounds done.
+    /// Number of completed rounds.
     pub(super) done: u64,
-    /// Whether the host that begins has written, and waits for the answer.
+    /// Whether the host that starts rounds has written and now waits for the answer.
     pub(super) is_waiting: bool,
     pub(super) started_ps: u64,
     pub(super) latencies_ps: Vec<u64>,
 }
 
-/// Posts `count` writes, with several outstanding. The last one notifies the peer.
+/// Posts `count` writes, of which several are outstanding. The last write notifies the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     pub(super) count: u64,
     pub(super) posted: u64,
     pub(super) done: u64,
-    /// Whether the notification of the peer's last write is still to come.
+    /// Whether the program still waits for the notification of the peer's last write.
     pub(super) expects: bool,
 }
 
 /// The results of a program on one host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finished {
-    /// Number of round trips, or of writes sent.
+    /// Number of round trips, or of writes that this host sent.
     pub(super) operations: u64,
     pub(super) seconds: f64,
     pub(super) latency_ns: Option<f64>,
@@ -73,7 +73,7 @@ impl Program {
         }
     }
 
-    /// Returns the results, from the start at `from_ps` until `until_ps`.
+    /// Returns the results of the time from `from_ps` to `until_ps`.
     pub(super) fn finished(&mut self, from_ps: u64, until_ps: u64) -> Finished {
         let seconds = until_ps.saturating_sub(from_ps) as f64 * 1e-12;
         match self {

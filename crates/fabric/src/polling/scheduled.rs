@@ -1,8 +1,8 @@
-//! Two hosts whose threads share processors with other threads. Each host has the engine, an
-//! application thread and a progress thread, as in the runtime, in virtual time.
+//! Simulates two hosts whose threads share processors with other threads, in virtual time. Each
+//! host has the engine, an application thread and a progress thread, as in the runtime.
 //!
-//! A thread runs only while the [scheduler](crate::scheduler) gives it a processor. It can lose the
-//! processor anywhere, even inside the engine, and then keeps the other thread out of the engine. A
+//! A thread runs only when the [scheduler](crate::scheduler) gives it a processor. It can lose the
+//! processor anywhere, even inside the engine; the other thread then cannot enter the engine. A
 //! [`WaitRule`] decides when a thread spins and when it sleeps.
 
 mod busy;
@@ -25,12 +25,12 @@ use machine::Machine;
 pub use busy::share_left;
 pub use rule::{Policies, SpinAtMost, WaitRule};
 
-/// How the application waits.
+/// How the application waits for events.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
     /// The application polls for completions, or polls its memory.
     Polls,
-    /// The application calls a function that returns when there is an event for it.
+    /// The application calls a function that returns when the application has an event.
     Waits,
 }
 
@@ -44,7 +44,7 @@ impl Mode {
     }
 }
 
-/// Two hosts, the other threads on them, and the transfer between them.
+/// Two hosts, the other threads on them, and the transfer between the hosts.
 #[derive(Clone, Debug)]
 pub struct Trial<'a> {
     /// The links; each model applies to both directions.
@@ -57,13 +57,14 @@ pub struct Trial<'a> {
     pub message_bytes: u32,
     /// Number of writes in flight in a stream.
     pub in_flight: u32,
-    /// Costs of the engine's work.
+    /// Processor costs of the engine's work.
     pub costs: Costs,
-    /// Processors of a host, and the cost of switches between threads.
+    /// Processors of a host, and the cost of switching between threads.
     pub processors: Settings,
-    /// Number of threads of other programs on each host; each is always busy.
+    /// Number of threads of other programs on each host. They are always busy.
     pub busy: usize,
-    /// Duration of the measurement in nanoseconds, after a warm-up of a fifth of it.
+    /// Duration of the measurement, in nanoseconds. The warm-up before it takes a fifth of this
+    /// time.
     pub measured_ns: u64,
     /// Seed of the engines and of the busy threads.
     pub seed: u64,
@@ -72,25 +73,25 @@ pub struct Trial<'a> {
 /// The results of a trial.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Number of round trips, or of writes in both directions together.
+    /// Number of round trips. For streams, the number of writes in both directions together.
     pub operations: u64,
     /// Operations per second.
     pub operations_per_second: f64,
-    /// For a ping-pong: half of each round trip, in nanoseconds, in ascending order.
+    /// Half of each round-trip time of a ping-pong, in nanoseconds, in ascending order.
     pub latencies_ns: Vec<u64>,
     /// Longest time without a completed operation, in nanoseconds.
     pub longest_gap_ns: u64,
-    /// Processor time of each host's application and progress thread, in percent of one processor.
+    /// Processor time of each host's application thread and progress thread, in percent of one
+    /// processor.
     pub processor_percent: [[f64; 2]; 2],
-    /// Number of sleeps of the threads of both hosts.
+    /// Number of times that threads of both hosts slept.
     pub sleeps: u64,
     /// Number of times that a thread found another thread inside the engine.
     pub kept_out: u64,
 }
 
 impl Outcome {
-    /// Returns the latency that `percent` percent of the round trips did not exceed, in
-    /// nanoseconds.
+    /// Returns the latency that `percent` percent of the round trips do not exceed, in nanoseconds.
     pub fn latency_ns(&self, percent: usize) -> Option<u64> {
         let last = self.latencies_ns.len().checked_sub(1)?;
         self.latencies_ns.get(last * percent.min(100) / 100).copied()
@@ -100,7 +101,8 @@ impl Outcome {
 /// Runs a trial in virtual time. `rule` creates the wait rule of each host's threads.
 ///
 /// # Errors
-/// The connection cannot be established or ends, or no operation completes for ten seconds.
+/// [`TransferError`] if the connection cannot be established or ends, or if no operation completes for
+/// ten seconds.
 pub fn run(
     trial: &Trial<'_>,
     rule: &dyn Fn() -> Box<dyn WaitRule>,

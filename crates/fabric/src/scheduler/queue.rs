@@ -7,9 +7,9 @@ pub(super) struct Queue {
     pub(super) running: Option<ThreadId>,
     /// The waiting threads, in the order in which they entered the queue.
     pub(super) waiting: Vec<ThreadId>,
-    /// The thread that ran last; running it again needs no switch.
+    /// The thread that ran last. Running it again needs no switch.
     pub(super) ran_last: Option<ThreadId>,
-    /// Average virtual runtime of the threads; while the queue is empty, the last average.
+    /// Average virtual runtime of the threads. If the queue is empty, the last average.
     pub(super) average_ns: i64,
 }
 
@@ -26,12 +26,13 @@ impl Queue {
         let sum: i128 = self.members().map(|id| i128::from(threads[id.0].runtime_ns)).sum();
         let count = self.len() as i128;
         if count > 0 {
-            // Rounded up, so that at least one thread is eligible.
+            // Rounding up makes at least one thread eligible.
             self.average_ns = (sum + count - 1).div_euclid(count) as i64;
         }
     }
 
-    /// Returns the eligible thread with the earliest deadline. The running thread wins a tie.
+    /// Returns the eligible thread with the earliest deadline. If another has the same deadline,
+    /// the running thread is returned.
     pub(super) fn pick(&self, threads: &[Thread]) -> Option<ThreadId> {
         let eligible = self.members().filter(|id| threads[id.0].runtime_ns <= self.average_ns);
         eligible.min_by_key(|id| threads[id.0].deadline_ns)

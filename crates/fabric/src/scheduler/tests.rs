@@ -1,6 +1,6 @@
 use super::*;
 
-/// A host, and its reports with their times.
+/// A simulated host, and its reports with their times.
 struct Run {
     scheduler: Scheduler,
     reports: Vec<(u64, Report)>,
@@ -19,7 +19,8 @@ impl Run {
         (Self { scheduler, reports: Vec::new() }, busy)
     }
 
-    /// Runs until `until_ns`. Whenever `thread` is ready, it does what `next` returns.
+    /// Runs until `until_ns`. Whenever `thread` is ready, it performs the action that `next`
+    /// returns.
     fn until(
         &mut self,
         until_ns: u64,
@@ -59,7 +60,7 @@ impl Run {
         self.scheduler.ran_ns(thread) as f64 / of_ns as f64
     }
 
-    /// Returns how long a thread waited for a processor each time it was preempted.
+    /// Returns the times for which a thread waited for a processor after it was preempted.
     fn absences_ns(&self, of: ThreadId) -> Vec<u64> {
         let absence = |&(_, report): &(u64, Report)| match report {
             Report::Resumed { thread, away_ns } => (thread == of).then_some(away_ns),
@@ -117,7 +118,7 @@ fn a_thread_that_never_sleeps_is_away_for_the_slices_of_the_others() {
     assert!(usual * 10 > absences_ns.len() * 9, "{absences_ns:?}");
 }
 
-/// A thread that needs less than its share runs soon after it is woken up, whatever other threads
+/// If a thread needs less than its share, it runs soon after it is woken up, whatever other threads
 /// are runnable.
 #[test]
 fn a_sleeper_that_is_owed_time_preempts_a_busy_thread() {
@@ -142,7 +143,7 @@ fn a_sleeper_that_is_owed_time_preempts_a_busy_thread() {
     }
 }
 
-/// A thread cannot get more than its share by sleeping.
+/// Sleeping does not give a thread more than its share.
 #[test]
 fn a_thread_that_sleeps_between_long_work_gets_no_more_than_its_share() {
     let (mut run, _) = Run::new(1, 1);

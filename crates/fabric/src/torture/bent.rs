@@ -1,5 +1,5 @@
-//! A wrapper that breaks guarantees of the engine inside it, to prove that the harness notices. It
-//! plants faults of mechanisms that the plain engine does not have.
+//! A wrapper that breaks guarantees of the engine inside it, which proves that the harness detects
+//! this. It plants faults in mechanisms that the plain engine does not have.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -11,14 +11,14 @@ use crate::host::{
     HostEvent, Operation, Refusal, Region, RequestHandle, Wire,
 };
 
-/// The fault that the wrapper plants.
+/// The kind of fault that the wrapper plants.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Bend {
-    /// Two operations posted together reach the engine in swapped order.
+    /// If two operations are posted together, the engine gets them in the wrong order.
     ReordersPosts,
-    /// A Reset is accepted whatever its epoch and packet number.
+    /// A Reset is accepted with any epoch and packet number.
     BelievesResets,
-    /// A request waits until the connection accepted before it is confirmed.
+    /// A request waits until the connection accepted before it has been confirmed.
     HoldsListener,
     /// All services share one protection domain.
     IgnoresDomains,
@@ -26,49 +26,50 @@ pub(crate) enum Bend {
     ConfusesCauses,
     /// A denied operation is reported as flushed.
     ConfusesFaults,
-    /// One record stays in use for each connection that ended.
+    /// For each connection that has ended, one record stays in use.
     LeaksAtClose,
-    /// At times, no timer is requested until a frame arrives.
+    /// Sometimes no timer is requested until a frame arrives.
     ForgetsTimers,
-    /// The ack section of a Close is ignored.
+    /// The acknowledgement section of a Close is ignored.
     ForgetsDeliveries,
-    /// Operations before a denied one are flushed together with it.
+    /// If an operation is denied, earlier operations are flushed with it.
     FlushesBefore,
     /// A write with an immediate produces a notification instead of consuming a receive.
     NotifiesOfWrites,
-    /// At times, a shared receive is taken from the application and never used.
+    /// Sometimes a shared receive is removed and never used.
     LosesReceives,
-    /// A message received into several scatter/gather entries has its first two bytes swapped.
+    /// If a message is received into several scatter/gather entries, its first two bytes are
+    /// swapped.
     MixesPieces,
-    /// At times, a gathered payload lacks its first byte.
+    /// Sometimes the first byte of a gathered payload is missing.
     SkipsPieces,
-    /// An invalidated key of a window for one connection stays valid.
+    /// If the key of a window for one connection is invalidated, the key stays valid.
     KeepsWindows,
-    /// The former key of a replaced window stays valid.
+    /// If a window is replaced, its former key stays valid.
     KeepsFormerKeys,
-    /// A message that should invalidate a key leaves the key valid.
+    /// If a message should invalidate a key, the key stays valid.
     ForgetsInvalidations,
-    /// Any connection may use the key of a window for one connection.
+    /// Other connections can use the key of a window for one connection.
     OpensToAll,
-    /// Deregistered memory stays accessible.
+    /// Deregistered memory can still be accessed.
     KeepsRegions,
     /// Datagrams with a wrong key are accepted.
     IgnoresKeys,
-    /// At times, a datagram is sent twice.
+    /// Sometimes a datagram is sent twice.
     RepeatsDatagrams,
-    /// Connections have no guaranteed share of operation records; the first to post takes what is
-    /// free.
+    /// Connections have no guaranteed share of operation records. The first connection to post
+    /// takes all that are free.
     LendsAllRecords,
 }
 
-/// An engine behind a wrapper that plants a fault.
+/// An engine in a wrapper that plants a fault.
 #[derive(Debug)]
 pub(crate) struct Bent<E> {
     engine: E,
     bend: Bend,
-    /// An operation held back until the next one is posted.
+    /// An operation that the wrapper keeps until the next one is posted.
     held: Option<(ConnectionHandle, Operation)>,
-    /// Connection id, epoch and packet number of the frames sent last, newest at the back.
+    /// Connection id, epoch and packet number of the most recently sent frames, the newest last.
     sent: VecDeque<(u32, u16, u32)>,
     requests: VecDeque<HostEvent>,
     unconfirmed: BTreeSet<u64>,
@@ -76,12 +77,12 @@ pub(crate) struct Bent<E> {
     timeouts: u64,
     /// Number of shared receives posted.
     receives: u64,
-    /// Region and offset of each receive, by its context.
+    /// Region and offset of each receive, by the receive's context.
     places: HashMap<u64, (Region, u32)>,
-    /// Number of outstanding operations, counted at `counted_at`.
+    /// Number of outstanding operations at the time `counted_at`.
     operations: u64,
     counted_at: Instant,
-    /// Completions polled ahead of the application.
+    /// Completions that the wrapper has polled and the application has not.
     ahead: VecDeque<(ConnectionHandle, Completion)>,
 }
 
@@ -104,7 +105,8 @@ impl<E: HostEngine> Bent<E> {
         }
     }
 
-    /// Returns a frame with a Close without its ack section; `None` for other frames.
+    /// Removes the acknowledgement section from a frame with a Close; returns `None` for other
+    /// frames.
     fn without_deliveries(bytes: &[u8]) -> Option<Vec<u8>> {
         let frame = wire_edge::decode(bytes).ok()?;
         let is_close = |message| matches!(message, Ok(Control::Close { .. }));
@@ -119,7 +121,7 @@ impl<E: HostEngine> Bent<E> {
         if let Some(flags) = out.get_mut(FLAGS_AT) {
             *flags &= !Flags::ACK.bits();
         }
-        // Padding replaces the removed bytes.
+        // The removed bytes are replaced by padding, so that the frame keeps its length.
         out.resize(bytes.len(), 0);
         Some(out)
     }
@@ -133,7 +135,7 @@ impl<E: HostEngine> Bent<E> {
         }
     }
 
-    /// Returns the operation to post in place of an operation on keys or memory.
+    /// Returns the operation that is posted instead of an operation on keys or memory.
     fn bent(&mut self, operation: &Operation) -> Operation {
         let mut bent = *operation;
         // No operation uses this key.
@@ -169,8 +171,8 @@ impl<E: HostEngine> Bent<E> {
         self.engine.write_memory(region, offset, &bytes);
     }
 
-    /// Returns the number of outstanding operations of all connections. Counts only once per
-    /// instant.
+    /// Returns the number of outstanding operations of all connections. Counts them only once at
+    /// each virtual time.
     fn operations(&mut self, now: Instant) -> u64 {
         if self.counted_at != now {
             self.counted_at = now;
@@ -189,16 +191,15 @@ impl<E: HostEngine> Bent<E> {
         matches!(self.bend, Bend::ForgetsTimers) && self.timeouts % 8 == 7
     }
 
-    /// Posts the operation that was held back.
+    /// Posts the operation that the wrapper has kept.
     fn hand_over(&mut self, now: Instant) {
         if let Some((connection, operation)) = self.held.take() {
-            // The application has been informed that the operation was posted, so a refusal is
-            // ignored.
+            // The application knows the operation as posted, so the wrapper ignores a refusal.
             let _ = self.engine.post(now, connection, &operation);
         }
     }
 
-    /// Returns a valid Reset in place of an invalid one.
+    /// Returns a valid Reset that replaces an invalid one.
     fn right_reset(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let frame = wire_edge::decode_handshake(bytes).ok()?;
         let Handshake::Reset { .. } = frame.body else { return None };
@@ -210,7 +211,7 @@ impl<E: HostEngine> Bent<E> {
         Some(out)
     }
 
-    /// Records the fields of a sent frame that a valid Reset would have.
+    /// Records those fields of a sent frame that a valid Reset would have.
     fn remember(sent: &mut VecDeque<(u32, u16, u32)>, pieces: &[&[u8]]) {
         let Some(prefix) = wire_edge::decode(&pieces.concat()).ok().map(|frame| frame.prefix)
         else {
@@ -517,7 +518,7 @@ impl<E: HostEngine> HostEngine for Bent<E> {
     }
 }
 
-/// Size of the header that all connection frames have, in bytes.
+/// Length of the common header of all connection frames, in bytes.
 const COMMON_BYTES: usize = 12;
 
 /// Number of records of a host with small pools.

@@ -1,4 +1,4 @@
-//! The points at which policies are compared.
+//! The points (combinations of settings) at which policies are compared.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,9 @@ pub fn full() -> Vec<Point> {
     sensible().into_iter().map(point).collect()
 }
 
-/// Returns points that cover each pair of levels of two properties. Adds every exercise with every
-/// size on every set of links, on calibrated hosts, with both kinds of timers.
+/// Returns points that include, for each two properties, each pair of their levels. Also returns
+/// every exercise with every size on every set of links, on calibrated hosts with both kinds of
+/// timers.
 pub fn pairs() -> Vec<Point> {
     let mut points = covering();
     for links in LINK_SETS {
@@ -35,15 +36,15 @@ pub fn pairs() -> Vec<Point> {
     without_repetitions(points)
 }
 
-/// Returns points that cover each pair of levels of two properties, and the points that
-/// `cargo xtask acceptance sender` measures on virtual Ethernet.
+/// Returns points that include, for each two properties, each pair of their levels. Also returns
+/// the points that `cargo xtask acceptance sender` measures on virtual Ethernet.
 pub fn quick() -> Vec<Point> {
     let mut points = covering();
     points.extend(as_measured());
     without_repetitions(points)
 }
 
-/// Returns the points that are also measured on virtual Ethernet.
+/// Returns the points that are measured on virtual Ethernet too.
 fn as_measured() -> Vec<Point> {
     let mut points = Vec::new();
     for (name, exercise, message_bytes, in_order) in MEASURED {
@@ -72,8 +73,8 @@ fn without_repetitions(points: Vec<Point>) -> Vec<Point> {
     kept
 }
 
-/// Returns points that cover each pair of levels. Each point in turn is the one of [`full`] that
-/// covers the most new pairs.
+/// Returns points that cover each pair of levels. Each point is the point of [`full`] that adds the
+/// most new pairs.
 fn covering() -> Vec<Point> {
     let all = sensible();
     let mut covered = BTreeSet::new();
@@ -82,7 +83,8 @@ fn covering() -> Vec<Point> {
         let fresh = |levels: &[usize; PROPERTIES]| {
             pairs_of(levels).filter(|pair| !covered.contains(pair)).count()
         };
-        // The first of equally good points, so that the choice is the same on every platform.
+        // If several points are equally good, the first is chosen, so that every platform makes the
+        // same choice.
         let best = all.iter().rev().max_by_key(|levels| fresh(levels));
         let Some(best) = best.filter(|levels| fresh(levels) > 0) else { break };
         covered.extend(pairs_of(best));
@@ -91,7 +93,7 @@ fn covering() -> Vec<Point> {
     chosen
 }
 
-/// Returns the levels of all sensible points.
+/// Returns the levels of all points that make sense.
 fn sensible() -> Vec<[usize; PROPERTIES]> {
     let levels = |place: usize| {
         let mut left = place;
@@ -127,7 +129,7 @@ fn point(levels: [usize; PROPERTIES]) -> Point {
     }
 }
 
-/// Returns whether a point is sensible: ping-pongs are always in order, and links without a rate
+/// Returns whether a point makes sense. Ping-pongs are always in order, and links without a rate
 /// limit need no shaper.
 fn is_sensible(point: &Point) -> bool {
     let is_ping_pong = point.exercise == Exercise::PingPong;

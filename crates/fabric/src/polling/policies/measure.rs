@@ -1,4 +1,4 @@
-//! Measures one point with each policy.
+//! Measures each policy at one point.
 
 use super::super::machine::Machine;
 use super::super::{Costs, Exercise, Length, PAYLOAD_BYTES, Pauses, Trial, run_by};
@@ -7,14 +7,14 @@ use crate::LinkModel;
 use crate::scenario::TransferError;
 use crate::stream::Policies;
 
-/// The results of one policy at a point.
+/// Results of one policy at one point.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// Payload of all directions, in bytes per second; for a ping-pong, the reciprocal of the
-    /// latency in seconds.
+    /// Rate of payload in all directions, in bytes per second. For a ping-pong, the reciprocal of
+    /// the latency in seconds.
     pub worth: f64,
-    /// Number of turns in which a link got no data although it had room and data waited, in percent
-    /// of the data frames.
+    /// Number of turns in which data waited and a link had room, but the link got no data. In
+    /// percent of the data frames.
     pub idle_percent: f64,
     /// Number of pure acknowledgements and retransmissions, in percent of the data frames.
     pub extra_percent: f64,
@@ -25,10 +25,10 @@ pub struct Figures {
 pub struct Setting {
     /// Costs of a calibrated host.
     pub costs: Costs,
-    /// Number of seeds, at least 1. Each point runs with all seeds below this number.
+    /// Number of seeds, at least 1. Each point is run with all seeds below this number.
     pub seeds: u64,
-    /// Whether the drivers report segmentation offload: equal frames passed together cost as little
-    /// as one.
+    /// Whether drivers report segmentation offload. Equal frames that are passed together then cost
+    /// as little as one.
     pub offloads: bool,
 }
 
@@ -37,33 +37,33 @@ pub struct Setting {
 pub struct Comparison {
     /// The point.
     pub point: Point,
-    /// Results of the project's policy.
+    /// Results of the project's own rules.
     pub own: Figures,
     /// Results of the rules of `MultiEdge`.
     pub multiedge: Figures,
-    /// Results of the project's policy with round robin between the links; equal to `own` if there
-    /// is only one link.
+    /// Results of the own rules with round robin between the links. Equal to `own` if there is only
+    /// one link.
     pub round_robin: Figures,
-    /// Results of the project's policy on the first link alone. Present if there are several links
+    /// Results of the own rules on the first link alone. `None` unless there are several links
     /// without a rate limit.
     pub alone: Option<Figures>,
-    /// Half the distance between the highest and the lowest ratio of single seeds.
+    /// Half of the distance between the highest and the lowest ratio of single seeds.
     pub spread: f64,
 }
 
 impl Comparison {
-    /// Returns the result of the project's policy, divided by the better result of the two others.
+    /// Returns the result of the own rules, divided by the better result of the other two policies.
     pub fn ratio(&self) -> f64 {
         self.own.worth / self.multiedge.worth.max(self.round_robin.worth)
     }
 
-    /// Returns the result of the project's policy, divided by its result on the first link alone.
+    /// Returns the result of the own rules, divided by their result on the first link alone.
     pub fn ratio_to_one(&self) -> Option<f64> {
         self.alone.map(|alone| self.own.worth / alone.worth)
     }
 
-    /// Returns the payload of a stream over links with a rate limit, in percent of the links'
-    /// capacity.
+    /// Returns the payload rate of a stream, in percent of the links' rates; `None` if the links
+    /// have no rate limit.
     pub fn efficiency_percent(&self) -> Option<f64> {
         let Point { links, exercise, .. } = self.point;
         let directions = match exercise {
@@ -75,7 +75,7 @@ impl Comparison {
         (!links.is_free()).then(|| 800.0 * self.own.worth / (bits as f64 * directions))
     }
 
-    /// Returns half a round trip of a ping-pong with these results, in microseconds.
+    /// Returns half of the round-trip time of a ping-pong with these results, in microseconds.
     pub fn latency_us(&self, figures: &Figures) -> Option<f64> {
         (self.point.exercise == Exercise::PingPong).then(|| 1e6 / figures.worth)
     }
@@ -84,7 +84,7 @@ impl Comparison {
 /// Runs a point with each policy.
 ///
 /// # Errors
-/// A connection cannot be established, ends, or transfers no data.
+/// [`TransferError`] if a connection cannot be established, ends, or transfers no data.
 pub fn compare(point: &Point, setting: &Setting) -> Result<Comparison, TransferError> {
     let links = point.links.models(point.shaper, setting.offloads);
     let by = |links: &[LinkModel], policies| -> Result<Vec<Figures>, TransferError> {
@@ -169,7 +169,7 @@ fn ping_pong(trial: &Trial<'_>, policies: Policies) -> Result<Figures, TransferE
     })
 }
 
-/// Measures a stream that neither begins nor ends during the measurement.
+/// Measures a stream that starts before the measurement and ends after it.
 fn stream(point: &Point, trial: &Trial<'_>, policies: Policies) -> Result<Figures, TransferError> {
     let measured_ns = measured_ns(point, &trial.costs);
     let mut machine = Machine::new(trial, &policies.config())?;
@@ -191,8 +191,8 @@ fn stream(point: &Point, trial: &Trial<'_>, policies: Policies) -> Result<Figure
     })
 }
 
-/// Returns the time to measure, in nanoseconds: about [`FRAMES`] frames, many round trips, and many
-/// absences.
+/// Returns how long to measure, in nanoseconds. The time suffices for about [`FRAMES`] frames, many
+/// round trips, and many absences.
 fn measured_ns(point: &Point, costs: &Costs) -> u64 {
     let host = &costs.host;
     let frame_ps = host.frame_send_ps
@@ -207,26 +207,27 @@ fn measured_ns(point: &Point, costs: &Costs) -> u64 {
     (FRAMES * frame_ps.max(wire_ps) / 1_000).max(least_ns)
 }
 
-/// Lengths of absences, in nanoseconds. The kernel or a hypervisor has taken the processor.
+/// Possible lengths of absences, in which the kernel or a hypervisor uses the processor, in
+/// nanoseconds.
 const ABSENCES_NS: [u32; 7] = [50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000];
 
-/// Mean time from the end of an absence to the next, in nanoseconds.
+/// Mean time between the end of an absence and the next, in nanoseconds.
 const ABSENT_EVERY_NS: u64 = 10_000_000;
 
-/// Bytes and messages in flight in a stream.
+/// Maximum number of bytes in flight in a stream; `IN_FLIGHT` is the maximum number of messages.
 const IN_FLIGHT_BYTES: u32 = 16 << 20;
 const IN_FLIGHT: u32 = 16;
 
-/// Number of frames of one measurement, unless other conditions need more.
+/// Minimum number of frames of one measurement.
 const FRAMES: u64 = 6_000;
 
-/// Number of round trips of the longest link in one measurement.
+/// Minimum number of round trips of one measurement, on the longest link.
 const ROUND_TRIPS: u64 = 25;
 
-/// Shortest time before a stream is measured, in nanoseconds. Rates and windows are steady after
-/// this time.
+/// Minimum time before a stream is measured, in nanoseconds. After this time, rates and windows are
+/// steady.
 const WARM_UP_NS_MIN: u64 = 50_000_000;
 
-/// Number of measured rounds of a ping-pong.
+/// Minimum number of rounds of a ping-pong that are measured; `ROUNDS_MAX` is the maximum.
 const ROUNDS_MIN: u64 = 8;
 const ROUNDS_MAX: u64 = 400;

@@ -1,5 +1,5 @@
-//! Measures how long a wrong rate estimate lasts, after one of two equal links was slower for some
-//! time.
+//! Measures how long a wrong rate estimate lasts. One of two equal links is slower for some time,
+//! and then has its full rate again.
 
 use core::fmt;
 
@@ -9,16 +9,16 @@ use super::{GIGABIT, LinkSet, Setting, Shaper, scaled};
 use crate::scenario::TransferError;
 use crate::stream::Policies;
 
-/// A wrong estimate to recover from.
+/// A wrong estimate that the hosts must correct.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Belief {
-    /// Factor by which one of two equal links is estimated to be slower.
+    /// Factor by which one of two equal links is estimated too slow.
     pub slower: u64,
-    /// Speed of both hosts, in quarters of a calibrated host's.
+    /// Speed of both hosts, in quarters of the speed of a calibrated host.
     pub quarters: u32,
 }
 
-/// The estimates to test. Fast hosts are limited by the links, slow hosts by their processors.
+/// The estimates to test. Links are the bottleneck of fast hosts, processors that of slow hosts.
 pub const BELIEFS: [Belief; 6] = [
     Belief { slower: 2, quarters: 2 },
     Belief { slower: 2, quarters: 4 },
@@ -28,21 +28,24 @@ pub const BELIEFS: [Belief; 6] = [
     Belief { slower: 4, quarters: 8 },
 ];
 
-/// How the links share the load after they have become equal.
+/// How the links share the load after both have the same rate again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recovery {
     /// The wrong estimate.
     pub belief: Belief,
-    /// Time until the links share evenly, in nanoseconds; `None` if they do not within 200 ms.
+    /// Time until both links carry equal shares, in nanoseconds; `None` if this takes more than 200
+    /// ms.
     pub even_after_ns: Option<u64>,
-    /// Smoothed round-trip time at the end, of the link where it is longer, in nanoseconds.
+    /// Smoothed round-trip time at the end, in nanoseconds. It is that of the link with the longer
+    /// time.
     pub srtt_ns: u64,
-    /// Share of the formerly slower link in the second half of the time, in percent of both links.
+    /// Share of the formerly slower link in the second half of the observed time, in percent of
+    /// both links.
     pub share_percent: f64,
 }
 
 impl Recovery {
-    /// Returns the time until the links share evenly, in round trips.
+    /// Returns the time until both links carry equal shares, in round trips.
     pub fn round_trips(&self) -> Option<f64> {
         self.even_after_ns.map(|ns| ns as f64 / self.srtt_ns.max(1) as f64)
     }
@@ -74,10 +77,11 @@ impl fmt::Display for Recovery {
     }
 }
 
-/// Makes the hosts estimate that a link is slower, restores its rate, and observes the shares.
+/// Makes the hosts estimate that a link is slower, restores the link's rate, and observes the
+/// shares.
 ///
 /// # Errors
-/// The connection cannot be established or ends.
+/// [`TransferError`] if the connection cannot be established or ends.
 pub fn recover(belief: Belief, setting: &Setting) -> Result<Recovery, TransferError> {
     let links = LinkSet { name: "2x1G", links: &[(GIGABIT, 0); 2] };
     let links = links.models(Shaper::Timers, setting.offloads);
@@ -121,7 +125,7 @@ fn share_percent(from: &[u64; 2], to: &[u64; 2]) -> f64 {
     100.0 * second / (first + second).max(1.0)
 }
 
-/// Returns the payload that the first host has sent so far over each of two links, in bytes.
+/// Returns the payload that the first host has sent over each of two links so far, in bytes.
 fn sent_by(machine: &Machine) -> [u64; 2] {
     let mut sent = [0; 2];
     for path in machine.paths(0) {
@@ -135,14 +139,15 @@ fn sent_by(machine: &Machine) -> [u64; 2] {
 /// Time for which the link is slower, in nanoseconds: several times the averaging time of rates.
 const BELIEVED_NS: u64 = 100_000_000;
 
-/// Time for which the links are observed after that, in nanoseconds.
+/// Time for which the links are observed after both have the same rate again, in nanoseconds.
 const WATCHED_NS: u64 = 200_000_000;
 
 /// Interval between two observations, in nanoseconds.
 const STEP_NS: u64 = 250_000;
 
-/// Number of steps over which a share is computed: 80 full frames of each link at 1 Gb/s.
+/// Number of steps over which a share is computed. In this time, each link sends 80 full frames at
+/// 1 Gb/s.
 const WINDOW_STEPS: usize = 4;
 
-/// Largest distance of an even share from a half, in percentage points.
+/// Maximum difference between an equal share and 50 %, in percentage points.
 const EVEN_PERCENT: f64 = 5.0;

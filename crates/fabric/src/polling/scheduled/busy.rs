@@ -1,11 +1,11 @@
-//! Threads of other programs.
+//! Busy threads of other programs.
 
 use crate::scheduler::{Report, Scheduler, Settings};
 use crate::{EventQueue, Random};
 use delivery::Instant;
 
-/// The next action of a busy thread. It works for some slices and then either sleeps briefly or
-/// continues to work, so that the slices of two hosts drift apart.
+/// The next action of a busy thread. After some slices of work, it sometimes sleeps briefly, so
+/// that the slices of the two hosts drift apart.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Next {
     /// Works for this time, in nanoseconds.
@@ -24,8 +24,8 @@ impl Next {
     }
 }
 
-/// Returns the share of one processor that a thread with constant work gets beside `busy` busy
-/// threads on these processors.
+/// Returns the share of one processor that a thread gets which always has work. `busy` other busy
+/// threads share the processors with it.
 pub fn share_left(processors: Settings, busy: usize) -> f64 {
     let mut scheduler = Scheduler::new(processors);
     let mut random = Random::new(0);
@@ -57,8 +57,8 @@ pub fn share_left(processors: Settings, busy: usize) -> f64 {
     }
 }
 
-/// Mean time that busy threads work, and mean time that they sleep, in nanoseconds. They use 99 %
-/// of what is left to them.
+/// Mean time for which busy threads work, in nanoseconds. `SLEEP_NS` is the mean time for which
+/// they sleep. They use 99 % of the time that they could get.
 const WORK_NS: u64 = 10_000_000;
 const SLEEP_NS: u64 = 100_000;
 

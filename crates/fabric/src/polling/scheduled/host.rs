@@ -1,4 +1,4 @@
-//! One host: its engine, the cell that guards the engine, its threads and their processors.
+//! One host: its engine, the cell (the lock of the engine), its threads and their processors.
 
 use std::collections::VecDeque;
 
@@ -30,34 +30,35 @@ pub(super) struct ScheduledHost {
     pub(super) connection: Option<ConnectionHandle>,
     pub(super) is_established: bool,
     pub(super) program: Program,
-    /// Frames that can be received.
+    /// Frames that have arrived and can be received.
     pub(super) inbox: VecDeque<(LinkId, Instant, Vec<u8>)>,
-    /// Frames that the engine has passed to the driver, which sends them one by one.
+    /// Frames that the engine has passed to the driver. The driver sends them one by one.
     pub(super) outbox: VecDeque<Outgoing>,
-    /// Operations posted while another thread was inside the engine.
+    /// Operations that were posted while another thread was inside the engine.
     pub(super) submissions: Vec<Operation>,
     pub(super) scheduler: Scheduler,
     pub(super) threads: [Thread; 2],
     /// Threads of other programs.
     pub(super) busy: Vec<ThreadId>,
     pub(super) cell: Cell,
-    /// The thread that watches the links: it sleeps on them or serves them.
+    /// The thread on watch, which polls the links or sleeps on them.
     pub(super) watch: Option<Role>,
-    /// Time of the engine's timer for which an event is scheduled.
+    /// Time of the scheduled event for a timer of the engine.
     pub(super) timer_at: Instant,
-    /// Time of the scheduler's next action, and the token of its event.
+    /// Time of the scheduler's next action. `token` identifies the event for this action.
     pub(super) next_at_ns: u64,
     pub(super) token: u64,
-    /// When a turn last did some work.
+    /// Time of the last turn that did some work.
     pub(super) worked_at: Instant,
-    /// When the application last polled; `None` before the first poll.
+    /// Time when the application last polled; `None` before its first poll.
     pub(super) polled_at: Option<Instant>,
-    /// Whether acknowledgements may be pending.
+    /// Whether acknowledgements can be pending.
     pub(super) may_owe: bool,
-    /// Number of frames received so far, now and at the watching thread's last poll of the links.
+    /// Number of frames received so far. `frames_before` is the number at the last poll of the
+    /// links by the thread on watch.
     pub(super) frames: u64,
     pub(super) frames_before: u64,
-    /// Whether the watching thread receives frames at intervals.
+    /// Whether the thread on watch receives frames only at intervals.
     pub(super) is_moderated: bool,
     /// Number of notifications to the application so far.
     pub(super) notified: u64,
@@ -71,28 +72,29 @@ pub(super) struct Counts {
     pub(super) kept_out: u64,
 }
 
-/// A frame inside the driver.
+/// A frame that the driver sends.
 pub(super) struct Outgoing {
-    /// Processor time until the frame is on the wire, in picoseconds.
+    /// Processor time before the frame is on the wire, in picoseconds.
     pub(super) cost_ps: u64,
-    /// Processor time after that, in picoseconds.
+    /// Processor time after the frame is on the wire, in picoseconds.
     pub(super) return_ps: u64,
     pub(super) link: LinkId,
     pub(super) bytes: Vec<u8>,
 }
 
-/// The cell of the engine, which only one thread at a time can enter.
+/// The cell: the lock that lets one thread at a time into the engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cell {
     pub(super) owner: Option<Role>,
-    /// Whether another thread has work. The owner then takes another turn before it leaves.
+    /// Whether another thread has work. In this case, the owner takes another turn before it
+    /// leaves.
     pub(super) again: bool,
     pub(super) turn: ScheduledTurn,
     /// Number of turns since the owner entered.
     pub(super) rounds: u32,
     pub(super) has_worked: bool,
     pub(super) has_deferred: bool,
-    /// Whether the owner is about to sleep, and so sends pending acknowledgements.
+    /// Whether the owner is about to sleep. It then sends pending acknowledgements first.
     pub(super) is_parting: bool,
 }
 
@@ -103,43 +105,44 @@ pub(super) struct ScheduledTurn {
     pub(super) more: bool,
 }
 
-/// The current activity of a thread.
+/// What a thread does now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Doing {
-    /// Inside the engine: polls the links.
+    /// It is inside the engine and polls the links.
     Look,
-    /// Inside the engine: receives the first frame of the inbox.
+    /// It is inside the engine and receives the first frame of the inbox.
     Take,
-    /// Inside the engine: sends the first frame of the outbox.
+    /// It is inside the engine and sends the first frame of the outbox.
     Send,
-    /// Inside the engine: posts, and then sends.
+    /// It is inside the engine and posts operations; then it sends.
     Post,
-    /// Hands an operation to the thread that is inside the engine.
+    /// It hands an operation to the thread that is inside the engine.
     Submit,
-    /// Polls the links repeatedly; most of the time is spent inside the engine.
+    /// It polls the links repeatedly. For most of the time it is inside the engine.
     Spin,
-    /// Finds another thread inside the engine.
+    /// It waits because another thread is inside the engine.
     KeptOut,
-    /// Sleeps, or is waking up.
+    /// It sleeps or is waking up.
     Asleep(Sleep),
 }
 
-/// Why a thread sleeps, and so what ends its sleep.
+/// Kind of a sleep, which determines what ends it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Sleep {
-    /// Sleeps until a frame, a timer of the engine or a call arrives.
+    /// A frame, a timer of the engine or a call of another thread ends the sleep.
     OnLinks,
-    /// Sleeps until an interval has ended; arriving frames do not wake it.
+    /// The end of an interval ends the sleep; arriving frames do not.
     Interval,
-    /// Sleeps until another thread has completed its operation or hands the watch over to it.
+    /// Another thread ends the sleep: it has completed the thread's operation, or hands the watch
+    /// over to the thread.
     Blocked,
-    /// Sleeps until the other thread has left the engine.
+    /// The sleep ends when the other thread has left the engine.
     MakingWay,
-    /// Sleeps until its next scheduled poll, or until it is called.
+    /// The time of the thread's next scheduled poll, or a call of another thread, ends the sleep.
     Aside,
 }
 
-/// What a thread continues with after it leaves the engine.
+/// Why a thread has entered the engine, which determines what it does after it leaves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Purpose {
     /// The application has posted.
@@ -150,9 +153,9 @@ pub(super) enum Purpose {
     Wait,
     /// The application waits and watches the links.
     Watch,
-    /// The progress thread serves the links. `begins` is set for its first poll.
+    /// The progress thread serves the links. `begins` is true for its first poll.
     Serve { begins: bool },
-    /// The watching thread is about to sleep on the links.
+    /// The thread on watch is about to sleep on the links.
     Part,
 }
 
@@ -162,24 +165,26 @@ pub(super) struct Thread {
     pub(super) rule: Box<dyn WaitRule>,
     pub(super) doing: Doing,
     pub(super) purpose: Purpose,
-    /// Number of consecutive polls of the links that found nothing.
+    /// Number of consecutive polls of the links that have found nothing.
     pub(super) looks: u64,
-    /// Time without a processor during the current poll of the links, in nanoseconds.
+    /// Time in which the thread had no processor during the current poll of the links, in
+    /// nanoseconds.
     pub(super) away_ns: u64,
-    /// Number of the alarm that ends its sleep.
+    /// Number of the alarm that ends the thread's current sleep.
     pub(super) alarm: u64,
-    /// When the current poll or wait began, or when the previous poll did.
+    /// Start of the current poll or wait. If there is none, the start of the previous poll.
     pub(super) since: Instant,
-    /// Since when its polls have found nothing.
+    /// Time since which the thread's polls have found nothing.
     pub(super) idle_since: Option<Instant>,
-    /// Since when it has found another thread inside the engine.
+    /// Time since which another thread has been inside the engine whenever this thread wanted to
+    /// enter.
     pub(super) kept_out_since: Option<Instant>,
-    /// How long the current wait spins, in nanoseconds.
+    /// Maximum time for which the current wait spins, in nanoseconds.
     pub(super) limit_ns: Option<u64>,
     pub(super) has_slept: bool,
-    /// Whether the last sleep of the thread was an interval.
+    /// Whether the thread's last sleep was an interval.
     pub(super) slept_interval: bool,
-    /// How long the thread has found another thread on watch.
+    /// Time for which this thread has found another thread on watch.
     pub(super) standby: Standby,
 }
 
@@ -273,7 +278,7 @@ impl ScheduledHost {
     }
 
     /// Returns whether the other thread is inside the engine. A thread that spins is inside for
-    /// most of each poll of the links, even while it has no processor.
+    /// most of each poll of the links. This is also true while it has no processor.
     pub(super) fn is_kept_out(&self, role: Role, look_ns: u64) -> bool {
         let other = match role {
             Role::Application => Role::Progress,
@@ -287,7 +292,7 @@ impl ScheduledHost {
         thread.doing == Doing::Spin && self.scheduler.left_ns(thread.id) % look_ns >= outside_ns
     }
 
-    /// Returns how long ago the application polled, in nanoseconds.
+    /// Returns the time since the application's last poll, in nanoseconds.
     pub(super) fn polled_ns_ago(&self, now: Instant) -> u64 {
         let thread = &self.threads[Role::Application as usize];
         if thread.doing == Doing::Spin {
@@ -300,6 +305,6 @@ impl ScheduledHost {
     }
 }
 
-/// A spinning thread is outside the engine for one part in this many of each poll of the links. It
-/// then reads its clock and the state that it waits for.
+/// A spinning thread is outside the engine for 1/`OUTSIDE_PART` of each poll of the links. In this
+/// time it reads its clock and the state for which it waits.
 const OUTSIDE_PART: u64 = 8;

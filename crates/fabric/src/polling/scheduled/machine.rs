@@ -1,4 +1,4 @@
-//! Two hosts and the wires between them: handles the events, and the steps of a thread inside the
+//! The event loop for two hosts and the wires between them, and the steps of a thread inside the
 //! engine.
 
 use delivery::{Instant, LinkId, RxFrame};
@@ -23,7 +23,7 @@ use crate::{EventQueue, LinkModel, Random, port_address};
 
 pub(super) struct Machine {
     pub(super) hosts: [ScheduledHost; 2],
-    /// The outgoing channels of each host, by link.
+    /// For each host, its outgoing channels, by link.
     wires: [Vec<Channel>; 2],
     pub(super) queue: EventQueue<Happening>,
     pub(super) costs: Costs,
@@ -36,15 +36,15 @@ pub(super) struct Machine {
 }
 
 pub(super) enum Happening {
-    /// A frame can be received by a host.
+    /// A host can receive a frame.
     Arrive { host: usize, link: LinkId, bytes: Vec<u8> },
-    /// The scheduler of a host has work, unless its plans have changed.
+    /// The scheduler of a host has work. Ignored if its plans have changed since then.
     Schedule { host: usize, token: u64 },
     /// A timer of an engine is due.
     Timer { host: usize },
-    /// The sleep of a thread ends, if it is still in the same sleep.
+    /// The sleep of a thread ends. Ignored if the thread is in another sleep.
     Alarm { host: usize, role: Role, alarm: u64 },
-    /// The sleep of a busy thread of another program has ended.
+    /// The sleep of another program's busy thread has ended.
     Busy { host: usize, index: usize },
 }
 
@@ -89,8 +89,8 @@ impl Machine {
         in_ns(self.costs.poll_ps * self.wires[0].len() as u64).max(1)
     }
 
-    /// Runs until both ends have established the connection on all links, and then for some time to
-    /// find the links' MTU.
+    /// Runs until both ends have established the connection on all links. Then runs for some more
+    /// time, so that the engines find the links' MTU.
     pub(super) fn connect(&mut self) -> Result<(), TransferError> {
         for host in 0..2 {
             for role in ROLES {
@@ -109,7 +109,7 @@ impl Machine {
         self.run_for(LINKS_FOUND_NS)
     }
 
-    /// Starts the programs, and `busy` other threads on each host, and measures.
+    /// Starts the programs and `busy` other threads on each host, and measures.
     pub(super) fn measure(
         &mut self,
         busy: usize,
@@ -121,7 +121,7 @@ impl Machine {
             for _ in 0..busy {
                 let id = self.hosts[host].scheduler.spawn();
                 self.hosts[host].busy.push(id);
-                // The hosts begin their slices at different times.
+                // The first slices of the two hosts begin at different times.
                 let begins_ns = self.hosts[host].random.below(self.settings.slice_ns);
                 let at = self.now().after_ns(begins_ns);
                 let index = self.hosts[host].busy.len() - 1;
@@ -166,7 +166,8 @@ impl Machine {
         })
     }
 
-    /// Runs for this time. Returns the longest time without a completed operation, in nanoseconds.
+    /// Runs for `ns` nanoseconds. Returns the longest time without a completed operation, in
+    /// nanoseconds.
     fn watch_for(&mut self, ns: u64) -> Result<u64, TransferError> {
         let until = self.now().after_ns(ns);
         let (mut since, mut seen, mut longest_ns) = (self.now(), self.done(), 0);
@@ -212,7 +213,7 @@ impl Machine {
             Happening::Timer { host } => {
                 self.hosts[host].timer_at = Instant::NEVER;
                 if self.hosts[host].engine.poll_timeout() <= self.now() {
-                    // If no thread watches the links, the next turn finds the event.
+                    // If no thread watches the links, the next turn handles the timer.
                     self.call(host);
                 } else {
                     self.arm_timer(host);
@@ -234,7 +235,8 @@ impl Machine {
         self.settle(host);
     }
 
-    /// Wakes a thread that sleeps on the links, and makes a spinning thread end its present poll.
+    /// Calls the threads of a host: wakes a thread that sleeps on the links, and makes spinning
+    /// threads end their current poll.
     pub(super) fn call(&mut self, number: usize) {
         let (now_ns, look_ns) = (self.now().0, self.look_ns());
         let host = &mut self.hosts[number];
@@ -253,7 +255,7 @@ impl Machine {
         self.hosts[number].scheduler.wake(now_ns, id);
     }
 
-    /// Schedules an event for the engine's next timer.
+    /// Schedules an event for the next timer of the engine.
     pub(super) fn arm_timer(&mut self, number: usize) {
         let host = &mut self.hosts[number];
         let due = host.engine.poll_timeout();
@@ -263,7 +265,7 @@ impl Machine {
         }
     }
 
-    /// Lets the threads of a host take all steps for which they have a processor now.
+    /// Lets the threads of a host perform all steps for which they have a processor now.
     fn settle(&mut self, number: usize) {
         let now_ns = self.now().0;
         while let Some(report) = self.hosts[number].scheduler.advance(now_ns) {
@@ -292,7 +294,8 @@ impl Machine {
                 let (now_ns, host) = (self.now().0, &mut self.hosts[number]);
                 host.thread(role).away_ns += away_ns;
                 if host.thread(role).doing == Doing::Spin {
-                    // The thread notices the absence at the end of the interrupted poll.
+                    // At the end of the interrupted poll, the thread notices that it had no
+                    // processor.
                     host.scheduler.finish_repetition(now_ns, thread, look_ns);
                 }
             }
@@ -314,8 +317,8 @@ impl Machine {
         }
     }
 
-    /// Returns the cost of receiving the first frame of the inbox, in nanoseconds; `None` if the
-    /// inbox is empty.
+    /// Returns the processor time to receive the first frame of the inbox, in nanoseconds. Returns
+    /// `None` if the inbox is empty.
     pub(super) fn frame_cost_ns(&self, number: usize) -> Option<u64> {
         let (_, _, bytes) = self.hosts[number].inbox.front()?;
         let costs = &self.costs.host;
@@ -337,7 +340,8 @@ impl Machine {
         host.frames += 1;
     }
 
-    /// Finishes a turn after its frames were received. Frames to send are in the outbox afterwards.
+    /// Finishes a turn whose frames were received. After this call, the outbox contains the frames
+    /// to send.
     pub(super) fn finish_turn(&mut self, number: usize, role: Role) {
         let host = &mut self.hosts[number];
         let ScheduledTurn { now, frames, .. } = host.cell.turn;
@@ -420,8 +424,8 @@ impl Machine {
         more && taken > 0
     }
 
-    /// Sends the first frame of the outbox. Returns the remaining cost of the frame, in
-    /// picoseconds.
+    /// Sends the first frame of the outbox. Returns the processor time that the frame still takes,
+    /// in picoseconds.
     pub(super) fn send_frame(&mut self, number: usize) -> u64 {
         let now = self.queue.now();
         let Self { hosts, wires, queue, .. } = self;

@@ -1,23 +1,23 @@
-//! The program of a host's application.
+//! The program of a host's application, which never ends.
 
-/// A program that never ends, and its progress.
+/// A program and its progress.
 #[derive(Clone, Debug)]
 pub(super) enum Program {
-    /// Does nothing; the peer writes into its memory.
+    /// Does nothing; the peer writes to its memory.
     Target,
-    /// Writes back and forth.
+    /// A write goes back and forth.
     PingPong(PingPong),
-    /// Keeps writes in flight.
+    /// Keeps a number of writes in flight.
     Stream(Stream),
 }
 
-/// Writes to the peer when the polled word has the number of the round.
+/// Writes to the peer when the polled word contains the number of the round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PingPong {
-    /// Whether this host begins each round and measures its time.
+    /// Whether this host starts each round and measures its time.
     pub(super) begins: bool,
     pub(super) done: u64,
-    /// Whether this host has written, and waits for the answer.
+    /// Whether this host has written and now waits for the answer.
     pub(super) is_waiting: bool,
     pub(super) started_ns: u64,
     pub(super) latencies_ns: Vec<u64>,
@@ -39,7 +39,7 @@ impl Program {
         Self::Stream(Stream::default())
     }
 
-    /// Returns the number of operations done that count in the result.
+    /// Returns the number of completed operations that count in the result.
     pub(super) const fn done(&self) -> u64 {
         match self {
             Self::PingPong(PingPong { begins: true, done, .. }) => *done,
@@ -50,8 +50,8 @@ impl Program {
 }
 
 impl PingPong {
-    /// Returns the number of the next message if it is to be written now. `found` is the word in
-    /// memory.
+    /// Returns the number of the next message if the program must write it now; otherwise `None`.
+    /// `found` is the polled word in memory.
     pub(super) fn next(&mut self, found: u64, now_ns: u64) -> Option<u64> {
         let round = self.done + 1;
         if self.begins && !self.is_waiting {

@@ -1,4 +1,4 @@
-//! Rules for when threads spin and when they sleep.
+//! Rules that decide when threads spin and when they sleep.
 
 use core::fmt;
 
@@ -7,44 +7,45 @@ use waiting::{Application, Moderation, Outcome, Spinning, WAKE_UPS, WaitPolicy, 
 
 use crate::scheduler::Settings;
 
-/// Decides for the threads of one role on one host: the application's threads, or the progress
-/// thread.
+/// Decides for the threads of one role on one host. A role is the application's threads or the
+/// progress thread.
 pub trait WaitRule: fmt::Debug {
-    /// Returns the cost of an undisturbed sleep, in nanoseconds.
+    /// Returns the cost of a sleep that nothing disturbs, in nanoseconds.
     fn sleep_cost_ns(&self) -> u64;
-    /// Returns how long a thread in a waiting call spins, in nanoseconds.
+    /// Returns how long a thread spins in a waiting call, in nanoseconds.
     fn spin_limit_ns(&self) -> u64;
-    /// Returns the longest sleep of an application that polls, in nanoseconds.
+    /// Returns the maximum sleep of an application that polls, in nanoseconds.
     fn poll_sleep_ns(&self) -> u64;
-    /// Returns the next step of an application that polls and has found nothing for `idle_ns`.
+    /// Returns what an application does next that polls and has found nothing for `idle_ns`.
     fn while_polling(&mut self, now: Instant, idle_ns: u64) -> Outcome;
-    /// Returns the next step of the progress thread, `idle_ns` after the last work.
+    /// Returns what the progress thread does next, `idle_ns` after the last work.
     fn while_serving(&mut self, now: Instant, idle_ns: u64, application: Application) -> Outcome;
-    /// Records that a wait has ended after `took_ns`. It began with a spin of at most `limit_ns`.
+    /// Records that a wait has ended after `took_ns`. At its start, the thread spun for at most
+    /// `limit_ns`.
     fn on_waited(&mut self, took_ns: u64, limit_ns: u64, has_slept: bool);
-    /// Records that the application had work but no processor for `away_ns`.
+    /// Records that the application had work, but no processor for `away_ns`.
     fn on_descheduled(&mut self, now: Instant, away_ns: u64);
     /// Records that the progress thread has polled the links.
     fn on_served(&mut self, found: bool, polled_ns_ago: u64);
-    /// Records the number of frames that the watching thread found, after an interval if
-    /// `slept_interval` is set. `notified` is the number of notifications to the application so
-    /// far.
+    /// Records the number of frames that the thread on watch has found. If `slept_interval` is
+    /// true, it slept for an interval before that. `notified` is the number of notifications to the
+    /// application so far.
     fn on_looked(&mut self, now: Instant, frames: u64, notified: u64, slept_interval: bool) {
         let _ = (now, frames, notified, slept_interval);
     }
-    /// Returns how long the watching thread may leave frames unread, in nanoseconds. The
-    /// application was last active at `active_at`.
+    /// Returns for how long the thread on watch may leave frames unread, in nanoseconds; `None` if
+    /// it must not. The application was last active at `active_at`.
     fn interval_ns(&self, now: Instant, active_at: Instant) -> Option<u64> {
         let _ = (now, active_at);
         None
     }
-    /// Records the end of a series of polls by the application: it polled without a result for
-    /// `idle_ns`, and then slept or got a result.
+    /// Records the end of a series of polls by the application. It polled without a result for
+    /// `idle_ns`; then it slept or got a result.
     fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool);
 }
 
-/// The wait policies of the runtime: one for threads that wait or serve, and one for threads that
-/// poll.
+/// The wait policies of the runtime. One is for threads that wait or serve, the other for threads
+/// that poll.
 #[derive(Debug)]
 pub struct Policies {
     waiting: WaitPolicy,
@@ -53,7 +54,7 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Creates the rule of a host that has measured the cost of a sleep.
+    /// Creates the rule of a host whose cost of a sleep has been measured.
     pub fn measured(spinning: Spinning, processors: &Settings) -> Self {
         let Settings { sleep_ns, wake_ns, switch_ns, idle_latency_ns, .. } = *processors;
         let late_ns = idle_latency_ns + switch_ns + wake_ns;
@@ -70,7 +71,7 @@ impl Policies {
         }
     }
 
-    /// Removes intervals: threads then wait for each frame.
+    /// Returns the rule without intervals: threads then wait for each frame.
     #[must_use]
     pub fn unmoderated(self) -> Self {
         Self { moderation: None, ..self }
@@ -125,15 +126,16 @@ impl WaitRule for Policies {
     }
 
     fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool) {
-        // Polls are recorded only while processors are short.
+        // The runtime records polls only while there are too few processors.
         if now < self.polling.short_until() {
             self.polling.on_waited(idle_ns, self.polling.spin_limit_ns(), sleeps);
         }
     }
 }
 
-/// Spins for at most a fixed time after the last work and then sleeps, without learning. While the
-/// application polls, the progress thread polls the links at fixed intervals.
+/// A rule that does not learn. A thread spins for at most a fixed time after the last work, and
+/// then sleeps. While the application polls, the progress thread polls the links at fixed
+/// intervals.
 #[derive(Clone, Copy, Debug)]
 pub struct SpinAtMost {
     /// Time to spin, in nanoseconds.
@@ -146,13 +148,13 @@ pub struct SpinAtMost {
 }
 
 impl SpinAtMost {
-    /// Creates the rule that always spins. While the application polls, the progress thread polls
-    /// the links every millisecond.
+    /// Creates a rule with which threads always spin. While the application polls, the progress
+    /// thread polls the links every millisecond.
     pub const fn always(sleep_cost_ns: u64) -> Self {
         Self { limit_ns: u64::MAX, sleep_cost_ns, aside_ns: 1_000_000 }
     }
 
-    /// Creates the rule that always sleeps immediately.
+    /// Creates a rule with which threads never spin: they sleep immediately.
     pub const fn never(sleep_cost_ns: u64) -> Self {
         Self { limit_ns: 0, ..Self::always(sleep_cost_ns) }
     }
@@ -192,5 +194,5 @@ impl WaitRule for SpinAtMost {
     fn on_polled(&mut self, _now: Instant, _idle_ns: u64, _sleeps: bool) {}
 }
 
-/// Cost of a sleep that the runtime assumes until it has measured some, in nanoseconds.
+/// Cost of a sleep that the runtime assumes before it has measured sleeps, in nanoseconds.
 const SLEEP_COST_ASSUMED_NS: u64 = 30_000;

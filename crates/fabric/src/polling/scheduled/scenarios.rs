@@ -1,5 +1,5 @@
-//! Measures the wait policy beside busy threads, on hosts of many speeds. Compares it with the
-//! share of the processors that is left, and with rules that do not learn.
+//! Measures the wait policy on hosts of many speeds, with busy threads of other programs. Compares
+//! it with the share of the processors that these threads leave, and with rules that do not learn.
 
 use core::fmt;
 
@@ -22,9 +22,9 @@ pub struct Point {
     pub message_bytes: u32,
     /// How the applications wait.
     pub mode: Mode,
-    /// Speed of both hosts, in quarters of a calibrated host's.
+    /// Speed of both hosts, in quarters of the speed of a calibrated host.
     pub quarters: u32,
-    /// Number of busy threads of other programs for each processor.
+    /// Number of busy threads of other programs per processor.
     pub load: usize,
 }
 
@@ -42,39 +42,40 @@ impl fmt::Display for Point {
 pub struct Setting {
     /// Number of processors of a host.
     pub processors: usize,
-    /// Virtual time of each run, in nanoseconds: many slices of all threads.
+    /// Virtual time of each run, in nanoseconds. It contains many slices of all threads.
     pub measured_ns: u64,
     /// Number of runs of each point, at least 1.
     pub seeds: u64,
 }
 
-/// The results of the policy and of simple rules at one point.
+/// Results of the policy and of simple rules at one point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// The point.
     pub point: Point,
-    /// Operations per second on hosts without other threads, with the better of two rules: always
-    /// spin, never spin.
+    /// Operations per second on hosts without other threads. The better of two rules counts: always
+    /// spin, and never spin.
     pub alone_per_second: f64,
-    /// Share of a processor that is left to a thread with constant work.
+    /// Share of a processor that a thread gets which always has work.
     pub share_left: f64,
     /// Results of the policy in the run with the first seed.
     pub outcome: Outcome,
-    /// Mean operations per second of the policy over all runs.
+    /// Mean operations per second of the policy, over all runs.
     pub per_second: f64,
-    /// Mean operations per second of the best of three rules: always spin, never spin, spin for as
+    /// Mean operations per second of the best of three rules: always spin; never spin; spin for as
     /// long as a sleep costs.
     pub simple_per_second: f64,
 }
 
 impl Comparison {
-    /// Returns the result of the policy, divided by the result to expect from the share of the
-    /// processor that is left.
+    /// Returns the result of the policy, divided by the result that the available share of the
+    /// processor permits.
     pub fn ratio(&self) -> f64 {
         self.per_second / (self.alone_per_second * self.share_left)
     }
 
-    /// Returns this ratio for the best of the simple rules.
+    /// Returns the result of the best simple rule, divided by the result that the available share
+    /// of the processor permits.
     pub fn simple_ratio(&self) -> f64 {
         self.simple_per_second / (self.alone_per_second * self.share_left)
     }
@@ -85,8 +86,8 @@ pub fn full() -> Vec<Point> {
     points(&SPEEDS)
 }
 
-/// Returns the points on hosts a quarter as fast, as fast, and four times as fast as a calibrated
-/// one.
+/// Returns the points for three speeds of hosts: a quarter, the same and four times the speed of a
+/// calibrated host.
 pub fn quick() -> Vec<Point> {
     points(&[1, 4, 16])
 }
@@ -104,11 +105,11 @@ fn points(speeds: &[u32]) -> Vec<Point> {
     points
 }
 
-/// Measures a point with the policy and, if `with_simple` is set, with the simple rules. Otherwise
-/// the result of the simple rules is 0.
+/// Measures a point with the policy. If `with_simple` is true, also measures it with the simple
+/// rules; otherwise their result is 0.
 ///
 /// # Errors
-/// A connection cannot be established or ends.
+/// [`TransferError`] if a connection cannot be established or ends.
 pub fn measure(
     point: &Point,
     setting: &Setting,
@@ -180,10 +181,10 @@ fn trial(
     run(&trial, rule)
 }
 
-/// Speeds of hosts, in quarters of a calibrated host's.
+/// Speeds of hosts, in quarters of the speed of a calibrated host.
 pub const SPEEDS: [u32; 5] = [1, 2, 4, 8, 16];
 
-/// Numbers of busy threads of other programs for each processor.
+/// Numbers of busy threads of other programs per processor.
 pub const LOADS: [usize; 4] = [0, 1, 2, 4];
 
 /// The transfer patterns, with the sizes of their messages in bytes.
@@ -194,13 +195,13 @@ pub const EXERCISES: [(Exercise, u32); 4] = [
     (Exercise::TwoWay, 16 << 10),
 ];
 
-/// A link without a rate limit, like virtual Ethernet: only processors limit it.
+/// A link without a rate limit, like virtual Ethernet. The processors are the bottleneck.
 const LINKS: [LinkModel; 1] =
     [LinkModel { jitter: Jitter::Constant, ..raw_link(1_000_000_000_000, 0) }];
 
 /// Number of writes in flight in a stream.
 const IN_FLIGHT: u32 = 16;
 
-/// Virtual time of a run without other threads, in nanoseconds. It can be short, because every
-/// round is like the one before.
+/// Virtual time of a run without other threads, in nanoseconds. It can be short, because all rounds
+/// are equal.
 const ALONE_NS: u64 = 50_000_000;

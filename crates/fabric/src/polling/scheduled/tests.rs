@@ -30,8 +30,8 @@ fn outcome(trial: &Trial<'_>, rule: SpinAtMost) -> Outcome {
 const SPIN: SpinAtMost = SpinAtMost::always(SLEEP_COST_NS);
 const SLEEP: SpinAtMost = SpinAtMost::never(SLEEP_COST_NS);
 
-/// Compares with the machine without a scheduler, in which no thread ever lacks a processor. The
-/// engine and the costs are the same.
+/// Compares with the simulation that has no scheduler, in which a thread always has a processor.
+/// The engine and the costs are the same.
 #[test]
 fn idle_hosts_that_poll_are_as_fast_as_hosts_without_a_scheduler() {
     for (exercise, message_bytes) in
@@ -64,14 +64,14 @@ fn an_idle_application_that_sleeps_takes_little_of_its_processor_and_longer() {
     let [spins_ns, sleeps_ns] = [&spins, &sleeps].map(|found| found.latency_ns(50).expect("some"));
     assert!(spins.processor_percent[0][0] > 99.0, "{spins:?}");
     assert!(sleeps.processor_percent[0][0] < 30.0, "{:?}", sleeps.processor_percent);
-    // Each half round trip includes one wake-up.
+    // Half of a round trip includes one wake-up.
     let wake_up_ns = PROCESSORS.idle_latency_ns + PROCESSORS.wake_ns;
     assert!(sleeps_ns >= spins_ns + wake_up_ns - 2_000, "{sleeps_ns} and {spins_ns}");
     assert!(sleeps_ns < spins_ns + 2 * SLEEP_COST_NS, "{sleeps_ns} and {spins_ns}");
 }
 
-/// Reproduces a measurement of the real engine beside busy threads: a peer that spins loses far
-/// more than its share, and one that sleeps when no frames arrive loses little.
+/// Reproduces a measurement of the real engine next to busy threads. A peer that spins loses far
+/// more than its share. A peer that sleeps when no frames arrive loses little.
 #[test]
 fn beside_busy_threads_spinning_without_end_loses_more_than_a_share() {
     let left = share_left(PROCESSORS, 8);
@@ -95,7 +95,7 @@ fn a_thread_that_loses_its_processor_inside_keeps_the_other_out() {
     let alone = outcome(&trial(Exercise::TwoWay, Mode::Polls, 16 << 10, 0), SPIN);
     let crowded = outcome(&trial(Exercise::TwoWay, Mode::Polls, 16 << 10, 8), SPIN);
     assert!(crowded.kept_out > 100 + alone.kept_out, "{crowded:?}");
-    // Longer than the slices of four other threads on its processor.
+    // The gap is longer than the slices of four other threads on the same processor.
     assert!(crowded.longest_gap_ns > 4 * PROCESSORS.slice_ns / 2, "{crowded:?}");
 }
 
@@ -103,7 +103,7 @@ fn a_thread_that_loses_its_processor_inside_keeps_the_other_out() {
 fn the_share_that_is_left_is_what_the_others_leave() {
     for (busy, fair) in [(0, 1.0), (1, 1.0), (2, 2.0 / 3.0), (4, 0.4), (8, 2.0 / 9.0)] {
         let share = share_left(PROCESSORS, busy);
-        // Busy threads sleep sometimes.
+        // The share can exceed the fair share a little, because busy threads sometimes sleep.
         assert!((0.97..1.08).contains(&(share / fair)), "{share} beside {busy}");
     }
 }
@@ -116,13 +116,14 @@ fn a_trial_repeats_itself() {
     }
 }
 
-/// Compares threads that wait, with and without intervals.
+/// Compares waiting threads with intervals and without.
 #[test]
 fn streams_over_slow_links_take_less_of_a_processor_at_intervals_on_every_host() {
     const LINKS: [LinkModel; 1] = [LinkModel { offloads: true, ..raw_link(1_000_000_000, 0) }];
     const SEEDS: u64 = 8;
     for quarters in scenarios::SPEEDS {
-        // On a slow host, the work of both directions leaves no time to sleep.
+        // On a slow host, the work for both directions leaves no time to sleep, so only one
+        // direction is tested.
         let exercises = [(Exercise::OneWay, 0.75), (Exercise::TwoWay, 0.85)];
         for (exercise, most) in exercises.into_iter().take(if quarters < 4 { 1 } else { 2 }) {
             let processors = PROCESSORS.scaled(quarters);

@@ -1,4 +1,5 @@
-//! The sequence of steps of a host's threads, as in the runtime. Each step takes processor time.
+//! The steps of a host's threads, in the same sequence as in the runtime. Each step takes processor
+//! time.
 
 use delivery::Instant;
 use waiting::{Application, Outcome};
@@ -10,19 +11,19 @@ use super::program::Program;
 use crate::host::{Action, CompletionKind, Flags, HostEngine, Operation};
 use crate::polling::machine::{BURST_FRAMES, WORD_BYTES};
 
-/// How a call that drives the engine ended.
+/// Result of a call that drives the engine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Drive {
     /// All work is done.
     Drove,
-    /// Another thread is inside the engine.
+    /// Another thread is inside the engine and does the work.
     HandedOver,
-    /// More work is left.
+    /// More work remains.
     Exhausted,
 }
 
 impl Machine {
-    /// Starts a changed program: wakes a sleeping application so that it notices the program.
+    /// Makes the application start a new program. Wakes the application if it sleeps.
     pub(super) fn start(&mut self, number: usize) {
         if matches!(self.hosts[number].thread(Role::Application).doing, Doing::Asleep(_)) {
             self.wake(number, Role::Application);
@@ -30,7 +31,7 @@ impl Machine {
         self.call(number);
     }
 
-    /// Continues a thread after its present step.
+    /// Continues a thread that has finished its current step.
     pub(super) fn go_on(&mut self, number: usize, role: Role) {
         match self.hosts[number].thread(role).doing {
             Doing::Look => self.take_next(number, role),
@@ -73,7 +74,8 @@ impl Machine {
         self.queue.push(until, Happening::Alarm { host: number, role, alarm });
     }
 
-    /// Enters the engine to poll the links, unless another thread is inside.
+    /// Makes a thread enter the engine to poll the links. If another thread is inside, it cannot
+    /// enter.
     fn drive(&mut self, number: usize, role: Role, purpose: Purpose) {
         let (now, look_ns) = (self.now(), self.look_ns());
         self.hosts[number].thread(role).purpose = purpose;
@@ -85,7 +87,7 @@ impl Machine {
             return self.keep_out(number, role);
         }
         self.enter(number, role);
-        // A thread that is about to sleep does not read the links.
+        // A thread that is about to sleep does not read the links again.
         let cost_ns = if purpose == Purpose::Part { 0 } else { look_ns };
         self.spend(number, role, Doing::Look, cost_ns);
     }
@@ -100,8 +102,8 @@ impl Machine {
         host.cell = Cell { owner: Some(role), turn, has_deferred, is_parting, ..Cell::default() };
     }
 
-    /// Handles that another thread is inside the engine. If that thread stays inside, it has
-    /// probably lost its processor.
+    /// Handles a thread that cannot enter the engine, because another thread is inside. If that
+    /// thread remains inside for long, it has probably lost its processor.
     fn keep_out(&mut self, number: usize, role: Role) {
         let (now, look_ns) = (self.now(), self.look_ns());
         let host = &mut self.hosts[number];
@@ -120,8 +122,8 @@ impl Machine {
         self.sleep(number, role, Sleep::MakingWay, now.after_ns(cost_ns));
     }
 
-    /// Polls the links repeatedly until an event arrives or the rule must be asked again. The
-    /// number of polls grows with the time without an event.
+    /// Makes a thread poll the links repeatedly, until an event arrives or the rule must decide
+    /// again. The longer no event has arrived, the more polls it makes before the rule decides.
     fn spin(&mut self, number: usize, role: Role) {
         let (now, look_ns) = (self.now(), self.look_ns());
         let host = &mut self.hosts[number];
@@ -139,7 +141,7 @@ impl Machine {
     fn end_spin(&mut self, number: usize, role: Role) {
         let (now, look_ns) = (self.now(), self.look_ns());
         let host = &mut self.hosts[number];
-        // While this thread spins, it counts as inside the engine itself.
+        // As long as `doing` is `Spin`, this thread itself counts as inside the engine.
         host.thread(role).doing = Doing::Look;
         if role == Role::Application && host.thread(role).purpose != Purpose::Watch {
             let last = Instant(now.0.saturating_sub(look_ns + host.thread(role).away_ns));
@@ -173,7 +175,8 @@ impl Machine {
                 let cost_ns = in_ns(return_ps + next.cost_ps);
                 self.spend(number, role, Doing::Send, cost_ns);
             }
-            // No frame is left to send, so the turn ends after the remaining cost of this one.
+            // No frame remains to be sent. The turn ends when this frame's remaining cost has
+            // passed.
             None if return_ps > 0 => self.spend(number, role, Doing::Send, in_ns(return_ps)),
             None => self.end_turn(number, role),
         }
@@ -206,8 +209,8 @@ impl Machine {
         self.returned(number, role, outcome, worked);
     }
 
-    /// Wakes a blocked application: it checks whether its operation is done, or takes over the
-    /// watch.
+    /// Wakes a blocked application. It then checks whether its operation has completed, or takes
+    /// over the watch.
     fn wake_blocked(&mut self, number: usize) {
         if self.hosts[number].thread(Role::Application).doing == Doing::Asleep(Sleep::Blocked) {
             self.wake(number, Role::Application);
@@ -250,7 +253,7 @@ impl Machine {
         }
     }
 
-    /// Continues a thread that is outside all calls.
+    /// Continues a thread that is in none of these calls.
     fn go_on_outside(&mut self, number: usize, role: Role) {
         if role == Role::Progress {
             return self.serve(number);
@@ -264,7 +267,7 @@ impl Machine {
         }
     }
 
-    /// Runs the application's program. Returns whether it posts, which takes time.
+    /// Runs the application's program. Returns whether it posts operations, which takes time.
     fn run_program(&mut self, number: usize) -> bool {
         let operations = match &self.hosts[number].program {
             Program::PingPong(_) => self.run_ping_pong(number),
@@ -347,7 +350,7 @@ impl Machine {
         }
     }
 
-    /// Handles the end of a poll by the application.
+    /// Handles the end of one poll by the application.
     fn end_poll(&mut self, number: usize, outcome: Drive, worked: bool) {
         let (now, role) = (self.now(), Role::Application);
         let found_nothing = outcome == Drive::Drove && !worked;
@@ -415,7 +418,7 @@ impl Machine {
         self.drive(number, Role::Application, Purpose::Wait);
     }
 
-    /// Handles the end of a poll of the links during a spinning wait.
+    /// Handles the end of one poll of the links in a wait that spins.
     fn end_wait_look(&mut self, number: usize) {
         let now = self.now();
         if self.end_wait_if_ready(number, false) {
@@ -430,8 +433,8 @@ impl Machine {
         self.go_on_blocked(number);
     }
 
-    /// Ends the application's wait if it has succeeded, and continues the application. Returns
-    /// whether the wait has ended.
+    /// If the application's wait has succeeded, ends the wait and continues the application.
+    /// Returns whether the wait has ended.
     fn end_wait_if_ready(&mut self, number: usize, has_slept: bool) -> bool {
         let now = self.now();
         let looks = self.hosts[number].thread(Role::Application).looks;
@@ -470,8 +473,8 @@ impl Machine {
         self.go_on_watching(number, outcome, worked);
     }
 
-    /// Continues a watching application whose wait has not succeeded: it spins, sleeps or polls
-    /// again.
+    /// Continues an application that is on watch and whose wait has not succeeded. It spins, sleeps
+    /// or polls again.
     fn go_on_watching(&mut self, number: usize, outcome: Drive, worked: bool) {
         let (now, role) = (self.now(), Role::Application);
         let host = &mut self.hosts[number];
@@ -486,7 +489,8 @@ impl Machine {
         }
     }
 
-    /// Wakes the progress thread if it waits for the watch, which is now free.
+    /// Wakes the progress thread if it waits to become the thread on watch, because no thread is on
+    /// watch now.
     fn call_successor(&mut self, number: usize) {
         let thread = self.hosts[number].thread(Role::Progress);
         if thread.doing == Doing::Asleep(Sleep::Blocked) {
@@ -494,7 +498,7 @@ impl Machine {
         }
     }
 
-    /// Lets the progress thread decide its next step.
+    /// Lets the progress thread decide what to do next.
     fn serve(&mut self, number: usize) {
         let (now, role) = (self.now(), Role::Progress);
         if let Outcome::SleepUntil(time) = self.while_serving(number) {
@@ -564,7 +568,7 @@ impl Machine {
         }
     }
 
-    /// Records that the watching thread has polled the links.
+    /// Records that the thread on watch has polled the links.
     fn on_looked(&mut self, number: usize, role: Role) {
         let now = self.now();
         let host = &mut self.hosts[number];
@@ -581,8 +585,8 @@ impl Machine {
         host.thread(Role::Progress).rule.interval_ns(now, active_at)
     }
 
-    /// Puts the watching thread to sleep. It flushes pending acknowledgements first, unless it did
-    /// so with its last poll.
+    /// Makes the thread on watch sleep. It flushes pending acknowledgements first, unless its last
+    /// poll has done so.
     fn part(&mut self, number: usize, role: Role) {
         let interval_ns = self.interval_ns(number);
         let host = &mut self.hosts[number];
@@ -593,22 +597,23 @@ impl Machine {
         }
     }
 
-    /// Sleeps for an interval, or until a timer is due.
+    /// Makes a thread sleep until an interval has ended or a timer is due.
     fn sleep_interval(&mut self, number: usize, role: Role, interval_ns: u64) {
         let until = self.now().after_ns(interval_ns);
         let due = self.hosts[number].engine.poll_timeout();
         self.sleep(number, role, Sleep::Interval, until.min(due).max(self.now()));
     }
 
-    /// Makes the progress thread hand the watch over to a blocked application, and continue.
+    /// Makes the progress thread hand the watch over to a blocked application. Then continues the
+    /// progress thread.
     fn leave_watch(&mut self, number: usize) {
         self.hosts[number].watch = None;
         self.wake_blocked(number);
         self.serve(number);
     }
 
-    /// Handles that the watching thread has flushed acknowledgements: it sleeps, unless there is
-    /// work.
+    /// Handles that the thread on watch has flushed acknowledgements. It sleeps now, unless there
+    /// is work.
     fn end_parting(&mut self, number: usize, role: Role, outcome: Drive, worked: bool) {
         let now = self.now();
         let host = &mut self.hosts[number];
@@ -646,10 +651,10 @@ impl Machine {
     }
 }
 
-/// Maximum number of turns in one call of an application, and in one of the progress thread, as in
-/// the runtime.
+/// Maximum number of turns in one call of an application; `ROUNDS_MAX` is the maximum in one call
+/// of the progress thread. Both are as in the runtime.
 const ROUNDS_INLINE: u32 = 8;
 const ROUNDS_MAX: u32 = 64;
 
-/// Longest time after which a spinning thread asks the rule again, in nanoseconds.
+/// Maximum time until a spinning thread asks the rule again, in nanoseconds.
 const SPIN_NS_MAX: u64 = 100_000;
