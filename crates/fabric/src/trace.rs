@@ -1,4 +1,4 @@
-//! The trace of a run: a hash of all events, and the last events as text.
+//! The trace of a run: a hash of all events, and the most recent events as text.
 
 use core::fmt;
 use std::collections::VecDeque;
@@ -17,17 +17,17 @@ pub enum Kind {
     QueueFull,
     /// A frame was lost at random.
     Lost,
-    /// A frame was dropped by a one-way cut or a link that is down.
+    /// A frame was dropped because of a one-way cut or a link that was down.
     Cut,
     /// A frame was larger than the path carries.
     TooBig,
     /// Bits of a frame were flipped.
     Corrupted,
-    /// A second copy of a frame was made.
+    /// A frame was duplicated.
     Duplicated,
-    /// A frame was delayed so that later ones overtake it.
+    /// A frame was delayed so much that later frames overtake it.
     Reordered,
-    /// A copy of a recorded frame was replayed.
+    /// A recorded frame was replayed.
     Replayed,
     /// A frame was marked with congestion experienced (ECN CE).
     Marked,
@@ -39,7 +39,7 @@ pub enum Kind {
     Overrun,
     /// A host handled its timer.
     Timer,
-    /// A link of a host changed.
+    /// A link of a host changed its state.
     LinkChanged,
     /// A host was paused.
     Paused,
@@ -47,7 +47,7 @@ pub enum Kind {
     Resumed,
     /// A host lost all its state.
     Restarted,
-    /// The schedule of faults changed the network.
+    /// The plan of faults changed the network.
     Altered,
     /// An application requested a connection.
     Connecting,
@@ -72,7 +72,7 @@ pub struct TraceEntry {
     pub kind: Kind,
     /// Index of the host or port.
     pub place: u32,
-    /// Digest or number that distinguishes this event from others of its kind.
+    /// A digest or number that distinguishes this event from others of the same kind.
     pub detail: u64,
 }
 
@@ -83,10 +83,10 @@ impl fmt::Display for TraceEntry {
     }
 }
 
-/// A running hash of all events, and the last of them.
+/// A hash of all events, and the most recent events.
 ///
-/// Two runs of one seed must end with the same hash. A difference in the time, kind, place or
-/// content of any event changes the hash and, with overwhelming probability, all later values.
+/// Two runs of a seed must end with the same hash. If the time, kind, place or content of an event
+/// differs, the hash differs, and with overwhelming probability it never becomes equal again.
 #[derive(Debug)]
 pub struct Trace {
     hash: u64,
@@ -96,7 +96,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Creates an empty trace that keeps its last `tail_entries_max` events.
+    /// Creates an empty trace, which keeps the last `tail_entries_max` events.
     pub fn new(tail_entries_max: usize) -> Self {
         Self {
             hash: 0x9e37_79b9_7f4a_7c15,
@@ -136,7 +136,7 @@ impl Trace {
     }
 }
 
-/// Returns a 64-bit digest of a frame's bytes and length. Fast, not cryptographic.
+/// Returns a 64-bit digest of a frame's bytes and length. It is fast, but not cryptographic.
 pub fn digest(bytes: &[u8]) -> u64 {
     let mut hash = mix(bytes.len() as u64, 0);
     let (words, rest) = bytes.as_chunks::<8>();
@@ -148,10 +148,10 @@ pub fn digest(bytes: &[u8]) -> u64 {
     mix(hash, u64::from_le_bytes(last))
 }
 
-/// Folds `word` into `hash` with a 128-bit product.
+/// Mixes `word` into `hash` by a 128-bit product.
 const fn mix(hash: u64, word: u64) -> u64 {
     let product = (hash ^ 0xa076_1d64_78bd_642f) as u128 * ((word ^ 0xe703_7ed1_a0b4_28db) as u128);
-    // The rotation preserves the old hash even if one factor is zero.
+    // Even if one factor is zero, the rotation keeps the old hash.
     (product as u64) ^ ((product >> 64) as u64) ^ hash.rotate_left(29)
 }
 

@@ -1,5 +1,5 @@
-//! An observer of the network: counts the bytes between hosts and addresses, and records frames for
-//! attackers that forge frames.
+//! Observes the network. Counts the bytes between hosts and addresses, and records frames, which
+//! attackers use to forge frames.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,16 +7,16 @@ use wire_edge::PeerAddr;
 
 use crate::PortId;
 
-/// Byte counts between the host behind a port and an address.
+/// Byte counts between an address and the host of a port.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Account {
-    /// Bytes of frames whose source address is this address.
+    /// Bytes of frames that came from this address.
     pub(crate) received_bytes: u64,
-    /// Bytes of frames sent to the address.
+    /// Bytes of frames sent to this address.
     pub(crate) sent_bytes: u64,
 }
 
-/// A frame between two hosts that the observer recorded.
+/// A recorded frame between two hosts.
 #[derive(Clone, Debug)]
 pub(crate) struct Overheard {
     pub(crate) from: PortId,
@@ -74,12 +74,12 @@ impl Watch {
         self.accounts.iter().map(|(&(port, address), &account)| (port, address, account))
     }
 
-    /// Returns the last frames between hosts, oldest first.
+    /// Returns the recorded frames between hosts, oldest first.
     pub(crate) fn overheard(&self) -> &VecDeque<Overheard> {
         &self.overheard
     }
 
-    /// Removes and returns the oldest frame to an address without a host.
+    /// Removes and returns the oldest frame to an address that no host has.
     pub(crate) fn take_stray(&mut self) -> Option<Stray> {
         self.strays.pop_front()
     }
@@ -88,5 +88,5 @@ impl Watch {
 /// Maximum number of recorded frames between hosts.
 const OVERHEARD_MAX: usize = 64;
 
-/// Maximum number of waiting frames to addresses without a host; further ones are ignored.
+/// Maximum number of waiting frames to addresses that no host has. Further such frames are ignored.
 const STRAYS_MAX: usize = 256;

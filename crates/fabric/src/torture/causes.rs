@@ -1,4 +1,4 @@
-//! Checks the cause with which a connection and its operations end.
+//! Checks the causes with which connections and their operations end.
 
 use super::end::{End, Stage};
 use super::run::Run;
@@ -6,8 +6,8 @@ use crate::host::{Cause, Completion, CompletionKind, Fault, HostEngine};
 use crate::oracle::Violation;
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Records how an operation failed, and checks that the fault is possible. Only an invalid
-    /// access can be denied, and memory can only be missing after it was deregistered.
+    /// Records how an operation failed, and checks that this fault is possible. An access can be
+    /// denied only if it is invalid. Memory can be missing only if it was deregistered.
     pub(super) fn note_fault(
         end: &mut End,
         found: Completion,
@@ -32,7 +32,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 
     /// Checks that a connection may end on this side with this cause, and that its operations
-    /// failed accordingly.
+    /// failed with faults that match the cause.
     pub(super) fn check_cause(&mut self, pair: usize, side: usize, cause: Cause) {
         let state = &self.pairs[pair];
         let Some(end) = &state.ends[side] else { return };
@@ -49,7 +49,8 @@ impl<E: HostEngine> Run<'_, E> {
                 self.is_closing || state.let_go == end.generation || has_failed
             }
             Cause::MemoryGone => state.lost_memory == end.generation,
-            // Local memory was deregistered, or the peer's memory was while it was being read.
+            // The operation's local memory was deregistered, or the peer's memory while the
+            // operation read it.
             Cause::OperationFailed => end
                 .faults
                 .iter()
@@ -57,7 +58,7 @@ impl<E: HostEngine> Run<'_, E> {
             Cause::PeerRestarted => peer_is_new || has_peer_ended,
             Cause::AccessDenied => own || theirs || state.had_rogue == end.generation,
             Cause::Rejected => end.stage == Stage::Connecting,
-            // The caller checks this against the paths.
+            // The caller compares this cause with the state of the paths.
             Cause::Unreachable => true,
             Cause::Violation | Cause::Other(_) => false,
         };
@@ -75,15 +76,15 @@ impl<E: HostEngine> Run<'_, E> {
         self.check_of_end(pair, side, wrong);
     }
 
-    /// Returns whether no operation of this side was denied, although only this side requested an
-    /// invalid access.
+    /// Returns whether an expected denial is missing: only this side requested an invalid access,
+    /// but none of its operations was denied.
     fn lacks_denial(&self, pair: usize, side: usize) -> bool {
         let state = &self.pairs[pair];
         let Some(end) = &state.ends[side] else { return false };
         let knows_both = state.ends[1 - side]
             .as_ref()
             .is_some_and(|other| other.generation == end.generation && other.rogues.is_empty());
-        // An engine that reports no causes cannot report this one, either.
+        // An engine that reports no causes cannot report a denial.
         knows_both
             && !end.gate.may_deny()
             && !end.faults.is_empty()
@@ -91,9 +92,9 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Returns whether an operation with this fault may be one that the peer denied when the connection
-/// ended with this cause. The operation's local memory may be missing as well: the peer can deny
-/// the operation before its turn to fail for that.
+/// Returns whether the peer can have denied an operation with this fault, if the connection ended
+/// with this cause. The operation's local memory can be missing too: the peer can deny the
+/// operation before it fails because of this memory.
 fn may_be_denied(end: &End, cause: Cause, (number, fault): (u64, Fault)) -> bool {
     let is_denial = match fault {
         Fault::AccessDenied => true,
@@ -103,18 +104,18 @@ fn may_be_denied(end: &End, cause: Cause, (number, fault): (u64, Fault)) -> bool
     is_denial && end.rogues.contains(&number)
 }
 
-/// Returns whether outstanding operations fail with this fault when a connection ends with this
+/// Returns whether outstanding operations can fail with this fault if a connection ends with this
 /// cause.
 const fn fits(cause: Cause, fault: Fault) -> bool {
     match cause {
         Cause::Unreachable => matches!(fault, Fault::Unreachable),
         Cause::PeerRestarted => matches!(fault, Fault::PeerRestarted),
         Cause::Violation => matches!(fault, Fault::Violation),
-        // On the side that denied the access, the peer violated the protocol.
+        // To the side that denied the access, the peer has violated the protocol.
         Cause::AccessDenied => matches!(fault, Fault::EndedByPeer | Fault::Violation),
         Cause::ClosedByPeer => matches!(fault, Fault::ClosedByPeer),
         Cause::Rejected => matches!(fault, Fault::EndedByPeer),
-        // On the side that owns the receive, the peer did nothing wrong.
+        // To the side that owns the receive, the peer has done nothing wrong.
         Cause::MemoryGone => {
             matches!(fault, Fault::PeerFailed | Fault::EndedByPeer | Fault::Flushed)
         }
@@ -125,8 +126,8 @@ const fn fits(cause: Cause, fault: Fault) -> bool {
 }
 
 /// Returns whether an operation failed because its local memory is missing, which
-/// [`Run::note_fault`] has checked. Such an operation fails only in its turn, so the connection can
-/// end with any cause before.
+/// [`Run::note_fault`] has checked. Such an operation fails only in its turn. Before that, the
+/// connection can end with any cause.
 const fn is_own(fault: Fault) -> bool {
     matches!(fault, Fault::LocalAccess)
 }

@@ -1,10 +1,15 @@
-//! Hours of churn: links come and go while little is sent, and no operation may be lost.
+//! A soak: hours of churn. Links disappear and come back while hosts send little. No operation may
+//! be lost.
 //!
-//! A soak is a sequence of episodes. In each, disasters strike for some time, and each of them
-//! brings a burst of operations. Then all faults end and everything must converge: operations,
-//! memory, and the links of each connection, all of which must be found again. After that the hosts
-//! are idle for 3 to 60 seconds, in which no engine may have any work. The checks of the torture
-//! harness apply throughout.
+//! A soak is a sequence of episodes, each of which has three phases:
+//!
+//! * For some time, disasters happen. The applications post a burst of operations with each
+//!   disaster.
+//! * All faults end, and everything must converge: operations, memory, and the links of each
+//!   connection. The connections must find all links again.
+//! * The hosts are idle for 3 to 60 seconds. In this time, no engine may have any work.
+//!
+//! The checks of the torture harness apply all the time.
 
 use delivery::{Instant, LinkId};
 use wire_edge::PeerAddr;
@@ -19,10 +24,10 @@ use crate::host::HostEngine;
 use crate::oracle::Violation;
 use crate::{EdgeHost, Faults, Kind, Random, World, port_address};
 
-/// The results of a soak.
+/// Results of a soak.
 #[derive(Clone, Debug)]
 pub struct SoakReport {
-    /// The report, as of any run. Its seed is the seed of the soak.
+    /// The report, like that of other runs. Its seed is the seed of the soak.
     pub report: Report,
     /// Number of episodes that succeeded.
     pub episodes: u64,
@@ -30,8 +35,8 @@ pub struct SoakReport {
     pub disasters: u64,
 }
 
-/// Runs the engine through `hours` of churn. Calls `progress` with the virtual time at the end of
-/// each episode, in nanoseconds. The soak ends when `progress` returns false.
+/// Runs the engine through `hours` of churn. At the end of each episode, calls `progress` with the
+/// virtual time in nanoseconds. If `progress` returns false, the soak ends.
 pub fn soak(
     seed: u64,
     hours: f64,
@@ -41,7 +46,7 @@ pub fn soak(
     soak_with(seed, hours, options, &|_, tuning| EdgeHost::new(&tuning), progress)
 }
 
-/// Soaks as [`soak`] does, with engines created by `make`.
+/// Soaks like [`soak`], with engines that `make` creates.
 pub fn soak_with<E: HostEngine>(
     seed: u64,
     hours: f64,
@@ -75,10 +80,10 @@ pub fn soak_with<E: HostEngine>(
 #[derive(Debug)]
 pub(super) struct Churn {
     random: Random,
-    /// Whether a disaster has struck each port in this episode. Links there may have to be found
-    /// again.
+    /// For each port, whether a disaster has affected it in this episode. Connections may have to
+    /// find the links of such a port again.
     touched: Vec<bool>,
-    /// Links that were removed from the connections of a host: host and link.
+    /// Links that were removed from the connections of a host, each as host and link.
     removed: Vec<(usize, usize)>,
     /// Number of new addresses assigned so far.
     versions: u16,
@@ -97,12 +102,12 @@ impl Churn {
     }
 }
 
-/// Returns the address of a host's link. `version` counts the changes of addresses.
+/// Returns the address of a host's link. `version` is the number of changes of this address.
 pub(super) fn address(wiring: &Wiring, host: usize, link: usize, version: u16) -> PeerAddr {
     if !wiring.ethernet {
         return port_address(host as u8, link as u8);
     }
-    // Vendors assign addresses without a common scheme.
+    // Ethernet addresses of different vendors have nothing in common.
     let mut bytes = [0; 20];
     bytes[0] = 1;
     let name = crate::digest(&[host as u8, link as u8, version as u8, (version >> 8) as u8]);
@@ -112,7 +117,7 @@ pub(super) fn address(wiring: &Wiring, host: usize, link: usize, version: u16) -
 }
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Lets disasters strike for some time.
+    /// Makes disasters happen for some time.
     fn strike_for_a_while(&mut self, world: &mut World<E>) {
         self.healed = false;
         for end in self.pairs.iter_mut().flat_map(|pair| pair.ends.iter_mut().flatten()) {
@@ -123,7 +128,8 @@ impl<E: HostEngine> Run<'_, E> {
         let random = &mut self.churn.random;
         let lasts_ns = random.pick(&[50_000_000, 500_000_000, 3_000_000_000, 20_000_000_000]);
         let count = random.pick(&[1, 1, 2, 4, 8]);
-        // Several disasters often share a time: a switch fails, or a script configures both ends.
+        // Several disasters often happen at the same time: a switch fails, or a script configures
+        // both ends.
         let mut at_ns = random.below(lasts_ns);
         for _ in 0..count {
             let random = &mut self.churn.random;
@@ -142,7 +148,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.advance(world, start.after_ns(lasts_ns));
     }
 
-    /// Gives the applications operations to post around this time.
+    /// Lets applications post operations around the time `at`.
     fn grant_around(&mut self, world: &mut World<E>, at: Instant) {
         for pair in 0..self.pairs.len() {
             let random = &mut self.churn.random;
@@ -153,7 +159,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Draws a disaster that ends within `left_ns`; sometimes adds a second one at the other end.
+    /// Returns a random disaster that ends within `left_ns`. Sometimes adds a second disaster at
+    /// the other end.
     fn draw_disasters(&mut self, left_ns: u64) -> Vec<Disaster> {
         let links = self.plan.links.len();
         let random = &mut self.churn.random;
@@ -171,8 +178,8 @@ impl<E: HostEngine> Run<'_, E> {
             9 | 10 => Disaster::Cut { host, link, for_ns },
             11 => Disaster::FrameStep { host, link, frame_bytes_max: draw_frame_bytes(random) },
             12 => {
-                // The host gets no report of this limit, so frames that need no probe must still
-                // pass.
+                // The host gets no report of this limit. Frames that are sent without a probe must
+                // therefore still pass.
                 let frame_bytes_max = random.pick(&[1_232, 1_300, 1_472]);
                 Disaster::FrameLimit { host, link, frame_bytes_max }
             }
@@ -194,8 +201,8 @@ impl<E: HostEngine> Run<'_, E> {
         let is_doubled = random.chance_ppm(300_000);
         let other =
             (host + 1 + random.below(self.plan.hosts as u64 - 1) as usize) % self.plan.hosts;
-        // The disaster strikes the same segment at the other end, or another segment: each end may
-        // lack a link that the other still has.
+        // The second disaster affects the same segment at the other end, or another segment. Each
+        // end can then lack a link that the other end has.
         let place = (link + usize::from(random.chance_ppm(500_000))) % links;
         let far = self.plan.link_on(other, self.plan.segment(host, place));
         if is_doubled {
@@ -254,7 +261,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.check_idle_time(world, world.trace.events() - before);
     }
 
-    /// Checks that an idle time had few events, and that the links are still complete.
+    /// Checks that few events happened in an idle time, and that all links are still there.
     fn check_idle_time(&mut self, world: &World<E>, events: u64) {
         let links = (self.pairs.len() * self.plan.links.len()) as u64;
         if self.violation.is_none() && events > links * IDLE_EVENTS_MAX {
@@ -268,8 +275,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Checks that no engine has anything pending but keep-alives. An exchange that a keep-alive
-    /// has just started may finish first.
+    /// Checks that nothing is pending in any engine except keep-alives. Waits for the end of an
+    /// exchange that a keep-alive has just started.
     fn expect_idle(&mut self, world: &mut World<E>) {
         let deadline = world.now().after_ns(EXCHANGE_NS);
         while self.violation.is_none()
@@ -288,7 +295,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Describes the links that were not found again; `None` if all were.
+    /// Describes the links that connections have not found again; `None` if they have found all.
     fn missing_links(&self, world: &World<E>) -> Option<String> {
         let all = self.plan.links.len();
         self.pairs.iter().enumerate().find_map(|(number, pair)| {
@@ -307,7 +314,7 @@ impl<E: HostEngine> Run<'_, E> {
         })
     }
 
-    /// Applies a disaster that occurs only in a soak.
+    /// Applies a disaster of a kind that only soaks have.
     pub(super) fn churn_strike(&mut self, world: &mut World<E>, disaster: Disaster) {
         let now = world.now();
         match disaster {
@@ -342,7 +349,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Records the ports that a disaster struck.
+    /// Records the ports that a disaster has affected.
     pub(super) fn touch(&mut self, disaster: Disaster) {
         let links = self.plan.links.len();
         match disaster {
@@ -364,8 +371,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Excuses the end of a connection if a disaster has struck every segment between its hosts in
-    /// this episode.
+    /// If disasters have affected every segment between two hosts in this episode, allows their
+    /// connection to end.
     pub(super) fn reassess_churn(&mut self, pair: usize) {
         let [first, second] = self.pairs[pair].hosts;
         let links = self.plan.links.len();
@@ -381,7 +388,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Attaches an interface again.
+    /// Attaches an interface that was detached.
     pub(super) fn attach(
         &mut self,
         world: &mut World<E>,
@@ -420,7 +427,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.network.set_faults(port, Faults { cut, ..Faults::default() });
     }
 
-    /// Gives the applications of a pair more operations to post.
+    /// Lets the applications of a pair post more operations.
     pub(super) fn grant(&mut self, world: &mut World<E>, pair: usize, operations: u32) {
         for remaining in &mut self.pairs[pair].remaining {
             *remaining = (*remaining + operations).min(GRANTED_MAX);
@@ -430,8 +437,8 @@ impl<E: HostEngine> Run<'_, E> {
         self.call(world, pair);
     }
 
-    /// Returns the links and addresses over which a host requests a connection: all that may lead
-    /// to the peer.
+    /// Returns the links and addresses over which a host requests a connection: all that may reach
+    /// the peer.
     pub(super) fn churn_ways(
         &self,
         world: &World<E>,
@@ -449,7 +456,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Returns the same disaster at the other end.
+/// Returns the same disaster for the other end.
 fn at_other_end(disaster: Disaster, host: usize, link: usize) -> Option<Disaster> {
     Some(match disaster {
         Disaster::Detach { for_ns, is_renumbered, .. } => {
@@ -475,40 +482,42 @@ const HOUR_NS: f64 = 3_600e9;
 
 const EPISODE_STREAM: u64 = 0x6570_6973;
 
-/// Rates in bits per second.
+/// Possible rates, in bits per second.
 const RATES: [u64; 3] = [10_000_000, 100_000_000, 10_000_000_000];
 const DELAYS_NS: [u64; 4] = [1_000, 100_000, 2_000_000, 20_000_000];
 
-/// Longest pause in nanoseconds: well below the time after which a silent peer is considered dead.
+/// Maximum pause, in nanoseconds. It is far below the time after which a silent peer is regarded as
+/// dead.
 const PAUSE_NS_MAX: u64 = 300_000_000;
 
-/// A path with less loss than this delivers at least one of the probes sent within five seconds.
+/// Loss below which a path is regarded as usable, in parts per million: it delivers at least one of
+/// the probes that are sent within five seconds.
 const LOSS_PPM_HARMLESS: u32 = 100_001;
 
-/// Longest time until only keep-alives are pending, in nanoseconds. Lost packets are remembered for
-/// a smoothed round trip and two probe timeouts: 0.9 s and twice 2.8 s after a full queue of 1 MiB
-/// at 10 Mb/s. A keep-alive, with the exchange that its Links message starts, takes a probe timeout
-/// of 1 s if one of its frames is lost.
+/// Maximum time until only keep-alives are pending, in nanoseconds. Lost packets are remembered for
+/// a smoothed round-trip time and two probe timeouts: 0.9 s and twice 2.8 s, after a full queue of
+/// 1 MiB at 10 Mb/s. A keep-alive has an exchange that its Links message starts. If one of its
+/// frames is lost, the exchange takes a probe timeout of 1 s.
 const EXCHANGE_NS: u64 = 7_500_000_000;
 
-/// Maximum number of events per link of a pair in an idle time. Two keep-alives and one comparison
-/// of links are due within a minute, and both ends may send at once. Each of these is at most six
-/// events: a timer, a frame that is sent and arrives, and after a timer an acknowledgement that is
-/// sent and arrives. In total 3 × 2 × 6.
+/// Maximum number of events in an idle time, for each link of a pair: 3 × 2 × 6. Within a minute,
+/// two keep-alives and one comparison of links are due, and both ends can send at the same time.
+/// Each of these has at most six events: a timer, a frame that is sent and arrives, another timer,
+/// and an acknowledgement that is sent and arrives.
 const IDLE_EVENTS_MAX: u64 = 36;
 
-/// Shortest and longest idle time between two episodes, in nanoseconds.
+/// Minimum and maximum idle time between two episodes, in nanoseconds.
 const IDLE_NS_MIN: u64 = 3_000_000_000;
 const IDLE_NS_MAX: u64 = 60_000_000_000;
 
-/// Longest time until convergence, in nanoseconds. A dead peer is noticed after 5 s. Pairs of links
-/// that did not answer are tried again after at most a minute, in rounds of some seconds.
+/// Maximum time until convergence, in nanoseconds. A dead peer is noticed after 5 s. Pairs of links
+/// that did not answer are tried again within a minute, in rounds of some seconds.
 const CONVERGENCE_NS: u64 = 150_000_000_000;
 
-/// Interval at which the main loop checks for convergence, in nanoseconds.
+/// Time between two checks for convergence in the main loop, in nanoseconds.
 const LOOK_NS: u64 = 20_000_000;
 
-/// Maximum number of operations that an application has left to post.
+/// Maximum number of operations that an application may still post.
 const GRANTED_MAX: u32 = 200;
 
 /// Place of the trace event for granted operations.

@@ -1,5 +1,5 @@
-//! Classes of scenario that a seed draws in addition to its plan. Each class has its own random
-//! stream, so that a seed keeps the plan that it had before there were classes.
+//! Classes of scenario that a seed selects in addition to its plan. Each class has its own random
+//! stream, so that seeds keep the plans that they had before classes existed.
 
 use super::faulty::FaultyPeer;
 use super::full::FullDrivers;
@@ -14,31 +14,31 @@ use crate::{Faults, Random};
 /// The classes that a run has in addition to its plan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Classes {
-    /// Attackers without a host forge frames.
+    /// Strangers: attackers without a host, which forge frames.
     pub(crate) strangers: Option<StrangersPlan>,
     /// One more host, which misbehaves.
     pub(crate) faulty: Option<FaultyPeer>,
-    /// Drivers are full at times.
+    /// Drivers are sometimes full.
     pub(crate) full: Option<FullDrivers>,
     /// Paths start to drop larger frames.
     pub(crate) holes: Vec<Hole>,
-    /// Numbers start near the end of their range.
+    /// Sequence numbers start near the end of their range.
     pub(crate) wrap: Option<Wrap>,
     /// The ends have different settings.
     pub(crate) unlike: Option<Unlike>,
     /// Hosts take turns only at intervals.
     pub(crate) turns: Option<Turns>,
-    /// For one frame in this many, the driver does not know whether the frame left.
+    /// Out of this many frames, the driver does not know for one whether the frame left.
     pub(crate) doubts_one_in: Option<u32>,
-    /// Links are memory shared between hosts: each peer has its own ring, which may be full.
+    /// Links are memory that hosts share. Each peer has its own ring, which can be full.
     pub(crate) shares_memory: bool,
-    /// Pairs of sound hosts must make progress while faults last.
+    /// Pairs of sound hosts must make progress even during faults.
     pub(crate) watches_progress: bool,
 }
 
 impl Classes {
-    /// Draws the classes of a seed, and adapts its plan to them. Half of all seeds have no class but
-    /// perhaps that of doubtful frames.
+    /// Selects the classes of a seed, and adapts its plan to them. Half of all seeds have no class,
+    /// except possibly that of doubtful frames.
     pub(crate) fn draw(seed: u64, plan: &mut Plan) {
         let mut random = Random::stream(seed, DOUBTS_STREAM);
         if random.chance_ppm(100_000) {
@@ -63,7 +63,7 @@ impl Classes {
         }
     }
 
-    /// Returns the names of all drawn classes, for reports.
+    /// Returns the names of all selected classes, for reports.
     pub(crate) fn names(&self) -> Vec<&'static str> {
         let mut names = Vec::new();
         names.extend(self.strangers.as_ref().map(|_| "strangers"));
@@ -78,8 +78,8 @@ impl Classes {
     }
 }
 
-/// Limits the random faults of a plan so that pairs of sound hosts make progress without a pause:
-/// few losses, no disasters, and operations that take at most some milliseconds on any link.
+/// Limits the random faults of a plan so that pairs of sound hosts always make progress. There are
+/// few losses and no disasters, and operations take at most some milliseconds on any link.
 pub(super) fn calm(random: &mut Random, plan: &mut Plan) {
     plan.faults = Faults { loss_ppm: random.pick(&[0, 0, 1_000, 10_000]), ..Faults::default() };
     plan.disasters.clear();
@@ -93,9 +93,9 @@ pub(super) fn calm(random: &mut Random, plan: &mut Plan) {
 
 const KINDS: u64 = 8;
 
-/// How long faults last that must not affect other pairs, in nanoseconds: longer than the longest
-/// pause that counts as progress, and shorter than the silence after which a peer is considered
-/// dead.
+/// Duration of faults that must not affect other pairs, in nanoseconds. It is longer than the
+/// longest pause that counts as progress. It is shorter than the time after which a silent peer is
+/// regarded as dead.
 pub(super) const CALM_NS: u64 = 2_500_000_000;
 
 const CLASSES_STREAM: u64 = 0x636c_6173;

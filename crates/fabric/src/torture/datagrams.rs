@@ -1,5 +1,6 @@
-//! Datagrams between hosts, in addition to their connections. They may be lost. They must never
-//! arrive altered, at the wrong port, with a wrong key, or twice unless the network makes copies.
+//! Datagrams between hosts, in addition to their connections. They can get lost. They must never
+//! arrive changed, at the wrong port or with a wrong key. They may arrive twice only if the network
+//! makes copies.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +12,11 @@ use crate::World;
 use crate::host::{Completion, CompletionKind, Datagram, HostEngine, Refusal, Region};
 use crate::oracle::Violation;
 
-/// The datagram port of one life of a host, and its memory.
+/// The datagram port of one life of a host, and the port's memory.
 #[derive(Debug)]
 pub(super) struct PortMemory {
     life: u32,
-    /// Memory of receives and of outgoing datagrams, in slots of equal size.
+    /// Memory of receives, in slots of equal size. `outbox` is that of outgoing datagrams.
     inbox: Region,
     outbox: Region,
     posted: BTreeMap<u64, u32>,
@@ -33,7 +34,7 @@ pub(super) struct Sent {
     link: usize,
     immediate: Option<u32>,
     content: Vec<u8>,
-    /// Whether the datagram has the number and key of an existing port.
+    /// Whether a port with the datagram's number and key exists.
     is_right: bool,
     received: u32,
 }
@@ -50,7 +51,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Handles a wake-up of a datagram application: it polls its port and sends one datagram.
+    /// Handles a wake-up of a datagram application, which polls its port and sends one datagram.
     pub(super) fn send_datagrams(&mut self, world: &mut World<E>, host: usize, left: u32) {
         if !world.is_paused(host) {
             self.open_mailbox(world, host);
@@ -148,8 +149,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Polls the completions of a host's port: arrived datagrams, and datagrams that have been
-    /// sent.
+    /// Polls the completions of a host's port. They report arrived datagrams and sent datagrams.
     pub(super) fn collect_datagrams(&mut self, world: &mut World<E>, host: usize) {
         let life = self.hosts[host].life;
         if self.hosts[host].port_memory.as_ref().is_none_or(|port_memory| port_memory.life != life)
@@ -198,7 +198,7 @@ impl<E: HostEngine> Run<'_, E> {
         let (header, content) =
             bytes.split_at_checked(ROUTE_HEADER_BYTES).ok_or("without a header")?;
         let index = content.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
-        // Strangers replay recorded frames from their own addresses.
+        // Strangers replay recorded frames from their own addresses, so datagrams can arrive twice.
         let has_strangers = self.plan.classes.strangers.is_some();
         let faults = &self.plan.faults;
         let makes_copies = faults.duplicate_ppm > 0 || faults.replay_ppm > 0 || has_strangers;
@@ -231,12 +231,12 @@ const fn number_of(host: usize) -> u32 {
     0x1000 + host as u32
 }
 
-/// Returns the queue key of the port of one life of a host. It is even.
+/// Returns the queue key of a port in one life of a host. The key is even.
 const fn key_of(host: usize, life: u32) -> u32 {
     0x5eed_0000 | life << 8 | (host as u32) << 1
 }
 
 const SLOTS: u32 = 16;
 
-/// Size of a slot in bytes: the route header and the longest datagram.
+/// Size of a slot in bytes, for the route header and the longest datagram.
 const SLOT_BYTES: u32 = 1_040;

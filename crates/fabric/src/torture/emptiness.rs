@@ -1,5 +1,5 @@
-//! Checks at the end of a run that engines with all connections closed hold no record, slot or
-//! timer.
+//! Checks at the end of a run, when all connections are closed, that engines hold no record, slot
+//! or timer.
 
 use delivery::Instant;
 
@@ -10,8 +10,8 @@ use crate::host::HostEngine;
 use crate::oracle::Violation;
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Makes every application close its connections, waits until the peers can know of it, and
-    /// checks that all resources are free.
+    /// Makes every application close its connections, and waits until the peers have learned this.
+    /// Then checks that all resources are free.
     pub(super) fn expect_emptiness(&mut self, world: &mut World<E>) {
         self.is_closing = true;
         let now = world.now();
@@ -41,6 +41,6 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Time to wait, in nanoseconds. Closing takes 620 ms if no peer answers, and the closed end is
-/// remembered for 200 ms.
+/// Time to wait, in nanoseconds. If no peer answers, closing takes 620 ms. After that, the engine
+/// remembers the closed end for 200 ms.
 const CLOSING_NS: u64 = 1_000_000_000;

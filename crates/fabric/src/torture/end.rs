@@ -1,4 +1,4 @@
-//! One side of a connection, from the view of its application.
+//! One side of a connection, as its application sees it.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -25,49 +25,52 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) host: usize,
-    /// The life of the host that this end is part of.
+    /// Life of the host to which this end belongs.
     pub(crate) life: u32,
     pub(crate) generation: u32,
     pub(crate) connection: ConnectionHandle,
     pub(crate) stage: Stage,
-    /// Whether an event has occurred that may end this connection.
+    /// Whether something has happened because of which this connection may end.
     pub(crate) excused: bool,
-    /// Memory for sources of writes and sends, and for results of reads and atomics.
+    /// Memory for the sources of writes and sends, and for the results of reads and atomics.
     pub(crate) local: Region,
     /// Memory of receives, in slots of equal size.
     pub(crate) inbox: Region,
     /// Memory that the peer writes and reads.
     pub(crate) target: Region,
-    /// Memory for atomics of the peer alone.
+    /// Memory for atomics, which only this peer uses.
     pub(crate) cells: Region,
-    /// How the peer accesses the target.
+    /// Key with which the peer accesses the target, and its state.
     pub(super) gate: Gate,
-    /// Whether the local memory was deregistered, and whether the memory of receives was.
+    /// Whether the local memory was deregistered. `lost_inbox` says the same of the memory of
+    /// receives.
     pub(crate) lost_local: bool,
     pub(crate) lost_inbox: bool,
     /// The model of the operations that this side posts.
     pub(crate) model: DirectionModel,
-    /// Values of the other side's cells after all operations posted here.
+    /// Values of the other side's cells after all operations that this side has posted.
     pub(crate) cell_values: [u64; CELLS],
     pub(crate) ring: Ring,
     /// Slots of posted receives that have not completed, in order.
     pub(crate) receives: VecDeque<u32>,
     next_slot: u32,
-    /// Number of outstanding additions to shared counters.
+    /// Number of outstanding additions to counters that several connections share.
     pub(crate) shared_outstanding: u64,
-    /// Life of the peer's host that this connection was made with, and whose counters it uses.
+    /// Life of the peer's host to which this connection was made. The connection uses the counters
+    /// of that life.
     pub(crate) counter_life: u32,
-    /// Whether the operation was posted that proves, after healing, that the connection works.
+    /// Whether the probe was posted: the operation that proves after healing that the connection
+    /// works.
     pub(crate) probed: bool,
-    /// Numbers of operations with an access that is not or no longer allowed.
+    /// Numbers of operations whose access is invalid or has become invalid.
     pub(crate) rogues: Vec<u64>,
-    /// Numbers of operations that must not succeed.
+    /// Numbers of operations that must fail.
     pub(crate) hopeless: BTreeSet<u64>,
-    /// Numbers of failed operations, with their faults.
+    /// Numbers of failed operations, each with its fault.
     pub(crate) faults: Vec<(u64, Fault)>,
 }
 
-/// The remote memory of an end's operations.
+/// The memory at the other side that operations of an end use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remote {
     pub(crate) target: Region,
@@ -75,24 +78,24 @@ pub(crate) struct Remote {
     pub(crate) counters: Region,
 }
 
-/// An operation ready to post, with the data that the model needs.
+/// An operation to post, with the data that the model needs.
 #[derive(Debug)]
 pub(crate) struct Drawn {
     pub(crate) operation: Operation,
     pub(crate) posted: Posted,
     /// Whether the operation adds to a counter that several connections share.
     pub(crate) shared: bool,
-    /// Whether its key is wrong, so that the operation must never be performed.
+    /// Whether the operation has a wrong key, so that it must never be performed.
     rogue: bool,
-    /// Whether the operation may be denied.
+    /// Whether the peer may deny the operation.
     doubtful: bool,
-    /// Whether the operation must not succeed.
+    /// Whether the operation must fail.
     hopeless: bool,
     cell: Option<(usize, u64)>,
 }
 
 impl End {
-    /// Registers the memory of a new end at `host`.
+    /// Registers memory for a new end at `host`.
     pub(crate) fn new<E: HostEngine>(
         world: &mut World<E>,
         host: usize,
@@ -133,7 +136,7 @@ impl End {
         }
     }
 
-    /// Draws an operation; returns `None` if there is no room for one now.
+    /// Chooses a random operation; returns `None` if there is no room for one now.
     pub(crate) fn draw(
         &mut self,
         random: &mut Random,
@@ -179,13 +182,13 @@ impl End {
         }
     }
 
-    /// Draws a strict, signalled write of 8 bytes after all earlier operations.
+    /// Returns a strict, signalled write of 8 bytes that is ordered after all earlier operations.
     pub(crate) fn draw_probe(&mut self, remote: &Remote) -> Option<Drawn> {
         let flags = Flags { fence_before: true, fence_after: false, strict: true, signalled: true };
         self.assemble(Action::Write, flags, remote.target, 0, 8, None, None)
     }
 
-    /// Draws an operation on a window over the target, or on the target's former key.
+    /// Returns an operation on a window over the target, or on the target's former key.
     pub(super) fn draw_own(&mut self, action: Action, key: u32, address: u64) -> Option<Drawn> {
         let flags = Flags { signalled: true, ..Flags::default() };
         let remote = Region { key, address, ..self.target };
@@ -194,7 +197,7 @@ impl End {
         Some(drawn)
     }
 
-    /// Posts a drawn operation.
+    /// Posts an operation that was chosen.
     pub(crate) fn post<E: HostEngine>(
         &mut self,
         world: &mut World<E>,
@@ -210,7 +213,7 @@ impl End {
             engine.write_memory(self.local, operation.local_offset, &posted.content);
         }
         if rogue {
-            // In the model, this operation writes nothing.
+            // In the model, such an operation writes nothing.
             posted.content.clear();
             posted.length_bytes = 0;
         }
@@ -237,7 +240,7 @@ impl End {
         Ok(true)
     }
 
-    /// Posts receives until `ahead` are outstanding.
+    /// Posts receives until `ahead` receives are outstanding.
     pub(crate) fn post_receives<E: HostEngine>(
         &mut self,
         world: &mut World<E>,
@@ -268,8 +271,8 @@ impl End {
         Ok(())
     }
 
-    /// Removes the receive that `found` completes. Returns the offset of its slot; `None` if
-    /// another receive was due.
+    /// Removes the receive that `found` completes. Returns the offset of its slot. Returns `None`
+    /// if another receive had to complete first.
     pub(crate) fn take_receive(
         &mut self,
         found: &Completion,
@@ -298,7 +301,8 @@ impl End {
             }
             (offset, length) = draw_range(random, traffic);
         }
-        // If no free range was found, only an order makes the result defined.
+        // If every tried range conflicts with an outstanding write, a fence is needed; otherwise
+        // the result would be undefined.
         flags.fence_before |= self.model.conflicts(offset, length, flags);
         self.assemble(Action::Write, flags, remote.target, offset, length, immediate, None)
     }
@@ -368,8 +372,8 @@ impl End {
 }
 
 impl Drawn {
-    /// Makes the operation produce a completion if its application could stall otherwise:
-    /// unsignalled operations free their memory only when a later signalled one completes.
+    /// Makes the operation signalled if its application could stall otherwise. Operations that are
+    /// not signalled free their memory only when a later signalled operation completes.
     pub(crate) fn report_before_stall(&mut self, outstanding: u64, depth: u32) {
         let report = outstanding + 2 > u64::from(depth)
             || self.operation.length_bytes > UNREPORTED_BYTES_MAX
@@ -378,7 +382,7 @@ impl Drawn {
         self.posted.flags.signalled |= report;
     }
 
-    /// Returns whether its key is already wrong.
+    /// Returns whether the operation has a wrong key already.
     pub(super) const fn is_rogue(&self) -> bool {
         self.rogue
     }
@@ -393,7 +397,7 @@ impl Drawn {
         self.posted.invalidates = Some(key);
     }
 
-    /// Records what may happen to the operation, given the state of the peer's key.
+    /// Records what may happen to the operation. This depends on the state of the peer's key.
     pub(super) const fn pass(&mut self, passage: Passage) {
         match passage {
             Passage::Free => {}
@@ -403,8 +407,8 @@ impl Drawn {
         }
     }
 
-    /// Records that the operation must fail with a completion. If `entirely` is set, no part of it
-    /// may be performed.
+    /// Records that the operation must fail with a completion. If `entirely` is true, the peer must
+    /// not perform any part of the operation.
     pub(super) const fn make_hopeless(&mut self, entirely: bool) {
         self.doubtful = true;
         self.hopeless = true;
@@ -413,7 +417,8 @@ impl Drawn {
         self.posted.flags.signalled = true;
     }
 
-    /// Gives a write a key that no region has, or the key of a region that it must not access.
+    /// Gives a write a wrong key: one that no region has, or that of a region which it must not
+    /// access.
     pub(crate) fn make_rogue(&mut self, forbidden: Option<Region>) {
         self.rogue = true;
         self.operation.key ^= 0x5a5a_5a5a;
@@ -437,7 +442,7 @@ impl<E: HostEngine> TargetMemory for View<'_, E> {
     }
 }
 
-/// A ring buffer: contiguous areas of memory are allocated and freed in the same order.
+/// A ring buffer. Areas of memory are freed in the order in which they were allocated.
 #[derive(Debug)]
 pub(crate) struct Ring {
     size: u32,
@@ -475,7 +480,7 @@ impl Ring {
         Some(start)
     }
 
-    /// Frees the newest area, which was not needed.
+    /// Frees the newest area, because it was not needed.
     pub(crate) fn take_back(&mut self, _bytes: u32) {
         self.pieces.pop_back();
         self.head = self.pieces.back().map_or(0, |&(_, end)| end);
@@ -492,9 +497,9 @@ pub(crate) fn target_bytes(traffic: &TrafficPlan) -> u32 {
     traffic.target_bytes.max(traffic.length_bytes_max)
 }
 
-/// Returns when an application polls next.
+/// Returns the time of an application's next poll.
 pub(crate) fn next_look(now: Instant, random: &mut Random, traffic: &TrafficPlan) -> Instant {
-    // The sleep is usually short, and sometimes long.
+    // Sleeps are usually short, and sometimes long.
     let most_ns =
         if random.chance_ppm(100_000) { traffic.sleep_ns_max * 4 } else { traffic.sleep_ns_max };
     now.after_ns(random.between(500, most_ns))
@@ -505,7 +510,7 @@ pub(super) fn slot_bytes(traffic: &TrafficPlan) -> u32 {
     traffic.length_bytes_max.min(SLOT_BYTES_MAX)
 }
 
-/// Draws a length that is usually small, and sometimes up to `most`.
+/// Returns a random length. It is usually small, but can be up to `most`.
 fn draw_length(random: &mut Random, most: u32) -> u32 {
     let most = u64::from(most);
     let length = match random.below(16) {
@@ -529,13 +534,13 @@ fn draw_immediate(random: &mut Random, traffic: &TrafficPlan) -> Option<u32> {
     random.chance_ppm(traffic.immediate_ppm).then(|| random.next_u64() as u32)
 }
 
-/// Number of atomic cells of each side that only one peer uses, and number of a host's counters
-/// that all peers share.
+/// Number of each side's atomic cells, which only one peer uses. `COUNTERS` is the number of a
+/// host's counters, which all peers share.
 pub(crate) const CELLS: usize = 4;
 pub(crate) const COUNTERS: usize = 2;
 
-/// Limits of unsignalled operations, in bytes and in number. They leave half of the local memory
-/// free.
+/// Maximum length of an operation that is not signalled, in bytes. The second limit is the maximum
+/// number of such operations. With these limits, half of the local memory remains free.
 const UNREPORTED_BYTES_MAX: u32 = 2 << 10;
 const UNREPORTED_OPERATIONS_MAX: u64 = LOCAL_BYTES as u64 / 2 / UNREPORTED_BYTES_MAX as u64 - 1;
 
@@ -546,7 +551,7 @@ const SLOT_BYTES_MAX: u32 = 4 << 10;
 /// Local memory of each end in bytes; enough for some tens of average operations.
 const LOCAL_BYTES: u32 = 64 << 10;
 
-/// Number of ranges tried before an operation is ordered by a fence instead.
+/// Number of ranges to try before an operation gets a fence instead.
 const DRAWS_MAX: u32 = 3;
 
 #[cfg(test)]

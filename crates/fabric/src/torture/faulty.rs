@@ -1,5 +1,5 @@
-//! One more host, which violates the protocol or stays silent. Pairs of other hosts must not
-//! suffer.
+//! An additional host that violates the protocol or stays silent. This must not affect pairs of
+//! other hosts.
 
 use delivery::Instant;
 use wire_edge::{Flags, Header};
@@ -12,13 +12,13 @@ use crate::host::HostEngine;
 use crate::network::Mute;
 use crate::{Faults, PortId, Random, World};
 
-/// A host that misbehaves, and how.
+/// A faulty host, and how it misbehaves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FaultyPeer {
     /// Index of the host.
     pub(crate) host: usize,
     pub(crate) kind: FaultyKind,
-    /// When the host starts to misbehave, in nanoseconds.
+    /// Time when the host starts to misbehave, in nanoseconds.
     pub(crate) from_ns: u64,
 }
 
@@ -27,19 +27,20 @@ pub(crate) struct FaultyPeer {
 pub(crate) enum FaultyKind {
     /// The host stops running.
     Stopped,
-    /// The host stops running, and the drivers of its peers cannot send to it.
+    /// The host stops running, and its peers' drivers cannot send to it.
     ReadsNothing,
     /// The host sends every frame many times.
     Floods,
-    /// The host receives all frames and acknowledges none.
+    /// The host receives all frames but acknowledges none.
     NeverAcknowledges,
-    /// The application of the host, or those of its peers, never posts a receive for messages.
+    /// An application never posts a receive for messages: that of the faulty host, or those of its
+    /// peers.
     NeverReceives { at_peer: bool },
-    /// At times an operation never arrives, so that all operations behind it wait at the peer.
+    /// Sometimes an operation never arrives. All operations after it then wait at the peer.
     Withholds,
-    /// The host requests connections and never confirms them.
+    /// The host requests connections but never confirms them.
     NeverConfirms,
-    /// The host sends false statements in frames of its connections, and acknowledges no frames.
+    /// The host makes false statements in frames of its connections, and acknowledges no frames.
     Lies,
 }
 
@@ -59,7 +60,7 @@ impl FaultyKind {
 }
 
 impl FaultyPeer {
-    /// Adds a faulty host to the plan, with connections to all other hosts or to one.
+    /// Adds a faulty host to the plan. It has connections to all other hosts, or to one.
     pub(super) fn draw(random: &mut Random, plan: &mut Plan) {
         if plan.classes.faulty.is_some() {
             return;
@@ -85,7 +86,8 @@ impl FaultyPeer {
                 true
             }
             FaultyKind::Withholds => {
-                // No other order may hold back the operations behind the withheld one.
+                // Nothing else may delay the operations that follow the withheld one, so there are
+                // no fences.
                 plan.traffic.weights = [1, 0, 0, 0, 0];
                 plan.traffic.strict_ppm = 0;
                 plan.traffic.fence_before_ppm = 0;
@@ -100,7 +102,7 @@ impl FaultyPeer {
             _ => false,
         };
         if leaves_open && random.chance_ppm(700_000) {
-            // One peer may have more outstanding operations than there are records.
+            // One peer can have more outstanding operations than there are records.
             plan.engine.pool_divisor = 16;
             plan.engine.operation_window = 256;
             plan.traffic.depth = 64;
@@ -114,7 +116,7 @@ impl FaultyPeer {
             plan.pairs.push(if asks { (host, other) } else { (other, host) });
         }
         if random.chance_ppm(300_000) {
-            // Many connections reach limits that one connection does not.
+            // Several connections together reach limits that one connection does not.
             let more = others.iter().flat_map(|&other| [(other, host); CONNECTIONS_MORE]);
             plan.pairs.extend(more);
         }
@@ -123,8 +125,8 @@ impl FaultyPeer {
     }
 }
 
-/// Turns all links into shared memory: no frame is lost there, and a full ring makes its sender
-/// wait.
+/// Turns all links into shared memory. Such links lose no frames, and a sender waits if a ring is
+/// full.
 fn share_memory(plan: &mut Plan) {
     plan.classes.shares_memory = true;
     plan.faults = Faults::default();
@@ -151,7 +153,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.wake_at(world, Instant(from_ns), Wake::Fail);
     }
 
-    /// Makes the faulty host start to misbehave, or continue to.
+    /// Makes the faulty host misbehave, for the first time or again.
     pub(super) fn fail(&mut self, world: &mut World<E>) {
         let Some(FaultyPeer { host, kind, .. }) = self.plan.classes.faulty else { return };
         if self.healed {
@@ -187,7 +189,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.wake_at(world, at, Wake::Fail);
     }
 
-    /// Returns whether the application of this side posts no receives now.
+    /// Returns whether the application of this side currently posts no receives.
     pub(super) fn withholds_receives(&self, pair: usize, side: usize) -> bool {
         let Some(FaultyPeer { host, kind, .. }) = self.plan.classes.faulty else {
             return false;
@@ -197,8 +199,8 @@ impl<E: HostEngine> Run<'_, E> {
         state.is_faulty && !self.healed && (state.hosts[side] == host) != at_peer
     }
 
-    /// Mutes or unmutes a host that never confirms: it has a connection, or is about to request
-    /// one.
+    /// Mutes or unmutes a host that never confirms. It is muted while it has a connection, and
+    /// unmuted before it requests one.
     pub(super) fn hush(&mut self, world: &mut World<E>, host: usize, is_hushed: bool) {
         let never =
             self.plan.classes.faulty.is_some_and(|faulty| {
@@ -215,7 +217,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Ends the faults of the faulty host. If it lied, it restarts with a new state.
+    /// Ends the faults of the faulty host. If the host lied, it restarts with new state.
     pub(super) fn mend_faulty(&mut self, world: &mut World<E>) {
         let Some(FaultyPeer { host, kind, .. }) = self.plan.classes.faulty else { return };
         self.mute(world, host, None);
@@ -224,7 +226,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Replays the frames that the host sent last, several times each.
+    /// Replays each of the host's most recent frames several times.
     fn flood(&mut self, world: &mut World<E>, host: usize) {
         let ports: Vec<PortId> = world.ports(host).to_vec();
         let heard: Vec<_> = world.network.watch().overheard().iter().cloned().collect();
@@ -248,7 +250,7 @@ fn has_acknowledgements(frame: &[u8]) -> bool {
     wire_edge::decode(frame).is_ok_and(|frame| frame.acks.is_some())
 }
 
-/// Returns whether a frame is part of an operation that must never arrive completely.
+/// Returns whether a frame belongs to an operation that must never arrive completely.
 fn is_withheld(frame: &[u8]) -> bool {
     let Ok(frame) = wire_edge::decode(frame) else { return false };
     let (Header::Write { operation, .. }
@@ -264,11 +266,12 @@ fn is_withheld(frame: &[u8]) -> bool {
 
 const FLOOD_FRAMES: u32 = 32;
 
-/// Number of further connections of each host to the faulty one.
+/// Number of additional connections from each host to the faulty host.
 const CONNECTIONS_MORE: usize = 3;
 
-/// Number of false statements sent at a time.
+/// Number of false statements that are sent at the same time.
 const LIES: u32 = 4;
 
-/// One operation in this many never arrives completely, beginning with the second.
+/// Out of this many operations, one never arrives completely. The second operation is the first of
+/// these.
 const WITHHELD_ONE_IN: u32 = 64;

@@ -1,4 +1,4 @@
-//! Forged frames: frames that strangers and lying peers send, and that no engine would.
+//! Forged frames, which strangers (attackers) and lying peers send, but engines never do.
 
 use wire_edge::{
     ACK_SECTION_BYTES_MAX, AckBlock, AckDelay, Addresses, CONTROL_BYTES_MAX, CloseReason,
@@ -9,7 +9,7 @@ use wire_edge::{
 
 use crate::Random;
 
-/// Returns the common header of an overheard frame, if it is a connection frame.
+/// Returns the common header of an overheard frame; `None` if it is no connection frame.
 pub(super) fn prefix_of(frame: &[u8]) -> Option<Prefix> {
     wire_edge::decode(frame).ok().map(|frame| frame.prefix)
 }
@@ -24,8 +24,8 @@ pub(super) fn handshake(destination: u32, source: u32, body: Handshake<'_>) -> V
     bytes
 }
 
-/// Returns a Hello of an initiator with connection id `source`. One id always gives the same
-/// parameters.
+/// Returns a Hello of an initiator with the connection id `source`. The same id always gives the
+/// same parameters.
 pub(super) fn hello(source: u32, cookie: [u8; 24]) -> Vec<u8> {
     let mut random = Random::new(u64::from(source));
     let parameters = parameters(&mut random);
@@ -34,7 +34,7 @@ pub(super) fn hello(source: u32, cookie: [u8; 24]) -> Vec<u8> {
     handshake(0, source, body)
 }
 
-/// Returns an arbitrary answer to a Hello of the initiator with connection id `destination`.
+/// Returns a random answer to a Hello of the initiator with the connection id `destination`.
 pub(super) fn answer(random: &mut Random, destination: u32) -> Vec<u8> {
     let mut cookie = [0; 24];
     random.fill(&mut cookie);
@@ -64,7 +64,7 @@ pub(super) fn other_version(random: &mut Random) -> Vec<u8> {
     let mut bytes = vec![0; HANDSHAKE_BYTES_MAX];
     let length = frame.encode(&mut bytes);
     bytes.truncate(length);
-    // The step of a Hello, because only a Hello is answered.
+    // Most of these frames have the step of a Hello, because engines answer only a Hello.
     bytes[1] = if random.chance_ppm(700_000) { 1 } else { random.below(9) as u8 };
     bytes
 }
@@ -80,7 +80,8 @@ pub(super) fn control(prefix: Prefix, messages: &[Control<'_>]) -> Vec<u8> {
     frame
 }
 
-/// Draws a control message to follow a challenge. It would do harm if the receiver believed it.
+/// Returns a random control message to follow a challenge. It would do harm if the receiver
+/// accepted it.
 pub(super) fn harmful(random: &mut Random, elsewhere: PeerAddr) -> Control<'static> {
     let link = LinkIndex(random.below(4) as u8);
     match random.below(8) {
@@ -99,7 +100,7 @@ pub(super) fn harmful(random: &mut Random, elsewhere: PeerAddr) -> Control<'stat
     }
 }
 
-/// Returns a frame of any kind but Control, with forged content.
+/// Returns a random frame with forged content, of any kind except Control.
 pub(super) fn content(
     random: &mut Random,
     prefix: Prefix,
@@ -176,5 +177,5 @@ fn parameters(random: &mut Random) -> Parameters {
     }
 }
 
-/// Private data of strangers; not a valid invitation.
+/// Private data of strangers, which is no valid invitation.
 const STRANGE: &[u8] = b"strange";

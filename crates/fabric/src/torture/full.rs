@@ -1,4 +1,4 @@
-//! Drivers that refuse all frames for some time, and report once when they have room again.
+//! Drivers that refuse all frames for some time, and report when they have room again.
 
 use delivery::Instant;
 
@@ -6,20 +6,20 @@ use super::run::{Run, Wake};
 use crate::host::HostEngine;
 use crate::{Random, World};
 
-/// The times at which drivers are full, one driver after the other.
+/// Periods in which drivers are full. One driver is full after another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FullDrivers {
-    /// Longest time from the end of one full driver to the start of the next, in nanoseconds.
+    /// Maximum time between the end of a period and the start of the next, in nanoseconds.
     pub(crate) pause_ns_max: u64,
-    /// Longest time for which a driver is full, in nanoseconds.
+    /// Maximum length of a period, in nanoseconds.
     pub(crate) for_ns_max: u64,
-    /// Probability that a driver is full for one peer only, in parts per million.
+    /// Probability that a driver is full for only one peer, in parts per million.
     pub(crate) one_peer_ppm: u32,
 }
 
 impl FullDrivers {
     pub(super) fn draw(random: &mut Random) -> Self {
-        // Drivers have room at least half of the time.
+        // Drivers are full for at most half of the time.
         let for_ns_max = random.pick(&[20_000, 2_000_000, 50_000_000]);
         Self {
             pause_ns_max: for_ns_max * random.pick(&[1, 2, 10]),
@@ -36,7 +36,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Makes a driver full for some time, and schedules the next one.
+    /// Makes a driver full for some time, and schedules the next period.
     pub(super) fn fill(&mut self, world: &mut World<E>) {
         let Some(plan) = self.plan.classes.full else { return };
         if self.healed {
@@ -56,7 +56,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Makes the drivers of all other hosts full for a host that does not read.
+/// A host does not read: makes the drivers of all other hosts full for this host.
 pub(super) fn fill_for<E: HostEngine>(run: &Run<'_, E>, world: &mut World<E>, host: usize) {
     let until = Instant(run.plan.safety_ns);
     for other in (0..run.plan.hosts).filter(|&other| other != host) {

@@ -1,6 +1,6 @@
-//! How a peer accesses the memory that it may write: with the key of a region, or with the key of a
-//! window that is bound and invalidated during the run. Also deregisters memory while operations
-//! are outstanding.
+//! Gates: the keys with which peers access the memory that they may write. A gate uses the key of a
+//! region, or the key of a window that is bound and invalidated during the run. This module also
+//! deregisters memory while operations are outstanding.
 
 use super::end::{Drawn, End, Stage};
 use super::queue_pairs::QueuePairs;
@@ -8,40 +8,40 @@ use super::run::Run;
 use crate::host::{Action, Completion, CompletionKind, HostEngine, Refusal, Region};
 use crate::{Kind, World};
 
-/// The key with which the peer accesses an end's target, and its state.
+/// The key with which the peer accesses an end's target, and the state of this key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gate {
     kind: GateKind,
     stage: GateStage,
     key: u32,
     address: u64,
-    /// The key that the gate had before.
+    /// The previous key of the gate.
     former: Option<u32>,
-    /// Whether a key of this gate has become invalid, or is about to.
+    /// Whether a key of this gate has become invalid, or soon will.
     has_ended: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum GateKind {
-    /// The key of the region.
+    /// The gate uses the key of the region.
     Region,
-    /// The key of a window for this connection (type 2).
+    /// The gate uses the key of a window for this connection (type 2).
     ForOne,
-    /// The key of a window for all connections of the service (type 1).
+    /// The gate uses the key of a window for all connections of the service (type 1).
     ForAll,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum GateStage {
-    /// There is no key yet.
+    /// The gate has no key yet.
     New,
-    /// The key becomes valid when this operation of the owner is complete.
+    /// The key becomes valid when this operation of the owner completes.
     Opening(u64),
     Open,
-    /// The key becomes invalid with this operation of the owner.
+    /// This operation of the owner makes the key invalid.
     Ending(u64),
-    /// The key is replaced by another with this operation of the owner: its number, and the new
-    /// key.
+    /// This operation of the owner replaces the key by another. Contains the operation's number and
+    /// the new key.
     Changing(u64, u32),
     /// A message of the peer, which is in flight, invalidates the key.
     Invalidated,
@@ -49,13 +49,13 @@ enum GateStage {
     Shut,
 }
 
-/// What the state of a gate implies for an operation of the peer.
+/// What may happen to an operation of the peer, according to the state of a gate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Passage {
     Free,
-    /// The operation may be denied.
+    /// The operation can be denied or succeed.
     Doubtful,
-    /// The operation must be denied, but a part of it may be performed before.
+    /// The operation must be denied, but a part of it can be performed before that.
     Late,
     /// The operation must be denied, and no part of it may be performed.
     Denied,
@@ -75,7 +75,7 @@ impl Gate {
         }
     }
 
-    /// Returns the target under the gate's key and address; `None` if there is no key yet.
+    /// Returns the target with the gate's key and address; `None` if the gate has no key yet.
     pub(super) fn names(&self, target: Region) -> Option<Region> {
         let is_named = !matches!(self.stage, GateStage::New | GateStage::Opening(_));
         is_named.then_some(Region { key: self.key, address: self.address, ..target })
@@ -86,31 +86,31 @@ impl Gate {
         self.stage == GateStage::Open
     }
 
-    /// Returns the target under the gate's former key and address.
+    /// Returns the target with the gate's former key and address; `None` if there is no former key.
     fn was_named(&self, target: Region) -> Option<Region> {
         let key = self.former?;
         Some(Region { key, address: address_of(key), ..target })
     }
 
-    /// Returns whether operations in flight may have been denied here, even if their connection has
-    /// ended at the peer.
+    /// Returns whether operations in flight can have been denied here. This is also possible if
+    /// their connection has ended at the peer.
     pub(super) const fn may_deny(&self) -> bool {
         self.has_ended
     }
 
-    /// Returns whether only this connection may use the key.
+    /// Returns whether only this connection can use the key.
     pub(super) fn is_of_one(&self) -> bool {
         self.kind == GateKind::ForOne && self.is_open()
     }
 
-    /// Returns whether the key is in use here, so that no other window can have it.
+    /// Returns whether a window of this gate has the key, so that no other window can have it.
     fn holds(&self, key: u32) -> bool {
         let is_held = self.kind == GateKind::ForOne
             && !matches!(self.stage, GateStage::New | GateStage::Shut);
         is_held && self.key == key
     }
 
-    /// Returns what may happen to an operation of the peer that is posted now.
+    /// Returns what may happen to an operation that the peer posts now.
     pub(super) fn passage(&self, drawn: &Drawn) -> Passage {
         let operation = &drawn.operation;
         let needs_key = operation.length_bytes > 0 || operation.action == Action::SendInvalidate;
@@ -130,7 +130,7 @@ impl Gate {
     }
 }
 
-/// An action of an application on the memory of its own connection.
+/// What an application does to the memory of its own connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Act {
     EndKey,
@@ -140,7 +140,7 @@ enum Act {
 }
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Draws the gate of an end with this target.
+    /// Chooses a random gate for an end with this target.
     pub(super) fn new_gate(&mut self, target: Region) -> Gate {
         let Some(QueuePairs { windows_ppm, .. }) = self.plan.queue_pairs else {
             return Gate::of_region(target);
@@ -152,13 +152,13 @@ impl<E: HostEngine> Run<'_, E> {
         Gate { kind, stage: GateStage::New, key: 0, address: 0, former: None, has_ended: false }
     }
 
-    /// Opens the gate of an end. At times invalidates a key or deregisters memory that operations
+    /// Opens the gate of an end. Sometimes invalidates a key, or deregisters memory that operations
     /// need.
     pub(super) fn tend_gate(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let Some(QueuePairs { strike_ppm, .. }) = self.plan.queue_pairs else { return };
         let Some(end) = self.open_end(pair, side) else { return };
         if self.healed && end.lost_inbox {
-            // The sender could otherwise wait forever.
+            // Without this, the sender could wait forever.
             return self.leave(world, pair, side);
         }
         let (gate, host) = (end.gate, end.host);
@@ -220,7 +220,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Handles the completion of a bind or an invalidation on this side.
+    /// Handles a completion that reports a bind or an invalidation of this side.
     pub(super) fn note_window(
         &mut self,
         world: &mut World<E>,
@@ -244,7 +244,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Handles the arrival of a peer's message that invalidated a key.
+    /// Handles the arrival of a peer's message that has invalidated a key.
     pub(super) fn note_invalidated(
         &mut self,
         world: &mut World<E>,
@@ -258,8 +258,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Returns the regions of the other side's host under window keys that this side must not use:
-    /// keys of other connections, and the former key of its own.
+    /// Returns regions of the other side's host with window keys that this side must not use. They
+    /// are keys of other connections, and the former key of this connection.
     pub(super) fn wrong_windows(&self, pair: usize, side: usize) -> Vec<Region> {
         let host = self.pairs[pair].hosts[1 - side];
         let others = (0..self.pairs.len()).flat_map(|other| [0, 1].map(|side| (other, side)));
@@ -272,8 +272,8 @@ impl<E: HostEngine> Run<'_, E> {
         windows.chain(own.and_then(|end| end.gate.was_named(end.target))).collect()
     }
 
-    /// Returns, at times, the target under its former key, for an application that still uses that
-    /// key.
+    /// Sometimes returns the target with its former key, as for an application that has not learned
+    /// the new key.
     pub(super) fn former_key(&mut self, pair: usize, side: usize, drawn: &Drawn) -> Option<Region> {
         let other = self.open_end(pair, 1 - side)?;
         let region = other.gate.was_named(other.target)?;
@@ -281,8 +281,8 @@ impl<E: HostEngine> Run<'_, E> {
         (is_write && self.gates.chance_ppm(FORMER_PPM)).then_some(region)
     }
 
-    /// Makes, at times, a message invalidate the key with which its sender accesses the other
-    /// side's memory.
+    /// Sometimes makes a message invalidate the key with which its sender accesses the other side's
+    /// memory.
     pub(super) fn perhaps_invalidate(&mut self, pair: usize, side: usize, drawn: &mut Drawn) {
         let Some(QueuePairs { strike_ppm, .. }) = self.plan.queue_pairs else { return };
         let Some(other) = self.open_end(pair, 1 - side) else { return };
@@ -293,7 +293,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Records in an operation what may happen to it. Returns whether it may be denied.
+    /// Records in an operation what may happen to it. Returns whether it can be denied.
     pub(super) fn judge(&self, pair: usize, side: usize, drawn: &mut Drawn) -> bool {
         let passage = self.open_end(pair, 1 - side).map(|other| other.gate.passage(drawn));
         let passage = passage.filter(|_| !drawn.is_rogue()).unwrap_or(Passage::Free);
@@ -304,11 +304,11 @@ impl<E: HostEngine> Run<'_, E> {
         passage != Passage::Free
     }
 
-    /// Records that an operation was posted that invalidates the other side's key.
+    /// Records that this side has posted an operation that invalidates the other side's key.
     pub(super) fn note_ending(&mut self, pair: usize, side: usize, action: Action) {
         let other = self.open_end(pair, 1 - side);
         if action == Action::SendInvalidate && other.is_some_and(|other| other.gate.is_open()) {
-            // Operations posted before it are performed before it.
+            // Earlier operations are performed before this one, so they can still use the key.
             if let Some(other) = &mut self.pairs[pair].ends[1 - side] {
                 (other.gate.stage, other.gate.has_ended) = (GateStage::Invalidated, true);
             }
@@ -316,7 +316,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Allows that operations of this connection are denied from now on.
+    /// Allows the peer to deny operations of this connection from now on.
     pub(super) fn excuse_denials(&mut self, pair: usize) {
         let state = &mut self.pairs[pair];
         state.had_rogue = state.generation;
@@ -330,7 +330,8 @@ impl<E: HostEngine> Run<'_, E> {
         (end.stage == Stage::Open && end.generation == self.pairs[pair].generation).then_some(end)
     }
 
-    /// Sets the stage of a gate whose key becomes invalid. Operations in flight may be denied.
+    /// Sets the stage of a gate whose key becomes invalid, so that operations in flight can be
+    /// denied.
     fn set_gate(&mut self, pair: usize, side: usize, stage: GateStage) {
         let [first, second] = &mut self.pairs[pair].ends;
         let (own, other) = if side == 0 { (first, second) } else { (second, first) };
@@ -350,7 +351,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.freeze(world, host, target);
     }
 
-    /// Records that memory was deregistered which operations or receives of this side need. Returns
+    /// Records that memory was deregistered that operations or receives of this side need. Returns
     /// the end.
     fn lose_memory(&mut self, pair: usize, side: usize) -> &mut End {
         let state = &mut self.pairs[pair];
@@ -362,7 +363,8 @@ impl<E: HostEngine> Run<'_, E> {
         end
     }
 
-    /// Posts an operation on windows. Returns its number; `None` if there is no room for it now.
+    /// Posts an operation on windows. Returns its number. Returns `None` if there is no room for it
+    /// now.
     fn post_own(
         &mut self,
         world: &mut World<E>,
@@ -388,8 +390,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Returns a key that no window of a host has. There are few keys for windows of one
-    /// connection, so that each key is reused often.
+    /// Returns a key that no window of a host has. Windows of one connection have only few possible
+    /// keys, so that each key is often reused.
     fn free_key(&mut self, host: usize, kind: GateKind) -> Option<u32> {
         if kind == GateKind::ForAll {
             self.next_key += 1;
@@ -407,18 +409,18 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Returns the start of a window, as the peer addresses it.
+/// Returns the address at which the peer sees the start of a window.
 const fn address_of(key: u32) -> u64 {
     (key as u64) << 32
 }
 
-/// Number of keys for windows of one connection. At most ten are in use at a time.
+/// Number of keys for windows of one connection. At most ten keys are in use at the same time.
 const KEYS: u64 = 16;
 const KEYS_FOR_ONE: u32 = 0x7700_0000;
 const KEYS_FOR_ALL: u32 = 0x7800_0000;
 
-/// Probability that an application writes with the former key of a window, in parts per million.
+/// Probability that an application writes with a window's former key, in parts per million.
 const FORMER_PPM: u32 = 100_000;
 
-/// First place of trace events for these actions.
+/// Place number of the first trace event for these actions.
 const STRUCK: u32 = 200;

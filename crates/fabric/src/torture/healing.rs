@@ -1,4 +1,4 @@
-//! Applies disasters, and ends them.
+//! Applies disasters and ends them.
 
 use delivery::{Instant, LinkId};
 
@@ -30,7 +30,8 @@ impl<E: HostEngine> Run<'_, E> {
             }
             Disaster::Pause { host, for_ns } => {
                 world.pause(host, now.after_ns(for_ns));
-                // One nanosecond later, so that the host is running again.
+                // The check happens one nanosecond after the pause, so that the host is running
+                // again.
                 self.wake_at(world, now.after_ns(for_ns + 1), Wake::Reassess);
             }
             Disaster::Restart { host } => self.restart(world, host),
@@ -52,7 +53,8 @@ impl<E: HostEngine> Run<'_, E> {
         self.reassess(world);
     }
 
-    /// Ends a cut or an outage of a link, unless another disaster lasts longer.
+    /// Ends a cut or an outage of a link. Does nothing if another disaster of the link lasts
+    /// longer.
     pub(super) fn unblock(&mut self, world: &mut World<E>, host: usize, link: usize) {
         let port = self.port(host, link);
         let is_attached = world.is_attached(host, LinkId(link as u8));
@@ -64,7 +66,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.reassess(world);
     }
 
-    /// Adds a link to the connections of a host again.
+    /// Adds a link that was removed to the connections of a host again.
     pub(super) fn add_path(&mut self, world: &mut World<E>, host: usize, link: usize) {
         let now = world.now();
         for (connection, peer) in self.connections_of(host) {
@@ -75,7 +77,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Returns the open connections of a host, each with the index of the peer's host.
+    /// Returns the open connections of a host, each with the number of the peer's host.
     pub(super) fn connections_of(&self, host: usize) -> Vec<(ConnectionHandle, usize)> {
         let life = self.hosts[host].life;
         let sides = self
@@ -121,7 +123,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.reassess(world);
     }
 
-    /// Records for each pair since when no path leads both ways.
+    /// Records for each pair the time since which no path leads both ways.
     pub(super) fn reassess(&mut self, world: &World<E>) {
         let now = world.now();
         for pair in 0..self.pairs.len() {
@@ -148,7 +150,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Excuses the end of a connection that had no path for long.
+    /// Allows a connection to end that had no path for a long time.
     pub(super) fn excuse_long_outage(&mut self, now: Instant, pair: usize) {
         let state = &mut self.pairs[pair];
         if state.lacked_path(now) {
@@ -213,7 +215,7 @@ const fn disaster_number(disaster: Disaster) -> u32 {
 
 const HEALED: u32 = 100;
 
-/// Total time without a path after which a connection may end, in nanoseconds. It is well below the
-/// 5 s after which a silent peer is considered dead, because probes become rare during an outage;
-/// and well above any short disaster.
+/// Time without a path, in total, after which a connection may end, in nanoseconds. It is far below
+/// the 5 s after which a silent peer is regarded as dead, because probes become rare during an
+/// outage. It is far above the duration of any short disaster.
 pub(super) const OUTAGE_EXCUSED_NS: u64 = 2_000_000_000;

@@ -7,13 +7,13 @@ use super::run::{Run, Wake};
 use crate::host::HostEngine;
 use crate::{Random, World};
 
-/// One direction of a path that starts to drop larger frames.
+/// One direction of a path, which starts to drop larger frames during the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hole {
     pub(crate) host: usize,
     pub(crate) link: usize,
     pub(crate) frame_bytes_max: u16,
-    /// When it starts, in nanoseconds.
+    /// Time when the path starts to drop them, in nanoseconds.
     pub(crate) at_ns: u64,
 }
 
@@ -39,7 +39,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Makes a path drop larger frames.
+    /// Makes a path drop larger frames without a report.
     pub(super) fn narrow(&self, world: &mut World<E>, hole: usize) {
         let Hole { host, link, frame_bytes_max, .. } = self.plan.classes.holes[hole];
         world.network.set_path_bytes_max(self.port(host, link), frame_bytes_max);

@@ -1,5 +1,4 @@
-//! A peer that violates every rule in its own connections. These connections may end; no others
-//! may.
+//! A peer that violates every rule in its own connections. Only these connections may end.
 
 use wire_edge::{Control, LinkIndex, Prefix};
 
@@ -34,8 +33,8 @@ impl<E: HostEngine> Run<'_, E> {
             1 => LinkIndex(random.below(u64::from(links)) as u8),
             _ => prefix.link,
         };
-        // Packet numbers that the host has not used yet. Otherwise the frame would be dropped as a
-        // duplicate.
+        // The frame has a packet number that the host has not used yet. Otherwise the receiver
+        // would drop the frame as a duplicate.
         self.strangers.lies += 1;
         let packet = prefix.packet.wrapping_add(self.strangers.lies);
         let flags = wire_edge::Flags::ACK_NOW;
@@ -55,5 +54,5 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Start of the addresses that the lying peer claims as its own.
+/// Number of the first address that the lying peer claims as its own.
 const NAMED_FIRST: u8 = 240;

@@ -1,4 +1,4 @@
-//! The simulated applications of a run: they connect, post operations, poll completions, and handle
+//! The simulated applications of a run. They connect, post operations, poll completions, and handle
 //! the end of connections.
 
 use delivery::{Instant, LinkId};
@@ -48,8 +48,8 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
     }
 
     fn on_turn(&mut self, world: &mut World<E>, host: usize) {
-        // Memory is unchanged since the last check if no frame has arrived. Most turns only serve
-        // an application.
+        // If no frame has arrived, memory has not changed since the last check. Most turns only let
+        // an application run.
         let frames = world.frames_handled(host);
         if frames == self.hosts[host].frames_seen {
             return;
@@ -59,7 +59,7 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
         let entirely = self.turns.is_multiple_of(self.options.compare_interval_turns);
         for pair in 0..self.pairs.len() {
             for side in [0, 1] {
-                // The memory that this side writes is at the other side's host.
+                // The memory that this side writes belongs to the other side's host.
                 if self.pairs[pair].hosts[1 - side] != host {
                     continue;
                 }
@@ -107,7 +107,7 @@ impl<E: HostEngine> Run<'_, E> {
         state.blocked_ns = 0;
         state.blocked_since = state.blocked_since.map(|_| now);
         state.begun_healed = self.healed;
-        // A host that lied has restarted before this time.
+        // After healing, a host that lied has restarted, so the pair can be trusted again.
         state.is_distrusted &= !self.healed;
         if state.is_distrusted {
             state.distrusted_until = state.generation;
@@ -146,7 +146,7 @@ impl<E: HostEngine> Run<'_, E> {
         links.map(|link| (LinkId(link as u8), self.plan.address(peer, link))).collect()
     }
 
-    /// Discards the memory of an end, which is no longer checked. The target may stay under
+    /// Discards the memory of an end that is no longer checked. The target can remain under
     /// observation.
     fn discard(&mut self, world: &mut World<E>, end: &End) {
         if end.life == self.hosts[end.host].life {
@@ -173,8 +173,8 @@ impl<E: HostEngine> Run<'_, E> {
         let now = world.now();
         let wanted = Invitation::decode(private_data).filter(|invitation| {
             self.pairs.get(invitation.pair as usize).is_some_and(|pair| {
-                // The requester must still wait, and must have sent the request to this life of
-                // this host. Otherwise it could already be connected to the former life.
+                // The requester must still wait, and it must have sent the request to this life of
+                // this host. Otherwise it could be connected to the previous life.
                 let waits = pair.ends[0].as_ref().is_some_and(|end| {
                     end.life == self.hosts[end.host].life
                         && end.counter_life == self.hosts[host].life
@@ -187,7 +187,7 @@ impl<E: HostEngine> Run<'_, E> {
             })
         });
         let Some(Invitation { pair, generation }) = wanted else {
-            // An old request that was replayed, or one whose requester has given up.
+            // This is a replayed old request, or its requester has given up.
             return world.engine_mut(host).reject(now, request);
         };
         let pair = pair as usize;
@@ -202,13 +202,13 @@ impl<E: HostEngine> Run<'_, E> {
                 end.connection = connection;
                 self.pairs[pair].ends[1] = Some(end);
             }
-            // The requester may have ended the request in the meantime.
+            // The requester can have ended the request before it was accepted.
             Err(Refusal::Closed) => {}
             Err(refusal) => self.refused(host, "a granted request", refusal),
         }
     }
 
-    /// Makes the second side close a connection that the first side has replaced.
+    /// Makes the second side close a connection that the first side has replaced by a new one.
     fn abandon(&mut self, world: &mut World<E>, pair: usize) {
         let now = world.now();
         let Some(end) = self.pairs[pair].ends[1].take() else { return };
@@ -248,7 +248,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.wake_at(world, at, Wake::Look { pair, side, generation });
     }
 
-    /// Makes the applications of a pair poll again if they have stopped.
+    /// Makes applications of a pair poll again if they had stopped polling.
     pub(super) fn call(&mut self, world: &mut World<E>, pair: usize) {
         for side in [0, 1] {
             if let Some(end) = &self.pairs[pair].ends[side]
@@ -260,8 +260,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Handles the end of a connection: checks that all its completions have arrived, and that
-    /// there was a reason.
+    /// Handles the end of a connection. Checks that all its completions have arrived, and that
+    /// there was a reason for the end.
     fn closed(
         &mut self,
         world: &mut World<E>,
@@ -273,7 +273,7 @@ impl<E: HostEngine> Run<'_, E> {
         let detail = crate::digest(format!("{cause:?}").as_bytes());
         world.trace.record(now, Kind::Closed, host as u32, detail);
         let Some((pair, side)) = self.find(host, connection) else {
-            // The application has closed this connection before.
+            // The application has already closed this connection.
             while let Some(found) = world.poll_completion(host, connection) {
                 if found.kind == CompletionKind::Receive {
                     self.take_shared_receive(host, &found);
@@ -313,15 +313,15 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Returns whether there is a reason for a connection to end on this side.
+    /// Returns whether a connection has a reason to end on this side.
     fn may_end(&self, now: Instant, pair: usize, side: usize, cause: Cause) -> bool {
         let state = &self.pairs[pair];
         let Some(end) = &state.ends[side] else { return true };
         if state.may_end && !state.begun_healed {
             return true;
         }
-        // An attempt that began under faults may fail, and so may the connection that the peer made
-        // of it.
+        // An attempt that began during faults may fail. The connection that the peer has made from
+        // such an attempt may fail too.
         let attempt_failed = match (&state.ends[0], side) {
             (Some(first), 0) => first.stage == Stage::Connecting && !state.begun_healed,
             (Some(first), _) => {
@@ -330,14 +330,14 @@ impl<E: HostEngine> Run<'_, E> {
             }
             (None, _) => true,
         };
-        // A peer that restarted or closed the connection reports that. While a path exists, no such
-        // peer is unreachable.
+        // A peer that has restarted or closed the connection answers. As long as there is a path,
+        // such a peer cannot be unreachable.
         let answers = end.stage == Stage::Open && !state.lacked_path(now);
         let is_reported = !(cause == Cause::Unreachable && answers);
         (end.excused && is_reported) || attempt_failed
     }
 
-    /// Records that nothing may write this region from now on.
+    /// Records that the contents of this region must not change from now on.
     pub(super) fn freeze(
         &mut self,
         world: &mut World<E>,
@@ -402,7 +402,7 @@ impl<E: HostEngine> Run<'_, E> {
             return;
         }
         let idle = self.pairs[pair].remaining[side] == 0 && end.model.outstanding() == 0;
-        // Idle hours must not cost computing time.
+        // Polls in idle hours would take computing time.
         if self.plan.churn.is_none() || self.unfinished(pair).is_some() {
             self.look_later(world, pair, side, generation, idle);
         }
@@ -474,8 +474,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Replaces, at times, the memory at the other side that this side writes, if no operation is
-    /// in flight. The old memory must not change after that.
+    /// Sometimes replaces the memory at the other side that this side writes, if no operation is in
+    /// flight. After that, the old memory must not change.
     fn retarget(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let now = world.now();
         let place = self.place(pair);
@@ -485,7 +485,7 @@ impl<E: HostEngine> Run<'_, E> {
         let quiet = own.model.outstanding() == 0
             && own.generation == other.generation
             && (own.stage, other.stage) == (Stage::Open, Stage::Open)
-            // A flushed operation may still arrive.
+            // A flushed operation can still arrive, so there must not have been any.
             && own.faults.is_empty()
             && other.gate.is_open()
             && other.life == self.hosts[other.host].life;
@@ -494,7 +494,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
         let (host, old) = (other.host, other.target);
         world.engine_mut(host).turn_to(place);
-        // All operations have been performed, although the acknowledgement of the last may be lost.
+        // All operations have been performed here; only the acknowledgement of the last one can be
+        // lost.
         let engine = world.engine_mut(host);
         other.target = engine.register(old.length_bytes);
         engine.deregister(now, old);
@@ -526,7 +527,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Returns the remote memory of a side's operations, if the other side has it.
+    /// Returns the remote memory that a side's operations use; `None` if the other side has none.
     fn remote(&self, pair: usize, side: usize) -> Option<Remote> {
         let ends = &self.pairs[pair].ends;
         let (own, other) = (ends[side].as_ref()?, ends[1 - side].as_ref()?);
@@ -565,7 +566,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Handles a completion of an operation of this side.
+    /// Handles a completion of an operation that this side has posted.
     fn take_completion(
         &mut self,
         world: &mut World<E>,
@@ -586,7 +587,7 @@ impl<E: HostEngine> Run<'_, E> {
         let peer = self.pairs[pair].ends[1 - side].as_ref();
         let peer_lost_inbox = match peer.filter(|peer| peer.generation == end.generation) {
             Some(peer) => peer.lost_inbox,
-            // The peer has restarted.
+            // The peer has restarted, so the pair's record is used.
             None => self.pairs[pair].lost_memory == end.generation,
         };
         let fault = is_denied.then_some(()).ok_or(denied);
@@ -630,8 +631,8 @@ impl<E: HostEngine> Run<'_, E> {
         if self.plan.lenient { Ok(()) } else { end.model.check_result(finished, &bytes) }
     }
 
-    /// Checks the value that an addition to a shared counter found. No two additions may find the
-    /// same value.
+    /// Checks the value that an addition to a shared counter has found. Two additions must not find
+    /// the same value.
     fn note_shared(
         &mut self,
         end: &End,
@@ -701,7 +702,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Private data that the first side of a pair sends with its request.
+/// Private data of a request that the first side of a pair sends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Invitation {
     pair: u32,
@@ -719,8 +720,8 @@ impl Invitation {
     }
 }
 
-/// Longest time until a lost connection is requested again, in nanoseconds.
+/// Maximum time before a lost connection is requested again, in nanoseconds.
 const RETRY_NS_MAX: u64 = 2_000_000;
 
-/// Maximum number of regions that are observed after their connection has ended.
+/// Maximum number of regions that are observed after the end of their connection.
 const FROZEN_MAX: usize = 16;

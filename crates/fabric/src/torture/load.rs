@@ -1,5 +1,5 @@
-//! Hosts with busy processors: an engine runs only while its thread has a processor, and can lose
-//! the processor inside and outside the engine.
+//! Hosts with busy processors. An engine runs only while its thread has a processor. The thread can
+//! lose the processor both inside and outside the engine.
 
 use super::run::Run;
 use crate::host::HostEngine;
@@ -8,11 +8,11 @@ use crate::world::Load;
 use crate::{Random, World};
 
 impl Load {
-    /// Draws a host with this number of busy threads per processor.
+    /// Chooses a random host with this number of busy threads per processor.
     fn draw(random: &mut Random, load: usize) -> Self {
         let processors = random.pick(&[1, 2, 2, 4]);
         let settings = Settings::usual(processors).scaled(random.pick(&[1, 2, 4, 8, 16]));
-        // With different slices, those of two hosts drift apart.
+        // Different slices make the slices of the two hosts drift apart.
         let slice_ns = random.between(1_000_000, 5_000_000);
         let step_ns_max = random.pick(&[1_000, 20_000, 200_000]);
         Self { processors: Settings { slice_ns, ..settings }, busy: load * processors, step_ns_max }
@@ -20,7 +20,7 @@ impl Load {
 }
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Makes hosts share their processors as the options demand.
+    /// Makes hosts share their processors with other threads, if the options say so.
     pub(super) fn set_load(&self, world: &mut World<E>) {
         let Some(load) = self.options.load else { return };
         for host in 0..self.plan.hosts {

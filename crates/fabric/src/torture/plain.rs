@@ -1,6 +1,6 @@
-//! A plain engine that keeps every guarantee in the simplest way: one stream of packets per
-//! direction, go-back-N, and all operations performed in order. It can also break one guarantee at
-//! a time, to prove that the harness notices.
+//! A plain engine that keeps every guarantee in the simplest way. It has one stream of packets in
+//! each direction, retransmits by go-back-N, and performs all operations in order. To prove that
+//! the harness detects this, it can also break one guarantee at a time.
 
 mod surface;
 
@@ -16,47 +16,48 @@ use crate::host::{
 };
 use crate::oracle::kind_of;
 
-/// A guarantee that the engine breaks on purpose.
+/// The guarantee that the engine breaks on purpose.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Bug {
     None,
-    /// A late duplicate of a write is placed in memory again.
+    /// If a duplicate of a write arrives late, it is placed in memory again.
     PlacesDuplicates,
-    /// A write that arrives before earlier ones is placed immediately, whatever its fences.
+    /// If a write arrives before earlier operations, it is placed immediately, whatever its fences.
     PlacesEarly,
-    /// An atomic that arrives twice is performed twice.
+    /// If an atomic arrives twice, it is performed twice.
     RepeatsAtomics,
     CompletesTwice,
     NeverCompletes,
     /// Two operations complete in the wrong order.
     SwapsCompletions,
-    /// A write completes when it has been sent, not when it has arrived.
+    /// A write completes when it has been sent instead of when it has arrived.
     CompletesTooSoon,
-    /// At times, flips a bit of an immediate.
+    /// Sometimes a bit of an immediate is flipped.
     AltersImmediates,
-    /// Writes one byte after the end of a region.
+    /// One byte is written after the end of a region.
     WritesBeyond,
-    /// Ends connections without a reason.
+    /// Connections end without a reason.
     GivesUp,
-    /// Writes for a connection that has ended.
+    /// Writes of a connection are performed after it has ended.
     WritesAfterEnd,
-    /// Has a longer queue than it reports.
+    /// A queue is longer than the engine reports.
     Hoards,
-    /// Stops sending after some time.
+    /// After some time, the engine stops sending.
     FallsSilent,
-    /// Returns old bytes for a read.
+    /// A read returns old bytes.
     ReadsStale,
-    /// Pings a silent peer in each turn, and keeps all pings.
+    /// The engine pings a silent peer in each turn, and keeps all pings.
     RepeatsEachTurn,
-    /// Sends to the source of a connection's last frame, whatever that is.
+    /// The engine sends to the source address of a connection's last frame, whatever that address
+    /// is.
     FollowsAnybody,
-    /// A driver that is full for one peer blocks frames to other peers.
+    /// If a driver is full for one peer, frames to other peers are blocked too.
     StopsAtFullDriver,
-    /// Has a single record, for all peers together, for messages without a receive.
+    /// The engine has only one record, for all peers together, for messages without a receive.
     HasOneRecord,
-    /// Ends a connection after any report that its peer is unreachable.
+    /// Any report that a peer is unreachable ends the connection.
     BelievesNews,
-    /// Sends frames as large as the interface allows, even if they never arrive.
+    /// The engine sends frames as large as the interface allows, even if they never arrive.
     SendsLargeFrames,
 }
 
@@ -68,16 +69,16 @@ pub(crate) struct PlainEngine {
     links: BTreeMap<LinkId, PeerAddr>,
     connections: BTreeMap<u32, Connection>,
     events: VecDeque<HostEvent>,
-    /// Answers to frames such as those of unknown connections: link, address, bytes.
+    /// Answers to frames that belong to no connection: link, address, bytes.
     replies: VecDeque<(LinkId, PeerAddr, Vec<u8>)>,
     regions: BTreeMap<u32, Memory>,
     next_region: u32,
     frames_handled: u64,
-    /// The connection whose message waits for a receive.
+    /// The connection with a message that waits for a receive.
     waiting: Option<u32>,
-    /// Largest frame that all links carry, in bytes.
+    /// Length of the largest frame that all links carry, in bytes.
     frame_bytes_max: u16,
-    /// Service of new connections and regions.
+    /// Service that new connections and regions use.
     place: u32,
 }
 
@@ -85,7 +86,7 @@ pub(crate) struct PlainEngine {
 struct Memory {
     key: u32,
     live: bool,
-    /// The service whose connections may access the memory.
+    /// Service whose connections can access the memory.
     place: u32,
     bytes: Vec<u8>,
 }
@@ -95,13 +96,13 @@ struct Connection {
     state: State,
     peer: u32,
     paths: Vec<(LinkId, PeerAddr)>,
-    /// Index of the path in use. After a timeout the next one is tried.
+    /// Index of the path in use. After a timeout, the engine uses the next path.
     path: usize,
     hello: Vec<u8>,
-    /// Packet bodies that are not acknowledged. The first has number `acked`.
+    /// Bodies of packets that are not acknowledged. The first has the number `acked`.
     window: VecDeque<(Vec<u8>, Option<u64>)>,
     acked: u32,
-    /// Bodies before this number have been sent since the last timeout.
+    /// Number of the first body that has not been sent since the last timeout.
     sent: u32,
     expected: u32,
     owes_ack: bool,
@@ -138,7 +139,7 @@ struct Pending {
     result_bytes: u32,
 }
 
-// Kinds that no frame of the edge protocol has, so that forged edge frames do not affect this
+// These kinds occur in no frame of the edge protocol, so forged edge frames do not affect this
 // engine.
 const HELLO: u8 = 0x0a;
 const ACCEPT: u8 = 0x1a;
@@ -153,12 +154,13 @@ const READ: u8 = 2;
 const ATOMIC: u8 = 3;
 const SEND: u8 = 4;
 const RESPONSE: u8 = 5;
-/// Asks whether the peer is alive while an answer is awaited. Has no number.
+/// Asks whether the peer is alive. The engine sends pings, which have no number, while it waits for
+/// an answer.
 const PING: u8 = 6;
 
 const GUARD: usize = 64;
 const FRAGMENT: usize = 1_000;
-/// Largest total size of a packet's headers, in bytes.
+/// Maximum length of all headers of a packet, in bytes.
 const HEADERS_MAX: usize = 40;
 const WINDOW: u32 = 32;
 
@@ -221,7 +223,7 @@ impl PlainEngine {
         id
     }
 
-    /// Returns the payload of a new connection's packets, in bytes.
+    /// Returns the payload that packets of a new connection carry, in bytes.
     fn fragment(&self) -> usize {
         match self.bug {
             Bug::SendsLargeFrames => usize::from(self.frame_bytes_max) - HEADERS_MAX,
@@ -248,7 +250,7 @@ impl PlainEngine {
         self.events.push_back(HostEvent::Closed(ConnectionHandle(u64::from(id)), cause));
     }
 
-    /// Returns the bytes of a remote access, if the access is allowed.
+    /// Returns the bytes that a remote access addresses; `None` if the access is not allowed.
     fn access(&mut self, id: u32, key: u32, address: u64, length: u32) -> Option<&mut [u8]> {
         let place = self.connections.get(&id)?.place;
         let memory = self.regions.get_mut(&((address >> 32) as u32));
@@ -307,8 +309,8 @@ impl PlainEngine {
         }
     }
 
-    /// Performs one packet. Returns false if it cannot be accepted now, and `None` if it is not
-    /// allowed.
+    /// Performs one packet. Returns false if the engine cannot accept the packet now, and `None` if
+    /// the packet is not allowed.
     fn perform(&mut self, id: u32, body: &[u8], in_turn: bool) -> Option<bool> {
         let (head, payload) = body.split_first_chunk::<HEAD>()?;
         let head = Head::decode(head);
@@ -410,7 +412,7 @@ impl PlainEngine {
         Some(())
     }
 
-    /// Reports completions in the order of posting.
+    /// Reports completions, in the order of posting.
     fn report(&mut self, id: u32) {
         let bug = self.bug;
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -434,7 +436,7 @@ impl PlainEngine {
         }
     }
 
-    /// Sends a control packet to the peer of a connection once.
+    /// Sends a control packet to the peer of a connection, without retransmission.
     fn send_control(&mut self, id: u32, kind: u8) {
         let Some(connection) = self.connections.get(&id) else { return };
         if let Some(&(link, to)) = connection.paths.get(connection.path) {

@@ -1,7 +1,7 @@
-//! The configuration of a run, drawn from a seed by swarm testing.
+//! The random configuration of a run, derived from a seed by swarm testing.
 //!
-//! Each kind of fault and operation is switched on or off separately before its rate is drawn. A
-//! run with everything at once would hide faults that only a few features together provoke.
+//! Each kind of fault and operation is first switched on or off separately, and then gets a rate.
+//! If every run had all kinds, faults that only some combinations cause would stay hidden.
 
 use super::Options;
 use super::classes::Classes;
@@ -14,31 +14,33 @@ use wire_edge::PeerAddr;
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) hosts: usize,
-    /// The links. Each is a segment on which every host has a port.
+    /// The links. Each link is a segment on which every host has a port.
     pub(crate) links: Vec<LinkPlan>,
-    /// Pairs of hosts with a connection. The first of each pair requests the connection.
+    /// Pairs of hosts that have a connection. The first host of a pair requests it.
     pub(crate) pairs: Vec<(usize, usize)>,
     pub(crate) faults: Faults,
-    /// Whether corrupted frames are delivered. No engine may crash then, but data may be wrong.
+    /// Whether hosts get corrupted frames. In this case, data may be wrong, but no engine may
+    /// crash.
     pub(crate) lenient: bool,
-    /// How long faults last, in nanoseconds.
+    /// Duration of the faults, in nanoseconds.
     pub(crate) safety_ns: u64,
-    /// The disasters, with their times in nanoseconds.
+    /// The disasters, each with its time in nanoseconds.
     pub(crate) disasters: Vec<(u64, Disaster)>,
     pub(crate) engine: EnginePlan,
     pub(crate) traffic: TrafficPlan,
-    /// Hosts have their links in different orders, with addresses that do not reveal the segment.
+    /// For soaks: hosts have their links in different orders, with addresses that do not show the
+    /// segment.
     pub(crate) churn: Option<Wiring>,
     /// Classes of scenario in addition to this plan.
     pub(crate) classes: Classes,
-    /// Present if connections are queue pairs.
+    /// Settings of queue pairs; `None` if connections are not queue pairs.
     pub(crate) queue_pairs: Option<QueuePairs>,
 }
 
-/// The assignment of links to segments.
+/// How the links of hosts belong to segments.
 #[derive(Clone, Debug)]
 pub(crate) struct Wiring {
-    /// For each host, the segment of each link.
+    /// For each host, the segment of each of its links.
     pub(crate) segments: Vec<Vec<usize>>,
     /// Whether links have Ethernet addresses instead of IP addresses.
     pub(crate) ethernet: bool,
@@ -50,7 +52,7 @@ pub(crate) struct LinkPlan {
     pub(crate) switched: bool,
 }
 
-/// Settings common to all engines of a run.
+/// Settings that all engines of a run have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EnginePlan {
     pub(crate) congestion: Congestion,
@@ -60,20 +62,20 @@ pub(crate) struct EnginePlan {
     pub(crate) read_depth: u16,
     pub(crate) ack_delay_max_ns: u32,
     pub(crate) pool_divisor: u32,
-    /// Whether connections are requested over one link only, so that the others must be found.
+    /// Whether connections are requested over only one link, so that the other links must be found.
     pub(crate) asks_on_one_link: bool,
 }
 
 /// The traffic of the applications.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrafficPlan {
-    /// Number of operations of each side of each connection.
+    /// Number of operations for each side of each connection.
     pub(crate) operations: u32,
-    /// Weights of write, read, fetch-and-add, compare-and-swap and send.
+    /// Weights with which write, read, fetch-and-add, compare-and-swap and send are chosen.
     pub(crate) weights: [u32; 5],
     pub(crate) length_bytes_max: u32,
     pub(crate) target_bytes: u32,
-    /// Probabilities in parts per million.
+    /// The following probabilities are in parts per million.
     pub(crate) strict_ppm: u32,
     pub(crate) fence_before_ppm: u32,
     pub(crate) fence_after_ppm: u32,
@@ -83,40 +85,40 @@ pub(crate) struct TrafficPlan {
     pub(crate) rogue_ppm: u32,
     /// Maximum number of outstanding operations.
     pub(crate) depth: u32,
-    /// Maximum number of receives posted ahead.
+    /// Maximum number of receives that are posted in advance.
     pub(crate) receives: u32,
-    /// Longest time between two polls of an application, in nanoseconds.
+    /// Maximum time between two polls of an application, in nanoseconds.
     pub(crate) sleep_ns_max: u64,
 }
 
 /// A disaster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Disaster {
-    /// No frame leaves this port for some time.
+    /// For some time, no frame leaves this port.
     Cut { host: usize, link: usize, for_ns: u64 },
-    /// No frame leaves any port of a host for some time.
+    /// For some time, no frame leaves any port of a host.
     Isolate { host: usize, for_ns: u64 },
-    /// A link of a host is down for some time, and the host gets a report.
+    /// For some time, a link of a host is down. The host gets a report.
     LinkDown { host: usize, link: usize, for_ns: u64 },
-    /// A host does not run for some time.
+    /// For some time, a host does not run.
     Pause { host: usize, for_ns: u64 },
     /// A host loses all its state.
     Restart { host: usize },
-    /// Larger frames no longer leave this port.
+    /// From now on, larger frames do not leave this port.
     FrameLimit { host: usize, link: usize, frame_bytes_max: u16 },
     /// The rate of a port changes, in bits per second.
     Rate { host: usize, link: usize, rate: u64 },
-    /// The connections of a host lose a link for some time.
+    /// For some time, the connections of a host do not have a link.
     RemovePath { host: usize, link: usize, for_ns: u64 },
-    /// An interface disappears for some time, and may come back with another address.
+    /// For some time, an interface does not exist. It can come back with another address.
     Detach { host: usize, link: usize, for_ns: u64, is_renumbered: bool },
-    /// The carrier of a link is lost and comes back, several times.
+    /// The carrier of a link is lost and comes back several times.
     Flap { host: usize, link: usize, times: u8, for_ns: u64 },
-    /// The largest frame of a link changes, and its host gets a report.
+    /// The maximum frame length of a link changes. The host gets a report.
     FrameStep { host: usize, link: usize, frame_bytes_max: u16 },
     /// The propagation delay of a link changes.
     Delay { host: usize, link: usize, propagation_ns: u64 },
-    /// Many frames are lost for some time.
+    /// For some time, many frames are lost.
     Loss { host: usize, link: usize, loss_ppm: u32, for_ns: u64 },
 }
 
@@ -174,7 +176,7 @@ impl Plan {
         }
     }
 
-    /// Draws the configuration of a seed with these options.
+    /// Derives the configuration of a seed with these options.
     pub(crate) fn of_seed(seed: u64, options: &Options) -> Self {
         let mut plan = Self::draw(seed);
         if options.classes {
@@ -187,7 +189,8 @@ impl Plan {
         plan
     }
 
-    /// Draws the configuration of a soak: hours in which links come and go while little is sent.
+    /// Derives the configuration of a soak: hours in which links disappear and come back while
+    /// hosts send little.
     pub(crate) fn draw_churn(seed: u64) -> Self {
         let mut plan = Self::draw(seed);
         let mut random = Random::stream(seed, CHURN_STREAM);
@@ -219,7 +222,7 @@ impl Plan {
         plan
     }
 
-    /// Returns the address of a link of a host.
+    /// Returns the address of a host's link.
     pub(crate) fn address(&self, host: usize, link: usize) -> PeerAddr {
         if self.classes.shares_memory {
             return PeerAddr::shared_memory(1, (host as u64) << 8 | link as u64);
@@ -227,12 +230,12 @@ impl Plan {
         port_address(host as u8, link as u8)
     }
 
-    /// Returns the segment of a link of a host.
+    /// Returns the segment of a host's link.
     pub(crate) fn segment(&self, host: usize, link: usize) -> usize {
         self.churn.as_ref().map_or(link, |wiring| wiring.segments[host][link])
     }
 
-    /// Returns the link of a host on a segment.
+    /// Returns the link that a host has on a segment.
     pub(crate) fn link_on(&self, host: usize, segment: usize) -> usize {
         (0..self.links.len()).find(|&link| self.segment(host, link) == segment).unwrap_or(segment)
     }
@@ -260,8 +263,8 @@ fn draw_link(random: &mut Random) -> LinkPlan {
     LinkPlan { model, switched: random.chance_ppm(300_000) }
 }
 
-/// Makes about half of the links report segmentation offload, as UDP drivers do. Uses its own
-/// random stream, so that the rest of a seed's plan does not change.
+/// Makes about half of the links report segmentation offload, as UDP drivers do. The random stream
+/// is separate, so that the other parts of a seed's plan do not change.
 fn draw_offloads(seed: u64, links: &mut [LinkPlan]) {
     let mut random = Random::stream(seed, OFFLOADS_STREAM);
     for link in links {
@@ -273,7 +276,8 @@ fn draw_faults(random: &mut Random, lenient: bool) -> Faults {
     let mut rate =
         |choices: &[u32]| if random.chance_ppm(500_000) { random.pick(choices) } else { 0 };
     let (loss_ppm, burst) = (rate(&[1_000, 10_000, 50_000, 150_000]), rate(&[2, 8]));
-    // Bursts multiply the loss: at most 16 % in total.
+    // Bursts increase the loss, so the probability of a burst is limited. The total loss is at most
+    // 16 %.
     let loss_ppm = if burst > 1 { loss_ppm.min(20_000) } else { loss_ppm };
     let duplicate_ppm = rate(&[1_000, 50_000, 200_000]);
     let reorder_ppm = rate(&[1_000, 50_000, 200_000]);
@@ -377,7 +381,7 @@ const PLAN_STREAM: u64 = 0x706c_616e;
 const CHURN_STREAM: u64 = 0x6368_7572;
 const OFFLOADS_STREAM: u64 = 0x6f66_666c;
 
-/// Longer than the five seconds after which a silent peer is considered dead.
+/// An outage longer than the five seconds after which a silent peer is regarded as dead.
 const LONG_OUTAGE_NS: u64 = 7_000_000_000;
 
 #[cfg(test)]

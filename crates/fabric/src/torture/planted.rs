@@ -16,7 +16,7 @@ const OPTIONS: Options = Options {
     load: None,
 };
 
-/// Maximum number of seeds to find a fault.
+/// Maximum number of seeds that are run to find a fault.
 const SEEDS_MAX: u64 = 2_000;
 
 #[test]
@@ -179,7 +179,7 @@ fn edge(bend: Bend, expected: &str) {
     find(&format!("{bend:?}"), expected, &OPTIONS, &make);
 }
 
-/// Runs seeds until one fails with one of these texts. Prints which seed it was.
+/// Runs seeds until one fails with one of these texts, and prints that seed.
 fn find<E: HostEngine>(
     name: &str,
     expected: &str,

@@ -1,4 +1,5 @@
-//! Checks that pairs of sound hosts make progress while others fail, not only after healing.
+//! Checks that pairs of sound hosts make progress while other hosts are faulty, and not only after
+//! healing.
 
 use delivery::Instant;
 
@@ -9,7 +10,7 @@ use crate::host::HostEngine;
 use crate::oracle::Violation;
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Schedules work for the applications of sound pairs, repeatedly while faults last.
+    /// Gives the applications of sound pairs operations to post, repeatedly as long as faults last.
     pub(super) fn schedule_work(&mut self, world: &mut World<E>) {
         if !self.plan.classes.watches_progress {
             return;
@@ -27,7 +28,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.pairs[pair].progress_at[side] = now;
     }
 
-    /// Checks that each side of a sound pair with work left has made progress recently.
+    /// Checks that each side of a sound pair that has unfinished work has made progress recently.
     pub(super) fn expect_progress(&mut self, now: Instant) {
         if !self.plan.classes.watches_progress || self.healed {
             return;
@@ -49,7 +50,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Describes what a side of a pair waits for; `None` if it waits for nothing.
+    /// Describes what a side of a pair waits for; returns `None` if it waits for nothing.
     fn waits_for(&self, pair: usize, side: usize) -> Option<String> {
         let state = &self.pairs[pair];
         let end = state.ends[side].as_ref().filter(|end| end.stage == Stage::Open);
@@ -60,10 +61,12 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Interval at which applications get work, in nanoseconds, and the number of operations.
+/// Time between two grants of work to applications, in nanoseconds. `WORK_OPERATIONS` is the number
+/// of operations in a grant.
 const WORK_NS: u64 = 50_000_000;
 const WORK_OPERATIONS: u32 = 6;
 
-/// Longest time without progress of a sound side, in nanoseconds. A few consecutive losses delay
-/// probes by some tens of milliseconds, and applications poll at least every two milliseconds.
+/// Maximum time for which a sound side may make no progress, in nanoseconds. A few consecutive
+/// losses delay probes by some tens of milliseconds. Applications poll every two milliseconds or
+/// more often.
 const PATIENCE_NS: u64 = 1_000_000_000;

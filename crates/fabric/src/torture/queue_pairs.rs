@@ -1,6 +1,6 @@
-//! Connections that are queue pairs: immediates that consume receives, scatter/gather lists, faults
-//! among operations in flight, and applications that close as soon as they have received what they
-//! waited for.
+//! Connections that are queue pairs. Immediates consume receives, and operations use scatter/gather
+//! lists. Operations in flight fail, and applications close a connection as soon as they have
+//! received what they need.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(crate) struct QueuePairs {
     pub(super) shares_receives: bool,
     /// Probability that the peer accesses memory through a window, in parts per million.
     pub(super) windows_ppm: u32,
-    /// Probability that an application, when it polls, deregisters memory that operations need, in
+    /// Probability that an application deregisters memory that operations need when it polls, in
     /// parts per million.
     pub(super) strike_ppm: u32,
     /// Number of datagrams that each host sends to others.
@@ -29,12 +29,12 @@ pub(crate) struct QueuePairs {
 }
 
 impl QueuePairs {
-    /// Draws the settings, and makes faults and immediates more frequent than in other runs.
+    /// Chooses random settings. Faults and immediates become more frequent than in other runs.
     pub(super) fn draw(seed: u64, plan: &mut Plan) -> Self {
         let mut random = Random::stream(seed, QUEUE_PAIRS_STREAM);
         let traffic = &mut plan.traffic;
         traffic.immediate_ppm = traffic.immediate_ppm.max(random.pick(&[0, 50_000, 300_000]));
-        // Excludes runs with hosts that lie or stop answering.
+        // In runs with hosts that lie or stop answering, the following settings are off.
         let is_sound = !plan.classes.watches_progress;
         if is_sound {
             traffic.rogue_ppm = traffic.rogue_ppm.max(random.pick(&[0, 5_000, 30_000]));
@@ -48,20 +48,20 @@ impl QueuePairs {
     }
 }
 
-/// Memory for messages that all connections of a host share.
+/// Memory for messages that all connections of a host use.
 #[derive(Debug)]
 pub(super) struct SharedInbox {
-    /// The life of the host that this memory is part of.
+    /// Life of the host to which this memory belongs.
     life: u32,
     region: Region,
-    /// Slots in use, by the context of their receives.
+    /// Slots in use, by the context of their receive.
     posted: BTreeMap<u64, u32>,
     free: Vec<u32>,
     next_context: u64,
 }
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Sets the shape of a host with or without queue pairs.
+    /// Adapts the shape of a host to whether connections are queue pairs.
     pub(super) const fn paired(&self, shape: Shape) -> Shape {
         let shares_receives = self.shares_receives();
         Shape { is_of_queue_pairs: self.plan.queue_pairs.is_some(), shares_receives, ..shape }
@@ -71,14 +71,14 @@ impl<E: HostEngine> Run<'_, E> {
         matches!(self.plan.queue_pairs, Some(QueuePairs { shares_receives: true, .. }))
     }
 
-    /// Posts receives for all connections of a host until `ahead` are outstanding.
+    /// Posts receives for all connections of a host until `ahead` receives are outstanding.
     pub(super) fn post_shared_receives(
         &mut self,
         world: &mut World<E>,
         host: usize,
         ahead: u32,
     ) -> Result<(), Refusal> {
-        // Datagrams consume these receives, too.
+        // Datagrams consume these receives too.
         self.collect_datagrams(world, host);
         let (now, length) = (world.now(), slot_bytes(&self.plan.traffic));
         let HostState { life, inbox, .. } = &mut self.hosts[host];
@@ -111,8 +111,8 @@ impl<E: HostEngine> Run<'_, E> {
         Ok(())
     }
 
-    /// Removes the receive that `found` completes. Returns its memory and offset; `None` if it was
-    /// not posted. Any connection may consume any of these receives.
+    /// Removes the receive that `found` completes; any connection can consume it. Returns its
+    /// memory and offset. Returns `None` if no such receive was posted.
     pub(super) fn take_shared_receive(
         &mut self,
         host: usize,
@@ -125,21 +125,21 @@ impl<E: HostEngine> Run<'_, E> {
         Some((inbox.region, slot * length))
     }
 
-    /// Sets up the model of an end for queue pairs.
+    /// Prepares the model of an end for queue pairs.
     pub(super) const fn pair_up(&self, end: &mut End) {
         if self.plan.queue_pairs.is_some() {
             end.model.consume_receives();
         }
     }
 
-    /// Checks a failed operation between queue pairs. All operations before a denied one must
-    /// succeed. An operation delivered to the peer's application must not fail because the peer
-    /// closed.
+    /// Checks a failed operation of a queue pair. If an operation is denied, all operations before
+    /// it must succeed. If an operation was delivered to the peer's application, it must not fail
+    /// because the peer closes the connection.
     pub(super) fn check_order(end: &End, number: u64, fault: Fault) -> Result<(), Violation> {
         let is_first = end.faults.is_empty();
         let is_own = matches!(fault, Fault::AccessDenied | Fault::LocalAccess | Fault::PeerFailed);
         let is_late = is_own && !is_first;
-        // Operations behind an unanswered one that needs an answer fail with it.
+        // Such an operation may still fail if an earlier operation waits for an answer with data.
         let is_lost = matches!(fault, Fault::ClosedByPeer | Fault::EndedByPeer)
             && is_first
             && end.model.is_surely_delivered(number);
@@ -149,8 +149,8 @@ impl<E: HostEngine> Run<'_, E> {
         Ok(())
     }
 
-    /// Makes an application that has received what it waited for close its connection at times.
-    /// Operations delivered to it must still succeed at the other side.
+    /// Sometimes makes an application close its connection after it has received what it waited
+    /// for. Operations delivered to it must still succeed at the other side.
     pub(super) fn perhaps_leave(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let Some(QueuePairs { farewell_ppm, .. }) = self.plan.queue_pairs else { return };
         if self.healed || !self.chance.chance_ppm(farewell_ppm) {

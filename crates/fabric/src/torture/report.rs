@@ -8,22 +8,23 @@ use super::plan::Plan;
 use crate::host::HostEngine;
 use crate::{Counters, TraceEntry, Violation};
 
-/// How to run a seed.
+/// Options for running a seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Whether each seed runs twice, to compare the trace hashes.
+    /// Whether each seed runs twice. The trace hashes of the two runs are then compared.
     pub twice: bool,
-    /// Number of trace events kept for the report of a failure.
+    /// Number of trace events that are kept to report a failure.
     pub tail_entries: usize,
-    /// Interval, in turns of hosts that have handled a frame, at which all their memory is compared
-    /// with the model; at least 1.
+    /// All memory of a host is compared with the model after this many turns in which a host has
+    /// handled a frame; at least 1.
     pub compare_interval_turns: u64,
-    /// Whether seeds draw classes of scenario in addition to their plan. Older seeds did not.
+    /// Whether seeds select classes of scenario in addition to their plan. Seeds recorded before
+    /// classes existed do not.
     pub classes: bool,
     /// Whether connections are queue pairs.
     pub queue_pairs: bool,
-    /// Number of busy threads per processor that share the processors with each host's engine
-    /// thread. `None`: no thread ever waits for a processor.
+    /// Number of busy threads per processor. They share the processors with the engine thread of
+    /// each host. With `None`, no thread ever waits for a processor.
     pub load: Option<u8>,
 }
 
@@ -41,7 +42,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns the command that runs a seed with these options.
+    /// Returns the command that runs a seed with these options again.
     pub(super) fn again(&self, seed: u64) -> String {
         let mode = if self.queue_pairs { " --queue-pairs" } else { "" };
         let load = self.load.map_or_else(String::new, |load| format!(" --load {load}"));
@@ -49,7 +50,7 @@ impl Options {
     }
 }
 
-/// The results of one seed.
+/// Results of one seed.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The seed.
@@ -60,7 +61,7 @@ pub struct Report {
     pub events: u64,
     /// Virtual time at the end, in nanoseconds.
     pub virtual_ns: u64,
-    /// Classes of scenario that the seed drew in addition to its plan.
+    /// Classes of scenario that the seed has selected in addition to its plan.
     pub classes: Vec<&'static str>,
     /// Number of operations posted.
     pub operations: u64,
@@ -68,24 +69,24 @@ pub struct Report {
     pub completed: u64,
     /// Number of messages and notifications delivered.
     pub delivered: u64,
-    /// Number of connections established, counted at the requesting side.
+    /// Number of connections established. Each is counted once, at the requesting side.
     pub connections: u64,
     /// Counters of the network.
     pub network: Counters,
-    /// The failure, if there was one.
+    /// The failure; `None` if the run succeeded.
     pub failure: Option<Failure>,
 }
 
-/// A violated guarantee, and how to reproduce the violation.
+/// A violated guarantee, and the data to reproduce the violation.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The violation.
     pub violation: Violation,
-    /// Virtual time at which the violation was found.
+    /// Virtual time when the violation was found.
     pub time: Instant,
     /// The command that repeats the run.
     pub again: String,
-    /// The plan of the run, for a reader.
+    /// The plan of the run, as text.
     pub plan: String,
     /// The last events before the violation, oldest first.
     pub tail: Vec<TraceEntry>,
@@ -105,7 +106,7 @@ impl Failure {
 }
 
 impl Report {
-    /// Creates the report of a seed of which only the failure is known.
+    /// Creates the report of a seed whose failure is all that is known.
     pub(super) fn of_failure(seed: u64, options: &Options, failure: Failure) -> Self {
         Self {
             seed,
@@ -124,7 +125,7 @@ impl Report {
 }
 
 impl Report {
-    /// Returns the drawn classes as text.
+    /// Returns the names of the selected classes as text.
     fn drawn(&self) -> String {
         if self.classes.is_empty() {
             String::new()
@@ -204,8 +205,8 @@ impl Tally {
     }
 }
 
-/// Runs seeds one after the other and passes each report to `progress`. A caller with several threads gives each its
-/// own range and merges the tallies.
+/// Runs seeds one after another, and passes each report to `progress`. A caller with several
+/// threads gives each thread a range of seeds, and merges the tallies.
 pub fn run_range_with<E: HostEngine>(
     seeds: core::ops::Range<u64>,
     options: &Options,

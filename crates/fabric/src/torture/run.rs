@@ -16,7 +16,7 @@ use crate::host::{HostEngine, Region, Tuning};
 use crate::oracle::Violation;
 use crate::{Livelock, Network, PortId, Random, Segment, World};
 
-/// Runs `seed` with engines created by `make`. A panic of an engine counts as a violation.
+/// Runs `seed` with engines that `make` creates. A panic of an engine counts as a violation.
 pub fn run_with<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'_, E>) -> Report {
     let mut report = execute_caught(seed, options, make);
     if options.twice && report.failure.is_none() {
@@ -32,7 +32,7 @@ pub fn run_with<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'
 }
 
 fn execute_caught<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'_, E>) -> Report {
-    // No state of the run is used after a panic.
+    // After a panic, no state of the run is used.
     let work = AssertUnwindSafe(|| Run::new(seed, *options, make).execute());
     catch_unwind(work).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -44,7 +44,7 @@ fn execute_caught<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine
     })
 }
 
-/// The state of a run, besides its world.
+/// The state of a run, except its world.
 pub(super) struct Run<'a, E> {
     pub(super) seed: u64,
     pub(super) options: Options,
@@ -53,29 +53,29 @@ pub(super) struct Run<'a, E> {
     pub(super) random: Random,
     pub(super) hosts: Vec<HostState>,
     pub(super) pairs: Vec<Pair>,
-    /// The meaning of each wake-up token.
+    /// For each wake-up token, what happens at the wake-up.
     pub(super) wakes: Vec<Wake>,
-    /// Tokens that are free for reuse.
+    /// Tokens that can be reused.
     pub(super) free_wakes: Vec<u64>,
     pub(super) frozen: Vec<Frozen>,
-    /// For each port, the earliest time at which it is neither cut nor down.
+    /// For each port, the earliest time when the port is neither cut nor down.
     pub(super) blocked_until: Vec<Instant>,
     /// State that only a soak needs.
     pub(super) churn: Churn,
     /// State of the strangers.
     pub(super) strangers: Strangers,
-    /// Random stream of the classes of scenario during the run.
+    /// Random stream that the classes of scenario use during the run.
     pub(super) chance: Random,
-    /// Random stream for the memory of queue pair applications.
+    /// Random stream for the gates of queue pairs.
     pub(super) gates: Random,
     /// Posted datagrams.
     pub(super) datagrams: Vec<Sent>,
-    /// Number of keys assigned to windows for all connections.
+    /// Number of keys that windows for all connections have got so far.
     pub(super) next_key: u32,
-    /// Whether all work is done and the applications close their connections.
+    /// Whether all work is done and applications now close their connections.
     pub(super) is_closing: bool,
     pub(super) healed: bool,
-    /// Number of turns of hosts that had handled a frame.
+    /// Number of turns in which a host had handled a frame.
     pub(super) turns: u64,
     pub(super) violation: Option<Violation>,
     pub(super) tally: Counts,
@@ -89,24 +89,24 @@ pub(super) struct Counts {
     pub(super) connections: u64,
 }
 
-/// State of a host, besides its engine.
+/// The state of a host, except its engine.
 #[derive(Debug)]
 pub(super) struct HostState {
     pub(super) life: u32,
     pub(super) counters: Region,
     pub(super) shared: [SharedCounter; COUNTERS],
-    /// Memory for messages to all its connections, if they share receives.
+    /// Memory for messages of all connections of the host; `None` if they do not share receives.
     pub(super) inbox: Option<SharedInbox>,
-    /// Its datagram port.
+    /// The datagram port of the host.
     pub(super) port_memory: Option<PortMemory>,
-    /// Number of frames that it had handled at the last check of its memory.
+    /// Number of frames that the host had handled when its memory was last checked.
     pub(super) frames_seen: u64,
 }
 
 /// A counter to which several connections add 1.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedCounter {
-    /// The values that the successful additions found.
+    /// The values that successful additions have found.
     pub(super) found: std::collections::BTreeSet<u64>,
 }
 
@@ -114,34 +114,35 @@ pub(super) struct SharedCounter {
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) hosts: [usize; 2],
-    /// Number of the attempt to connect; both sides of a connection have the same number.
+    /// Number of the current attempt to connect. Both sides of a connection have the same number.
     pub(super) generation: u32,
     pub(super) ends: [Option<End>; 2],
     /// Number of operations that each side still has to post.
     pub(super) remaining: [u32; 2],
-    /// Since when no path leads both ways; `None` if a path does.
+    /// Time since which no path leads both ways; `None` if one does.
     pub(super) blocked_since: Option<Instant>,
-    /// Time without a path since this generation began, in nanoseconds.
+    /// Total time without a path in the current generation, in nanoseconds.
     pub(super) blocked_ns: u64,
     /// Whether the current attempt to connect began after healing.
     pub(super) begun_healed: bool,
     /// Whether an attempt to connect is scheduled.
     pub(super) retry_scheduled: bool,
-    /// For each side, the generation for which its application has a poll scheduled; 0 for none.
+    /// For each side, the generation for which a poll of its application is scheduled; 0 if none
+    /// is.
     pub(super) looking: [u32; 2],
-    /// When each side last made progress.
+    /// For each side, the time of its last progress.
     pub(super) progress_at: [Instant; 2],
     /// Whether one of the hosts is the faulty host.
     pub(super) is_faulty: bool,
-    /// Whether a lasting condition excuses the end of the pair's connections.
+    /// Whether the pair's connections may end because of a condition that lasts.
     pub(super) may_end: bool,
-    /// Whether one of the hosts lies, so that the state of the other cannot be checked.
+    /// Whether one of the hosts lies. The state of the other host then cannot be checked.
     pub(super) is_distrusted: bool,
     /// The last generation in which one of the hosts lied.
     pub(super) distrusted_until: u32,
     /// The last generation that an application closed on purpose.
     pub(super) let_go: u32,
-    /// The last generation in which a side requested an invalid access.
+    /// The last generation in which a side has requested an invalid access.
     pub(super) had_rogue: u32,
     /// The last generation in which memory was deregistered that a side needs.
     pub(super) lost_memory: u32,
@@ -153,15 +154,15 @@ pub(super) enum Wake {
     Look { pair: usize, side: usize, generation: u32 },
     /// The first side of a pair connects.
     Connect { pair: usize },
-    /// A disaster strikes.
+    /// A disaster happens.
     Strike(Disaster),
     /// A cut ends, or a link comes back.
     Unblock { host: usize, link: usize },
-    /// A link that was removed from the connections of a host is added again.
+    /// The connections of a host get a removed link again.
     AddPath { host: usize, link: usize },
-    /// The existence of a path may have changed.
+    /// A path may have appeared or disappeared.
     Reassess,
-    /// An interface that had disappeared comes back.
+    /// An interface that did not exist comes back.
     Attach { host: usize, link: usize, is_renumbered: bool },
     /// The carrier of a link is lost or comes back.
     Carrier { host: usize, link: usize, is_up: bool },
@@ -177,11 +178,12 @@ pub(super) enum Wake {
     Fill,
     /// A path starts to drop larger frames.
     Narrow { hole: usize },
-    /// A datagram application sends a datagram; `left` counts the datagrams left to send.
+    /// A datagram application sends a datagram. `left` is the number of datagrams that it will
+    /// still send.
     Datagrams { host: usize, left: u32 },
 }
 
-/// Memory that must no longer change.
+/// Memory whose contents must not change any more.
 #[derive(Debug)]
 pub(super) struct Frozen {
     pub(super) host: usize,
@@ -299,8 +301,8 @@ impl<'a, E: HostEngine> Run<'a, E> {
         }
     }
 
-    /// Records the first violation. Runs that deliver corrupted frames may violate the guarantees
-    /// about data.
+    /// Records the first violation. If a run delivers corrupted frames, violations of the
+    /// guarantees about data do not count.
     pub(super) fn check(&mut self, outcome: Result<(), Violation>) {
         let Err(violation) = outcome else { return };
         let excused = self.plan.lenient
@@ -313,14 +315,14 @@ impl<'a, E: HostEngine> Run<'a, E> {
         }
     }
 
-    /// Records a violation by one pair of hosts, unless the pair is distrusted.
+    /// Records a violation by a pair of hosts. Ignores it if the pair is distrusted.
     pub(super) fn check_of(&mut self, pair: usize, outcome: Result<(), Violation>) {
         if !self.pairs[pair].is_distrusted {
             self.check(outcome);
         }
     }
 
-    /// Records a violation on one side of a connection, unless the side's connection was made while
+    /// Records a violation on one side of a connection. Ignores it if the connection was made while
     /// the pair was distrusted.
     pub(super) fn check_of_end(
         &mut self,
@@ -348,7 +350,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         PortId((host * self.plan.links.len() + link) as u16)
     }
 
-    /// Creates the engine of a life of a host.
+    /// Creates the engine for one life of a host.
     pub(super) fn engine(&self, host: usize, life: u32) -> E {
         let stream = ENTROPY_STREAM ^ (u64::from(life) << 32 | host as u64);
         let mut entropy = [0; 32];
@@ -371,7 +373,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         )
     }
 
-    /// Returns the memory that `side` of a pair writes, if the memory still exists.
+    /// Returns the memory that `side` of a pair writes; `None` if it no longer exists.
     pub(super) fn target<'w>(
         &self,
         world: &'w World<E>,
@@ -438,7 +440,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         }
     }
 
-    /// Runs the world until `limit`. Stops early at a violation.
+    /// Runs the world until `limit`, or until a violation.
     pub(super) fn advance(&mut self, world: &mut World<E>, limit: Instant) {
         while world.now() < limit && self.violation.is_none() {
             let slice = limit.min(world.now().after_ns(SLICE_NS));
@@ -451,8 +453,8 @@ impl<'a, E: HostEngine> Run<'a, E> {
     }
 
     pub(super) fn converge(&mut self, world: &mut World<E>, healing_at: Instant) {
-        // Data that a corrupted acknowledgement reports as received is never retransmitted. Then
-        // the run can only check that no engine crashes.
+        // If a corrupted acknowledgement reports data as received, the data is never retransmitted.
+        // Such a run can only check that no engine crashes.
         let limit_ns = if self.plan.lenient { LENIENT_NS } else { CONVERGENCE_NS };
         let deadline = healing_at.after_ns(limit_ns);
         while self.violation.is_none() && self.missing().is_some() {
@@ -465,12 +467,12 @@ impl<'a, E: HostEngine> Run<'a, E> {
         self.advance(world, world.now().after_ns(QUIET_NS));
     }
 
-    /// Describes unfinished work; `None` if all is done.
+    /// Describes unfinished work; returns `None` if all work is done.
     pub(super) fn missing(&self) -> Option<String> {
         (0..self.pairs.len()).find_map(|pair| self.unfinished(pair))
     }
 
-    /// Describes unfinished work between two hosts.
+    /// Describes unfinished work of a pair of hosts; returns `None` if there is none.
     pub(super) fn unfinished(&self, number: usize) -> Option<String> {
         let pair = &self.pairs[number];
         for (side, end) in pair.ends.iter().enumerate() {
@@ -497,7 +499,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         None
     }
 
-    /// Checks the memory when all work is done: it must equal the model exactly.
+    /// Checks memory after all work is done: it must equal the model exactly.
     pub(super) fn check_idle(&mut self, world: &mut World<E>) {
         for host in 0..self.plan.hosts {
             self.collect_datagrams(world, host);
@@ -576,7 +578,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
     }
 }
 
-/// Returns a digest of all bytes of a region.
+/// Returns a digest of all bytes in a region.
 pub(super) fn digest_of<E: HostEngine>(engine: &E, region: Region) -> u64 {
     let mut bytes = vec![0; region.length_bytes as usize];
     engine.read_memory(region, 0, &mut bytes);
@@ -599,20 +601,21 @@ fn add_port(
     port
 }
 
-/// Time without an answer after which a peer is considered dead, in nanoseconds.
+/// Time after which a silent peer is regarded as dead, in nanoseconds.
 const DEAD_PEER_NS: u64 = 5_000_000_000;
 
-/// Longest time from the end of all faults until all work is done, in nanoseconds. A dead peer is
-/// noticed after at most 5 s. The rest, some megabytes over at least 100 Mb/s, takes a few seconds.
+/// Maximum time between the end of all faults and the end of all work, in nanoseconds. A dead peer
+/// is noticed within 5 s. The remaining work is some megabytes over 100 Mb/s or more, which takes a
+/// few seconds.
 const CONVERGENCE_NS: u64 = 60_000_000_000;
 
 const LENIENT_NS: u64 = 500_000_000;
 
-/// Time for which the network must stay quiet at the end, in nanoseconds; longer than any frame can
-/// be delayed.
+/// Time for which the network must be quiet at the end, in nanoseconds. It is longer than any delay
+/// of a frame.
 const QUIET_NS: u64 = 50_000_000;
 
-/// Interval at which the main loop checks whether a run has ended, in nanoseconds.
+/// Time between two checks of the main loop whether the run has ended, in nanoseconds.
 pub(super) const SLICE_NS: u64 = 1_000_000;
 
 const CHANCE_STREAM: u64 = 0x6368_616e;
@@ -620,7 +623,8 @@ const GATES_STREAM: u64 = 0x6761_7465;
 const TRAFFIC_STREAM: u64 = 0x7472_6166;
 const ENTROPY_STREAM: u64 = 0x656e_7472_0000_0000;
 
-/// Returns when the application of an end polls next. `idle` means that it has no work.
+/// Returns the time of the next poll by the application of an end. `idle` means that the
+/// application has no work.
 pub(super) fn next_look<E>(run: &mut Run<'_, E>, pair: usize, now: Instant, idle: bool) -> Instant {
     let look = end::next_look(now, &mut run.random, &run.plan.traffic);
     let state = &run.pairs[pair];
@@ -633,10 +637,11 @@ pub(super) fn next_look<E>(run: &mut Run<'_, E>, pair: usize, now: Instant, idle
     look.max(now.after_ns(least_ns))
 }
 
-/// Interval at which an application without work polls, in nanoseconds.
+/// Minimum time between two polls of an application without work, in nanoseconds.
 const IDLE_LOOK_NS: u64 = 1_000_000;
 
-/// After this time in an outage, or after healing, applications poll only at the longer interval
-/// [`STALLED_LOOK_NS`]. This is enough to notice the end, and cheap if an outage takes minutes.
+/// Time in an outage, or after healing, after which applications poll only every
+/// [`STALLED_LOOK_NS`]. This is enough to notice the end of an outage, and costs little if the
+/// outage takes minutes.
 const PATIENCE_NS: u64 = 200_000_000;
 const STALLED_LOOK_NS: u64 = 10_000_000;

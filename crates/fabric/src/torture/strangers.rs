@@ -1,8 +1,11 @@
-//! An attacker sends frames: from addresses without a host, and in the name of hosts, but without
-//! the epoch or the packet numbers that only the hosts know. These frames must not harm any
-//! connection. In some runs the attacker also uses frames that it overhears. The protocol does not
-//! protect a connection against that (protocol.md §8), but all other guarantees must hold. An
-//! address that has not returned a cookie must not get more than three times the bytes that came
+//! Strangers: an attacker without a host sends frames, from unused addresses and in the name of
+//! hosts. It does not know the epoch and packet numbers that only the hosts know. Its frames must
+//! not harm any connection.
+//!
+//! In some runs, the attacker also uses frames that it overhears. The protocol does not protect
+//! connections against this (protocol.md §8), but all other guarantees must hold.
+//!
+//! An address that has not returned a cookie must not get more than three times the bytes that came
 //! from it.
 
 use std::collections::BTreeSet;
@@ -25,11 +28,11 @@ use crate::{PortId, Random, World, port_address};
 /// The attacks of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct StrangersPlan {
-    /// Kinds of attacks, as a bit set.
+    /// Kinds of attacks that are used, as a bit set.
     pub(crate) attacks: u32,
-    /// Whether overheard frames are used, so that a connection may end.
+    /// Whether attacks use overheard frames. Connections may end in this case.
     pub(crate) uses_overheard: bool,
-    /// Longest time between two attacks, in nanoseconds.
+    /// Maximum time between two attacks, in nanoseconds.
     pub(crate) pause_ns_max: u64,
     /// Number of addresses without hosts.
     pub(crate) addresses: u8,
@@ -60,12 +63,12 @@ impl StrangersPlan {
 #[derive(Debug)]
 pub(super) struct Strangers {
     pub(super) random: Random,
-    /// Number of frames forged in the name of a lying host.
+    /// Number of frames that were forged in the name of a lying host.
     pub(super) lies: u32,
-    /// Addresses that have returned a cookie to the host behind a port.
+    /// Addresses that have returned a cookie to the host of a port.
     proved: BTreeSet<(PortId, PeerAddr)>,
-    /// Accepted connections and waiting requests of strangers, each with its host and the host's
-    /// life.
+    /// Connections of strangers that hosts have accepted, and requests that wait. Each has its host
+    /// and the life of the host.
     accepted: Vec<(usize, u32, ConnectionHandle)>,
     waiting: Vec<(usize, u32, RequestHandle)>,
 }
@@ -119,7 +122,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.wake_at(world, at, Wake::Attack);
     }
 
-    /// Draws a link, and an address without a host on the link's segment.
+    /// Returns a random link, and a random address on the link's segment that no host has.
     fn stranger(&mut self) -> (usize, PeerAddr) {
         let count = self.plan.classes.strangers.as_ref().map_or(1, |plan| plan.addresses);
         let random = &mut self.strangers.random;
@@ -128,14 +131,14 @@ impl<E: HostEngine> Run<'_, E> {
         (link, port_address(number, link as u8))
     }
 
-    /// Draws a frame that was recently on the wire.
+    /// Returns a random frame that was sent recently.
     fn overheard(&mut self, world: &mut World<E>) -> Option<Overheard> {
         let heard = world.network.watch().overheard();
         let index = self.strangers.random.below(heard.len() as u64) as usize;
         heard.get(index).cloned()
     }
 
-    /// Draws a stranger's address on the same segment as a port.
+    /// Returns a random address of a stranger on the segment of a port.
     fn stranger_beside(&mut self, port: PortId) -> PeerAddr {
         let link = (usize::from(port.0) % self.plan.links.len()) as u8;
         let (_, address) = self.stranger();
@@ -150,8 +153,8 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, heard.to, heard.bytes, 1_000);
     }
 
-    /// Sends a challenge on a link that a connection may or may not have. Adds control messages
-    /// that only the peer may send, or a frame of another kind on the same link.
+    /// Sends a challenge on a link, whether or not the connection has this link. On the same link,
+    /// adds control messages that only the peer may send, or a frame of another kind.
     fn open_link(&mut self, world: &mut World<E>, kind: u64) {
         let Some(heard) = self.overheard(world) else { return };
         let Some(prefix) = forging::prefix_of(&heard.bytes) else { return };
@@ -177,8 +180,8 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, heard.to, bytes, 2_000);
     }
 
-    /// Forges a Reset of a connection: with a wrong epoch, packet number or connection id, or from
-    /// another address.
+    /// Forges a Reset of a connection. It has a wrong epoch, packet number or connection id, or
+    /// comes from another address.
     fn forge_reset(&mut self, world: &mut World<E>) {
         let Some(heard) = self.overheard(world) else { return };
         let Some(prefix) = forging::prefix_of(&heard.bytes) else { return };
@@ -197,7 +200,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, heard.from, bytes, 1_000);
     }
 
-    /// Sends a frame in the name of the peer, with another epoch or connection id.
+    /// Sends a frame in the name of the peer, with a wrong epoch or connection id.
     fn guess_epoch(&mut self, world: &mut World<E>) {
         let Some(mut heard) = self.overheard(world) else { return };
         if forging::prefix_of(&heard.bytes).is_none() {
@@ -222,7 +225,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, self.port(host, link), forging::hello(source, cookie), 1_000);
     }
 
-    /// Returns the cookies that strangers received.
+    /// Makes strangers return the cookies that they have received.
     fn answer_strays(&mut self, world: &mut World<E>) {
         while let Some(stray) = world.network.watch().take_stray() {
             let Ok(frame) = wire_edge::decode_handshake(&stray.bytes) else { continue };
@@ -234,7 +237,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Sends a stranger's answer to a request that was sent to another host.
+    /// Makes a stranger answer a request that was sent to another host.
     fn answer_for_others(&mut self, world: &mut World<E>) {
         let Some(heard) = self.overheard(world) else { return };
         let random = &mut self.strangers.random;
@@ -245,7 +248,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, heard.from, bytes, 500);
     }
 
-    /// Reports falsely that the network does not carry some frames.
+    /// Falsely reports that the network does not carry some frames.
     fn spread_news(&mut self, world: &mut World<E>) {
         let Some(heard) = self.overheard(world) else { return };
         let links = self.plan.links.len();
@@ -280,8 +283,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, self.port(host, link), bytes, 1_000);
     }
 
-    /// Handles a stranger's request at an application. Returns false if the request is not a
-    /// stranger's.
+    /// Handles a stranger's request at an application. Returns false if the request is from a host.
     pub(super) fn take_strange_request(
         &mut self,
         world: &mut World<E>,
@@ -295,8 +297,8 @@ impl<E: HostEngine> Run<'_, E> {
         let (now, life) = (world.now(), self.hosts[host].life);
         world.engine_mut(host).turn_to(0);
         if self.healed {
-            // The attacks have ended. A late request must not be accepted, because no application
-            // would close the connection.
+            // The attacks have ended. If an application accepted a late request, nothing would
+            // close the connection.
             world.engine_mut(host).reject(now, request);
             return true;
         }
@@ -314,8 +316,9 @@ impl<E: HostEngine> Run<'_, E> {
         true
     }
 
-    /// Ends the attacks, and closes the connections and requests of strangers. If frames were
-    /// overheard, all hosts restart, because the strangers knew their connections completely.
+    /// Ends the attacks, and closes the connections and requests of strangers. If strangers used
+    /// overheard frames, all hosts restart, because the strangers knew everything about their
+    /// connections.
     pub(super) fn send_strangers_away(&mut self, world: &mut World<E>) {
         if self.plan.classes.strangers.as_ref().is_some_and(|plan| plan.uses_overheard) {
             for host in 0..self.plan.hosts {
@@ -335,13 +338,13 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Checks that no address without a returned cookie got more than three times the bytes that
-    /// came from it.
+    /// Checks the byte counts: no address that has not returned a cookie got more than three times
+    /// the bytes that came from it.
     pub(super) fn check_accounts(&mut self, world: &mut World<E>) {
         let Some(plan) = &self.plan.classes.strangers else { return };
         let lies = self.plan.classes.faulty.is_some_and(|faulty| faulty.kind == FaultyKind::Lies);
-        // A peer that lies can claim addresses as its own, and so can an attacker that overhears
-        // frames.
+        // A lying peer can claim addresses as its own, and so can an attacker that overhears
+        // frames. Such addresses may get more bytes.
         let named_bytes = if plan.uses_overheard || lies { NAMED_BYTES } else { 0 };
         let mut excess = None;
         for (port, address, account) in world.network.watch().accounts() {
@@ -358,7 +361,8 @@ impl<E: HostEngine> Run<'_, E> {
         self.check(excess.map_or(Ok(()), Err));
     }
 
-    /// Checks that false reports have no lasting effect: every link carries full-size frames again.
+    /// Checks that false reports have no lasting effect: every link carries frames of full size
+    /// again.
     pub(super) fn check_frame_bytes(&mut self, world: &World<E>) {
         if self.plan.churn.is_some() {
             return;
@@ -375,21 +379,21 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Bytes that an address may get if a peer claims it as its own: four to eight challenges of 26
-/// bytes in each round of a run, on each connection.
+/// Number of bytes that an address may get if a peer claims it as its own. They are four to eight
+/// challenges of 26 bytes for each connection, in each round of a run.
 const NAMED_BYTES: u64 = 2_000;
 
-/// Number of kinds of attacks. The first [`OVERHEARING`] of them use overheard frames.
+/// Number of kinds of attacks. The first [`OVERHEARING`] kinds use overheard frames.
 const ATTACKS: u64 = 10;
 const OVERHEARING: u64 = 4;
 
-/// First host number of strangers' addresses.
+/// Number in the first stranger's address, where hosts have their host number.
 const FIRST_STRANGER: u8 = 200;
 
 /// Size of the private data of hosts' requests, in bytes.
 const INVITATION_BYTES: usize = 8;
 
-/// Maximum number of strangers' requests that applications leave undecided.
+/// Maximum number of strangers' requests about which applications do not decide.
 const WAITING_MAX: usize = 8;
 
 const STRANGERS_STREAM: u64 = 0x7374_7261;

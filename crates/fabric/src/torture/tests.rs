@@ -1,4 +1,4 @@
-//! Tests of the harness with an engine that keeps its guarantees, and with engines that break them.
+//! Tests the harness with an engine that keeps its guarantees, and with engines that break them.
 
 use super::plain::{Bug, PlainEngine};
 use super::{Options, Report, run_range_with, run_with};

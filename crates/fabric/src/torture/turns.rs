@@ -1,5 +1,5 @@
-//! Engines that are driven late. Their drivers handle inputs only at intervals, find many frames at
-//! once, send a few frames at a time, and return only when the engine asked for it.
+//! Engines that run late. Their drivers handle inputs only at intervals, find many frames at once,
+//! send a few frames at a time, and return only when the engine has asked for it.
 
 use super::run::Run;
 use crate::host::HostEngine;
@@ -17,7 +17,7 @@ impl Turns {
 }
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Makes hosts take turns as the plan demands.
+    /// Makes hosts take turns as the plan says.
     pub(super) fn set_turns(&self, world: &mut World<E>) {
         let Some(turns) = self.plan.classes.turns else { return };
         for host in 0..self.plan.hosts {

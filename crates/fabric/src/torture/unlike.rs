@@ -1,5 +1,5 @@
-//! Ends with different settings, and hosts with several services, several protection domains and
-//! one shared completion queue.
+//! Ends with different settings. Hosts have several services, several protection domains, and one
+//! completion queue for all connections.
 
 use super::plan::{EnginePlan, Plan};
 use super::run::Run;
@@ -9,12 +9,13 @@ use crate::{PortId, Random, World};
 /// Differences between hosts and between their connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Unlike {
-    /// For each host, the settings of its engine, and whether it follows the rules of `MultiEdge`.
+    /// For each host, the settings of its engine, and whether the engine follows the rules of
+    /// `MultiEdge`.
     pub(crate) engines: Vec<(EnginePlan, bool)>,
-    /// For each host, the largest frame of all its links, in bytes.
+    /// For each host, the maximum frame length of all its links, in bytes.
     pub(crate) frame_bytes_max: Vec<u16>,
-    /// Number of services of each host, each with its own protection domain. Pairs use them in
-    /// rotation.
+    /// Number of services of each host. Each service has its own protection domain. Pairs use the
+    /// services in rotation.
     pub(crate) places: u32,
     /// Whether all connections of a host report to one completion queue.
     pub(crate) shares_queue: bool,
@@ -24,7 +25,8 @@ impl Unlike {
     pub(super) fn draw(random: &mut Random, plan: &mut Plan) -> Self {
         let places = random.pick(&[1, 2, 3]);
         if places > 1 {
-            // Counters that all connections share must be in one domain, so they are not used here.
+            // All connections share counters, which must therefore be in one domain. With several
+            // domains, counters are not used.
             plan.traffic.weights[2] = 0;
             plan.traffic.weights[0] += 1;
             plan.pairs.push((1, 0));
@@ -61,7 +63,7 @@ impl Unlike {
     }
 }
 
-/// Few packets, so that leaks are noticed early. Must be at least 256.
+/// Maximum number of packets; it is small, so that leaks are noticed early. Must be at least 256.
 const PACKETS_MAX: u16 = 256;
 
 impl<E: HostEngine> Run<'_, E> {
@@ -76,7 +78,7 @@ impl<E: HostEngine> Run<'_, E> {
         if let Some(faulty) = self.plan.classes.faulty {
             shape.packets_max = PACKETS_MAX;
             if faulty.host == host {
-                // The faulty host can have as many operations outstanding as its peers allow.
+                // The faulty host can have as many outstanding operations as its peers allow.
                 plan.pool_divisor = 1;
             }
         }
@@ -87,14 +89,14 @@ impl<E: HostEngine> Run<'_, E> {
         (plan, self.paired(shape))
     }
 
-    /// Returns the largest frame of a link of a host, in bytes.
+    /// Returns the maximum frame length of a host's link, in bytes.
     pub(super) fn frame_bytes_max(&self, host: usize, link: usize) -> u16 {
         let unlike = self.plan.classes.unlike.as_ref();
         let own = unlike.and_then(|unlike| unlike.frame_bytes_max.get(host).copied());
         own.unwrap_or(self.plan.links[link].model.frame_bytes_max)
     }
 
-    /// Makes a host's links carry the frames that its settings promise, in both directions.
+    /// Makes a host's links carry frames of the lengths in its settings, in both directions.
     pub(super) fn fit_port(&self, world: &mut World<E>, host: usize, port: PortId) {
         let unlike = self.plan.classes.unlike.as_ref();
         if let Some(&bytes) = unlike.and_then(|unlike| unlike.frame_bytes_max.get(host)) {
@@ -103,14 +105,14 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Returns the service of a pair, and thereby its domain.
+    /// Returns the service that a pair uses, which determines the protection domain.
     pub(super) fn place(&self, pair: usize) -> u32 {
         let places = self.plan.classes.unlike.as_ref().map_or(1, |unlike| unlike.places.max(1));
         pair as u32 % places
     }
 
-    /// Draws a region of a host that `side` of a pair must not access with this key: the region is
-    /// in another domain, or the key is that of another connection's window.
+    /// Chooses a random region of a host that `side` of a pair must not access with its key. The
+    /// region is in another domain, or the key belongs to another connection's window.
     pub(super) fn forbidden(&mut self, pair: usize, side: usize) -> Option<crate::host::Region> {
         let host = self.pairs[pair].hosts[1 - side];
         let place = self.place(pair);

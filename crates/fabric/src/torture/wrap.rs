@@ -1,14 +1,14 @@
-//! Numbers that wrap around, and keys and ids that are reused.
+//! Sequence numbers that wrap around, and keys and ids that are reused.
 
 use crate::Random;
 use crate::host::Shape;
 
-/// The counts with which a run begins.
+/// The numbers with which a run begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wrap {
     /// Number of the first packet, operation and message.
     pub(crate) numbers_from: u32,
-    /// Number of connections that each engine had before.
+    /// Number of connections that each engine had before the run.
     pub(crate) worn_connections: u32,
 }
 

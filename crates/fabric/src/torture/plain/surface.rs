@@ -1,4 +1,4 @@
-//! The simulator's interface to the plain engine.
+//! Connects the plain engine to the simulator's interface for engines.
 
 use std::collections::VecDeque;
 
@@ -238,7 +238,7 @@ impl HostEngine for PlainEngine {
         let mut hello = preamble(HELLO, 0, id);
         hello.push(paths.len() as u8);
         for (link, address) in paths {
-            // The peer answers on the same link, to this host's own address.
+            // The peer answers on the link that the Hello names, to this host's address.
             hello.push(link.0);
             hello.extend_from_slice(&self.links.get(link).unwrap_or(address).0);
         }
@@ -396,7 +396,7 @@ impl HostEngine for PlainEngine {
     fn write_memory(&mut self, region: Region, offset: u32, bytes: &[u8]) {
         let start = GUARD + offset as usize;
         if let Some(memory) = self.regions.get_mut(&region.number) {
-            // A corrupted length may lead beyond the end of the region.
+            // If a corrupted frame has a wrong length, the range could exceed the region.
             let end = (start + bytes.len()).min(memory.bytes.len() - GUARD);
             let start = start.min(end);
             memory.bytes[start..end].copy_from_slice(&bytes[..end - start]);
@@ -421,5 +421,6 @@ impl HostEngine for PlainEngine {
     }
 }
 
-/// Maximum number of pings to a silent peer within five seconds; some are two milliseconds apart.
+/// Maximum number of pings to a silent peer within five seconds. Some pings follow each other after
+/// two milliseconds.
 const UNANSWERED_MAX: u64 = 1_000;
