@@ -1,4 +1,4 @@
-//! Simulated hosts with engines, joined by a network, in virtual time.
+//! Simulated hosts with engines, connected by a network, in virtual time.
 
 mod load;
 
@@ -19,9 +19,9 @@ use crate::{
 /// An event scheduled in a world.
 #[derive(Clone, Copy, Debug)]
 pub enum WorldEvent {
-    /// An event inside the network.
+    /// An event of the network.
     Network(NetworkEvent),
-    /// The timer of a host, as it was set when this event was scheduled.
+    /// A timer of a host, as it was set when this event was scheduled.
     Timer {
         /// Index of the host.
         host: usize,
@@ -44,7 +44,7 @@ pub enum WorldEvent {
         host: usize,
     },
     /// The scheduler of a host with shared processors has work. Ignored if its plans have changed
-    /// since.
+    /// since this event was scheduled.
     Processors {
         /// Index of the host.
         host: usize,
@@ -66,35 +66,36 @@ impl From<NetworkEvent> for WorldEvent {
 
 /// The application code of all hosts of a world.
 pub trait Application<E> {
-    /// Handles a wake-up requested by [`World::wake_at`].
+    /// Handles a wake-up that [`World::wake_at`] has scheduled.
     fn on_wake(&mut self, world: &mut World<E>, token: u64);
     /// Handles an event of an engine.
     fn on_event(&mut self, world: &mut World<E>, host: usize, event: HostEvent);
-    /// Handles the end of a host's turn. The host has handled an input and sent what it could.
+    /// Handles the end of a host's turn. The host has handled an input and has sent the frames that
+    /// it could.
     fn on_turn(&mut self, world: &mut World<E>, host: usize);
 }
 
-/// All hosts, the network and the clock.
+/// All hosts, the network and the virtual clock.
 #[derive(Debug)]
 pub struct World<E> {
     /// The trace of the run.
     pub trace: Trace,
-    /// The network. Tests may change it at any time.
+    /// The network. Tests can change it at any time.
     pub network: Network,
     queue: EventQueue<WorldEvent>,
     hosts: Vec<WorldHost<E>>,
-    /// The host and link behind each port.
+    /// For each port, its host and link.
     owners: Vec<(usize, LinkId)>,
-    /// Number of turns since the clock last advanced.
+    /// Number of turns at the current virtual time.
     turns_at_this_time: u32,
 }
 
-/// The virtual clock stands still because hosts keep triggering each other.
+/// Error: the virtual clock stands still, because hosts continually cause each other to act.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Livelock {
     /// Index of the host that was busy last.
     pub host: usize,
-    /// The time at which the clock stopped.
+    /// The virtual time at which the clock stands still.
     pub time: Instant,
 }
 
@@ -114,7 +115,7 @@ impl<E: HostEngine> World<E> {
     /// Adds a host with these ports, in the order of its links. Returns the host's index.
     ///
     /// # Panics
-    /// If the ports are not the next unowned ports of the network.
+    /// If the ports are not the next ports of the network that have no host.
     pub fn add_host(&mut self, engine: E, ports: &[PortId]) -> usize {
         let host = self.hosts.len();
         for (link, port) in ports.iter().enumerate() {
@@ -152,12 +153,12 @@ impl<E: HostEngine> World<E> {
         self.hosts.len()
     }
 
-    /// Returns a host's engine, for reading.
+    /// Returns a host's engine for inspection.
     pub fn engine(&self, host: usize) -> &E {
         &self.hosts[host].engine
     }
 
-    /// Returns a host's engine for changes. Frames that become ready are sent before the clock
+    /// Returns a host's engine for changes. If frames become ready, they are sent before the clock
     /// advances.
     pub fn engine_mut(&mut self, host: usize) -> &mut E {
         self.hosts[host].wants_turn = true;
@@ -170,7 +171,7 @@ impl<E: HostEngine> World<E> {
         host: usize,
         connection: ConnectionHandle,
     ) -> Option<Completion> {
-        // A turn is needed only if there was a completion.
+        // The host needs a turn only if there was a completion.
         let completion = self.hosts[host].engine.poll_completion(connection);
         self.hosts[host].wants_turn |= completion.is_some();
         completion
@@ -186,12 +187,13 @@ impl<E: HostEngine> World<E> {
         self.hosts[host].overtaken
     }
 
-    /// Schedules a wake-up of the application at `time`.
+    /// Schedules a wake-up of the application at `time`. `token` identifies the wake-up.
     pub fn wake_at(&mut self, time: Instant, token: u64) {
         self.queue.push(time, WorldEvent::Wake { token });
     }
 
-    /// Pauses a host until `until`. Frames queue in its drivers, and its timers are not handled.
+    /// Pauses a host until `until`. In this time, frames queue in its drivers, and its timers have
+    /// no effect.
     pub fn pause(&mut self, host: usize, until: Instant) {
         self.hosts[host].paused = true;
         self.trace.record(self.now(), Kind::Paused, host as u32, until.0);
@@ -214,8 +216,8 @@ impl<E: HostEngine> World<E> {
         self.handle_timer(host);
     }
 
-    /// Returns the number of frames that the engines of a host have handled since the start. Memory
-    /// that a peer writes changes only when a frame is handled.
+    /// Returns the number of frames that the engines of a host have handled since the start.
+    /// Between two frames, memory that a peer writes does not change.
     pub fn frames_handled(&self, host: usize) -> u64 {
         self.hosts[host].frames_handled
     }
@@ -225,7 +227,8 @@ impl<E: HostEngine> World<E> {
         self.hosts[host].paused
     }
 
-    /// Replaces a host's engine, and so drops all its state. Frames in flight still arrive.
+    /// Replaces a host's engine, so that the host loses all its state. Frames in flight still
+    /// arrive.
     pub fn restart(&mut self, host: usize, engine: E) {
         let now = self.now();
         self.trace.record(now, Kind::Restarted, host as u32, 0);
@@ -251,7 +254,7 @@ impl<E: HostEngine> World<E> {
         self.engine_mut(host).detach_link(link);
     }
 
-    /// Attaches a detached link to a host's engine again.
+    /// Attaches a link that was detached to a host's engine.
     pub fn attach_link(&mut self, host: usize, link: LinkId) {
         if !std::mem::replace(&mut self.hosts[host].detached[usize::from(link.0)], false) {
             return;
@@ -269,7 +272,7 @@ impl<E: HostEngine> World<E> {
         !self.hosts[host].detached[usize::from(link.0)]
     }
 
-    /// Reports link changes to the hosts.
+    /// Reports pending link changes to the hosts.
     pub fn report_changes(&mut self) {
         while let Some(Notice { port, event }) = self.network.poll_notice() {
             let (host, link) = self.owners[usize::from(port.0)];
@@ -286,21 +289,22 @@ impl<E: HostEngine> World<E> {
         self.hosts[host].turns = Some(state);
     }
 
-    /// Delivers a forged frame with source address `from` to `to` after `delay_ns`.
+    /// Schedules a forged frame with the source address `from`. It arrives at `to` after
+    /// `delay_ns`.
     pub(crate) fn inject(&mut self, from: PeerAddr, to: PortId, bytes: Vec<u8>, delay_ns: u64) {
         let time = self.now().after_ns(delay_ns);
         self.trace.record(self.now(), Kind::Replayed, u32::from(to.0), crate::digest(&bytes));
         self.network.inject(&mut self.queue, from, to, bytes, time);
     }
 
-    /// Reports a link event to a host; the event may be false.
+    /// Reports a link event to a host, whether or not the event is true.
     pub(crate) fn notify(&mut self, host: usize, link: LinkId, event: LinkEvent) {
         let now = self.now();
         self.trace.record(now, Kind::LinkChanged, host as u32, NOTIFIED);
         self.engine_mut(host).handle_link_event(now, link, event);
     }
 
-    /// Runs until `limit`, or until no event is left, and sets the clock to `limit`.
+    /// Runs until `limit`, or until no events remain. Sets the clock to `limit`.
     ///
     /// # Errors
     /// [`Livelock`] if the clock no longer advances.
@@ -360,7 +364,7 @@ impl<E: HostEngine> World<E> {
         self.report_changes();
     }
 
-    /// Handles a frame that reached a host's driver.
+    /// Handles a frame that has reached a host's driver.
     fn receive(&mut self, host: usize, link: LinkId, arrival: Arrival) {
         let now = self.now();
         let state = &mut self.hosts[host];
@@ -403,7 +407,7 @@ impl<E: HostEngine> World<E> {
         }
     }
 
-    /// Takes turns of the hosts that had an input, until none has more output.
+    /// Lets hosts that had an input take turns, until no host has more output.
     fn take_turns(&mut self, application: &mut dyn Application<E>) -> Result<(), Livelock> {
         let now = self.now();
         while let Some(host) = self.hosts.iter().position(|state| state.may_turn(now)) {
@@ -424,7 +428,7 @@ impl<E: HostEngine> World<E> {
         Ok(())
     }
 
-    /// Polls the outputs of a host.
+    /// Polls the outputs of a host's engine.
     fn finish_turn(&mut self, host: usize, application: &mut dyn Application<E>) {
         while let Some(event) = self.hosts[host].engine.poll_event() {
             application.on_event(self, host, event);
@@ -434,7 +438,7 @@ impl<E: HostEngine> World<E> {
         application.on_turn(self, host);
     }
 
-    /// Handles the frames and the timer of a host that does not handle its inputs immediately.
+    /// Handles waiting frames and the timer of a host that does not handle inputs immediately.
     fn begin_turn(&mut self, host: usize) {
         let now = self.queue.now();
         let state = &mut self.hosts[host];
@@ -448,7 +452,7 @@ impl<E: HostEngine> World<E> {
         self.handle_timer(host);
     }
 
-    /// Schedules the next turn of each host that has input and takes turns at intervals.
+    /// For each host that takes turns at intervals and has input, schedules the next turn.
     fn schedule_turns(&mut self) {
         for (host, state) in self.hosts.iter_mut().enumerate() {
             if let Some(turns) = &mut state.turns
@@ -488,7 +492,8 @@ impl<E: HostEngine> World<E> {
                     false
                 }
                 SendOutcome::RefusedForPeer(ready_at) => {
-                    // The driver reports room again once per time, however many frames it refused.
+                    // However many frames the driver refuses, it reports only once for each time
+                    // that it has room again.
                     if !announced.contains(&(link, to, ready_at)) {
                         announced.retain(|&(_, _, time)| time > now);
                         announced.push((link, to, ready_at));
@@ -502,11 +507,11 @@ impl<E: HostEngine> World<E> {
             return engine.poll_transmit(now, wire);
         }
         let has_more = engine.poll_transmit_briefly(now, wire);
-        // If the driver accepted no frame, the rest waits until the driver has room.
+        // If the driver accepted no frame, the other frames wait until it has room.
         *wants_turn |= has_more && has_sent;
     }
 
-    /// Schedules an event for the host's timer, unless an earlier one is scheduled.
+    /// Schedules an event for the host's timer. Does nothing if an earlier event is scheduled.
     fn arm_timer(&mut self, host: usize) {
         let state = &mut self.hosts[host];
         let mut due = state.engine.poll_timeout();
@@ -520,8 +525,8 @@ impl<E: HostEngine> World<E> {
             state.timer_at = due;
             self.queue.push(due, WorldEvent::Timer { host });
         }
-        // A later timeout needs no new event: the event already scheduled finds that the timer is
-        // not due, and this function runs again.
+        // A later timeout needs no new event. The scheduled event finds that the timer is not due,
+        // and calls this function again.
     }
 
     fn attach_links(&mut self, host: usize) {
@@ -544,55 +549,57 @@ impl<E: HostEngine> World<E> {
 struct WorldHost<E> {
     engine: E,
     ports: Vec<PortId>,
-    /// Whether each link is detached from the engine.
+    /// For each link, whether it is detached from the engine.
     detached: Vec<bool>,
     paused: bool,
-    /// Frames that arrived while the host did not run.
+    /// Frames that arrived when the host did not run.
     inbox: VecDeque<(LinkId, Arrival)>,
     inbox_bytes: u32,
-    /// Time of the earliest scheduled timer event of this host.
+    /// Time of the earliest timer event that is scheduled for this host.
     timer_at: Instant,
-    /// Whether each link's driver refuses all frames at present.
+    /// For each link, whether its driver currently refuses all frames.
     refusing: Vec<bool>,
-    /// Peers for which a driver is full, each with the time at which it reports room again.
+    /// Peers for which a driver is full, each with the time when the driver will report that it has
+    /// room.
     announced: Vec<(LinkId, PeerAddr, Instant)>,
-    /// Present if the host takes turns only at intervals.
+    /// State for a host that takes turns only at intervals; `None` for others.
     turns: Option<TurnState>,
-    /// Present if the engine's thread shares processors with other threads.
+    /// State for a host whose engine thread shares processors with other threads; `None` for
+    /// others.
     load: Option<load::LoadState>,
-    /// Whether the outputs have not been polled since the last input.
+    /// Whether the host has had input since its outputs were last polled.
     wants_turn: bool,
     /// Number of frames that the engines of this host have handled.
     frames_handled: u64,
-    /// Ordinal of the newest frame handled.
+    /// Ordinal of the newest frame that the host has handled.
     newest_ordinal: u64,
-    /// Number of frames handled after one that was sent later.
+    /// Number of frames that the host handled after a frame that was sent later.
     overtaken: u64,
 }
 
 impl<E> WorldHost<E> {
-    /// Returns whether the host has input to handle and may take a turn now.
+    /// Returns whether the host has input and may take a turn now.
     fn may_turn(&self, now: Instant) -> bool {
         let is_time = self.turns.as_ref().is_none_or(|turns| turns.next_at <= now);
         self.wants_turn && !self.paused && is_time && self.load.is_none()
     }
 
-    /// Returns whether the host handles its inputs immediately.
+    /// Returns whether the host handles inputs immediately.
     const fn is_prompt(&self) -> bool {
         self.turns.is_none() && self.load.is_none()
     }
 }
 
-/// When a host takes turns.
+/// Times at which a host takes turns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turns {
-    /// Shortest time between two turns, in nanoseconds. Frames and posted operations wait for the
+    /// Minimum time between two turns, in nanoseconds. Frames and posted operations wait for the
     /// next turn.
     pub(crate) every_ns: u64,
-    /// Longest delay of a timer, in nanoseconds.
+    /// Maximum delay of a timer, in nanoseconds.
     pub(crate) timer_late_ns_max: u64,
-    /// Each turn polls the engine for frames only once; the next turn polls again if more were
-    /// left.
+    /// Whether a turn polls the engine for frames only once. If more frames are left, the next turn
+    /// polls again.
     pub(crate) sends_briefly: bool,
 }
 
@@ -606,14 +613,14 @@ struct TurnState {
     is_scheduled: bool,
 }
 
-/// Detail of a [`Kind::LinkChanged`] event in the trace: the link was detached.
+/// Detail of a [`Kind::LinkChanged`] event in the trace: a link was detached.
 const DETACHED: u64 = 1;
-/// Detail of a [`Kind::LinkChanged`] event in the trace: the link was attached.
+/// Detail of a [`Kind::LinkChanged`] event in the trace: a link was attached.
 const ATTACHED: u64 = 2;
-/// Detail of a [`Kind::LinkChanged`] event in the trace: the host was notified of a link event.
+/// Detail of a [`Kind::LinkChanged`] event in the trace: a host got a report of a link event.
 const NOTIFIED: u64 = 3;
 
-/// Maximum number of turns of all hosts at one instant; beyond it the world counts as stuck. A
-/// burst that fills every queue delivers some thousands of frames, while a busy loop soon exceeds
-/// this number.
+/// Maximum number of turns of all hosts at the same virtual time. With more turns, the world counts
+/// as stuck. A burst that fills every queue delivers some thousands of frames; an endless loop soon
+/// exceeds this number.
 const TURNS_PER_INSTANT_MAX: u32 = 100_000;

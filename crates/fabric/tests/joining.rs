@@ -1,4 +1,4 @@
-//! Tests that the links of both ends find each other, whatever the topology (protocol.md §7.4).
+//! Tests that the two ends find all links between them, whatever the topology (protocol.md §7.4).
 
 use delivery::{LinkId, LinkState};
 use fabric::host::{
@@ -10,7 +10,7 @@ use fabric::{
 };
 use wire_edge::PeerAddr;
 
-/// Returns the address of an interface of a host. An Ethernet address does not reveal the segment.
+/// Returns the address of a host's interface. An Ethernet address does not show the segment.
 fn ethernet(host: u8, link: u8) -> PeerAddr {
     let mut bytes = [0; 20];
     bytes[0] = 1;
@@ -42,21 +42,21 @@ impl Application<EdgeHost> for Accepting {
     fn on_turn(&mut self, _world: &mut World<EdgeHost>, _host: usize) {}
 }
 
-/// Two hosts, each with one link on each of its segments.
+/// Two hosts. Each has one link on each of its segments.
 struct Hosts {
     world: World<EdgeHost>,
     application: Accepting,
 }
 
 impl Hosts {
-    /// Creates two hosts. `segments` has, for each host, the segment of each link; `address`
+    /// Creates two hosts. `segments` contains for each host the segments of its links. `address`
     /// returns the address of a port.
     fn new(segments: [&[usize]; 2], address: fn(u8, u8) -> PeerAddr) -> Self {
         Self::with_rates(segments, address, |_| 1_000_000_000, true)
     }
 
-    /// Creates two hosts as [`Hosts::new`] does. `rate` returns the rate of the links of a segment,
-    /// in bits per second; the links report it to their hosts if the flag is set.
+    /// Creates two hosts like [`Hosts::new`]. `rate` returns the rate of the links on a segment, in
+    /// bits per second. If the flag is true, links report their rate to their hosts.
     fn with_rates(
         segments: [&[usize]; 2],
         address: fn(u8, u8) -> PeerAddr,
@@ -85,12 +85,12 @@ impl Hosts {
         Self { world, application: Accepting::default() }
     }
 
-    /// Connects over all links and addresses that may lead to the peer.
+    /// Connects over all links and addresses that may reach the peer.
     fn connect(&mut self) {
         self.connect_by(|_| true);
     }
 
-    /// Connects over the links and addresses that may lead to the peer and that `is_wanted`
+    /// Connects over those links and addresses that may reach the peer and that `is_wanted`
     /// selects.
     fn connect_by(&mut self, is_wanted: impl FnMut(&(LinkId, PeerAddr)) -> bool) {
         let peers = self.addresses(1);
@@ -116,7 +116,7 @@ impl Hosts {
         self.world.run_until(until, &mut self.application).expect("time goes on");
     }
 
-    /// Runs until both ends have exactly these pairs of links, all of them up.
+    /// Runs until both ends have exactly these pairs of links and all these links are up.
     fn expect_pairs(&mut self, within_ns: u64, expected: &[(u8, u8)]) {
         let deadline = self.world.now().after_ns(within_ns);
         loop {
@@ -140,8 +140,8 @@ impl Hosts {
         }
     }
 
-    /// Writes `bytes` from the first host to the second, `times` times in sequence. Returns the
-    /// mean time until a write is complete, in nanoseconds.
+    /// Writes `bytes` bytes from the first host to the second, `times` times one after another.
+    /// Returns the mean time until a write is complete, in nanoseconds.
     fn write_ns(&mut self, bytes: u32, times: u64) -> u64 {
         let found = self.application.connections.iter().find(|(host, _)| *host == 0);
         let &(_, connection) = found.expect("the first host is connected");
@@ -186,8 +186,8 @@ impl Hosts {
         }
     }
 
-    /// Returns the links of a host's connection, as pairs of a link of the first host and one of
-    /// the second; `None` if a link is not up.
+    /// Returns the links of a host's connection, each as a link of the first host and a link of the
+    /// second. Returns `None` if a link is not up.
     fn pairs(&self, host: usize) -> Option<Vec<(u8, u8)>> {
         let &(_, connection) = self.application.connections.iter().find(|(at, _)| *at == host)?;
         let engine = self.world.engine(host);
@@ -271,7 +271,7 @@ fn links_find_each_other_over_ways_that_lose_frames() {
 //= protocol.md: join.4
 #[test]
 fn links_without_counterpart_cost_little() {
-    // One pair of links has a path; the others have none.
+    // One pair of links has a path; all other pairs have none.
     let mut hosts = Hosts::new([&[0, 1, 2], &[3, 4, 0]], ethernet);
     hosts.connect();
     hosts.expect_pairs(2_000_000_000, &[(0, 2)]);
@@ -304,8 +304,8 @@ fn a_link_that_appears_joins_the_connections_of_either_end() {
     }
 }
 
-/// The speed of a new link is unknown, and short messages alone must reveal it. Its first frames
-/// may be delayed by traffic of other hosts, which says nothing about later frames.
+/// The hosts do not know the speed of a new link, and only short messages can show it. Traffic of
+/// other hosts can delay the first frames on the link; this must not count for later frames.
 #[test]
 fn short_messages_take_a_faster_link_that_joins() {
     let first_rates = [1_000_000_000, 100_000_000, 10_000_000];
@@ -346,7 +346,7 @@ fn a_link_that_vanishes_and_comes_back_joins_again() {
             let rest: Vec<_> = [(0, 1), (1, 0), (2, 2)].into_iter().filter(gone).collect();
             hosts.expect_pairs(100_000_000, &rest);
             if round % 2 == 0 {
-                // Another network card in the same slot.
+                // The address differs, as with another network card in the same slot.
                 let port = hosts.world.ports(host)[usize::from(link)];
                 hosts.world.network.set_address(port, ethernet(host as u8, 100 + round));
             }
@@ -396,7 +396,7 @@ fn the_last_link_is_replaced_by_another() {
         hosts.run_for(100_000_000);
         hosts.world.attach_link(host, LinkId(1));
         hosts.expect_pairs(1_000_000_000, &[if host == 0 { (1, 0) } else { (0, 1) }]);
-        // The interface is back before the engine misses it.
+        // The interface comes back before the engine has noticed that it was gone.
         hosts.world.attach_link(host, LinkId(0));
         hosts.world.detach_link(host, LinkId(1));
         hosts.expect_pairs(1_000_000_000, &[(0, 0)]);
@@ -415,7 +415,8 @@ fn a_link_that_an_application_takes_away_stays_away() {
         hosts.world.engine_mut(host).remove_path(connection, LinkId(1));
         hosts.run_for(100_000_000_000);
         hosts.expect_pairs(1, &[(0, 0)]);
-        // A flap is no reason to use the link again, but adding it explicitly is.
+        // If the carrier flaps, the engine must not use the link again. If an application adds the
+        // link, it must.
         let port = hosts.world.ports(host)[1];
         hosts.world.network.set_up(port, false);
         hosts.world.network.set_up(port, true);

@@ -1,4 +1,4 @@
-//! Torture runs on hosts with busy processors: from no busy thread to four per processor.
+//! Torture runs on hosts with busy processors. There are zero to four busy threads per processor.
 
 use fabric::torture::{self, Options};
 

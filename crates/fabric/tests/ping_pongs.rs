@@ -1,4 +1,4 @@
-//! Short messages over unequal links: the effect of a slow link beside a fast one on latency.
+//! Short messages over unequal links: how a slow link next to a fast one affects latency.
 
 use fabric::EdgeCosts;
 use fabric::polling::{Costs, Exercise, Length, Pauses, Trial, run};
@@ -23,7 +23,7 @@ const COSTS: Costs = Costs {
     timer_ps: 0,
 };
 
-/// Returns a link behind a token bucket of 250 µs, but at least four frames.
+/// Returns a link with a token bucket. Its burst is 250 µs, but at least four frames.
 fn link(rate: u64) -> LinkModel {
     let model = LinkModel { jitter: Jitter::Constant, ..shaped(raw_link(rate, 0)) };
     let burst_ns = (4 * 1514 * 8_000_000_000 / rate).max(250_000);
@@ -51,9 +51,9 @@ fn with_pauses_us(links: &[LinkModel], message_bytes: u32, seed: u64, pauses: Pa
     outcome.latency_ns.expect("it is a ping-pong") / 1e3
 }
 
-/// The bucket of the slow link passes a frame immediately while it is full, and no host learns the
-/// link's rate. The engine must learn the rate from messages that leave the link empty after each
-/// message.
+/// If the bucket of the slow link is full, it passes a frame immediately, so such a frame does not
+/// show the link's rate. The engine must learn the rate from messages after which the link is
+/// empty.
 #[test]
 fn a_slow_link_does_not_delay_short_messages_that_a_fast_one_delivers_first() {
     let (fast, slow) = (link(1_000_000_000), link(100_000_000));
@@ -69,7 +69,7 @@ fn a_slow_link_does_not_delay_short_messages_that_a_fast_one_delivers_first() {
     }
 }
 
-/// A host that pauses answers late, which says nothing about a link.
+/// If a host pauses, its answers are late. This must not count for the link.
 #[test]
 fn a_host_that_pauses_does_not_have_a_slow_link_taken_for_the_better_one() {
     let (fast, slow) = (link(1_000_000_000), link(100_000_000));
@@ -115,8 +115,8 @@ fn equal_links_share_messages_of_several_frames() {
     }
 }
 
-/// The engine knows only rates that short messages reached through a full bucket. It learns the
-/// lasting rate while queues grow, and neither end may starve the other in this time.
+/// The engine knows only rates that short messages had when the bucket was full. It learns the
+/// lasting rate when queues grow. Until then, neither end may starve the other.
 #[test]
 fn a_stream_that_starts_gets_what_slow_links_carry() {
     let both = [link(100_000_000); 2];

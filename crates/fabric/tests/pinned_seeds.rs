@@ -1,5 +1,5 @@
-//! Seeds that found bugs. The meaning of a seed changes with the harness. Each bug also has its own
-//! test beside the code, and these runs cost almost nothing.
+//! Seeds that have found bugs. If the harness changes, a seed means another run. Each bug also has
+//! its own test next to the code, but running these seeds too costs almost nothing.
 
 use fabric::torture::{self, Options};
 
@@ -7,7 +7,7 @@ use fabric::torture::{self, Options};
 fn seeds_that_found_bugs_pass() {
     for (what, seeds) in PINNED {
         for &seed in *seeds {
-            // Classes of scenario were added after these seeds.
+            // These seeds were recorded before classes of scenario existed.
             let options = Options { classes: false, ..Options::default() };
             let report = torture::run(seed, &options);
             assert!(report.failure.is_none(), "{what}: {report}");
@@ -45,7 +45,7 @@ fn soaks_that_found_bugs_pass() {
     }
 }
 
-/// Pinned seeds of runs with queue pairs.
+/// Seeds that have found bugs in runs with queue pairs.
 const PINNED_QUEUE_PAIRS: &[(&str, &[u64])] = &[
     ("reads before a denied operation that were not answered", &[76, 144, 393]),
     ("an operation in turn that waited behind others for which the peer had no room", &[2_418]),
@@ -63,7 +63,7 @@ const PINNED_QUEUE_PAIRS: &[(&str, &[u64])] = &[
     ),
 ];
 
-/// Soaks, with seeds and hours, that ended with links or addresses that only one end knew.
+/// Soaks, each with seed and hours. They once ended with links or addresses that only one end knew.
 const SOAKS: &[(&str, u64, f64)] = &[
     ("an index by which the two ends meant different links", 0, 3.1),
     ("a link that the responder alone had", 12, 1.4),
@@ -84,7 +84,7 @@ const PINNED: &[(&str, &[u64])] = &[
     ("memory taken away while the answer of a read is not acknowledged", &[2_484]),
 ];
 
-/// Pinned seeds of runs with classes of scenario.
+/// Seeds that have found bugs in runs with classes of scenario.
 const PINNED_CLASSES: &[(&str, &[u64])] = &[
     ("set-up that waits for a full link while its timer is due", &[82, 1_267]),
     ("operations that end because the peer denied another", &[247, 912]),

@@ -1,11 +1,11 @@
-//! Compares transfers over simulated links with a snapshot, with the real engine.
+//! Compares transfers with the real engine over simulated links with a snapshot.
 
 use std::fmt::Write as _;
 
 use fabric::scenario::{self, Measured, Outcome};
 
-/// Virtual time is the same on every machine, so every figure is compared exactly. A change of a
-/// single frame or nanosecond is either intended or a fault.
+/// Virtual time is the same on every machine, so all figures are compared exactly. If a single
+/// frame or nanosecond changes, the change is intended or a fault.
 #[test]
 fn transfers_take_exactly_what_the_snapshot_says() {
     let rows = scenario::run().expect("every transfer finishes");
@@ -27,8 +27,8 @@ fn a_difference_shows_old_and_new_lines_and_no_others() {
     assert_eq!(difference("a\nb\n", "a\n"), "-b\n");
 }
 
-/// Formats a table of whole numbers. `ethernot sim scenario` computes rates and percentages from
-/// them.
+/// Formats a table of whole numbers. From these, `ethernot sim scenario` computes rates and
+/// percentages.
 fn exact_table(rows: &[Measured]) -> String {
     let mut text = format!(
         "{}\n\n{:41} | {:>11} | {:>6} | {:>8} | {:>9} | {:>7}\n",
@@ -45,7 +45,7 @@ fn exact_table(rows: &[Measured]) -> String {
     text
 }
 
-/// Returns the lines that differ, each old line above the new one in its place.
+/// Returns the lines that differ: each old line, and after it the new line that replaces it.
 fn difference(old: &str, new: &str) -> String {
     let (mut old, mut new) = (old.lines(), new.lines());
     let mut text = String::new();
@@ -65,7 +65,7 @@ fn difference(old: &str, new: &str) -> String {
     }
 }
 
-/// Checks the bounds that the project promises.
+/// Checks the limits that the project promises.
 fn bounds_hold(rows: &[Measured]) {
     let time_ns = |name: &str| {
         let row = rows.iter().find(|row| row.name == name).expect("the scenario exists");
@@ -77,7 +77,7 @@ fn bounds_hold(rows: &[Measured]) {
     assert!(lossy >= 0.93, "with 1 % loss {lossy:.3} of the goodput without");
 }
 
-/// How to renew the snapshot; the snapshot begins with this text.
+/// Text at the start of the snapshot, which says how to update it.
 const RENEW: &str = "Transfers in virtual time, compared exactly. If a change is meant, renew this file with\n\
     UPDATE_SNAPSHOTS=1 cargo test -p fabric --test scenarios\n\
     and say in the commit what changed and why.";

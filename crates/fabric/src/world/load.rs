@@ -1,4 +1,4 @@
-//! Hosts whose engine runs on a thread that shares processors with other threads.
+//! Hosts whose engine thread shares processors with other threads.
 
 use delivery::Instant;
 
@@ -7,14 +7,14 @@ use crate::Random;
 use crate::host::HostEngine;
 use crate::scheduler::{Report, Scheduler, Settings, ThreadId};
 
-/// The processors of a host, and the load on them.
+/// The processors of a host, and the other threads on them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) processors: Settings,
     /// Number of threads of other programs, which are always busy.
     pub(crate) busy: usize,
-    /// Longest time between two steps of the engine's thread, and longest time inside the engine,
-    /// in nanoseconds of processor time. Both are drawn uniformly from 1 to this value.
+    /// Maximum processor time between two steps of the engine thread, and maximum processor time
+    /// inside the engine, in nanoseconds. Both times are random, uniformly distributed from 1.
     pub(crate) step_ns_max: u64,
 }
 
@@ -25,19 +25,19 @@ pub(super) struct LoadState {
     engine: ThreadId,
     stage: Stage,
     random: Random,
-    /// Token of the event for the scheduler's next action, at `next_at_ns`.
+    /// Token of the event for the scheduler's next action, which happens at `next_at_ns`.
     token: u64,
     next_at_ns: u64,
 }
 
-/// The stage of the engine's thread.
+/// What the engine thread does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
-    /// Sleeps until the host has input.
+    /// It sleeps until the host has input.
     Asleep,
-    /// Runs outside the engine; frames and timers wait.
+    /// It runs outside the engine. Frames and timers wait.
     Outside,
-    /// Has handled frames, and has not yet sent any.
+    /// It is inside the engine: it has handled frames, but has not sent any yet.
     Inside,
 }
 
@@ -60,7 +60,7 @@ impl LoadState {
 }
 
 impl<E: HostEngine> World<E> {
-    /// Makes the engine of a host run only when its thread has a processor.
+    /// Makes the engine of a host run only when the engine thread has a processor.
     pub(crate) fn set_load(&mut self, host: usize, load: Load, random: Random) {
         self.hosts[host].load = Some(LoadState::new(load, random));
         self.hosts[host].turns = None;
@@ -124,8 +124,8 @@ impl<E: HostEngine> World<E> {
         }
     }
 
-    /// Wakes the engine's thread if it has input, and schedules the event for the scheduler's next
-    /// action.
+    /// If the engine has input, wakes the engine thread. Schedules the event for the scheduler's
+    /// next action.
     pub(super) fn schedule_processors(&mut self, host: usize) {
         let now = self.now();
         let state = &mut self.hosts[host];
