@@ -1,23 +1,23 @@
-//! The differences between two sets of documents, of two commits or of two machines.
+//! Compares two sets of documents, for example of two commits or of two machines.
 
 use crate::document::Document;
 use crate::judge::{Judged, judge};
 use crate::printed;
 
-/// A printed value whose verdict or outcome differs.
+/// A printed value whose verdict or outcome differs between two sets of documents.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
-    /// `PAPER/ITEM.VALUE`.
+    /// Name of the value, as `PAPER/ITEM.VALUE`.
     pub name: String,
-    /// Verdict and outcome before.
+    /// Verdict and outcome in the first set.
     pub before: String,
-    /// Verdict and outcome now.
+    /// Verdict and outcome in the second set.
     pub after: String,
     /// Whether the verdict differs.
     pub has_changed_verdict: bool,
 }
 
-/// Returns the differences between two sets, changed verdicts first.
+/// Returns the differences between two sets. Values with different verdicts come first.
 pub fn differences(before: &[Document], after: &[Document]) -> Vec<Difference> {
     let mut found = Vec::new();
     for paper in printed::all() {
@@ -39,7 +39,7 @@ pub fn differences(before: &[Document], after: &[Document]) -> Vec<Difference> {
             }
         }
     }
-    // The sort is stable, so the papers stay in order.
+    // The sort is stable, so the values remain in the order of the papers.
     found.sort_by_key(|one| !one.has_changed_verdict);
     found
 }

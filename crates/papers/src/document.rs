@@ -1,13 +1,14 @@
-//! The results of a measured item, as a JSON document with all that is needed to interpret them.
+//! The results of a measured item (a figure or table), as a JSON document. The document contains
+//! all facts that are needed to interpret the results.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-/// The results of an item.
+/// The results of a measured item.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// [`FORMAT`].
+    /// Name and version of the format: [`FORMAT`].
     pub format: String,
     /// Key of the paper, as in [`crate::printed::Paper::key`].
     pub paper: String,
@@ -17,27 +18,27 @@ pub struct Document {
     pub version: String,
     /// Commit from which the program was built, or `unknown`.
     pub commit: String,
-    /// When it was measured, in seconds since 1970-01-01 UTC.
+    /// Time of the measurement, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
     /// Duration of the command, in seconds.
     pub seconds: f64,
-    /// The command line.
+    /// The command line that measured the item.
     pub command: String,
     /// Whether it was a quick run.
     pub is_quick: bool,
-    /// The machine.
+    /// The machine that measured.
     pub machine: Machine,
-    /// Load average of one minute at the start.
+    /// Load average of one minute when the measurement started.
     pub load: f64,
     /// The measured curves.
     pub series: Vec<Series>,
-    /// Statements that the command itself has checked.
+    /// Statements that the measuring command itself has checked.
     #[serde(default)]
     pub seen: Vec<Seen>,
     /// Further facts for readers of the results.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// The reason why the item was not measured, with the remedy.
+    /// The reason why this machine could not measure the item, with the remedy; `None` if it did.
     #[serde(default)]
     pub cannot_run: Option<String>,
 }
@@ -55,12 +56,12 @@ pub struct Machine {
     pub kernel: String,
 }
 
-/// A curve, or the cells of a table's row.
+/// A curve, or the cells of a row of a table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// The diagram of the curve.
+    /// Name of the diagram that contains the curve.
     pub panel: String,
-    /// Its name in the legend.
+    /// Name of the curve in the legend.
     pub name: String,
     /// The name of the horizontal axis.
     pub x: String,
@@ -73,32 +74,32 @@ pub struct Series {
 /// A point of a curve.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Place on the horizontal axis.
+    /// Position on the horizontal axis.
     pub at: f64,
-    /// The result.
+    /// The measured value.
     pub value: f64,
-    /// The lowest sample that was kept.
+    /// The lowest of the samples that were kept.
     pub min: f64,
-    /// The highest sample that was kept.
+    /// The highest of the samples that were kept.
     pub max: f64,
-    /// The samples, if the command reports them.
+    /// The samples; empty if the command does not report them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<f64>,
-    /// The reason of a deviation, if the command knows one.
+    /// The reason of a deviation; `None` if the command knows none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A statement that the command has checked.
+/// A statement that the measuring command has checked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// Id of the statement among the printed values.
     pub id: String,
     /// Whether it holds.
     pub holds: bool,
-    /// The figures on which the outcome is based.
+    /// The figures from which the command concluded this.
     pub saw: String,
-    /// The reason why the statement does not hold, if known.
+    /// The reason why the statement does not hold; `None` if it holds or no reason is known.
     pub reason: Option<String>,
 }
 
@@ -112,14 +113,14 @@ pub enum DocumentError {
     /// The document has another format.
     #[error("unsupported format {0:?}: this version reads {FORMAT:?}; measure the item again")]
     Format(String),
-    /// The document was changed after it was written.
+    /// The document was edited after it was written.
     #[error(
         "wrong checksum {found:?} instead of {expected:?}: the file was edited; measure the item again"
     )]
     Edited {
         /// The checksum in the document.
         found: String,
-        /// The checksum of its contents.
+        /// The checksum of the document's contents.
         expected: String,
     },
     /// The document names an item that does not exist.
@@ -149,41 +150,41 @@ impl Document {
         }
     }
 
-    /// Returns `PAPER/ITEM`.
+    /// Returns the name of the item, as `PAPER/ITEM`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.paper, self.item)
     }
 
-    /// Returns the series of a panel with this name.
+    /// Returns the series with this name in a panel; `None` if there is none.
     pub fn series(&self, panel: &str, name: &str) -> Option<&Series> {
         self.series.iter().find(|series| series.panel == panel && series.name == name)
     }
 
-    /// Returns the largest spread of the points, in percent. The spread is half the distance
-    /// between lowest and highest sample.
+    /// Returns the largest spread of any point, in percent. The spread is half of the distance
+    /// between the lowest and the highest sample. Returns `None` without points.
     pub fn spread_percent(&self) -> Option<f64> {
         let points = self.series.iter().flat_map(|series| &series.points);
         let spreads = points.filter(|point| point.value > 0.0);
         spreads.map(|point| (point.max - point.min) / point.value * 50.0).reduce(f64::max)
     }
 
-    /// Returns the text for the document's file, with a checksum as its last field.
+    /// Returns the text of the document's file. Its last field is a checksum.
     ///
     /// # Errors
-    /// The text is no such document.
+    /// [`serde_json::Error`] if the document cannot be written as JSON.
     pub fn to_text(&self) -> Result<String, serde_json::Error> {
         let text = serde_json::to_string_pretty(self)?;
         let start = text.strip_suffix(END).unwrap_or(&text);
         Ok(format!("{start}{MARK}{}\"{END}", checksum(start)))
     }
 
-    /// Parses the text of a file. Does not check that the item exists, as [`crate::reading::read`]
-    /// does.
+    /// Parses the text of a file. Unlike [`crate::reading::read`], does not check that the item
+    /// exists.
     ///
     /// # Errors
     /// [`DocumentError`], one variant for each cause.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
-        // The error text may quote control characters of the document.
+        // The error text can contain control characters of the document.
         let malformed = |error: serde_json::Error| {
             DocumentError::Malformed(error.to_string().replace(char::is_control, "\u{fffd}"))
         };
@@ -192,8 +193,8 @@ impl Document {
         if format != FORMAT {
             return Err(DocumentError::Format(format.to_owned()));
         }
-        // The checksum covers the text, because numbers may differ in their last digit after
-        // parsing and formatting.
+        // The checksum is that of the text, because parsing and formatting can change the last
+        // digit of a number.
         let (start, rest) = text.rsplit_once(MARK).unwrap_or((text, "none"));
         let found = rest.trim_end_matches(['\n', '}', '"']).to_owned();
         let expected = checksum(start);
@@ -219,8 +220,8 @@ fn replace_control(json: &mut Json) {
     }
 }
 
-/// Returns the FNV-1a hash of a document's text before its checksum. It detects accidental changes,
-/// not attacks.
+/// Returns the FNV-1a hash of the part of a document before its checksum. It detects accidental
+/// changes, but not attacks.
 fn checksum(text: &str) -> String {
     let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME);
     format!("{:016x}", text.bytes().fold(FNV_START, fold))
@@ -229,10 +230,10 @@ fn checksum(text: &str) -> String {
 /// Name and version of the document format.
 pub const FORMAT: &str = "ethernot-paper/1";
 
-/// The end of a document.
+/// The end of a document's text.
 const END: &str = "\n}";
 
-/// The text before the checksum.
+/// The text that precedes the checksum.
 const MARK: &str = ",\n  \"checksum\": \"";
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
@@ -260,7 +261,7 @@ mod tests {
     #[test]
     fn a_document_that_was_written_is_read() {
         let mut document = Document::new("sandia1999", "table1");
-        // A fast but inexact parser reads the shortest text of this number as a neighbouring
+        // A fast, inexact parser would read the shortest text of this number as a neighbouring
         // number.
         document.load = 55.678_858_723_958_335;
         document.seconds = 0.1 + 0.2;

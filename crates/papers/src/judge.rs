@@ -1,4 +1,4 @@
-//! Compares printed values with ours, in the manner given in the data.
+//! Compares printed values with our values, in the manner that the data prescribe.
 
 use crate::document::{Document, Point, Series};
 use crate::printed::{At, Better, Item, Manner, Value};
@@ -11,28 +11,28 @@ pub struct Judged {
     pub value: &'static Value,
     /// Our value, in the unit of the printed value or as a ratio.
     pub ours: Option<f64>,
-    /// Half the distance between our lowest and highest sample, in percent.
+    /// Half of the distance between our lowest and our highest sample, in percent.
     pub spread_percent: Option<f64>,
-    /// The error in percent ([`Manner::Same`]), the factor ([`Manner::Ratio`],
-    /// [`Manner::Absolute`]), or the compared figures ([`Manner::Statement`]).
+    /// Result of the comparison as text: the error in percent ([`Manner::Same`]), the factor
+    /// ([`Manner::Ratio`], [`Manner::Absolute`]), or the compared figures ([`Manner::Statement`]).
     pub outcome: String,
     /// The verdict.
     pub verdict: Verdict,
-    /// The reason of a deviation, if one is required.
+    /// The reason of a deviation; `None` if none is needed.
     pub reason: Option<Why>,
 }
 
-/// The result of a comparison.
+/// The verdict of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Our value is within 10 % ([`Manner::Same`]), is as good or better ([`Manner::Ratio`]), or
-    /// the statement holds.
+    /// Our value agrees. This means: it is within 10 % ([`Manner::Same`]), it is as good or better
+    /// ([`Manner::Ratio`]), or the statement holds.
     Holds,
-    /// Our value is off, or the statement does not hold.
+    /// Our value deviates too much, or the statement does not hold.
     HoldsNot,
-    /// Our value is shown without a judgement.
+    /// Our value is shown without a verdict.
     Shown,
-    /// The item was measured, but its document has no value for comparison.
+    /// The item was measured, but its document contains no value to compare.
     NotCovered,
     /// The item of the paper was not measured.
     NotMeasured,
@@ -40,12 +40,12 @@ pub enum Verdict {
     NoCode,
 }
 
-/// Why our value is off or a statement does not hold.
+/// Reason why our value deviates or a statement does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// A reason that a second run has confirmed: without the cause, the statement holds.
+    /// A reason that a second run has confirmed: without this cause, the statement holds.
     Tested(String),
-    /// A reason with evidence that no run has tested.
+    /// A reason with evidence, which no run has tested.
     Known(String),
     /// No reason is known. [`Counts::not_known`] counts these values.
     NotKnown,
@@ -74,7 +74,7 @@ impl Verdict {
         }
     }
 
-    /// Returns whether our value was compared and judged.
+    /// Returns whether this verdict says that our value agrees or does not.
     pub const fn is_judged(self) -> bool {
         matches!(self, Self::Holds | Self::HoldsNot)
     }
@@ -135,9 +135,9 @@ fn statement(item: &Item, value: &'static Value, document: &Document) -> Option<
     Some(Judged { value, ours: None, spread_percent: None, outcome, verdict, reason })
 }
 
-/// Checks by the second run of an item why a statement does not hold. Returns `reason` as
-/// confirmed, if the statement holds in the second run; otherwise no reason is known. Also returns
-/// the figures of that run.
+/// Uses the second run of an item to test the reason why a statement does not hold. If the
+/// statement holds in the second run, returns `reason` as confirmed. Otherwise no reason is known.
+/// Also returns the figures of the second run.
 fn tested(item: &Item, value: &Value, document: &Document, reason: Why) -> (Why, Option<String>) {
     let again = value
         .check
@@ -182,7 +182,7 @@ fn number(value: &'static Value, document: &Document) -> Option<Judged> {
     })
 }
 
-/// Returns a verdict on two numbers, which holds for a relative error of at most
+/// Compares two numbers. The verdict is that they agree if the relative error is at most
 /// [`ERROR_PERCENT_MAX`].
 fn same(ours: f64, printed: f64) -> (Verdict, String) {
     let error = (ours / printed - 1.0) * 100.0;
@@ -191,8 +191,8 @@ fn same(ours: f64, printed: f64) -> (Verdict, String) {
     (verdict, format!("{error:+.1} %"))
 }
 
-/// Returns a verdict on two ratios, which holds if ours is at least as good as the nearer end of
-/// the printed range.
+/// Compares two ratios. The verdict is that they agree if ours is at least as good as the worse end
+/// of the printed range.
 fn ratio(ours: f64, [from, until]: [f64; 2], better: Better) -> (Verdict, String) {
     let holds = match better {
         Better::More => ours >= from.min(until),
@@ -228,26 +228,27 @@ fn pick<'a>(series: &'a Series, at: &At) -> Option<&'a Point> {
     }
 }
 
-/// The counts of a paper, for its line in the overview.
+/// Numbers of a paper, for its line in the overview.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Number of figures and tables.
     pub items: usize,
-    /// Number of items with a command.
+    /// Number of items that a command can measure.
     pub with_command: usize,
     /// Number of measured items.
     pub measured: usize,
     /// Number of printed values and statements.
     pub values: usize,
-    /// Number of judged values and statements.
+    /// Number of values and statements with a verdict that they agree or do not.
     pub judged: usize,
-    /// Number of judged ones that hold.
+    /// Number of values and statements that agree.
     pub hold: usize,
-    /// Number of judged ones that do not hold.
+    /// Number of values and statements that do not agree.
     pub hold_not: usize,
-    /// Number of those that do not hold for a reason which a second run has confirmed.
+    /// Number of values and statements that do not agree for a reason that a second run has
+    /// confirmed.
     pub tested: usize,
-    /// Number of those that do not hold and have no known reason.
+    /// Number of values and statements that do not agree for no known reason.
     pub not_known: usize,
 }
 
@@ -269,7 +270,7 @@ impl Counts {
     }
 }
 
-/// Largest error of a value that holds, in percent. A larger error needs a reason.
+/// Maximum error of a value that agrees, in percent. A larger error needs a reason.
 pub const ERROR_PERCENT_MAX: f64 = 10.0;
 
 #[cfg(test)]

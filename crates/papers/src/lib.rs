@@ -1,9 +1,9 @@
-//! The values that five papers print, and their comparison with our results.
+//! The values that five papers print, and the comparison of our results with them.
 //!
-//! The printed values are data: `papers/*.toml`, one file per paper. [`printed`] reads them.
-//! [`document`] is the format of a measured item. [`judge`] compares both in the manner given in
-//! the data, and [`difference`] compares two sets of documents. The crate reads no files and no
-//! clock.
+//! The printed values are data in `papers/*.toml`, one file for each paper; [`printed`] reads them.
+//! [`document`] defines the format for results of a measured item. [`judge`] compares results with
+//! printed values, in the manner that the data prescribe. [`difference`] compares two sets of
+//! documents. The crate reads no files at run time and no clock.
 
 #![forbid(unsafe_code)]
 

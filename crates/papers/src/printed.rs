@@ -1,4 +1,4 @@
-//! The printed values, read from `papers/*.toml`.
+//! The printed values of the papers, from `papers/*.toml`.
 
 use std::sync::LazyLock;
 
@@ -10,17 +10,17 @@ use crate::statement::Check;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
-    /// The name on the command line.
+    /// Name of the paper on the command line.
     pub key: String,
     /// The title of the paper.
     pub title: String,
-    /// Its authors.
+    /// Authors of the paper.
     pub authors: String,
     /// Place and date of publication.
     pub published: String,
-    /// The machines of the paper's measurements.
+    /// The machines that the paper measured.
     pub machine: String,
-    /// Definitions, and contradictions in the paper.
+    /// Notes on definitions, and on contradictions in the paper.
     #[serde(default)]
     pub notes: Vec<String>,
     /// Figures and tables, in the paper's order.
@@ -32,27 +32,26 @@ pub struct Paper {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Item {
-    /// The name on the command line, unique in its paper.
+    /// Name of the item on the command line, unique in its paper.
     pub id: String,
-    /// The number of the figure or table, or the section.
+    /// Number of the figure or table, or of the section.
     pub place: String,
-    /// The caption in short.
+    /// Short form of the caption.
     pub title: String,
-    /// Arguments of `ethernot` that measure the item; empty if there is no code yet.
+    /// Arguments with which `ethernot` measures the item; empty if there is no code for it yet.
     #[serde(default)]
     pub command: Vec<String>,
     /// Additional arguments of a quick run.
     #[serde(default)]
     pub quick: Vec<String>,
-    /// Additional arguments of a second run that tests the item's reasons. If a statement does not
-    /// hold in the first run but in the second, its reason is confirmed.
+    /// Additional arguments of a second run, which tests the reasons of the item. If a statement
+    /// does not hold in the first run but holds in the second, the second run confirms its reason.
     #[serde(default)]
     pub retest: Vec<String>,
-    /// The difference of the second run, in words. The run's panels have this text at the end of
-    /// their names.
+    /// How the second run differs, in words. The names of its panels end with this text.
     #[serde(default)]
     pub retest_name: String,
-    /// The first words of the names of the item's panels.
+    /// Start of the names of the item's panels.
     #[serde(default)]
     pub take: Vec<String>,
     /// Approximate duration of a quick run, in seconds.
@@ -61,18 +60,18 @@ pub struct Item {
     /// Approximate duration of a full run, in seconds.
     #[serde(default)]
     pub seconds_full: u32,
-    /// What is missing for a command, if there is no code yet.
+    /// What must exist before a command can measure the item; `None` if there is a command.
     pub waits_for: Option<String>,
-    /// The paper's horizontal axis.
+    /// Description of the paper's horizontal axis.
     #[serde(default)]
     pub x: String,
-    /// The paper's vertical axis.
+    /// Description of the paper's vertical axis.
     #[serde(default)]
     pub y: String,
     /// The printed values and statements.
     #[serde(default, rename = "value")]
     pub values: Vec<Value>,
-    /// Rows of a table in short form: minimum, mean, maximum and standard deviation each.
+    /// Rows of a table in short form. Each has minimum, mean, maximum and standard deviation.
     #[serde(default)]
     rows: Vec<TableRow>,
 }
@@ -81,52 +80,52 @@ pub struct Item {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Value {
-    /// The name, unique in the item.
+    /// Name of the value, unique in its item.
     pub id: String,
     /// Description in words.
     pub what: String,
-    /// The kind of value.
+    /// Kind of the value.
     pub kind: Kind,
-    /// The manner of its comparison with our results.
+    /// Manner in which our results are compared with the value.
     pub manner: Manner,
-    /// The number, if one is printed; the lower end of a range.
+    /// The printed number, or the lower end of a printed range; `None` if no number is printed.
     pub value: Option<f64>,
-    /// The upper end of a printed range.
+    /// The upper end of a printed range; `None` for a single number.
     pub value_max: Option<f64>,
     /// A second number printed in the same place.
     pub also: Option<f64>,
-    /// The divisor of a ratio.
+    /// The divisor of a printed ratio.
     pub to: Option<f64>,
     /// Unit of the numbers.
     #[serde(default)]
     pub unit: String,
-    /// A restriction of the value, in words.
+    /// Words that restrict the value, such as a condition.
     pub remark: Option<String>,
-    /// The part of the figure, such as (a).
+    /// The part of the figure to which the value belongs, such as (a).
     pub part: Option<String>,
-    /// Other places that print the same quantity with another number, as `PAPER/ITEM.VALUE`.
+    /// Other values that print the same quantity with another number, as `PAPER/ITEM.VALUE`.
     #[serde(default)]
     pub see: Vec<String>,
-    /// The panel of the document with our value.
+    /// The panel of the document that contains our value.
     pub panel: Option<String>,
-    /// The series with our value in this panel.
+    /// The series in this panel that contains our value.
     pub series: Option<String>,
     /// The series by which our value is divided.
     pub over: Option<String>,
-    /// The point of the series with our value.
+    /// The point of this series that is our value.
     pub at: Option<At>,
-    /// The better direction of a ratio.
+    /// Direction in which a ratio is better.
     pub better: Option<Better>,
-    /// Whether the number is a gain in percent: the ratio is 1 + value / 100.
+    /// Whether the number is a gain in percent. The ratio is then 1 + value / 100.
     #[serde(default)]
     pub is_gain: bool,
-    /// The set-up of `MultiEdge`, for `bench multiedge`.
+    /// The set-up of `MultiEdge` to which the value belongs, for `bench multiedge`.
     pub setup: Option<String>,
-    /// The test of `bench multiedge`.
+    /// The test of `bench multiedge` to which the value belongs.
     pub test: Option<String>,
-    /// The check of a statement.
+    /// The check that decides whether a statement holds.
     pub check: Option<Check>,
-    /// The reason if our value is off: an entry of `papers/reasons.toml`.
+    /// The reason if our value deviates: the id of an entry in `papers/reasons.toml`.
     pub reason: Option<String>,
 }
 
@@ -147,33 +146,34 @@ struct TableRow {
 pub enum Kind {
     /// A number.
     Number,
-    /// A quotient, or its two sides.
+    /// A quotient, or the two numbers of a quotient.
     Ratio,
-    /// A statement in words, which may hold or not.
+    /// A statement in words, which can be checked.
     Statement,
-    /// A drawing without a number in the text.
+    /// A drawing for which the text contains no number.
     DrawnOnly,
 }
 
-/// A manner of comparison.
+/// Manner in which our results are compared with a printed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Manner {
-    /// Our value is from a simulation of the same system. The relative error is judged.
+    /// Our value comes from a simulation of the same system. The relative error decides the
+    /// verdict.
     Same,
-    /// A ratio of two stacks on the paper's machine, compared with a ratio of two stacks on our
+    /// A ratio of two stacks on the paper's machine is compared with a ratio of two stacks on our
     /// machine.
     Ratio,
-    /// A check of our results.
+    /// A check of our results decides the verdict.
     Statement,
-    /// A value of another machine. The factor is shown, and never judged.
+    /// The value was measured on another machine. The factor is shown, but there is no verdict.
     Absolute,
-    /// Only our value is shown, as no number is printed.
+    /// Only our value is shown, because the paper prints no number.
     Drawn,
 }
 
 impl Manner {
-    /// Returns the name, one word.
+    /// Returns the name of the manner, which is one word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -189,19 +189,19 @@ impl Manner {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum At {
-    /// The point at this place of the axis.
+    /// The point at this position of the axis.
     Place(f64),
-    /// `max`, `min` or `last`.
+    /// The point with the largest (`max`) or smallest (`min`) value, or the last point (`last`).
     Extreme(String),
 }
 
-/// The better direction of a ratio.
+/// Direction in which a ratio is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// A higher value is better, as for a rate.
+    /// A higher value is better, for example a rate.
     More,
-    /// A lower value is better, as for a time.
+    /// A lower value is better, for example a time.
     Less,
 }
 
@@ -221,7 +221,7 @@ impl Chosen {
     }
 }
 
-/// Columns of the tables in Sandia's study.
+/// Columns of the tables in the paper `sandia1999`.
 pub const COLUMNS: [&str; 4] = ["min", "avg", "max", "sigma"];
 
 /// Returns all papers, in the order in which the command lists them.
@@ -229,12 +229,12 @@ pub fn all() -> &'static [Paper] {
     &PAPERS
 }
 
-/// Returns the paper with this key.
+/// Returns the paper with this key; `None` if there is none.
 pub fn paper(key: &str) -> Option<&'static Paper> {
     all().iter().find(|paper| paper.key == key)
 }
 
-/// Returns the value with the name `PAPER/ITEM.VALUE`.
+/// Returns the value with the name `PAPER/ITEM.VALUE`; `None` if there is none.
 pub fn value(name: &str) -> Option<&'static Value> {
     let (key, rest) = name.split_once('/')?;
     let (item, value) = rest.split_once('.')?;
@@ -247,7 +247,7 @@ pub fn number(name: &str) -> f64 {
 }
 
 impl Paper {
-    /// Returns the item with this id.
+    /// Returns the item with this id; `None` if there is none.
     pub fn item(&self, id: &str) -> Option<&Item> {
         self.items.iter().find(|item| item.id == id)
     }
@@ -265,13 +265,14 @@ impl Item {
         self.command.iter().chain(quick).cloned().collect()
     }
 
-    /// Returns the arguments of the run that tests the item's reasons, if there is one.
+    /// Returns the arguments of the run that tests the item's reasons; `None` if there is no such
+    /// run.
     pub fn retest_arguments(&self, is_quick: bool) -> Option<Vec<String>> {
         let all = self.arguments(is_quick).into_iter().chain(self.retest.iter().cloned());
         (!self.retest.is_empty()).then(|| all.collect())
     }
 
-    /// Returns the name of a panel in the run that tests the item's reasons.
+    /// Returns the name that a panel has in the run that tests the item's reasons.
     pub fn retest_panel(&self, panel: &str) -> String {
         format!("{panel}, {}", self.retest_name)
     }
@@ -281,7 +282,7 @@ impl Item {
         if is_quick { self.seconds_quick } else { self.seconds_full }
     }
 
-    /// Returns the four printed columns of a row of a table.
+    /// Returns the four printed numbers in a row of a table; `None` if there is no such row.
     pub fn row(&self, panel: &str, series: &str) -> Option<[f64; 4]> {
         let row = self.rows.iter().find(|row| row.panel == panel && row.series == series)?;
         Some(row.values)
@@ -289,8 +290,8 @@ impl Item {
 }
 
 impl Value {
-    /// Returns the lower and upper end of the printed ratio, or of the ratio that follows from its
-    /// two printed sides.
+    /// Returns the lower and the upper end of a printed ratio. If the paper prints the two numbers
+    /// of the ratio, computes it from these.
     pub fn ratio(&self) -> Option<[f64; 2]> {
         let value = self.value?;
         if self.is_gain {
@@ -302,7 +303,7 @@ impl Value {
         Some([value / to, self.value_max.unwrap_or(value) / to])
     }
 
-    /// Returns the printed numbers as text.
+    /// Formats the printed numbers.
     pub fn text(&self) -> String {
         let Some(value) = self.value else { return String::new() };
         let upper = self.value_max.map(|upper| format!(" to {upper}")).unwrap_or_default();
@@ -312,7 +313,7 @@ impl Value {
     }
 }
 
-/// Replaces each row of a table by four values.
+/// Replaces each row of a table in short form by four values.
 fn expand(mut paper: Paper) -> Paper {
     for item in &mut paper.items {
         for row in &item.rows {
@@ -355,7 +356,7 @@ static PAPERS: LazyLock<Vec<Paper>> = LazyLock::new(|| {
     TEXTS.into_iter().map(read).collect()
 });
 
-/// The data files, by key of the paper.
+/// The data file of each paper, with the paper's key.
 const TEXTS: [(&str, &str); 5] = [
     ("sandia1999", include_str!("../../../papers/sandia1999.toml")),
     ("convergence2005", include_str!("../../../papers/convergence2005.toml")),
@@ -370,7 +371,7 @@ mod tests {
 
     #[test]
     fn all_figures_and_tables_are_listed_and_each_has_a_command_or_waits() {
-        // 34 items with data, and the slide that states the gain.
+        // There are 34 items with data, and the slide that states the gain.
         assert_eq!(all().iter().map(|paper| paper.items.len()).sum::<usize>(), 35);
         for paper in all() {
             for item in &paper.items {
@@ -416,7 +417,7 @@ mod tests {
             if value.manner == Manner::Same {
                 assert!(value.panel.is_some() && value.at.is_some(), "{what}");
             }
-            // A ratio is one of two series, or a share that a series has already.
+            // A ratio compares two series, or is a share that a single series contains.
             let is_compared = value.panel.is_some() && value.better.is_some();
             assert!(value.over.is_none() || is_compared, "{what}");
             assert!(!is_compared || value.over.is_some() || value.unit == "%", "{what}");

@@ -3,7 +3,7 @@
 use crate::document::{Document, DocumentError};
 use crate::printed;
 
-/// Parses the text of a document for one of the papers' items.
+/// Parses the text of a document. The document must be about an item of one of the papers.
 ///
 /// # Errors
 /// [`DocumentError`], one variant for each cause.

@@ -1,20 +1,20 @@
-//! The reasons why our values are off: `papers/reasons.toml`.
+//! The reasons why our values deviate, from `papers/reasons.toml`.
 
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-/// A reason and its evidence.
+/// A reason, with its evidence and test.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reason {
-    /// The name by which the papers' data refer to it.
+    /// Name of the reason in the data of the papers.
     pub id: String,
-    /// The reason in one sentence.
+    /// The reason, in one sentence.
     pub text: String,
-    /// The evidence.
+    /// The facts that support the reason.
     pub evidence: String,
-    /// The test of the reason.
+    /// How the reason was or can be tested.
     pub test: String,
 }
 
@@ -28,7 +28,7 @@ pub fn all() -> &'static [Reason] {
     &REASONS.reason
 }
 
-/// Returns the reason with this name.
+/// Returns the reason with this name; `None` if there is none.
 pub fn reason(id: &str) -> Option<&'static Reason> {
     all().iter().find(|reason| reason.id == id)
 }

@@ -1,28 +1,28 @@
-//! Checks statements of the papers against our results.
+//! Checks whether statements of the papers hold for our results.
 
 use serde::Deserialize;
 
 use crate::document::{Document, Point, Series};
 
-/// The check of a statement.
+/// The check that decides whether a statement holds.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
     /// The kind of check.
     pub kind: CheckKind,
-    /// The panel.
+    /// Name of the panel with the series.
     pub panel: String,
     /// The series that the statement is about.
     pub series: String,
-    /// The series for comparison.
+    /// The series that is compared with `series`.
     #[serde(default)]
     pub other: String,
-    /// The panel for comparison.
+    /// The panel that is compared with `panel`.
     #[serde(default)]
     pub other_panel: String,
-    /// The bound, see [`CheckKind`].
+    /// The limit of the check; its meaning depends on [`CheckKind`].
     pub within: f64,
-    /// The last position on the axis that is checked; `None` checks the whole axis.
+    /// The last position on the axis that the check includes; `None` includes the whole axis.
     pub until: Option<f64>,
 }
 
@@ -30,33 +30,34 @@ pub struct Check {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckKind {
-    /// The highest value is at most `within` times the lowest.
+    /// The highest value is at most `within` times the lowest value.
     Flat,
-    /// The quotient to the other series changes at most by a factor of `within` over the axis.
+    /// Along the axis, the quotient of the two series changes by a factor of at most `within`.
     Alike,
-    /// The growth from the first to the last point is at most `within` times the growth of the
+    /// From the first to the last point, the series grows at most `within` times as much as the
     /// other series.
     Scales,
-    /// Each value is at least `within` times the other series' value.
+    /// Each value is at least `within` times the value of the other series at the same point.
     Above,
-    /// Each value differs from the value of the same series in the other panel by at most a factor
-    /// of `within`.
+    /// Each value and the value of the same series in the other panel differ by a factor of at most
+    /// `within`.
     Same,
     /// The highest value is at most `within` times the highest value of the same series in the
     /// other panel.
     NoMore,
-    /// No value is farther from the straight line through all of them than `within` times the highest value.
+    /// The distance of each value from the straight line through all values is at most `within`
+    /// times the highest value.
     Linear,
-    /// The last value is at least `within` times the first.
+    /// The last value is at least `within` times the first value.
     Grows,
 }
 
-/// The outcome of a check.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checked {
     /// Whether the statement holds.
     pub holds: bool,
-    /// The figures on which the outcome is based.
+    /// The figures from which the result follows.
     pub saw: String,
 }
 
@@ -66,7 +67,7 @@ impl Check {
         self.check_in(document, &self.panel)
     }
 
-    /// Checks a document in `panel` instead of the check's own panel.
+    /// Checks a document, with `panel` in place of the panel that the check names.
     pub fn check_in(&self, document: &Document, panel: &str) -> Option<Checked> {
         let series = document.series(panel, &self.series)?;
         let other = || document.series(panel, &self.other);
@@ -141,7 +142,8 @@ fn growth(series: &Series) -> Option<f64> {
     (series.points.len() > 1 && first.value > 0.0).then(|| last.value / first.value)
 }
 
-/// How far a value is from the line of least squares at most, as a share of the highest value.
+/// Returns the largest distance between any value and the line of least squares, as a share of the
+/// highest value.
 fn deviation(series: &Series) -> Option<f64> {
     let points = &series.points;
     let () = (points.len() > 2).then_some(())?;

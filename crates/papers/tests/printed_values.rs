@@ -1,5 +1,5 @@
 //! Checks that the data contain exactly the numbers and statements of the reference, and that no
-//! source repeats one.
+//! source file contains a printed number.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use papers::printed::{self, Kind, Value};
 
-/// Numbers of each item in ascending order.
+/// For each item, its numbers in ascending order.
 type Numbers = BTreeMap<String, Vec<f64>>;
 
 #[test]
@@ -28,7 +28,8 @@ fn the_data_have_the_numbers_of_the_reference_and_no_others() {
             }
         }
     }
-    // A ratio printed as "up to 11 times" has no second side, so it divides by 1.
+    // A ratio that the paper prints as "up to 11 times" has only one number, so its divisor in the
+    // data is 1.
     let gain = found.get_mut("convergence2005/13").expect("it is there");
     gain.retain(|number| (number - 1.0).abs() > 1e-9);
     for numbers in expected.values_mut().chain(found.values_mut()) {
@@ -70,7 +71,7 @@ fn the_data_have_the_statements_of_the_reference_and_no_others() {
     assert!(left.is_empty(), "not in the reference: {left:?}");
 }
 
-/// Returns whether `text` contains `words`, neither starting nor ending within a word.
+/// Returns whether `text` contains `words` as whole words.
 fn has_word(text: &str, words: &str) -> bool {
     text.match_indices(words).any(|(at, _)| {
         let is_letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
@@ -79,7 +80,7 @@ fn has_word(text: &str, words: &str) -> bool {
     })
 }
 
-/// A number with a fraction and three digits or more is unlikely to be equal by chance.
+/// A number is unlikely to be equal by chance if it has a fraction and three digits or more.
 #[test]
 fn no_source_that_shows_printed_values_repeats_one() {
     let all = printed::all().iter().flat_map(|paper| &paper.items).flat_map(|item| &item.values);
