@@ -8,10 +8,14 @@
 //! * It is delivered to the peer's application.
 //! * One of its effects becomes visible that may become visible only after earlier operations.
 //!
-//! Each byte of the target must be one of two: the result of the operations before the bound, in
-//! sequence, or a byte that an operation at or after the bound writes there. If only an ordered
-//! operation can have written a byte, the bound rises, and the memory is compared again. The oracle
-//! thus checks fences and strict tails from the outside, without access to the engine's state.
+//! Each byte of the target must be one of two values:
+//!
+//! * the result of the operations before the bound, in sequence, or
+//! * a byte that an operation at or after the bound writes there.
+//!
+//! If only an ordered operation can have written a byte, the bound rises, and the memory is
+//! compared again. The oracle thus checks fences and strict tails from the outside, without access
+//! to the engine's state.
 
 use std::collections::VecDeque;
 

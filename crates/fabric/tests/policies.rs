@@ -31,8 +31,8 @@ fn compared(setting: &Setting, is_wanted: impl Fn(&Point) -> bool) -> Vec<Compar
 }
 
 /// Checks that the own rules reach at least 99 % of the better of the other two policies. On equal
-/// links with a rate limit, also checks idle links: a link may have room while data waits in at
-/// most 1 % of the frames. Known exceptions are listed below.
+/// links with a rate limit, also checks idle links. A link is idle if it has room while data waits;
+/// this may happen in at most 1 % of the frames. Known exceptions are listed below.
 fn check(drivers: &Drivers, exercise: Exercise) {
     let (mut short, mut idle) = (Vec::new(), Vec::new());
     for found in compared(&drivers.setting, |point| point.exercise == exercise) {

@@ -63,8 +63,8 @@ pub enum Collective {
 pub enum Exchange {
     /// In step i, rank r sends to r + i and receives from r − i.
     Shifted,
-    /// In each step, the ranks exchange in pairs. If the number of ranks is a power of two, rank r
-    /// exchanges with rank r xor i in step i; otherwise with rank i − r.
+    /// In each step, the ranks exchange in pairs. In step i, rank r exchanges with rank r xor i if
+    /// the number of ranks is a power of two, and otherwise with rank i − r.
     Pairwise,
     /// In a single step, each rank sends to all other ranks, the next rank first. Then the rank
     /// waits for their messages.

@@ -1,11 +1,12 @@
 //! Ethernet with output-queued switches that store and forward or cut through.
 //!
 //! A frame takes one event per hop. When a frame reaches a switch, it joins the queue of its output
-//! immediately. The time at which it will have crossed the next link can then be computed: it is
+//! immediately. At that moment, the time when the frame will have crossed the next link is known:
 //! the later of "ready" and "port free", plus the serialisation time. The queue itself is not
-//! stored, because its length follows from the time until the port is free. Shared buffers, marks,
-//! priorities and pauses need stored queues ([`QueueConfiguration::is_needed`]); a hop then takes
-//! two events or more.
+//! stored, because its length follows from the time until the port is free.
+//!
+//! Shared buffers, marks, priorities and pauses need stored queues
+//! ([`QueueConfiguration::is_needed`]). A hop then takes two events or more.
 
 mod adaptive;
 mod backlog;

@@ -4,10 +4,11 @@
 //! hosts, which are connected by a [`Fabric`](simulation::Fabric). All fabrics use the same
 //! topologies, routes and workloads. Times are integers in picoseconds.
 //!
-//! Every run of a configuration is equal, bit for bit, in every build and on every machine:
-//! simultaneous events are ordered by their contents, not by when they were scheduled, and each
-//! component has its own stream of random numbers. [`Outcome::hash`](simulation::Outcome::hash)
-//! shows whether two runs are equal.
+//! Every run of a configuration is equal, bit for bit, in every build and on every machine.
+//! [`Outcome::hash`](simulation::Outcome::hash) shows whether two runs are equal. To achieve this:
+//!
+//! * Simultaneous events are ordered by their contents, not by when they were scheduled.
+//! * Each component has its own stream of random numbers.
 //!
 //! The crate uses no thread, clock, socket or global random generator.
 #![forbid(unsafe_code)]

@@ -1,10 +1,13 @@
 //! Saturation: computes latency as a function of an open load, and the load at which latency rises
 //! sharply.
 //!
-//! A load saturates a network in either of two cases: the mean latency is [`SATURATED_LATENCIES`]
-//! times that of the idle network, or messages remain long after posting has ended. The search
-//! increases the load until a load saturates. It then bisects the range between this load and the
-//! previous one.
+//! A load saturates a network in two cases:
+//!
+//! * The mean latency is [`SATURATED_LATENCIES`] times that of the idle network or more.
+//! * Messages remain long after posting has ended.
+//!
+//! The search increases the load until a load saturates. It then bisects the range between this
+//! load and the previous one.
 
 use std::ops::ControlFlow;
 

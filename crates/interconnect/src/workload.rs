@@ -24,8 +24,8 @@ pub trait Workload {
     /// Handles a message that the rank has received.
     fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions);
 
-    /// Handles either of two reports: the processor has sent the message that the rank called
-    /// `name` ([`Actions::reports_sent`]), or the turn that it called `name` has come
+    /// Handles the report that the processor has sent the message which the rank called `name`
+    /// ([`Actions::reports_sent`]). Also handles the turn that the rank called `name`
     /// ([`Actions::take_turn`]).
     fn on_sent(&mut self, rank: u32, name: u32, actions: &mut Actions) {
         let _ = (rank, name, actions);

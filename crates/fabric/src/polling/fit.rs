@@ -13,9 +13,9 @@ pub(super) struct Parameter {
 /// Finds the non-negative parameters with the smallest sum of squares of `model / measured - 1`.
 /// `model` returns one value for each measured value.
 ///
-/// * If the measurements cannot separate some parameters, values closer to the start are preferred:
-///   each parameter adds a residual of [`PULL`] times its distance from its start, in units of its
-///   scale.
+/// * If the measurements cannot separate some parameters, values closer to the start are preferred.
+///   For this, each parameter adds a residual: [`PULL`] times its distance from its start, in units
+///   of its scale.
 /// * Simulated values have steps, which mislead a search by slopes. After each search by slopes,
 ///   each parameter in turn is therefore moved as long as the result improves.
 pub(super) fn fit<E>(

@@ -490,8 +490,8 @@ const DELAYS_NS: [u64; 4] = [1_000, 100_000, 2_000_000, 20_000_000];
 /// dead.
 const PAUSE_NS_MAX: u64 = 300_000_000;
 
-/// Loss below which a path is regarded as usable, in parts per million: it delivers at least one of
-/// the probes that are sent within five seconds.
+/// Maximum loss of a path that is regarded as usable, in parts per million. With this loss, the
+/// path delivers at least one of the probes that are sent within five seconds.
 const LOSS_PPM_HARMLESS: u32 = 100_001;
 
 /// Maximum time until only keep-alives are pending, in nanoseconds. Lost packets are remembered for
@@ -500,10 +500,12 @@ const LOSS_PPM_HARMLESS: u32 = 100_001;
 /// frames is lost, the exchange takes a probe timeout of 1 s.
 const EXCHANGE_NS: u64 = 7_500_000_000;
 
-/// Maximum number of events in an idle time, for each link of a pair: 3 × 2 × 6. Within a minute,
-/// two keep-alives and one comparison of links are due, and both ends can send at the same time.
-/// Each of these has at most six events: a timer, a frame that is sent and arrives, another timer,
-/// and an acknowledgement that is sent and arrives.
+/// Maximum number of events in an idle time, for each link of a pair: 3 × 2 × 6.
+///
+/// * Within a minute, two keep-alives and one comparison of links are due.
+/// * Both ends can send at the same time.
+/// * Each exchange has at most six events: a timer, a frame that is sent and arrives, another
+///   timer, and an acknowledgement that is sent and arrives.
 const IDLE_EVENTS_MAX: u64 = 36;
 
 /// Minimum and maximum idle time between two episodes, in nanoseconds.

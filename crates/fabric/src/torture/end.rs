@@ -30,7 +30,7 @@ pub(crate) struct End {
     pub(crate) generation: u32,
     pub(crate) connection: ConnectionHandle,
     pub(crate) stage: Stage,
-    /// Whether something has happened because of which this connection may end.
+    /// Whether an event has happened that allows this connection to end.
     pub(crate) excused: bool,
     /// Memory for the sources of writes and sends, and for the results of reads and atomics.
     pub(crate) local: Region,
@@ -42,8 +42,8 @@ pub(crate) struct End {
     pub(crate) cells: Region,
     /// Key with which the peer accesses the target, and its state.
     pub(super) gate: Gate,
-    /// Whether the local memory was deregistered. `lost_inbox` says the same of the memory of
-    /// receives.
+    /// Whether the local memory was deregistered. `lost_inbox` is true if the memory of receives
+    /// was.
     pub(crate) lost_local: bool,
     pub(crate) lost_inbox: bool,
     /// The model of the operations that this side posts.

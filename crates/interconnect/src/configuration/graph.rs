@@ -228,8 +228,8 @@ impl Configuration {
     }
 }
 
-/// Returns the rate that counts as full load of a host, in bits per second: the rate of the host
-/// `target`, or without a target the rate of the slowest host cable.
+/// Returns the rate that counts as full load of a host, in bits per second. With a target, it is
+/// the rate of the host `target`; otherwise it is the rate of the slowest host cable.
 pub(super) fn host_rate_bps(topology: &Topology, target: Option<u32>, default_bps: u64) -> u64 {
     let of = |host| {
         let own = topology.cable_settings(topology.host_link(host)).rate_bps;

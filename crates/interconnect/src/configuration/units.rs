@@ -100,8 +100,8 @@ impl Unit {
         exact(number, *factor)
     }
 
-    /// Returns the number that the author probably meant. Accepts a unit in other letter case, and
-    /// an exponent.
+    /// Returns the number that the author probably meant. Accepts a unit with wrong upper or lower
+    /// case, and an exponent.
     pub(super) fn guess(self, text: &str) -> Option<u64> {
         let (number, name) = split(text);
         let letters = |name: &str| {

@@ -91,8 +91,8 @@ impl OpenOperations {
         ADDRESS_START + (place << OFFSET_BITS)
     }
 
-    /// Records a posted operation. `message` is the message of which the operation notifies the
-    /// target, if it does.
+    /// Records a posted operation. If the operation is the last of a message, the target will be
+    /// notified of `message`.
     pub(super) fn on_posted(&mut self, stream: u32, length: u32, message: Option<u32>) {
         let message = message.unwrap_or(NO_MESSAGE);
         let operation = Operation { length, prefix: 0, message, beyond: Vec::new() };

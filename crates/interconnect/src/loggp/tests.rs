@@ -1,7 +1,7 @@
 //! Compares the times of traces with those of `LogGOPSim`.
 //!
-//! An independent implementation of its algorithm, in another language, computed the expected
-//! values with L = 2500, o = 1500, g = 1000, G = 6 and O = 0 ns.
+//! An independent implementation of LogGOPSim's algorithm, in another language, computed the
+//! expected values. The parameters are L = 2500, o = 1500, g = 1000, G = 6 and O = 0 ns.
 
 use std::fmt::Write as _;
 
