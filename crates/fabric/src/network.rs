@@ -754,8 +754,7 @@ fn flip_bits(bytes: &mut [u8], random: &mut Random) {
 }
 
 /// Maximum number of frames that a port records for replay. Old frames remain for long, because
-/// only
-/// [`RECORD_PPM`] of 10^6 frames replace a recorded frame.
+/// only [`RECORD_PPM`] of 10^6 frames replace a recorded frame.
 const RECORDED_FRAMES_MAX: usize = 48;
 const RECORD_PPM: u32 = 50_000;
 

@@ -130,8 +130,8 @@ pub struct Outcome {
 /// Runs a trial in virtual time.
 ///
 /// # Errors
-/// [`TransferError`] if the connection cannot be established or ends, or if no operation completes within
-/// the time limit.
+/// [`TransferError`] if the connection cannot be established or ends, or if no operation completes
+/// within the time limit.
 pub fn run(trial: &Trial<'_>) -> Result<Outcome, TransferError> {
     run_by(trial, Policies::Default)
 }

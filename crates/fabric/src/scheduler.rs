@@ -249,8 +249,7 @@ impl Scheduler {
 
     /// Makes a running thread yield. It loses the rest of its slice, as if it had used the slice.
     /// Its deadline moves by a whole slice. When the thread gets a processor again, it is reported
-    /// as
-    /// [ready](Report::Ready).
+    /// as [ready](Report::Ready).
     pub fn yield_now(&mut self, now_ns: u64, thread: ThreadId) {
         self.work(now_ns, thread, 0);
         let state = &mut self.threads[thread.0];

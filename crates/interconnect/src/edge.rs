@@ -3,12 +3,15 @@
 //!
 //! An [`EdgeFabric`] is a [`Fabric`] that contains other fabrics. It splits a message of a workload
 //! into remote writes; the last write notifies the target. The engines turn the writes into frames,
-//! and one
-//! [`Ethernet`] per rail carries the frames. Unless [`PayloadKind::Bytes`] is set, only the length and
-//! source of payload are simulated ([`mem::MemoryTable::register_ghost`]).
+//! and one [`Ethernet`] per rail carries the frames. Unless [`PayloadKind::Bytes`] is set, only the
+//! length and source of payload are simulated ([`mem::MemoryTable::register_ghost`]).
 //!
-//! A table of all operations checks three guarantees: every operation is placed exactly once; it is
-//! placed from the right source and in the requested order; its completion is reported once.
+//! A table of all operations checks three guarantees:
+//!
+//! * Every operation is placed exactly once.
+//! * Every operation is placed from the right source and in the requested order.
+//! * The completion of every operation is reported once.
+//!
 //! Each frame and each operation takes processor time of a host. The processor does one thing at a
 //! time.
 

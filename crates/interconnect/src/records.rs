@@ -46,8 +46,7 @@ pub struct Records {
     /// Work of the processors for their ranks, and timers of ranks.
     pub works: Vec<Work>,
     /// Load of each link. With several rails, the list has the links of one rail after those of
-    /// another.
-    /// [`Topology::link_name`] returns their names.
+    /// another. [`Topology::link_name`] returns their names.
     ///
     /// [`Topology::link_name`]: super::topology::Topology::link_name
     pub links: Vec<LinkRecord>,
@@ -182,8 +181,7 @@ pub struct Recorder {
     /// none.
     crossing_of: Vec<u32>,
     /// For each channel of each link, the crossing that occupies the channel and whose end is not
-    /// known;
-    /// [`NONE`] if there is none.
+    /// known; [`NONE`] if there is none.
     open: Vec<u32>,
     channels: usize,
     /// For each rank, its unfinished work.

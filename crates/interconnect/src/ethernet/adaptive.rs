@@ -7,7 +7,8 @@ use super::{DIRECT, Ethernet, EthernetConfiguration, UNDECIDED};
 /// The flowlets of all switches.
 #[derive(Clone, Debug)]
 pub(super) struct Adaptive {
-    /// [`FLOWLETS`] entries per switch, indexed by a hash of the flow. Empty if frames take detours.
+    /// [`FLOWLETS`] entries per switch, indexed by a hash of the flow. Empty if frames take
+    /// detours.
     flowlets: Vec<Flowlet>,
 }
 

@@ -83,8 +83,7 @@ impl Paths {
     }
 
     /// Returns the hops between the switches of two hosts: the start and the end of their indices,
-    /// for
-    /// [`Paths::hop`].
+    /// for [`Paths::hop`].
     #[inline]
     pub fn between(&self, source: u32, destination: u32) -> (u32, u32) {
         let row = self.host_columns[source as usize] as usize * self.columns;
