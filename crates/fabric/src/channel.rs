@@ -53,9 +53,9 @@ pub enum Jitter {
     },
 }
 
-/// A token bucket shaper, like `tbf` on a fast interface. It replaces the transmitter with an exact
-/// rate. After a pause, it sends faster than the rate. Frames that wait for tokens leave when a
-/// timer fires, which can be late.
+/// A token bucket shaper, like `tbf` on a fast interface. The shaper replaces the transmitter that
+/// has an exact rate. After a pause, it sends faster than the rate. Frames that wait for tokens
+/// leave when a timer fires, which can be late.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TokenBucket {
     /// Rate of the interface after the shaper, in bits per second; at least the rate of the link.
@@ -134,7 +134,7 @@ pub enum Corruption {
     /// the frame.
     #[default]
     Dropped,
-    /// The receiver gets the frame with wrong bits. This tests robustness, not correctness.
+    /// The receiver gets the frame with wrong bits. Such frames test robustness, not correctness.
     Delivered,
 }
 

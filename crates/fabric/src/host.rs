@@ -296,8 +296,8 @@ pub enum Scheduling {
 /// Settings of a host's engine. The limits are those of the protocol's parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// Random bytes from which keys, connection ids and epochs are derived. They differ for each
-    /// life of each host.
+    /// Random bytes from which keys, connection ids and epochs are derived. These bytes differ for
+    /// each life of each host.
     pub entropy: [u8; 32],
     /// The congestion control.
     pub congestion: Congestion,
@@ -365,8 +365,8 @@ pub trait HostEngine {
     /// Handles a change of a link.
     fn handle_link_event(&mut self, now: Instant, link: LinkId, event: LinkEvent);
     /// Passes every frame that may be sent now to `wire`, in order. If `wire` returns false, the
-    /// link's driver has refused the frame. It accepts no other frame until it reports that it has
-    /// room.
+    /// link's driver has refused the frame. The driver accepts no other frame until it reports that
+    /// it has room.
     fn poll_transmit(&mut self, now: Instant, wire: &mut Wire<'_>);
     /// Sends like [`HostEngine::poll_transmit`], but only as many frames as one call of a link
     /// driver accepts. Returns whether more frames wait.

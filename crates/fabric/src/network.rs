@@ -59,8 +59,8 @@ pub enum SendOutcome {
     Accepted,
     /// The driver accepts no frames until this time.
     Refused(Instant),
-    /// The driver accepts no frames for this peer until this time. It accepts frames for other
-    /// peers.
+    /// The driver accepts no frames for this peer until this time. The driver still accepts frames
+    /// for other peers.
     RefusedForPeer(Instant),
 }
 
@@ -344,7 +344,8 @@ impl Network {
         assert!(taken.is_none(), "address {address} is free");
     }
 
-    /// If the link of a port is up, reports its current capabilities to the host.
+    /// Reports the current capabilities of a port's link to its host. Does nothing if the link is
+    /// down.
     pub fn announce(&mut self, port: PortId) {
         if self.is_up(port) {
             let event = LinkEvent::Changed(self.caps(port));
@@ -758,8 +759,8 @@ fn flip_bits(bytes: &mut [u8], random: &mut Random) {
 const RECORDED_FRAMES_MAX: usize = 48;
 const RECORD_PPM: u32 = 50_000;
 
-/// Length of the largest frame that every UDP path is assumed to carry, in bytes. It is the IPv6
-/// minimum of 1280, minus 40 and 8 bytes of headers.
+/// Length of the largest frame that every UDP path is assumed to carry, in bytes. The length is the
+/// IPv6 minimum of 1280, minus 40 and 8 bytes of headers.
 pub(crate) const FRAME_BYTES_SAFE: u16 = 1232;
 
 /// Size of a simulated driver's receive buffer, in bytes. The buffer fills as long as the host does

@@ -341,7 +341,7 @@ impl DirectionModel {
         }
     }
 
-    /// From this call on, each write with an immediate consumes a receive, as between queue pairs.
+    /// Makes each later write with an immediate consume a receive, as between queue pairs.
     pub(crate) const fn consume_receives(&mut self) {
         self.consumes = true;
     }
@@ -351,9 +351,9 @@ impl DirectionModel {
         self.consumes
     }
 
-    /// Returns whether an operation must succeed even if the peer ends the connection. This holds
-    /// if the peer's application has received the operation, and no outstanding operation up to
-    /// this one waits for an answer with data.
+    /// Returns whether an operation must succeed even if the peer ends the connection. The
+    /// operation must succeed if the peer's application has received the operation, and no
+    /// outstanding operation up to this one waits for an answer with data.
     pub(crate) fn is_surely_delivered(&self, number: u64) -> bool {
         let is_question = |(posted, _): &(Posted, Vec<u8>)| posted.action.is_question();
         let from = (self.completed.max(self.first) - self.first) as usize;
@@ -660,8 +660,8 @@ impl DirectionModel {
     }
 
     /// Returns the bound that a byte proves, if the byte differs from the result of the operations
-    /// before the bound. This is the lowest bound of all operations that can have written the byte.
-    /// Returns `None` if no operation can have written it.
+    /// before the bound. The result is the lowest bound of all operations that can have written the
+    /// byte. Returns `None` if no operation can have written it.
     fn explain(&self, position: u32, byte: u8) -> Option<u64> {
         let writers = (self.bound..self.next_number()).filter(|number| {
             let (posted, _) = &self.operations[(number - self.first) as usize];

@@ -1,5 +1,5 @@
-//! Simulates two hosts that busy-poll, on links of any kind. It uses the engine, programs and links
-//! of `ethernot bench multiedge`, in virtual time.
+//! Simulates two hosts that busy-poll, on links of any kind. The simulation uses the engine,
+//! programs and links of `ethernot bench multiedge`, in virtual time.
 //!
 //! A host is one processor that does one thing at a time, like a process restricted to one
 //! processor. The host polls its links, receives frames, lets the engine send, and runs its

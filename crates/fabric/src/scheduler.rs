@@ -78,8 +78,8 @@ impl Settings {
         }
     }
 
-    /// Returns the cost of a sleep that ends immediately, in nanoseconds. It is the thread's own
-    /// processor time, plus the time until the thread runs again.
+    /// Returns the cost of a sleep that ends immediately, in nanoseconds. The cost is the thread's
+    /// own processor time, plus the time until the thread runs again.
     pub const fn sleep_cost_ns(&self) -> u64 {
         self.sleep_ns + self.wake_ns + self.switch_ns + self.idle_latency_ns
     }
@@ -191,7 +191,7 @@ impl Scheduler {
         thread
     }
 
-    /// Adds a thread that always has work. It enters a queue immediately.
+    /// Adds a thread that always has work. The thread enters a queue immediately.
     pub fn spawn_busy(&mut self, now_ns: u64) -> ThreadId {
         self.account(now_ns);
         let thread = self.spawn();
@@ -247,9 +247,9 @@ impl Scheduler {
         self.threads[thread.0].falls_asleep = true;
     }
 
-    /// Makes a running thread yield. It loses the rest of its slice, as if it had used the slice.
-    /// Its deadline moves by a whole slice. When the thread gets a processor again, it is reported
-    /// as [ready](Report::Ready).
+    /// Makes a running thread yield. The thread loses the rest of its slice, as if it had used the
+    /// slice. Its deadline moves by a whole slice. When the thread gets a processor again, it is
+    /// reported as [ready](Report::Ready).
     pub fn yield_now(&mut self, now_ns: u64, thread: ThreadId) {
         self.work(now_ns, thread, 0);
         let state = &mut self.threads[thread.0];
@@ -387,9 +387,9 @@ impl Scheduler {
         self.threads[thread.0].left_at_ns = average_ns;
     }
 
-    /// Decides whether a thread that has entered the queue of `processor` runs now. It does in two
-    /// cases: the processor is idle; or the running thread has received more than its share and the
-    /// new thread has the earliest deadline.
+    /// Decides whether a thread that has entered the queue of `processor` runs now. The thread runs
+    /// now in two cases: the processor is idle; or the running thread has received more than its
+    /// share and the new thread has the earliest deadline.
     fn preempt(&mut self, processor: usize, thread: ThreadId) {
         let queue = &self.queues[processor];
         let Some(running) = queue.running else { return self.reschedule(processor) };

@@ -65,8 +65,8 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// Returns a stream in one direction without losses. It has relaxed operations of 1 MiB, eight
-    /// of them in flight. It is measured for 200 ms, after a warm-up of 100 ms.
+    /// Returns a stream in one direction without losses. The stream has relaxed operations of 1
+    /// MiB, eight of them in flight. It is measured for 200 ms, after a warm-up of 100 ms.
     pub const fn new(links: &'a [LinkModel]) -> Self {
         Self {
             links,
@@ -313,8 +313,8 @@ pub const fn raw_link(rate: u64, propagation_ns: u64) -> LinkModel {
     }
 }
 
-/// Returns the link with a shaper, like that on the port of a software switch. It has a burst of
-/// 250 µs, a queue of 200 full frames, and a timer on a busy processor.
+/// Returns the link with a shaper, like that on the port of a software switch. The shaper has a
+/// burst of 250 µs, a queue of 200 full frames, and a timer on a busy processor.
 #[must_use]
 pub const fn shaped(link: LinkModel) -> LinkModel {
     LinkModel {

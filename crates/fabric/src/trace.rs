@@ -136,7 +136,8 @@ impl Trace {
     }
 }
 
-/// Returns a 64-bit digest of a frame's bytes and length. It is fast, but not cryptographic.
+/// Returns a 64-bit digest of a frame's bytes and length. The digest is fast, but not
+/// cryptographic.
 pub fn digest(bytes: &[u8]) -> u64 {
     let mut hash = mix(bytes.len() as u64, 0);
     let (words, rest) = bytes.as_chunks::<8>();

@@ -289,7 +289,7 @@ impl<E: HostEngine> World<E> {
         self.hosts[host].turns = Some(state);
     }
 
-    /// Schedules a forged frame with the source address `from`. It arrives at `to` after
+    /// Schedules a forged frame with the source address `from`. The frame arrives at `to` after
     /// `delay_ns`.
     pub(crate) fn inject(&mut self, from: PeerAddr, to: PortId, bytes: Vec<u8>, delay_ns: u64) {
         let time = self.now().after_ns(delay_ns);

@@ -69,7 +69,7 @@ fn a_slow_link_does_not_delay_short_messages_that_a_fast_one_delivers_first() {
     }
 }
 
-/// If a host pauses, its answers are late. This must not count for the link.
+/// If a host pauses, its answers are late. These late answers must not count for the link.
 #[test]
 fn a_host_that_pauses_does_not_have_a_slow_link_taken_for_the_better_one() {
     let (fast, slow) = (link(1_000_000_000), link(100_000_000));
@@ -115,8 +115,8 @@ fn equal_links_share_messages_of_several_frames() {
     }
 }
 
-/// The engine knows only rates that short messages had when the bucket was full. It learns the
-/// lasting rate when queues grow. Until then, neither end may starve the other.
+/// The engine knows only rates that short messages had when the bucket was full. The engine learns
+/// the lasting rate when queues grow. Until then, neither end may starve the other.
 #[test]
 fn a_stream_that_starts_gets_what_slow_links_carry() {
     let both = [link(100_000_000); 2];

@@ -63,7 +63,8 @@ const PINNED_QUEUE_PAIRS: &[(&str, &[u64])] = &[
     ),
 ];
 
-/// Soaks, each with seed and hours. They once ended with links or addresses that only one end knew.
+/// Soaks, each with seed and hours. These soaks once ended with links or addresses that only one
+/// end knew.
 const SOAKS: &[(&str, u64, f64)] = &[
     ("an index by which the two ends meant different links", 0, 3.1),
     ("a link that the responder alone had", 12, 1.4),

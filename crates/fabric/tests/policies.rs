@@ -150,8 +150,8 @@ fn a_comparison_repeats_itself() {
     assert_eq!(compare(point, &SETTING), compare(point, &SETTING));
 }
 
-/// Number of round trips after which equal links have equal shares. It is twice the largest number
-/// observed with any seed.
+/// Number of round trips after which equal links have equal shares. The value is twice the largest
+/// number observed with any seed.
 const ROUND_TRIPS: f64 = 400.0;
 
 /// Known exceptions to the 99 %, each with the smallest ratio that it must reach.

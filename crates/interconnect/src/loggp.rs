@@ -6,8 +6,8 @@
 //! accepts the message when its own processor and interface are free. There the message occupies
 //! the interface for g + (k − 1) G and the processor for o. If
 //! [`LogGpConfiguration::holds_receiver`] is set, it also occupies the processor for (k − 1) G
-//! before o. This is the model of `LogGOPSim`. As in that simulator, the task that was created
-//! first starts first if several could start.
+//! before o. These rules are the model of `LogGOPSim`. As in that simulator, the task that was
+//! created first starts first if several could start.
 //!
 //! Without `holds_receiver`, the processor works for o after the last byte has arrived, as in the
 //! model of Alexandrov and others. The model is fast enough for traces that are too long for other

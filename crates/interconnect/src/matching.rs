@@ -112,7 +112,7 @@ impl<M> Matching<M> {
         }
     }
 
-    /// Returns the posted receives as source, tag and name. They are ordered by source and tag,
+    /// Returns the posted receives as source, tag and name. The list is ordered by source and tag,
     /// then by posting.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (u32, u32, u32)> {
         let mut all: Vec<_> =

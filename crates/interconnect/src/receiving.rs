@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// the message immediately and without cost. Otherwise an interrupt notifies the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReceivingConfiguration {
-    /// Maximum payload of a frame, in bytes. It determines how many frames a message has.
+    /// Maximum payload of a frame, in bytes. This length determines how many frames a message has.
     pub frame_bytes: u32,
     /// Processor time for each frame sent, in picoseconds; 0 if the card divides messages into
     /// frames.

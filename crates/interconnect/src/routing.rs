@@ -58,8 +58,8 @@ pub enum Choice {
         gap_ps: u64,
     },
     /// UGAL: each packet takes the shortest route, on the link that becomes free first, or a detour
-    /// over a random switch. It takes the detour if that has the smaller product of backlog and
-    /// hops.
+    /// over a random switch. The packet takes the detour if that has the smaller product of backlog
+    /// and hops.
     Ugal,
 }
 
@@ -184,7 +184,7 @@ pub struct RouteTable {
     host_links: Vec<u32>,
     columns: usize,
     rows: Vec<Row>,
-    /// Indices of spans, by row and column. They count from the first span of the switch.
+    /// Indices of spans, by row and column. The indices count from the first span of the switch.
     entries: Vec<u16>,
     /// Spans: the start of a set in `sets`, with the size of the set in the low byte.
     spans: Vec<u32>,

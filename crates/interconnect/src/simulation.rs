@@ -235,7 +235,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Returns limits that measure the whole run. They allow 2^36 events, which can take an hour.
+    /// Returns limits that measure the whole run. The limit of 2^36 events can take an hour.
     fn default() -> Self {
         Self { warmup_ps: 0, events: 1 << 36, stop_ps: u64::MAX }
     }

@@ -100,8 +100,8 @@ const STUDENT_95_MANY: f64 = 2.04;
 pub struct Histogram {
     counts: Vec<u64>,
     total: u64,
-    /// The shortest and the longest time. They limit quantiles, because the outer classes extend
-    /// beyond them.
+    /// The shortest and the longest time. These two times limit quantiles, because the outer
+    /// classes extend beyond them.
     min_ps: u64,
     max_ps: u64,
 }

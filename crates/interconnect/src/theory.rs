@@ -110,8 +110,8 @@ fn tandem() -> Result<Comparison, TheoryError> {
     })
 }
 
-/// Compares the time of ten frames through the chain. They belong to one message and follow each
-/// other without gaps.
+/// Compares the time of ten frames through the chain. The frames belong to one message and follow
+/// each other without gaps.
 fn pipelined_tandem() -> Result<Comparison, TheoryError> {
     let outcome = row(10_000)?;
     Ok(Comparison {

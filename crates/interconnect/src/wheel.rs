@@ -337,7 +337,7 @@ impl Wheel {
         }
     }
 
-    /// If the current slot is empty, advances to the next slot with events, if there is one.
+    /// Advances to the next slot with events, if the current slot is empty and such a slot exists.
     /// Returns whether any event is then due.
     pub fn turn(&mut self) -> bool {
         self.unstage();

@@ -135,8 +135,8 @@ impl Actions {
     }
 
     /// Returns whether the run reports that a named message has been sent ([`Workload::on_sent`]).
-    /// It does in the LogGP model, in which a send can wait for an interface. In other models, a
-    /// message is sent when it is posted.
+    /// The run does this in the LogGP model, in which a send can wait for an interface. In other
+    /// models, a message is sent when it is posted.
     pub const fn reports_sent(&self) -> bool {
         self.reports_sent
     }

@@ -105,7 +105,7 @@ struct Channel {
     queue: VecDeque<u32>,
     /// Time when the first worm in `queue` reaches the front of the buffer.
     front_ps: u64,
-    /// Rank of the link among the inputs of the arbiters at its end. It orders simultaneous
+    /// Rank of the link among the inputs of the arbiters at its end. The rank orders simultaneous
     /// arrivals.
     rank: u32,
 }

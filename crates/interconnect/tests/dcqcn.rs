@@ -25,8 +25,8 @@ const DCQCN: &str = "congestion = \"dcqcn\"\n";
 /// The link from the switch to host 0.
 const TO_TARGET: u32 = 1;
 
-/// Returns the shares that two flows have of the target's link. They are measured in the last third
-/// of the time before the first flow ends.
+/// Returns the shares that two flows have of the target's link. The shares are measured in the last
+/// third of the time before the first flow ends.
 fn late_shares(flows: &str, seed: u64) -> [f64; 2] {
     let limits = RecordLimits { crossings: 4_000_000, ..RecordLimits::default() };
     let watch = Watch { records: Some(limits), ..Watch::default() };

@@ -36,8 +36,8 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// An idle host uses less than 8 KiB, and each of its connections less than 1 KiB, both before and
-/// after sending. This includes the simulator's table of operations. A second rail adds half of
-/// that. The test measures 128 hosts, with one and with eight peers each.
+/// after sending. These sizes include the simulator's table of operations. A second rail adds half
+/// of that. The test measures 128 hosts, with one and with eight peers each.
 #[test]
 fn a_host_is_small_and_so_is_a_connection() {
     for rails in [1, 2] {

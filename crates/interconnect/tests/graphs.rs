@@ -1,6 +1,6 @@
-//! Tests graphs with cable settings. They must have the same results as built-in topologies. Every
-//! flow must end, and each byte must arrive once. Times must depend on the rates and lengths of
-//! cables.
+//! Tests graphs with cable settings. Graphs must have the same results as built-in topologies.
+//! Every flow must end, and each byte must arrive once. Times must depend on the rates and lengths
+//! of cables.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;

@@ -140,7 +140,7 @@ fn the_longest_message_does_not_starve() {
 #[test]
 fn an_incast_has_a_short_queue() {
     let run = |host: &str| {
-        // Neither transport uses marks. They are on because results list only ports with marks or
+        // Neither transport uses marks. Marks are on because results list only ports with marks or
         // losses.
         let outcome = run(&format!(
             "[topology]\nhosts = 33\n[fabric]\nclasses = {}\necn_max_bytes = 1000\n[host]\n\

@@ -153,8 +153,8 @@ fn check(network: Network, load: f64, expected: f64, cycles: u64, usual: f64) ->
     (deviation >= tolerance).then(|| format!("{network:?} {load}: {found} for {expected}"))
 }
 
-/// Returns the tolerance for a load or a saturation. It is `usual`, unless a larger deviation is
-/// [known](FAR).
+/// Returns the tolerance for a load or a saturation. The tolerance is `usual`, unless a larger
+/// deviation is [known](FAR).
 fn tolerance(network: Network, load: f64, usual: f64) -> f64 {
     let known =
         FAR.iter().find(|(other, point, _)| *other == network && point.to_bits() == load.to_bits());

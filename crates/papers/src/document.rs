@@ -220,8 +220,8 @@ fn replace_control(json: &mut Json) {
     }
 }
 
-/// Returns the FNV-1a hash of the part of a document before its checksum. It detects accidental
-/// changes, but not attacks.
+/// Returns the FNV-1a hash of the part of a document before its checksum. The hash detects
+/// accidental changes, but not attacks.
 fn checksum(text: &str) -> String {
     let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME);
     format!("{:016x}", text.bytes().fold(FNV_START, fold))

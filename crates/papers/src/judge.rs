@@ -25,8 +25,8 @@ pub struct Judged {
 /// The verdict of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Our value agrees. This means: it is within 10 % ([`Manner::Same`]), it is as good or better
-    /// ([`Manner::Ratio`]), or the statement holds.
+    /// Our value agrees. This means that it is within 10 % ([`Manner::Same`]), it is as good or
+    /// better ([`Manner::Ratio`]), or the statement holds.
     Holds,
     /// Our value deviates too much, or the statement does not hold.
     HoldsNot,

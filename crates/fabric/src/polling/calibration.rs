@@ -206,10 +206,10 @@ fn costs(values: &[f64], post_ps: u64) -> Costs {
 /// Number of costs to determine.
 const PARAMETERS: usize = 8;
 
-/// Returns the starting point of the search, in nanoseconds. It assumes that the sender is the
-/// bottleneck, so the time per frame of the longest write is the sender's cost of a full frame.
-/// Half of this cost is assumed to come before the peer sees the frame and a quarter after it. A
-/// tenth is assumed to be for gathering the payload.
+/// Returns the starting point of the search, in nanoseconds. The starting point assumes that the
+/// sender is the bottleneck, so the time per frame of the longest write is the sender's cost of a
+/// full frame. Half of this cost is assumed to come before the peer sees the frame and a quarter
+/// after it. A tenth is assumed to be for gathering the payload.
 fn starts(measurements: &[Measurement]) -> [Parameter; PARAMETERS] {
     let streams = measurements.iter().filter(|measured| measured.exercise == Exercise::OneWay);
     let longest = streams.max_by_key(|measured| measured.message_bytes);

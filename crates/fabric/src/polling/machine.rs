@@ -238,8 +238,8 @@ impl Machine {
         }
     }
 
-    /// Handles a timer interruption. It makes the current step longer, or delays an idle
-    /// processor's next poll.
+    /// Handles a timer interruption. The interruption makes the current step longer, or delays an
+    /// idle processor's next poll.
     fn interrupt(&mut self, number: usize) {
         let (now_ps, timer_ps) = (self.queue.now().0 * PS_PER_NS, self.costs.timer_ps);
         let host = &mut self.hosts[number];

@@ -33,7 +33,7 @@ impl Interruptions {
     }
 
     /// Returns the time when a processor that should continue at `now_ps` can continue, in
-    /// picoseconds. It is later than `now_ps` if a pause has begun.
+    /// picoseconds. If a pause has begun, the result is later than `now_ps`.
     pub(super) fn end_of_pause(&mut self, now_ps: u64) -> u64 {
         while self.next_ps <= now_ps {
             let length_ns = u64::from(self.random.pick(&self.lengths_ns));

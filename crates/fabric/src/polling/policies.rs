@@ -230,8 +230,8 @@ const FRAME_WIRE_BYTES: u32 = 1514;
 /// Maximum number of frames in the queue of the testbed's switch.
 const QUEUE_FRAMES: u32 = 200;
 
-/// Burst of the testbed's shapers, as time at the link's rate, in nanoseconds. It is at least
-/// [`BURST_FRAMES`] frames.
+/// Burst of the testbed's shapers, as time at the link's rate, in nanoseconds. The burst is at
+/// least [`BURST_FRAMES`] frames.
 const BURST_NS: u64 = 250_000;
 const BURST_FRAMES: u32 = 4;
 

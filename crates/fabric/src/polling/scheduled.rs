@@ -61,7 +61,7 @@ pub struct Trial<'a> {
     pub costs: Costs,
     /// Processors of a host, and the cost of switching between threads.
     pub processors: Settings,
-    /// Number of threads of other programs on each host. They are always busy.
+    /// Number of threads of other programs on each host. These threads are always busy.
     pub busy: usize,
     /// Duration of the measurement, in nanoseconds. The warm-up before it takes a fifth of this
     /// time.

@@ -1,5 +1,5 @@
 //! A wrapper that breaks guarantees of the engine inside it, which proves that the harness detects
-//! this. It plants faults in mechanisms that the plain engine does not have.
+//! this. The wrapper plants faults in mechanisms that the plain engine does not have.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 

@@ -371,8 +371,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// If disasters have affected every segment between two hosts in this episode, allows their
-    /// connection to end.
+    /// Allows a connection to end, if disasters in this episode have affected every segment between
+    /// its hosts.
     pub(super) fn reassess_churn(&mut self, pair: usize) {
         let [first, second] = self.pairs[pair].hosts;
         let links = self.plan.links.len();

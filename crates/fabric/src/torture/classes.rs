@@ -93,9 +93,9 @@ pub(super) fn calm(random: &mut Random, plan: &mut Plan) {
 
 const KINDS: u64 = 8;
 
-/// Duration of faults that must not affect other pairs, in nanoseconds. It is longer than the
-/// longest pause that counts as progress. It is shorter than the time after which a silent peer is
-/// regarded as dead.
+/// Duration of faults that must not affect other pairs, in nanoseconds. This duration is longer
+/// than the longest pause that counts as progress. It is shorter than the time after which a silent
+/// peer is regarded as dead.
 pub(super) const CALM_NS: u64 = 2_500_000_000;
 
 const CLASSES_STREAM: u64 = 0x636c_6173;

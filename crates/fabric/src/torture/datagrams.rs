@@ -149,7 +149,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Polls the completions of a host's port. They report arrived datagrams and sent datagrams.
+    /// Polls the completions of a host's port. The completions report arrived datagrams and sent
+    /// datagrams.
     pub(super) fn collect_datagrams(&mut self, world: &mut World<E>, host: usize) {
         let life = self.hosts[host].life;
         if self.hosts[host].port_memory.as_ref().is_none_or(|port_memory| port_memory.life != life)

@@ -397,7 +397,8 @@ impl Drawn {
         self.posted.invalidates = Some(key);
     }
 
-    /// Records what may happen to the operation. This depends on the state of the peer's key.
+    /// Records what may happen to the operation. The state of the peer's key determines what may
+    /// happen.
     pub(super) const fn pass(&mut self, passage: Passage) {
         match passage {
             Passage::Free => {}
@@ -510,7 +511,7 @@ pub(super) fn slot_bytes(traffic: &TrafficPlan) -> u32 {
     traffic.length_bytes_max.min(SLOT_BYTES_MAX)
 }
 
-/// Returns a random length. It is usually small, but can be up to `most`.
+/// Returns a random length. The length is usually small, but can be up to `most`.
 fn draw_length(random: &mut Random, most: u32) -> u32 {
     let most = u64::from(most);
     let length = match random.below(16) {

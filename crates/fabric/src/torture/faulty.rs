@@ -1,5 +1,5 @@
-//! An additional host that violates the protocol or stays silent. This must not affect pairs of
-//! other hosts.
+//! An additional host that violates the protocol or stays silent. The faults must not affect pairs
+//! of other hosts.
 
 use delivery::Instant;
 use wire_edge::{Flags, Header};
@@ -60,7 +60,8 @@ impl FaultyKind {
 }
 
 impl FaultyPeer {
-    /// Adds a faulty host to the plan. It has connections to all other hosts, or to one.
+    /// Adds a faulty host to the plan. The faulty host has connections to all other hosts, or to
+    /// one.
     pub(super) fn draw(random: &mut Random, plan: &mut Plan) {
         if plan.classes.faulty.is_some() {
             return;
@@ -199,8 +200,8 @@ impl<E: HostEngine> Run<'_, E> {
         state.is_faulty && !self.healed && (state.hosts[side] == host) != at_peer
     }
 
-    /// Mutes or unmutes a host that never confirms. It is muted while it has a connection, and
-    /// unmuted before it requests one.
+    /// Mutes or unmutes a host that never confirms. The host is muted while it has a connection,
+    /// and unmuted before it requests one.
     pub(super) fn hush(&mut self, world: &mut World<E>, host: usize, is_hushed: bool) {
         let never =
             self.plan.classes.faulty.is_some_and(|faulty| {

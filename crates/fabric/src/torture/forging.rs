@@ -80,8 +80,8 @@ pub(super) fn control(prefix: Prefix, messages: &[Control<'_>]) -> Vec<u8> {
     frame
 }
 
-/// Returns a random control message to follow a challenge. It would do harm if the receiver
-/// accepted it.
+/// Returns a random control message to follow a challenge. The message would do harm if the
+/// receiver accepted it.
 pub(super) fn harmful(random: &mut Random, elsewhere: PeerAddr) -> Control<'static> {
     let link = LinkIndex(random.below(4) as u8);
     match random.below(8) {

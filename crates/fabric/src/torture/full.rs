@@ -56,7 +56,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// A host does not read: makes the drivers of all other hosts full for this host.
+/// Makes the drivers of all other hosts full for one host, which does not read.
 pub(super) fn fill_for<E: HostEngine>(run: &Run<'_, E>, world: &mut World<E>, host: usize) {
     let until = Instant(run.plan.safety_ns);
     for other in (0..run.plan.hosts).filter(|&other| other != host) {

@@ -92,7 +92,7 @@ impl Gate {
         Some(Region { key, address: address_of(key), ..target })
     }
 
-    /// Returns whether operations in flight can have been denied here. This is also possible if
+    /// Returns whether operations in flight can have been denied here. Denials are also possible if
     /// their connection has ended at the peer.
     pub(super) const fn may_deny(&self) -> bool {
         self.has_ended
@@ -258,8 +258,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Returns regions of the other side's host with window keys that this side must not use. They
-    /// are keys of other connections, and the former key of this connection.
+    /// Returns regions of the other side's host with window keys that this side must not use. These
+    /// keys are those of other connections, and the former key of this connection.
     pub(super) fn wrong_windows(&self, pair: usize, side: usize) -> Vec<Region> {
         let host = self.pairs[pair].hosts[1 - side];
         let others = (0..self.pairs.len()).flat_map(|other| [0, 1].map(|side| (other, side)));

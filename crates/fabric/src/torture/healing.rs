@@ -215,7 +215,7 @@ const fn disaster_number(disaster: Disaster) -> u32 {
 
 const HEALED: u32 = 100;
 
-/// Time without a path, in total, after which a connection may end, in nanoseconds. It is far below
-/// the 5 s after which a silent peer is regarded as dead, because probes become rare during an
-/// outage. It is far above the duration of any short disaster.
+/// Time without a path, in total, after which a connection may end, in nanoseconds. This time is
+/// far below the 5 s after which a silent peer is regarded as dead, because probes become rare
+/// during an outage. This time is far above the duration of any short disaster.
 pub(super) const OUTAGE_EXCUSED_NS: u64 = 2_000_000_000;

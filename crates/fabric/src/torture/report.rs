@@ -23,8 +23,8 @@ pub struct Options {
     pub classes: bool,
     /// Whether connections are queue pairs.
     pub queue_pairs: bool,
-    /// Number of busy threads per processor. They share the processors with the engine thread of
-    /// each host. With `None`, no thread ever waits for a processor.
+    /// Number of busy threads per processor. These threads share the processors with the engine
+    /// thread of each host. With `None`, no thread ever waits for a processor.
     pub load: Option<u8>,
 }
 

@@ -611,8 +611,8 @@ const CONVERGENCE_NS: u64 = 60_000_000_000;
 
 const LENIENT_NS: u64 = 500_000_000;
 
-/// Time for which the network must be quiet at the end, in nanoseconds. It is longer than any delay
-/// of a frame.
+/// Time for which the network must be quiet at the end, in nanoseconds. This time is longer than
+/// any delay of a frame.
 const QUIET_NS: u64 = 50_000_000;
 
 /// Time between two checks of the main loop whether the run has ended, in nanoseconds.
@@ -641,7 +641,7 @@ pub(super) fn next_look<E>(run: &mut Run<'_, E>, pair: usize, now: Instant, idle
 const IDLE_LOOK_NS: u64 = 1_000_000;
 
 /// Time in an outage, or after healing, after which applications poll only every
-/// [`STALLED_LOOK_NS`]. This is enough to notice the end of an outage, and costs little if the
+/// [`STALLED_LOOK_NS`]. Polls at this interval notice the end of an outage, and cost little if the
 /// outage takes minutes.
 const PATIENCE_NS: u64 = 200_000_000;
 const STALLED_LOOK_NS: u64 = 10_000_000;

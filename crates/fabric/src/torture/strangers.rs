@@ -1,6 +1,6 @@
 //! Strangers: an attacker without a host sends frames, from unused addresses and in the name of
-//! hosts. It does not know the epoch and packet numbers that only the hosts know. Its frames must
-//! not harm any connection.
+//! hosts. The attacker does not know the epoch and packet numbers that only the hosts know. Its
+//! frames must not harm any connection.
 //!
 //! In some runs, the attacker also uses frames that it overhears. The protocol does not protect
 //! connections against this (protocol.md §8), but all other guarantees must hold.
@@ -180,8 +180,8 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, heard.to, bytes, 2_000);
     }
 
-    /// Forges a Reset of a connection. It has a wrong epoch, packet number or connection id, or
-    /// comes from another address.
+    /// Forges a Reset of a connection. The forged Reset has a wrong epoch, packet number or
+    /// connection id, or comes from another address.
     fn forge_reset(&mut self, world: &mut World<E>) {
         let Some(heard) = self.overheard(world) else { return };
         let Some(prefix) = forging::prefix_of(&heard.bytes) else { return };
@@ -248,7 +248,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, heard.from, bytes, 500);
     }
 
-    /// Falsely reports that the network does not carry some frames.
+    /// Reports falsely that the network does not carry some frames.
     fn spread_news(&mut self, world: &mut World<E>) {
         let Some(heard) = self.overheard(world) else { return };
         let links = self.plan.links.len();
@@ -379,8 +379,8 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Number of bytes that an address may get if a peer claims it as its own. They are four to eight
-/// challenges of 26 bytes for each connection, in each round of a run.
+/// Number of bytes that an address may get if a peer claims it as its own. The number allows for
+/// four to eight challenges of 26 bytes for each connection, in each round of a run.
 const NAMED_BYTES: u64 = 2_000;
 
 /// Number of kinds of attacks. The first [`OVERHEARING`] kinds use overheard frames.

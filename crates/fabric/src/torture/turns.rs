@@ -1,5 +1,6 @@
 //! Engines that run late. Their drivers handle inputs only at intervals, so they find many frames
-//! at once. They send a few frames at a time, and return only when the engine has asked for it.
+//! at once. The drivers send a few frames at a time, and return only when the engine has asked for
+//! it.
 
 use super::run::Run;
 use crate::host::HostEngine;

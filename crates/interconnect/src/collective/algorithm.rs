@@ -102,9 +102,9 @@ fn ring_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32) -> Step {
     }
 }
 
-/// Returns a step of recursive doubling or of Rabenseifner's algorithm. Both need a power of two of
-/// ranks. For other numbers, a first step leaves some ranks out, and a last step sends them the
-/// result.
+/// Returns a step of recursive doubling or of Rabenseifner's algorithm. These algorithms need a
+/// power of two of ranks. For other numbers, a first step leaves some ranks out, and a last step
+/// sends them the result.
 fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Reduction) -> Step {
     let folded = Folded::new(ranks);
     let is_paired = rank < 2 * folded.extra;

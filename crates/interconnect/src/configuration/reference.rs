@@ -57,8 +57,8 @@ impl Key {
 pub fn keys() -> Vec<Key> {
     let mut found = explore(&[], &[]);
     found.extend(of_lists(&found));
-    // If two keys are equal, the one with fewer needs is valid in more cases. It replaces the other
-    // key.
+    // If two keys are equal, the one with fewer needs is valid in more cases. The key with fewer
+    // needs replaces the other.
     let is_less = |less: &Key, key: &Key| {
         less.is(key)
             && less.needs.len() < key.needs.len()

@@ -60,9 +60,9 @@ impl Slowdowns {
 }
 
 impl Configuration {
-    /// Measures the slowdown of each recorded message. This takes about as many events as the
-    /// recorded run, or fewer if messages have equal lengths. Every few thousand events, calls
-    /// `watch` with the progress on one class of routes. If `watch` returns `Break`, the
+    /// Measures the slowdown of each recorded message. The measurement takes about as many events
+    /// as the recorded run, or fewer if messages have equal lengths. Every few thousand events,
+    /// calls `watch` with the progress on one class of routes. If `watch` returns `Break`, the
     /// measurement stops.
     ///
     /// # Errors

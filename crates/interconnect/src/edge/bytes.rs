@@ -84,8 +84,8 @@ impl Bytes {
         }
     }
 
-    /// Checks that the memory suffices for all pairs that can send. These are the pairs in `pairs`,
-    /// or if `pairs` is empty, all pairs of `ranks` ranks.
+    /// Checks that the memory suffices for all pairs that can send. If `pairs` is empty, all pairs
+    /// of `ranks` ranks can send; otherwise only the pairs in `pairs` can.
     pub(super) fn check(&self, pairs: &[(u32, u32)], ranks: u32) -> Result<(), EdgeError> {
         let named: BTreeSet<(u32, u32)> = pairs.iter().copied().filter(|(a, b)| a != b).collect();
         let pairs = match named.len() as u64 {
@@ -165,14 +165,15 @@ impl Bytes {
         number % self.window * self.place_len
     }
 
-    /// When the target of a stream is notified of a message, checks the operations of the message.
+    /// Checks the operations of a message, when the target of their stream is notified of the
+    /// message.
     pub(super) fn on_notified(&mut self, open_operations: &mut OpenOperations, stream: u32) {
         for (number, length) in open_operations.due(stream) {
             self.compare(open_operations, stream, number, length);
         }
     }
 
-    /// When the oldest operation of a stream completes at its source, checks the operation.
+    /// Checks the oldest operation of a stream, when it completes at its source.
     pub(super) fn on_completed(&mut self, open_operations: &mut OpenOperations, stream: u32) {
         let Some((number, length, is_found)) = open_operations.oldest(stream) else { return };
         if !is_found {

@@ -2,8 +2,8 @@
 
 use delivery::LinkCounters;
 
-/// Sums of the counters of all hosts. They count from the start of the run; counters of a
-/// connection count from its creation.
+/// Sums of the counters of all hosts. The counters start with the run; counters of a connection
+/// count from its creation.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
     /// Counters of the connections, separately for each rail.

@@ -65,9 +65,10 @@ impl Ethernet {
         base + flowlet.link
     }
 
-    /// Universal globally adaptive load balancing. The first switch that has its own queues
-    /// decides. It chooses a route over a random switch if that route has the smaller product of
-    /// backlog and hops, and otherwise the shortest route.
+    /// Decides between the shortest route and a detour by universal globally adaptive load
+    /// balancing. The first switch that has its own queues decides. The switch chooses a route over
+    /// a random switch if that route has the smaller product of backlog and hops, and otherwise the
+    /// shortest route.
     fn detour(&mut self, now_ps: u64, at: (u32, u32), index: u32) -> u32 {
         let (switch, base) = at;
         let frame = *self.frames.get(index);

@@ -27,7 +27,7 @@ pub struct EthernetConfiguration {
     /// through counts from the header's last bit.
     pub latency_ps: u64,
     /// Minimum time between two frames from hosts in the engine of a switch, in picoseconds; 0
-    /// means no limit. This limits the rate but adds no latency.
+    /// means no limit. The interval limits the rate but adds no latency.
     pub host_frame_interval_ps: u64,
     /// Buffer of each output port, in bytes; 0 means no limit. The buffer holds the waiting frames
     /// and the frame being sent, each with its length on the wire without the gap. If a frame does
@@ -51,8 +51,8 @@ pub struct EthernetConfiguration {
     /// Transport of the hosts. Hosts without a transport send everything at once and do not
     /// retransmit. A transport requires exactly one rail.
     pub transport: Option<TransportConfiguration>,
-    /// The receiver-driven transport Homa, which replaces `transport`. It requires exactly one rail
-    /// and sets the classes of frames.
+    /// The receiver-driven transport Homa, which replaces `transport`. Homa requires exactly one
+    /// rail and sets the classes of frames.
     pub homa: Option<HomaConfiguration>,
 }
 
@@ -82,7 +82,7 @@ pub struct NicConfiguration {
     pub frame_interval_ps: u64,
 }
 
-/// How a card distributes messages over its ports. It uses the ports in turn.
+/// How a card distributes messages over its ports. The card uses the ports in turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Striping {
     /// All frames of a message use one port; the next message uses the next port.

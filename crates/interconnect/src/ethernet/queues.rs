@@ -373,8 +373,8 @@ impl Ethernet {
     }
 }
 
-/// Returns how many bytes can still arrive after the decision to pause, in bytes. They are the
-/// bytes that arrive during these steps:
+/// Returns how many bytes can still arrive after the decision to pause, in bytes. Bytes arrive
+/// during these steps:
 ///
 /// * The pause frame waits for the frame being sent in its direction, and for the pauses of the
 ///   other classes.

@@ -2,11 +2,11 @@
 //! after a loss, and limited by a window.
 //!
 //! A connection carries all messages of one class from one host to another. Frame numbers continue
-//! from one message to the next. The receiver answers each frame with an acknowledgement frame. It
-//! contains the next expected frame, the transmission that it answers, whether that transmission
-//! was marked, and when it was sent. The sender therefore knows losses and round trips exactly.
-//! When the link of a host is free, its connections take turns, one frame each. Memory is not
-//! allocated per frame: tables grow to the largest number of frames in flight.
+//! from one message to the next. The receiver answers each frame with an acknowledgement frame. The
+//! acknowledgement contains the next expected frame, the transmission that it answers, whether that
+//! transmission was marked, and when it was sent. The sender therefore knows losses and round trips
+//! exactly. When the link of a host is free, its connections take turns, one frame each. Memory is
+//! not allocated per frame: tables grow to the largest number of frames in flight.
 //!
 //! The network card does this work, so the transport costs no processor time.
 

@@ -23,8 +23,8 @@ use crate::wheel::Event;
 /// What a router can do in a cycle, and how long its stages take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RouterConfiguration {
-    /// Maximum number of flits of one input that cross the switch in a cycle. They come from
-    /// different virtual channels.
+    /// Maximum number of flits of one input that cross the switch in a cycle. Flits that cross in
+    /// the same cycle come from different virtual channels.
     pub input_speedup: u8,
     /// Allocator that assigns virtual channels to packets.
     pub channel_allocator: Allocator,
@@ -65,8 +65,8 @@ impl RouterConfiguration {
 pub struct RouterFabric {
     configuration: FlitConfiguration,
     router: RouterConfiguration,
-    /// Alternative sets of paths, of which each packet randomly chooses one. They differ where both
-    /// directions of a ring take the same number of steps.
+    /// Alternative sets of paths, of which each packet randomly chooses one. The sets differ where
+    /// both directions of a ring take the same number of steps.
     paths: Vec<Paths>,
     wires: Vec<Wire>,
     /// The sending end of each virtual channel. Channel c of link l has index l · channels + c.
@@ -177,8 +177,8 @@ struct RouterSource {
 struct Packet {
     message: u32,
     destination: u32,
-    /// Index of the packet's set of paths, index of its next hop, and index of the end of its hops
-    /// between routers.
+    /// Indices: of the packet's set of paths, of its next hop, and of the end of its hops between
+    /// routers.
     way: u32,
     path: u32,
     path_end: u32,

@@ -173,8 +173,8 @@ fn program(part: &mut Reader, rank: u32, ranks: u32) -> Result<Program, GoalErro
     Ok(program)
 }
 
-/// Appends the dependents of an operation. They follow the `used` dependents of earlier operations.
-/// Returns their number.
+/// Appends the dependents of an operation. These dependents follow the `used` dependents of earlier
+/// operations. Returns their number.
 fn dependents(
     nodes: &mut Reader,
     appendix: Reader,

@@ -4,8 +4,8 @@
 //! For a message longer than the threshold (S of `LogGOPSim`), the sender first sends a one-byte
 //! request. The receiver matches this request with a receive, instead of the data. When a receive
 //! matches, the receiver answers with a one-byte clearance. The sender then sends the data, which
-//! ends the send. When the data arrives, the receive ends. Such a message takes two latencies more
-//! than an eager message, and hosts have the costs of three messages.
+//! ends the send. When the data arrives, the receive ends. A message with rendezvous takes two
+//! latencies more than an eager message, and hosts have the costs of three messages.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -212,7 +212,7 @@ mod tests {
                     b requires a\n}\nrank 1 {\nsend 1001b to 0 tag 4\n}\nrank 2 {\nc: calc 100\ns: send \
                     1001b to 0 tag 9\ns requires c\n}\n";
         // The message of rank 1 ends at 4 µs. The request of rank 2 waits for the second receive.
-        // It takes 4 + 1 + 1 + 1 µs.
+        // The trace takes 4 + 1 + 1 + 1 µs.
         let outcome = replay(text, 1_000, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 4_000_000 + 2 * 1_000_000 + 1_000 * 1_000);
     }

@@ -150,7 +150,7 @@ impl Configurations {
         }
     }
 
-    /// Returns the costs of messages at a host. They were fitted to the latency of an MPI
+    /// Returns the costs of messages at a host. The costs were fitted to the latency of an MPI
     /// ping-pong: the time that is not transmission is divided equally between the two hosts. The
     /// costs of Ethernet hosts are a tenth higher.
     pub const fn host_costs(&self, interconnect: Interconnect) -> HostCosts {

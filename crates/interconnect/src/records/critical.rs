@@ -251,7 +251,7 @@ impl Records {
     }
 }
 
-/// The part of the path that is known so far. It is built from the end to the start.
+/// The part of the path that is known so far. The path is built from the end to the start.
 struct Way {
     steps: Vec<Step>,
     at_ps: u64,
@@ -268,8 +268,8 @@ struct CriticalPlace {
 }
 
 impl Way {
-    /// Adds the step before the steps known so far. It starts at `from_ps`. Adds nothing if the
-    /// step would be empty.
+    /// Adds the step before the steps known so far. The added step starts at `from_ps`. Adds
+    /// nothing if the step would be empty.
     fn step(&mut self, kind: StepKind, from_ps: u64, place: CriticalPlace) {
         if from_ps < self.at_ps {
             let CriticalPlace { link, host, message } = place;

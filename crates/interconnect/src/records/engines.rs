@@ -88,8 +88,8 @@ impl Recorder {
         let is_first = queue.front() == Some(&message);
         queue.retain(|&other| other != message);
         let next = queue.front().copied().filter(|_| is_first);
-        // Earlier frames were attributed to this message. They can also have carried parts of the
-        // next message.
+        // Earlier frames were attributed to this message. These frames can also have carried parts
+        // of the next message.
         let last = self.message(message).and_then(|message| message.last_crossing);
         let started_ps = last.and_then(|last| self.first_start_ps(last));
         if let (Some(message), Some(started_ps)) = (self.message(message), started_ps) {

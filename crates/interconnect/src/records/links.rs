@@ -11,8 +11,8 @@ pub struct LinkRecord {
     pub busy_ps: u64,
     /// Sum of the waits of all packets, in picoseconds.
     pub wait_ps: u64,
-    /// The longest wait of a packet, in picoseconds. It is the maximum length of the queue, as a
-    /// time.
+    /// The longest wait of a packet, in picoseconds. This wait is the maximum length of the queue,
+    /// as a time.
     pub wait_max_ps: u64,
     /// Time when the packet that waited longest became ready, in picoseconds.
     pub wait_max_at_ps: u64,

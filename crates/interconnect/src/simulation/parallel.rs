@@ -46,7 +46,7 @@ pub trait Part: Send {
 /// How far parts may run independently, and the maximum number of events.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Length of a window, in picoseconds. It starts at the earliest event of all parts.
+    /// Length of a window, in picoseconds. A window starts at the earliest event of all parts.
     pub lookahead_ps: u64,
     /// Maximum number of events of all parts together.
     pub events: u64,

@@ -96,7 +96,8 @@ impl Processors {
         self.next
     }
 
-    /// Assigns a new sequence number to the following requests. It is larger than all earlier ones.
+    /// Assigns a new sequence number to the following requests. The new number is larger than all
+    /// earlier ones.
     pub(super) const fn begin_again(&mut self) {
         self.number = self.renew();
     }
@@ -171,8 +172,8 @@ impl Processors {
         self.hosts[rank as usize].lines[line].first.is_some()
     }
 
-    /// Reconstructs a sequence number from its low bits, which are in `place`. This works because
-    /// the numbers assigned since then are fewer than these bits can count.
+    /// Reconstructs a sequence number from its low bits, which are in `place`. The low bits
+    /// suffice, because the numbers assigned since then are fewer than these bits can count.
     const fn number_at(&self, place: u32) -> u64 {
         let age = (self.next as u32).wrapping_sub(place) & RANK_MASK;
         self.next - age as u64

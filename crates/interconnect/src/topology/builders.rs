@@ -53,8 +53,8 @@ impl Topology {
         builder.build()
     }
 
-    /// Builds a three-level fat tree of switches with `radix` ports. It has `radix`³ / 4 hosts. The
-    /// switches are numbered in this order: edge, aggregation, core.
+    /// Builds a three-level fat tree of switches with `radix` ports. The tree has `radix`³ / 4
+    /// hosts. The switches are numbered in this order: edge, aggregation, core.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.

@@ -36,8 +36,8 @@ pub struct Recovery {
     /// Time until both links carry equal shares, in nanoseconds; `None` if this takes more than 200
     /// ms.
     pub even_after_ns: Option<u64>,
-    /// Smoothed round-trip time at the end, in nanoseconds. It is that of the link with the longer
-    /// time.
+    /// Smoothed round-trip time at the end, in nanoseconds. Of the two links, the one with the
+    /// longer round trip counts.
     pub srtt_ns: u64,
     /// Share of the formerly slower link in the second half of the observed time, in percent of
     /// both links.

@@ -58,7 +58,7 @@ pub fn share_left(processors: Settings, busy: usize) -> f64 {
 }
 
 /// Mean time for which busy threads work, in nanoseconds. `SLEEP_NS` is the mean time for which
-/// they sleep. They use 99 % of the time that they could get.
+/// they sleep. Busy threads use 99 % of the time that they could get.
 const WORK_NS: u64 = 10_000_000;
 const SLEEP_NS: u64 = 100_000;
 

@@ -94,7 +94,8 @@ pub(super) struct Cell {
     pub(super) rounds: u32,
     pub(super) has_worked: bool,
     pub(super) has_deferred: bool,
-    /// Whether the owner is about to sleep. It then sends pending acknowledgements first.
+    /// Whether the owner is about to sleep. In this case, the owner sends pending acknowledgements
+    /// first.
     pub(super) is_parting: bool,
 }
 
@@ -278,7 +279,7 @@ impl ScheduledHost {
     }
 
     /// Returns whether the other thread is inside the engine. A thread that spins is inside for
-    /// most of each poll of the links. This is also true while it has no processor.
+    /// most of each poll of the links. Even without a processor, such a thread counts as inside.
     pub(super) fn is_kept_out(&self, role: Role, look_ns: u64) -> bool {
         let other = match role {
             Role::Application => Role::Progress,

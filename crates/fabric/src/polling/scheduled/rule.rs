@@ -39,8 +39,8 @@ pub trait WaitRule: fmt::Debug {
         let _ = (now, active_at);
         None
     }
-    /// Records the end of a series of polls by the application. It polled without a result for
-    /// `idle_ns`; then it slept or got a result.
+    /// Records the end of a series of polls by the application. The application polled without a
+    /// result for `idle_ns`; then it slept or got a result.
     fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool);
 }
 

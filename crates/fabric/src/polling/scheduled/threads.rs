@@ -209,8 +209,8 @@ impl Machine {
         self.returned(number, role, outcome, worked);
     }
 
-    /// Wakes a blocked application. It then checks whether its operation has completed, or takes
-    /// over the watch.
+    /// Wakes a blocked application. The application then checks whether its operation has
+    /// completed, or takes over the watch.
     fn wake_blocked(&mut self, number: usize) {
         if self.hosts[number].thread(Role::Application).doing == Doing::Asleep(Sleep::Blocked) {
             self.wake(number, Role::Application);
@@ -473,8 +473,8 @@ impl Machine {
         self.go_on_watching(number, outcome, worked);
     }
 
-    /// Continues an application that is on watch and whose wait has not succeeded. It spins, sleeps
-    /// or polls again.
+    /// Continues an application that is on watch and whose wait has not succeeded. The application
+    /// spins, sleeps or polls again.
     fn go_on_watching(&mut self, number: usize, outcome: Drive, worked: bool) {
         let (now, role) = (self.now(), Role::Application);
         let host = &mut self.hosts[number];
@@ -585,8 +585,8 @@ impl Machine {
         host.thread(Role::Progress).rule.interval_ns(now, active_at)
     }
 
-    /// Makes the thread on watch sleep. It flushes pending acknowledgements first, unless its last
-    /// poll has done so.
+    /// Makes the thread on watch sleep. The thread flushes pending acknowledgements first, unless
+    /// its last poll has done so.
     fn part(&mut self, number: usize, role: Role) {
         let interval_ns = self.interval_ns(number);
         let host = &mut self.hosts[number];
@@ -612,8 +612,8 @@ impl Machine {
         self.serve(number);
     }
 
-    /// Handles that the thread on watch has flushed acknowledgements. It sleeps now, unless there
-    /// is work.
+    /// Handles that the thread on watch has flushed acknowledgements. The thread sleeps now, unless
+    /// there is work.
     fn end_parting(&mut self, number: usize, role: Role, outcome: Drive, worked: bool) {
         let now = self.now();
         let host = &mut self.hosts[number];
@@ -652,7 +652,7 @@ impl Machine {
 }
 
 /// Maximum number of turns in one call of an application; `ROUNDS_MAX` is the maximum in one call
-/// of the progress thread. Both are as in the runtime.
+/// of the progress thread. Both numbers are as in the runtime.
 const ROUNDS_INLINE: u32 = 8;
 const ROUNDS_MAX: u32 = 64;
 

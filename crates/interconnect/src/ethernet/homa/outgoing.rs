@@ -100,7 +100,7 @@ impl Outgoing {
         Departure { frame, class, transmission, is_again: again.is_some() }
     }
 
-    /// Allows the frames before `until`. They get the class `class`.
+    /// Allows the frames before `until`. These frames get the class `class`.
     fn grant(&mut self, until: u32, class: u8) {
         if until > self.granted {
             self.granted = until.min(self.frames);
