@@ -24,7 +24,8 @@ pub(crate) fn patiently<R: Send, E: Into<Error> + Send>(
             Ok(result) => return Ok(result),
             Err(error) => error.into(),
         };
-        let has_ended = error.kind() != ErrorKind::TimedOut || left.is_some_and(|left| left <= slice);
+        let has_ended =
+            error.kind() != ErrorKind::TimedOut || left.is_some_and(|left| left <= slice);
         if has_ended {
             return Err(match (error.kind(), timeout) {
                 (ErrorKind::TimedOut, Some(timeout)) => named(
