@@ -8,7 +8,7 @@ pub(crate) mod circles;
 mod columns;
 pub(crate) mod hops;
 pub(crate) mod ignored;
-mod item_docs;
+pub(crate) mod item_docs;
 mod limits;
 mod markdown;
 pub(crate) mod names;
@@ -49,6 +49,18 @@ impl fmt::Display for Violation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.place, self.what)
     }
+}
+
+/// Returns the number of lines of Markdown that are too long, and of paragraphs with too many lines.
+pub(crate) fn long_markdown(workspace: &Workspace) -> Result<usize, XtaskError> {
+    let mut count = 0;
+    for file in files_below(&workspace.root, &workspace.target_dir)? {
+        if file.extension().is_some_and(|extension| extension == "md") {
+            let place = place(&workspace.root, &file);
+            count += columns::check_columns(&place, &read(&file)?).len();
+        }
+    }
+    Ok(count)
 }
 
 /// Prints every violation; fails if there are any.

@@ -3,6 +3,7 @@
 
 mod fields;
 mod lines;
+mod public_names;
 
 use std::path::Path;
 
@@ -43,6 +44,12 @@ pub(super) enum Count {
     Words,
     /// Names in code, and of files, with words for which the glossary has a replacement.
     Names,
+    /// Public functions whose documentation does not begin with a verb, or names no errors.
+    BareDocs,
+    /// Lines of Markdown that are too long, and paragraphs that have too many lines.
+    LongMarkdown,
+    /// Public names of that commit that neither exist now nor stand in the changelog.
+    PublicNamesGone { since: &'static str },
 }
 
 /// Performs the count.
@@ -73,6 +80,9 @@ pub(super) fn count(
         Count::LinesMore { packages } => lines_more(workspace, commit, packages),
         Count::Words => plain(tidy::words::count(workspace)),
         Count::Names => plain(tidy::names::count(workspace)),
+        Count::BareDocs => plain(tidy::item_docs::count(workspace)),
+        Count::LongMarkdown => plain(tidy::long_markdown(workspace)),
+        Count::PublicNamesGone { since } => public_names::gone(workspace, since),
     };
     found.map_err(Failure::CannotRun)
 }

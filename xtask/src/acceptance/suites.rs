@@ -86,7 +86,32 @@ const WORDS: &[Row] = &[
         Bound::AtMost(0.0, "names"),
         Count::Names,
     ),
+    sources(
+        "public functions whose documentation has no verb first, or names no errors",
+        Bound::AtMost(0.0, "functions"),
+        Count::BareDocs,
+    ),
+    sources(
+        "lines of Markdown over 120 columns, and paragraphs over 6 lines",
+        Bound::AtMost(0.0, "places"),
+        Count::LongMarkdown,
+    ),
+    sources(
+        "public names that went away and are not in the changelog: Rust and C API, symbols, options, variables, JSON",
+        Bound::AtMost(0.0, "names"),
+        Count::PublicNamesGone { since: BEFORE_WORDS },
+    ),
+    none_fails(
+        "bytes of the protocols: golden frames and captures",
+        "wire-edge",
+        "--lib --tests",
+        true,
+    ),
+    none_fails("exit statuses, help and JSON of the command", "ethernot-cli", "--tests", false),
 ];
+
+/// The last commit before names and texts were rewritten in the words of the glossary.
+const BEFORE_WORDS: &str = "ce957ccb";
 
 /// The edge engine over UDP, against TCP and bare UDP on the same path; compares medians.
 const EDGE_ENGINE: &[Row] = &[

@@ -7,7 +7,7 @@ use syn::{TraitItem, Type, Visibility};
 use super::rules::is_test_file;
 use super::{Violation, files_below, place, read};
 use crate::error::XtaskError;
-use crate::workspace::Workspace;
+use crate::workspace::{Package, Workspace};
 
 /// Words that look like a verb in the third person but are not accepted. "Has" is in the list,
 /// because "has a task woken" should be "wakes a task".
@@ -86,8 +86,33 @@ pub(super) fn check_item_docs(
     workspace: &Workspace,
 ) -> Result<(Vec<Violation>, String), XtaskError> {
     let mut violations = Vec::new();
-    let mut total = Found::default();
-    for package in &workspace.packages {
+    let (mut functions, mut without_verb, mut without_errors) = (0, 0, 0);
+    for (package, found) in found(workspace)? {
+        let what = "functions whose documentation does not begin with a verb in the third person \
+                    (\"Returns …\", \"Whether …\")";
+        violations.extend(violation(package, &found.without_verb, what));
+        let what = "functions that return a `Result` have no section `# Errors`";
+        violations.extend(violation(package, &found.without_errors, what));
+        functions += found.functions;
+        without_verb += found.without_verb.len();
+        without_errors += found.without_errors.len();
+    }
+    let summary = format!(
+        "documentation of {functions} public functions: {without_verb} without a verb first, \
+         {without_errors} without errors"
+    );
+    Ok((violations, summary))
+}
+
+/// Returns the number of faults in the documentation of all crates.
+pub(crate) fn count(workspace: &Workspace) -> Result<usize, XtaskError> {
+    let found = found(workspace)?;
+    Ok(found.iter().map(|(_, found)| found.without_verb.len() + found.without_errors.len()).sum())
+}
+
+/// Returns the faults of each crate.
+fn found(workspace: &Workspace) -> Result<Vec<(&str, Found)>, XtaskError> {
+    let of_package = |package: &Package| {
         let mut found = Found::default();
         let sources = package.folder.join("src");
         for path in files_below(&sources, &workspace.target_dir)? {
@@ -104,22 +129,10 @@ pub(super) fn check_item_docs(
             })?;
             found.take_file(&place, &file);
         }
-        let what = "functions whose documentation does not begin with a verb in the third person \
-                    (\"Returns …\", \"Whether …\")";
-        violations.extend(violation(&package.name, &found.without_verb, what));
-        let what = "functions that return a `Result` have no section `# Errors`";
-        violations.extend(violation(&package.name, &found.without_errors, what));
-        total.functions += found.functions;
-        total.without_verb.append(&mut found.without_verb);
-        total.without_errors.append(&mut found.without_errors);
-    }
-    let summary = format!(
-        "documentation of {} public functions: {} without a verb first, {} without errors",
-        total.functions,
-        total.without_verb.len(),
-        total.without_errors.len()
-    );
-    Ok((violations, summary))
+        Ok(found)
+    };
+    let packages = workspace.packages.iter();
+    packages.map(|package| Ok((package.name.as_str(), of_package(package)?))).collect()
 }
 
 fn violation(package: &str, found: &[String], what: &str) -> Option<Violation> {

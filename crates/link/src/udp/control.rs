@@ -32,7 +32,7 @@ pub(super) struct ErrorReport {
 ///
 /// The kinds take: timestamp 16 + 16, type of service 16 + 8, traffic class 16 + 8, segment size 16
 /// + 8, drop count 16 + 8. The sum is 128 bytes. An error report takes 16 + 16 + 28, rounded up to
-/// 64 bytes.
+///   64 bytes.
 pub(super) const CONTROL_BYTES: usize = 128;
 
 /// A buffer for control messages, aligned as the kernel requires.
