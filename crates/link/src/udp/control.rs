@@ -30,9 +30,9 @@ pub(super) struct ErrorReport {
 
 /// Buffer size in bytes, with room for one control message of each requested kind.
 ///
-/// The kinds take: timestamp 16 + 16, type of service 16 + 8, traffic class 16 + 8, segment size 16
-/// + 8, drop count 16 + 8. The sum is 128 bytes. An error report takes 16 + 16 + 28, rounded up to
-///   64 bytes.
+/// The kinds take: timestamp 16 + 16, type of service 16 + 8, traffic class 16 + 8,
+/// segment size 16 + 8, drop count 16 + 8. The sum is 128 bytes. An error report takes
+/// 16 + 16 + 28, rounded up to 64 bytes.
 pub(super) const CONTROL_BYTES: usize = 128;
 
 /// A buffer for control messages, aligned as the kernel requires.
