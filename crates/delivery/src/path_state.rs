@@ -225,7 +225,7 @@ impl PathState {
 
     //= protocol.md: challenge.4
     /// Records that the peer answered a challenge on this link. Ignores unknown nonces. Only the
-    /// nonces of the last [`NONCES`] challenges are known.
+    /// nonces of the last four challenges are known.
     #[must_use]
     pub fn on_challenge_answered(&mut self, now: Instant, nonce: u64) -> Option<PathChange> {
         let slot = self.nonces.iter_mut().find(|slot| **slot == Some(nonce))?;

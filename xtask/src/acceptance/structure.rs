@@ -82,13 +82,23 @@ pub(super) fn count(
         Count::Names => plain(tidy::names::count(workspace)),
         Count::BareDocs => plain(tidy::item_docs::count(workspace)),
         Count::LongMarkdown => plain(tidy::long_markdown(workspace)),
-        Count::PublicNamesGone { since } => public_names::gone(workspace, since),
+        Count::PublicNamesGone { since } => public_names_gone(workspace, since),
     };
     found.map_err(Failure::CannotRun)
 }
 
 fn plain(count: Result<usize, XtaskError>) -> Result<Found, String> {
     count.map(|count| Found::plain(count as f64)).map_err(|error| error.to_string())
+}
+
+fn public_names_gone(workspace: &Workspace, since: &str) -> Result<Found, String> {
+    let commit = against::name(workspace, since)?;
+    let git = |arguments: &[&str]| against::git_text(workspace, arguments);
+    let names = public_names::compare(&git, &commit)?;
+    let listed =
+        if names.gone.is_empty() { String::new() } else { format!(": {}", names.gone.join(", ")) };
+    let note = format!(" (of {} at {commit}{listed})", names.all);
+    Ok(Found { figure: names.gone.len() as f64, note, bare: None })
 }
 
 fn open_fields(files: &[SourceFile], structs: &[&str]) -> Result<Found, String> {

@@ -1,14 +1,6 @@
 //! Public names that existed in an earlier commit and do not exist any more.
 
 use std::collections::BTreeSet;
-use std::path::Path;
-
-use crate::acceptance::against::{git_text, name};
-use crate::acceptance::runner::Found;
-use crate::workspace::Workspace;
-
-/// The changelog, which must list each public name that went away.
-const CHANGELOG: &str = "CHANGELOG.md";
 
 /// A kind of public names: the files that contain them, and how to find them there.
 struct Kind {
@@ -30,40 +22,45 @@ const KINDS: [Kind; 5] = [
     Kind { places: &["docs/bench-json.md"], find: fields },
 ];
 
-/// Counts the public names of a commit that neither exist now nor stand in the changelog, and lists
-/// them.
-pub(super) fn gone(workspace: &Workspace, since: &str) -> Result<Found, String> {
-    let commit = name(workspace, since)?;
-    let changelog = read(&workspace.root.join(CHANGELOG))?;
-    let mut gone = Vec::new();
-    let mut all = 0;
+/// The public names of an earlier commit.
+pub(super) struct Names {
+    /// Names that neither exist now nor stand in the changelog.
+    pub(super) gone: Vec<String>,
+    /// Number of all names.
+    pub(super) all: usize,
+}
+
+/// Compares the public names of `commit` with those of the current commit. `git` runs git with
+/// arguments and returns its output.
+pub(super) fn compare(
+    git: &dyn Fn(&[&str]) -> Result<String, String>,
+    commit: &str,
+) -> Result<Names, String> {
+    let changelog = git(&["show", "HEAD:CHANGELOG.md"])?;
+    let mut names = Names { gone: Vec::new(), all: 0 };
     for kind in &KINDS {
-        let before = (kind.find)(&texts_at(workspace, &commit, kind.places)?);
-        let now = (kind.find)(&texts_at(workspace, "HEAD", kind.places)?);
-        all += before.len();
-        gone.extend(
-            before.into_iter().filter(|name| !now.contains(name) && !changelog.contains(name)),
-        );
+        let before = (kind.find)(&texts_at(git, commit, kind.places)?);
+        let now = (kind.find)(&texts_at(git, "HEAD", kind.places)?);
+        names.all += before.len();
+        let is_gone = |name: &String| !now.contains(name) && !changelog.contains(name);
+        names.gone.extend(before.into_iter().filter(is_gone));
     }
-    let listed = if gone.is_empty() { String::new() } else { format!(": {}", gone.join(", ")) };
-    let note = format!(" (of {all} at {commit}{listed})");
-    Ok(Found { figure: gone.len() as f64, note, bare: None })
+    Ok(names)
 }
 
 /// Returns the content of all files of a commit below `places`.
-fn texts_at(workspace: &Workspace, commit: &str, places: &[&str]) -> Result<String, String> {
+fn texts_at(
+    git: &dyn Fn(&[&str]) -> Result<String, String>,
+    commit: &str,
+    places: &[&str],
+) -> Result<String, String> {
     let listed = [&["ls-tree", "-r", "--name-only", commit, "--"], places].concat();
     let mut texts = String::new();
-    for path in git_text(workspace, &listed)?.lines() {
-        texts.push_str(&git_text(workspace, &["show", &format!("{commit}:{path}")])?);
+    for path in git(&listed)?.lines() {
+        texts.push_str(&git(&["show", &format!("{commit}:{path}")])?);
         texts.push('\n');
     }
     Ok(texts)
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path)
-        .map_err(|cause| format!("cannot read {}: {cause}", path.display()))
 }
 
 /// Returns the lines that are neither empty nor comments.
