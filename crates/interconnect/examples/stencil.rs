@@ -2,8 +2,9 @@
 //!
 //! Sixteen ranks share a grid. Each rank sends the values at its borders to four neighbours. While
 //! these messages are in flight, the rank computes its inner part; then it computes its border. An
-//! all-reduce decides whether all ranks continue. The simulated messages have only a length, but
-//! the residuals are real numbers, because they determine when the program ends.
+//! all-reduce decides whether all ranks continue. The simulator models only the lengths of
+//! messages, not their contents. The residuals, however, are computed values that the ranks
+//! exchange, because they determine when the program ends.
 
 use interconnect::configuration::Configuration;
 use interconnect::coroutine::{Coroutines, Operation, Rank};

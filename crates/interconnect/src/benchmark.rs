@@ -42,8 +42,9 @@ pub struct Benchmark<F, W = OpenLoad> {
     pub ports: usize,
 }
 
-/// Creates a fat tree of 100 Gb/s Ethernet with ECMP. For `duration_ps` picoseconds, each host
-/// sends frames of 1500 bytes to uniformly chosen destinations, at half the rate of its link.
+/// Creates a fat tree of 100 Gb/s Ethernet with ECMP. Each host sends frames of 1500 bytes to
+/// uniformly chosen destinations for `duration_ps` picoseconds. Each host uses half the rate of its
+/// link.
 ///
 /// # Errors
 /// [`BenchmarkError`], one variant for each cause.
@@ -80,8 +81,8 @@ pub fn fat_tree_parts(
 }
 
 /// Creates a torus of 16 x 16 routers with one host each, in a fabric of flits with credits and
-/// virtual channels. Each host sends packets of four flits to uniformly chosen destinations: 0.2
-/// flits in each cycle of a link.
+/// virtual channels. Each host sends packets of four flits to uniformly chosen destinations. The
+/// load is 0.2 flits per host and cycle.
 ///
 /// # Errors
 /// [`BenchmarkError`], one variant for each cause.
@@ -133,7 +134,7 @@ pub fn loggp(duration_ps: u64) -> Benchmark<LogGp> {
 }
 
 /// Creates a GOAL trace in which 1024 ranks pass messages round a ring, `rounds` times, with the
-/// LogGP model. The benchmark parses the trace here, so that the run does not include it.
+/// LogGP model. This function parses the trace, so the time of the run does not include parsing.
 ///
 /// # Errors
 /// [`BenchmarkError`], one variant for each cause.
@@ -148,8 +149,8 @@ pub fn goal(rounds: u32) -> Result<Benchmark<LogGp, Goal>, BenchmarkError> {
 }
 
 /// Creates connected hosts with the real engine and ghost payloads on one switch of 10 Gb/s. In
-/// each of `rounds` rounds, each host sends a message of 64 KiB to the host half the ring away.
-/// Interrupts come every 10 µs.
+/// each of `rounds` rounds, each host sends a message of 64 KiB to the host half the ring away. The
+/// interval between two interrupts is at least 10 µs.
 ///
 /// # Errors
 /// [`BenchmarkError`], one variant for each cause.
