@@ -1,9 +1,9 @@
 //! Fits the parameters of a model to measured latencies.
 //!
-//! A message of k bytes takes a + b k from one program to another. From latencies alone, the time
-//! that the hosts take cannot be separated from the time that the network takes. Therefore the
-//! caller supplies the known parameters of the network. The remaining time is divided equally
-//! between the two hosts, as in the study of 1999 (see [`paper`](super::paper)).
+//! A message of k bytes takes a + b k from one program to another. The latencies do not show which
+//! part of this time is spent in the hosts and which in the network. Therefore the caller supplies
+//! the known parameters of the network. The remaining time is divided equally between the two
+//! hosts, as in the study of 1999 (see [`paper`](super::paper)).
 
 use super::loggp::LogGpConfiguration;
 use super::simulation::HostCosts;
@@ -15,11 +15,11 @@ pub struct Measurements {
     pub latencies: Vec<(u64, f64)>,
     /// Minimum time between two messages of a stream from one host, in µs; 0 if it is not known.
     pub interval_us: f64,
-    /// Rate of the link, in bits per second. If the rate is not known, the network gets all time
-    /// per byte.
+    /// Rate of the link, in bits per second. If this is `None`, the whole time per byte is assigned
+    /// to the network.
     pub link_rate_bps: Option<u64>,
-    /// Latency of the network alone, in µs: includes switches, but not the time per byte. If this
-    /// latency is not known, the network gets all of the fixed time.
+    /// Latency of the network alone, in µs. It includes the switches, but not the time per byte. If
+    /// this is `None`, the whole fixed time is assigned to the network.
     pub network_latency_us: Option<f64>,
 }
 
@@ -68,7 +68,7 @@ pub enum CalibrationError {
     },
 }
 
-/// Determines parameters by least squares. The squares are those of relative errors, so that short
+/// Determines parameters by least squares of the relative errors. With relative errors, short
 /// messages have the same weight as long ones.
 ///
 /// # Errors
@@ -92,8 +92,8 @@ pub fn calibrate(measurements: &Measurements) -> Result<Calibration, Calibration
             byte_ps.min(per_byte_ps)
         }
     };
-    // The model charges G for k − 1 bytes, the line for k bytes. The difference of one byte is
-    // fixed time.
+    // The model charges G for k − 1 bytes, the fitted line for k bytes. The fixed time therefore
+    // includes the time of one byte.
     let fixed_ps = start_ps + byte_ps;
     let latency_ps = match network_latency_us {
         None => fixed_ps.max(0.0),

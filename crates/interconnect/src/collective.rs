@@ -1,10 +1,10 @@
 //! Collective operations: what each rank sends and awaits in each step, and the workload that
 //! repeats an operation.
 //!
-//! Steps have the same numbers in all ranks: a message that is sent in a step is received in the
-//! step of the same number. A rank can be idle in a step. A rank that only sends can be several
-//! steps ahead of others. An operation is therefore a function without state: it returns the action
-//! of a rank in a step.
+//! Steps have the same numbers in all ranks: a message that is sent in step i is received in step
+//! i. A rank can be idle in a step. A rank that only sends can be several steps ahead of the other
+//! ranks. [`Collective`] therefore stores no progress; its methods compute what a given rank does
+//! in a given step.
 
 mod algorithm;
 
@@ -30,7 +30,7 @@ pub enum Collective {
         /// The rank that receives.
         target: u32,
     },
-    /// Each rank sends to each other rank.
+    /// Each rank sends to every other rank.
     AllToAll {
         /// Length of each message, in bytes.
         bytes: u32,
@@ -74,17 +74,19 @@ pub enum Exchange {
 /// Algorithm of an all-reduce.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reduction {
-    /// The data is divided into pieces that travel round a ring twice: first to be summed, then to
-    /// be distributed. Has the fewest bytes and the most steps.
+    /// The data is divided into pieces that travel round a ring twice: in the first round the ranks
+    /// sum them, in the second they distribute the sums. This algorithm sends the fewest bytes and
+    /// has the most steps.
     Ring,
-    /// Ranks exchange all data with partners at distances 1, 2, 4, … Has the fewest steps.
+    /// Ranks exchange all data with partners at distances 1, 2, 4, … This algorithm has the fewest
+    /// steps.
     RecursiveDoubling,
     /// Rabenseifner's algorithm. Ranks exchange and sum halves with partners at distances
     /// …, 4, 2, 1. Then they gather the sums in the reverse order.
     Rabenseifner,
 }
 
-/// Action of a rank in a step: it sends, then waits, then sums.
+/// What a rank does in a step: it sends, then waits for messages, then sums.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Step {
     /// Ranks to which the rank sends.
@@ -130,7 +132,7 @@ impl Peers {
     }
 }
 
-/// A collective to be repeated, with the time that ranks compute and sum.
+/// A collective to be repeated, with the times that ranks need to compute and to sum.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CollectiveConfiguration {
     /// The operation.
@@ -139,7 +141,7 @@ pub struct CollectiveConfiguration {
     pub ranks: u32,
     /// Number of repetitions.
     pub iterations: u32,
-    /// Computation of each rank after each repetition, in picoseconds.
+    /// Time for which each rank computes after each repetition, in picoseconds.
     pub compute_ps: u64,
     /// Time to sum one byte, in picoseconds.
     pub reduce_ps_per_byte: u64,
@@ -256,8 +258,8 @@ impl Workload for CollectiveLoop {
         self.finished == self.configuration.ranks
     }
 
-    /// Returns the progress of one rank, which stands for all. In an incast the target is chosen,
-    /// because ranks that only send are ahead of it.
+    /// Returns the progress of one rank as the progress of all. For an incast, this rank is the
+    /// target, because ranks that only send are ahead of the target.
     fn done(&self, _now_ps: u64) -> Option<f64> {
         let rank = match self.configuration.collective {
             Collective::Incast { target, .. } => target,

@@ -292,8 +292,8 @@ impl Configuration {
         Self::parse_with_files(file, text, &no_files)
     }
 
-    /// Reads a configuration and the files that it names. For a path, `read` returns the text of
-    /// the file, or as an error the reason why the file cannot be read. [`Self::effective`]
+    /// Reads a configuration and the files that it names. `read` gets the path of such a file. It
+    /// returns the text of the file, or the reason why the file cannot be read. [`Self::effective`]
     /// contains the contents of these files.
     ///
     /// # Errors
@@ -307,8 +307,8 @@ impl Configuration {
         Self::from_written(&written, parse_table(file, text)?, read)
     }
 
-    /// Reads a configuration from a table that was parsed already. `read` reads the files that it
-    /// names.
+    /// Reads a configuration from a table that was parsed already. `read` reads the files that the
+    /// configuration names.
     fn from_written(
         written: &Written,
         root: Table,
@@ -419,8 +419,8 @@ impl Configuration {
 }
 
 impl Configuration {
-    /// Returns this configuration with another load, for a saturation search. Also returns which
-    /// load counts as 100 percent, in bytes per second of one host.
+    /// Returns this configuration with another load, for a saturation search. Also returns the load
+    /// that counts as 100 percent, in bytes per second of one host.
     pub(super) fn at_load(
         &self,
         load_percent: f64,
@@ -634,7 +634,7 @@ fn read_costs(keys: &mut Reader) -> Result<HostCosts, ConfigurationError> {
     })
 }
 
-/// About eighteen minutes. A step of a run takes a small multiple of such a time at most, and a run
+/// About eighteen minutes. A step of a run takes at most a small multiple of this time, and a run
 /// ends at 2^62 ps. Sums of times therefore never overflow.
 const TIME_MAX_PS: u64 = 1 << 50;
 /// With this time per byte, the longest message takes 2^54 ps.

@@ -53,7 +53,7 @@ impl Collective {
 }
 
 /// Returns the step that sends to the rank `distance` places to the right and receives from the
-/// rank as far to the left.
+/// rank `distance` places to the left.
 fn shift(ranks: u32, rank: u32, distance: u32, bytes: u32) -> Step {
     let (to, from) = (right(ranks, rank, distance), left(ranks, rank, distance));
     Step { from: Peers::One(from), ..send(to, bytes) }
@@ -103,8 +103,9 @@ fn ring_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32) -> Step {
 }
 
 /// Returns a step of recursive doubling or of Rabenseifner's algorithm. These algorithms need a
-/// power of two of ranks. For other numbers, a first step leaves some ranks out, and a last step
-/// sends them the result.
+/// power of two of ranks. For any other number of ranks, there is one step before and one after the
+/// algorithm. In the step before, the first rank of each pair sends its data to the second rank,
+/// and then pauses. In the step after, the second rank sends the result back.
 fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Reduction) -> Step {
     let folded = Folded::new(ranks);
     let is_paired = rank < 2 * folded.extra;
@@ -165,8 +166,8 @@ fn exchanged(partner: u32, bytes: u32, reduced_bytes: u32) -> Step {
     Step { from: Peers::One(partner), reduced_bytes, ..send(partner, bytes) }
 }
 
-/// Ranks reduced to a power of two. The first `extra` pairs of ranks take part with only their
-/// second rank.
+/// Ranks reduced to a power of two. Of each of the first `extra` pairs of ranks, only the second
+/// rank takes part.
 struct Folded {
     /// The power of two.
     ranks: u32,
@@ -184,7 +185,8 @@ impl Folded {
         self.ranks.ilog2()
     }
 
-    /// Returns the index of a rank among those that take part; `None` if the rank does not.
+    /// Returns the index of a rank among the ranks that take part; `None` if the rank does not take
+    /// part.
     fn place(&self, rank: u32) -> Option<u32> {
         if rank >= 2 * self.extra {
             return Some(rank - self.extra);

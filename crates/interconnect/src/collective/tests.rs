@@ -124,9 +124,9 @@ fn all_reduces_take_what_their_formulas_say() {
     assert_eq!(run(all_reduce(Reduction::Rabenseifner), ranks, 2).completed_ps, 2 * halves);
 }
 
-/// Ranks beyond the power of two add a first and a last step, which partly overlap with others.
-/// Here the hosts have no costs, because costs let a message that arrives early delay the awaited
-/// one.
+/// If the number of ranks is not a power of two, the all-reduce has a step before and a step after
+/// the doubling, which partly overlap with other steps. Here the hosts have no costs. With costs,
+/// the processor could handle a message of a later step first and so delay the awaited message.
 #[test]
 fn an_all_reduce_of_any_number_of_ranks_takes_at_most_two_steps_more() {
     for ranks in 2..=33_u32 {

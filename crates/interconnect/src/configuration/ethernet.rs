@@ -30,7 +30,7 @@ pub(super) fn read_ethernet(
         latency_ps: keys.number("latency_ps", 500_000, 0, TIME_MAX_PS)?,
         host_frame_interval_ps: keys.number("host_frame_interval_ps", 0, 0, TIME_MAX_PS)?,
         buffer_bytes: keys.number("buffer_bytes", 0, 0, BUFFER_MAX_BYTES)?,
-        // `hosts` reads this key later, in the section of the hosts.
+        // The reader of the section `[host]` reads the jitter later.
         jitter_percent: 0,
         forwarding: match header_bytes {
             0 => Forwarding::StoreAndForward,
@@ -136,8 +136,8 @@ pub(super) fn check_ethernet(
     keys: &Reader,
     ethernet: &EthernetConfiguration,
 ) -> Result<(), ConfigurationError> {
-    // Frames that wait for the host's engine occupy no buffer, so they could not pause their
-    // sender.
+    // Frames that wait for the engine of a switch occupy no buffer. The switch could therefore not
+    // pause their sender.
     if ethernet.queues.lossless != 0 && ethernet.host_frame_interval_ps > 0 {
         let value = ethernet.host_frame_interval_ps;
         return Err(keys.wrong_number("host_frame_interval_ps", value, "0 with lossless classes"));

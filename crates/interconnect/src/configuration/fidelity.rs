@@ -1,9 +1,10 @@
 //! Simulates a cluster and its program at several fidelities: packets, LogGP, fluids.
 //!
 //! The coarse models take their parameters from two measurements of the fine model on the idle
-//! network. In the first, a token of two lengths visits all hosts in a random order. In the second,
-//! one host sends a burst to another. If the models then differ, the cause is an effect that the
-//! coarse models omit, not their parameters.
+//! network. In the first measurement, a token visits all hosts in a random order, once with one
+//! byte and once with many bytes. In the second, one host sends a burst to another. If the results
+//! of the models then differ, the cause is an effect that the coarse models omit, not their
+//! parameters.
 
 use super::super::ethernet::EthernetConfiguration;
 use super::super::fluid::FluidConfiguration;
@@ -59,8 +60,8 @@ impl Configuration {
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
     pub fn idle_network(&self) -> Result<IdleNetwork, ConfigurationError> {
-        // Coarse models have no acknowledgements and no windows. Here, acknowledgements would count
-        // as crossed links, and windows would delay frames.
+        // Coarse models have no acknowledgements and no windows, so this measurement has none
+        // either. Acknowledgements would count as crossed links, and windows would delay frames.
         let fabric = match self.fabric {
             FabricConfiguration::Ethernet(ethernet) => {
                 FabricConfiguration::Ethernet(EthernetConfiguration {
@@ -96,7 +97,7 @@ impl Configuration {
     }
 
     /// Returns this configuration at another fidelity, with the parameters of `idle`. If the
-    /// configuration already uses that coarse model, its fabric does not change.
+    /// configured fabric already is that coarse model, its settings do not change.
     #[must_use]
     pub fn at_fidelity(&self, fidelity: Fidelity, idle: &IdleNetwork) -> Self {
         let mut topology = self.topology.clone();
@@ -113,7 +114,7 @@ impl Configuration {
             (Fidelity::Fluid, Some(rates))
                 if !matches!(self.fabric, FabricConfiguration::Fluid(_)) =>
             {
-                // Rate of payload: what headers leave of the link's rate.
+                // Rate of payload: the rate of the link without the share that headers use.
                 let payload_bps = 8e12 / idle.byte_ps.max(1e-3);
                 let links = 0..topology.links().len() as u32;
                 let slowest_bps = links.map(|link| rates.of(&topology, link)).min();
@@ -211,7 +212,8 @@ impl Workload for Burst {
     }
 }
 
-/// So long that one packet more or less changes the time per byte insignificantly.
+/// Length of a long message. It has so many packets that one packet more or less hardly changes the
+/// time per byte.
 const LONG_BYTES: u32 = 1 << 16;
 const BURST: u32 = 64;
 /// Maximum number of visits of the token; enough pairs of hosts for a good mean.

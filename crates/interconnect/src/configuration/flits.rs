@@ -106,8 +106,8 @@ impl FabricConfiguration {
     }
 }
 
-/// Checks that a dateline rule has two lanes on each ring with more than 2 switches. Lanes are
-/// virtual channels in a fabric of flits, and parallel cables in a fabric of worms.
+/// Checks that a dateline rule has two lanes on each ring of more than 2 switches. In a fabric of
+/// flits, lanes are virtual channels; in a fabric of worms, lanes are parallel cables.
 pub(super) fn check_lanes(
     (fabric_keys, topology_keys): (&Reader, &Reader),
     topology: &Topology,
@@ -133,9 +133,9 @@ pub(super) fn check_lanes(
     }
 }
 
-/// Equals the maximum number of ports of a router; more rounds find no further matches.
+/// The maximum number of ports of a router. More rounds would find no further matches.
 const ROUNDS_MAX: u8 = 64;
-/// Far longer than the pipeline of any router, which takes only a few cycles.
+/// Far more cycles than the pipeline of any router has.
 const CYCLES_MAX: u8 = 64;
 
 #[cfg(test)]

@@ -337,7 +337,8 @@ mod tests {
         assert!(other.contains("it needs [workload] kind = \"flows\""), "{other}");
     }
 
-    /// On every fabric that can be divided, each flow takes the same time in two parts as in one.
+    /// On every fabric that can be divided, a run in two parts gives each flow the same time as an
+    /// undivided run.
     #[test]
     fn flows_run_on_every_fabric_and_in_parts() {
         for fabric in ["ethernet", "wormhole", "flit", "fluid", "loggp"] {

@@ -45,9 +45,9 @@ pub(super) fn read(
     })
 }
 
-/// Returns the bytes that the cable of host 0 carries in one round trip. The round trip is a full
-/// frame to the farthest host and a short frame back. Each switch delays both frames by the maximum
-/// default jitter, which is the time of one frame.
+/// Returns the number of bytes that the cable of host 0 carries in one round trip. In a round trip,
+/// a full frame goes to the farthest host and a short frame returns. Each switch delays each of
+/// these frames by the maximum default jitter, which is the time of one frame.
 fn round_trip_bytes(topology: &Topology, ethernet: &EthernetConfiguration) -> u64 {
     let short = u64::from(ethernet.frame_bytes_min());
     let both = u64::from(ethernet.frame_bytes_max()) + short;
@@ -152,8 +152,8 @@ mod tests {
         // A leaf-spine network adds two cables and two switches in each direction.
         let far_ps = 7 * 1_598 * 800 + 8 * 10_000 + 6 * 500_000;
         assert_eq!(bytes("[topology]\nkind = \"leaf_spine\"\n"), far_ps / 800);
-        // At ten times the rate, delays that do not depend on the rate correspond to ten times the
-        // bytes.
+        // At ten times the rate, the cable carries ten times as many bytes during the delays that
+        // do not depend on the rate.
         let fast_ps = 3 * 1_598 * 80 + 4 * 10_000 + 2 * 500_000;
         assert_eq!(bytes("[fabric]\nhost_rate_bps = \"100 Gb/s\"\n"), fast_ps / 80);
         let graph = "[topology]\nkind = \"graph\"\n[[topology.cables]]\nends = [\"h0\", \"s0\"]\n\

@@ -114,8 +114,8 @@ pub(super) fn check(
             return Err(fabric.wrong_number(key, value, &expected));
         }
     }
-    // Switches cannot classify by these, because the engine's frames contain neither a message's
-    // tag nor its workload.
+    // The engine's frames contain neither the tag of a message nor its workload. Switches can
+    // therefore not classify frames by tag or workload.
     let unknown = match queues.class_by {
         ClassBy::Tag => Some("tag"),
         ClassBy::Workload => Some("workload"),
@@ -255,8 +255,8 @@ mod tests {
         }
     }
 
-    /// While a host's link is busy with earlier frames, the wait counts as serialisation, not as
-    /// engine time.
+    /// While a host's link is busy with earlier frames, the waiting time of a frame counts as
+    /// serialisation. It does not count as engine time.
     #[test]
     fn what_a_busy_link_of_a_host_took_is_serialisation() {
         let text = format!(

@@ -17,7 +17,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Adds to an error the line of its key, and replaces the value by the text in the file.
+    /// Adds the line of its key to an error, and shows the value as the file contains it.
     pub(super) fn locate(&self, error: ConfigurationError) -> ConfigurationError {
         match error {
             ConfigurationError::UnknownKey { section, key, remedy, .. } => {
@@ -33,7 +33,8 @@ impl Written {
                     return ConfigurationError::Value { file, section, key, value, expected };
                 };
                 let file = format!("{}:{}", self.file, entry.line);
-                // The parsed value can be formatted longer or shorter than the text in the file.
+                // Another notation of the same value, such as `1 KiB` for 1024, counts as this
+                // value.
                 let text = entry.written.trim_matches(['"', '\'']);
                 let is_it = Unit::of(&key).parse(text).is_some_and(|it| it.to_string() == value);
                 let is_shown = entry.shown == value || is_it;

@@ -6,8 +6,8 @@ use super::super::topology::LinkKind;
 use super::{Configuration, ConfigurationError, FabricConfiguration};
 
 impl Configuration {
-    /// Returns the network to buy for the configuration. For fluids, this is an Ethernet with the
-    /// same rates.
+    /// Returns the network to buy for the configuration. For a configuration of fluids, this
+    /// network is an Ethernet with the same rates.
     ///
     /// # Errors
     /// [`PriceListError`], one variant for each cause.
@@ -104,6 +104,6 @@ impl FabricConfiguration {
     }
 }
 
-/// Picoseconds in a second. Multiplied by the bits of the longest character, 8 × 2^20, the number
-/// stays below 2^64.
+/// Picoseconds in a second. The product of this number and the bits of the longest character, 8 ×
+/// 2^20, stays below 2^64.
 const PS_PER_S: u64 = 1_000_000_000_000;

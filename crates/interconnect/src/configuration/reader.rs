@@ -89,7 +89,7 @@ impl Reader {
         Ok(text)
     }
 
-    /// Declares a key whose value other code has removed and read already.
+    /// Declares a key that other code has already removed from the table and read.
     pub(super) fn declare(&mut self, key: &str, values: &str) {
         self.take(key, String::new(), values.to_owned());
     }

@@ -1,8 +1,8 @@
 //! Generates the reference of all configuration keys from the code that reads them.
 //!
-//! The word of one key can decide which other keys exist. Therefore a configuration is read once
-//! for each such word. All keys that these readings request form the reference, so the reference
-//! cannot differ from the code.
+//! The value of a key such as `kind` can decide which other keys exist. Therefore the generator
+//! reads a configuration once for each allowed word of such a key. The reference contains all keys
+//! that these readings request, so it cannot differ from the code.
 
 use std::fmt::Write as _;
 
@@ -21,15 +21,14 @@ pub struct Key {
     pub name: String,
     /// Unit of a number that is written without one.
     pub unit: Unit,
-    /// Default value; empty if there is none. If this default depends on other keys, it is the
-    /// value that applies when they have their defaults.
+    /// Default value; empty if there is none. If the default depends on other keys, this is the
+    /// default that applies when those keys have their own defaults.
     pub default: String,
     /// Allowed values, in words.
     pub values: String,
     /// Allowed words, if the value is a word; otherwise empty.
     pub words: Vec<String>,
-    /// Settings that the key needs, such as `[topology] kind = "torus" or "mesh"`. Without them,
-    /// the key is unknown.
+    /// Settings without which the key is unknown, such as `[topology] kind = "torus" or "mesh"`.
     pub needs: Vec<String>,
 }
 
@@ -45,7 +44,7 @@ impl Key {
         meaning(&self.section, &self.name)
     }
 
-    /// Returns whether two keys are equal in everything but what they need.
+    /// Returns whether two keys are equal in everything except the settings that they need.
     fn is(&self, other: &Self) -> bool {
         let of =
             |key: &Self| [&key.section, &key.name, &key.default, &key.values].map(Clone::clone);
@@ -57,8 +56,8 @@ impl Key {
 pub fn keys() -> Vec<Key> {
     let mut found = explore(&[], &[]);
     found.extend(of_lists(&found));
-    // If two keys are equal, the one with fewer needs is valid in more cases. The key with fewer
-    // needs replaces the other.
+    // If two entries differ only in the settings that they need, the entry with fewer needs is
+    // valid in more cases. It replaces the other entry.
     let is_less = |less: &Key, key: &Key| {
         less.is(key)
             && less.needs.len() < key.needs.len()
@@ -66,7 +65,7 @@ pub fn keys() -> Vec<Key> {
     };
     let says_more = |key: &&Key| !found.iter().any(|less| is_less(less, key));
     let mut keys: Vec<Key> = found.iter().filter(says_more).cloned().collect();
-    // If a key needs another key, it also needs what that key needs.
+    // If key A needs key B, then A also needs the settings that B needs.
     let direct = keys.clone();
     for key in &mut keys {
         let further: Vec<String> =
@@ -122,9 +121,9 @@ pub(super) fn elsewhere(name: &str) -> Option<String> {
 /// A key with the word chosen for it: section, key, word.
 type Choice = (String, String, String);
 
-/// Returns the keys that exist with the chosen words. Then chooses each other word of each further
-/// key, and adds the keys that exist with it. Keys in `known` are not varied, because another call
-/// explores them.
+/// Returns the keys that exist with the chosen words. Then tries the other words of each key that
+/// `known` does not contain, and adds the keys that exist with those words. Keys in `known` keep
+/// their word, because another call explores them.
 fn explore(chosen: &[Choice], known: &[Key]) -> Vec<Key> {
     let here = read(chosen).unwrap_or_default();
     let is_known = |key: &Key| known.iter().any(|known| known.is(key));
@@ -138,8 +137,8 @@ fn explore(chosen: &[Choice], known: &[Key]) -> Vec<Key> {
             branches.extend(keys.map(|keys| (word, path, keys)));
         }
         let is_in = |keys: &[Key], key: &Key| keys.iter().any(|known| known.is(key));
-        // A key that does not exist by default can also appear with another word. It then occurs
-        // twice.
+        // A key that does not exist by default can exist with several words. The branches then
+        // contain it several times.
         let mut with_this: Vec<Key> = Vec::new();
         for other in branches.iter().flat_map(|(_, _, keys)| keys) {
             let has_it = |branch: &&(&String, _, Vec<Key>)| is_in(&branch.2, other);
@@ -181,7 +180,8 @@ fn need<'a>(key: &Key, is: &str, words: impl Iterator<Item = &'a String>) -> Str
 /// Returns what the key named in `need` itself needs.
 fn needed_by(keys: &[Key], need: &str) -> Vec<String> {
     let is_it = |key: &&Key| need.starts_with(&format!("[{}] {} ", key.section, key.name));
-    // If a key occurs with several sets of needs, this function treats it as always present.
+    // If the key is listed with several sets of needs, this function returns no needs, as for a key
+    // that always exists.
     let mut found = keys.iter().filter(is_it);
     match (found.next(), found.next()) {
         (Some(only), None) => only.needs.clone(),
@@ -202,8 +202,8 @@ fn add(found: &mut Vec<Key>, key: &Key, need: &str) {
     }
 }
 
-/// Returns the keys that exist only in list sections, such as `[[workload]]`. All other keys also
-/// exist in the single section.
+/// Returns the keys that exist only in list sections, such as `[[workload]]`. All other keys of
+/// list sections also exist in the single section.
 fn of_lists(known: &[Key]) -> Vec<Key> {
     let list = Table::from_iter([("workload".to_owned(), vec![Table::new()].into())]);
     let keys = Configuration::from_table(FILE, list).map(|(_, keys)| keys).unwrap_or_default();

@@ -68,8 +68,8 @@ impl Configuration {
         }
     }
 
-    /// Returns one workload and its number of ranks. For [`WorkloadConfiguration::Several`], which
-    /// cannot be a member of several workloads, the result has no members.
+    /// Returns a single workload and its number of ranks. [`WorkloadConfiguration::Several`] cannot
+    /// be a member of several workloads; for this value, the result is a workload without flows.
     fn alone_workload(&self, workload: &WorkloadConfiguration, seed: u64) -> (AnyWorkload, u32) {
         let hosts = self.topology.hosts();
         match workload {
@@ -98,8 +98,8 @@ impl Configuration {
     }
 
     /// Returns a circle of channels in which packets could wait for each other; `None` if the
-    /// routes permit no such circle. Only fabrics whose packets hold links while they wait can have
-    /// one.
+    /// routes permit no such circle. A circle is possible only in fabrics whose packets hold links
+    /// while they wait.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -281,8 +281,8 @@ impl Configuration {
         EthernetConfiguration { salt: salt(self.seed), ..*ethernet }
     }
 
-    /// Returns the alternative sets of paths of packets. A torus has two: they differ for pairs of
-    /// hosts for which both directions of a ring take the same number of steps.
+    /// Returns the alternative sets of paths of packets. A torus has two sets. They differ for
+    /// pairs of hosts that both directions of a ring connect with the same number of steps.
     fn paths_of_draws(&self, flit: &FlitConfiguration) -> Result<Vec<Paths>, ConfigurationError> {
         let is_torus = self.topology.grid().is_some_and(|grid| grid.is_torus);
         let ties: &[Ties] = if is_torus { &[Ties::Up, Ties::Down] } else { &[Ties::ByPosition] };

@@ -1,8 +1,9 @@
 //! Slowdowns: latencies of messages divided by their latencies on the empty network.
 //!
-//! The run sends messages alone through the same network and measures their ideal time. Two routes
-//! have equal times if they have equally many links, and at each switch equally many equal routes.
-//! One pair of hosts therefore stands for all pairs whose routes agree in this.
+//! To measure the ideal time of a message, another run sends the message alone through the same
+//! network. The run does not do this for each pair of hosts, because many pairs have equal times.
+//! Two routes have equal times if they have equally many links and, at each switch, equally many
+//! alternatives of equal length. One pair of hosts stands for all pairs with such routes.
 
 use std::collections::BTreeMap;
 
@@ -51,8 +52,8 @@ impl Slowdowns {
         self.sorted.iter().sum::<f64>() / self.sorted.len().max(1) as f64
     }
 
-    /// Returns the smallest slowdown that the share `share` of the messages, from 0 to 1, does not
-    /// exceed. Returns 0 without messages.
+    /// Returns a quantile of the slowdowns. `share`, from 0 to 1, is the part of the messages whose
+    /// slowdown does not exceed the result. Returns 0 without messages.
     pub fn quantile(&self, share: f64) -> f64 {
         let rank = (share * self.sorted.len() as f64).ceil().max(1.0) as usize;
         self.sorted.get(rank.min(self.sorted.len()).wrapping_sub(1)).copied().unwrap_or_default()
@@ -62,8 +63,8 @@ impl Slowdowns {
 impl Configuration {
     /// Measures the slowdown of each recorded message. The measurement takes about as many events
     /// as the recorded run, or fewer if messages have equal lengths. Every few thousand events,
-    /// calls `watch` with the progress on one class of routes. If `watch` returns `Break`, the
-    /// measurement stops.
+    /// this function calls `watch` with the progress on one class of routes. If `watch` returns
+    /// `Break`, the measurement stops.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -103,8 +104,8 @@ impl Configuration {
     }
 
     /// Returns the network on which a message is measured alone. Hosts have no windows, so that a
-    /// message does not wait for acknowledgements. Buffers are unlimited, because otherwise a
-    /// slower trunk would overflow them.
+    /// message does not wait for acknowledgements. Buffers are unlimited, because otherwise even a
+    /// single message could overflow the buffer in front of a slower trunk.
     fn alone(&self) -> Self {
         let fabric = match self.fabric {
             FabricConfiguration::Ethernet(ethernet) => {
@@ -167,12 +168,12 @@ const fn latency_ps(message: &MessageRecord) -> u64 {
     message.delivered_ps.saturating_sub(message.posted_ps)
 }
 
-/// Classes of routes. Routes of one class differ only in the names of their links.
+/// Classes of routes. Routes of one class have equal times.
 struct Routes<'a> {
     configuration: &'a Configuration,
     table: RouteTable,
-    /// For each class, identified by the numbers of equal routes at its switches: its index in
-    /// `pairs`.
+    /// For each class, its index in `pairs`. A class is identified by the numbers of alternatives
+    /// at the switches of its routes.
     known: BTreeMap<Vec<usize>, usize>,
     /// For each class, a pair of hosts that stands for it.
     pairs: Vec<(u32, u32)>,
@@ -211,8 +212,8 @@ impl<'a> Routes<'a> {
     }
 }
 
-/// A workload in which one host sends messages to another, each when the network is empty again.
-/// The receiver answers each message with one byte.
+/// A workload in which one host sends messages to another. It sends each message when the network
+/// is empty again. The receiver answers each message with one byte.
 struct Solo {
     from: u32,
     to: u32,
@@ -249,8 +250,8 @@ impl Workload for Solo {
         }
     }
 
-    /// Waits as long as the message took before sending the next: queues that a message causes last
-    /// no longer than its own latency.
+    /// Waits before sending the next message, until all queues that the last message caused are
+    /// empty. These queues last no longer than the message took, plus `pause_ps`.
     fn on_received(&mut self, _rank: u32, _received: Received, actions: &mut Actions) {
         let taken_ps = actions.now_ps - self.asked_ps;
         actions.wake_at(actions.now_ps + taken_ps + self.pause_ps, 0);

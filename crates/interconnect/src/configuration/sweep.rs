@@ -18,8 +18,9 @@ pub struct Point {
     pub configuration: Configuration,
 }
 
-/// Reads a configuration and its sections `[sweep.X]`. The keys of such a section have lists of
-/// values for the keys of section X. Returns one point for each combination of values; the last key
+/// Reads a configuration and its sections `[sweep.X]`. A key of such a section has a list of values
+/// for the key of the same name in section X. Returns one point for each combination of values; the
+/// last key varies fastest. Without such sections, returns one point.
 /// varies fastest. Without such sections, returns one point.
 ///
 /// `read` reads the files that the configuration names, as in [`Configuration::parse_with_files`].
@@ -85,7 +86,7 @@ fn point(
     }
     chosen.reverse();
     let configuration = Configuration::from_written(source, root, read)?;
-    // The names contain complete lists, because two points can differ in a list alone.
+    // The names contain complete lists, because two points can differ in a list only.
     let names: Vec<String> =
         chosen.iter().map(|(key, value)| format!("{key}={}", written(value))).collect();
     Ok(Point { name: names.join(" "), settings: chosen, configuration })

@@ -65,8 +65,8 @@ fn read_windows(
         Congestion::Fixed | Congestion::Dcqcn(_) => most as u32,
         _ => keys.number("initial_window_frames", most.min(10), 1, most)? as u32,
     };
-    // The reference reads each word with defaults for all other keys. This check would reject such
-    // readings, so it is skipped for them.
+    // The reference reads each word of `congestion` with defaults for all other keys, although some
+    // words need another setting too. Such a reading must not fail, so the check is skipped for it.
     if losses.is_none() && congestion != Congestion::Fixed && keys.file() != reference::FILE {
         let expected =
             "\"fixed\" without a transport; [host] transport = \"selective_repeat\" would do";
@@ -174,20 +174,21 @@ impl Configuration {
     }
 }
 
-/// Default window: the frames that are in flight at 10 Gb/s with a round trip of 80 µs.
+/// Default window. This many frames are in flight at 10 Gb/s with a round trip of 80 µs.
 const WINDOW_FRAMES: u64 = 64;
 /// Length of the IP and TCP headers, which is less than the smallest payload of a frame.
 pub(super) const ACK_BYTES: u64 = 40;
-/// Maximum window, because the numbers of frames in flight must span far less than half of the
-/// number space.
+/// Maximum window. The numbers of frames in flight must span far less than half of the number
+/// space, because otherwise hosts could not order these numbers.
 const WINDOW_MAX_FRAMES: u64 = 1 << 16;
-/// Half of all frames. With more losses, timeouts become longer than runs.
+/// Half of all frames. With more losses, timeouts would become longer than runs.
 pub(super) const LOSS_MAX_PPM: u64 = 500_000;
 /// One second.
 const DCQCN_TIME_MAX_PS: u64 = 1_000_000_000_000;
 /// One tebibyte.
 const COUNTER_MAX_BYTES: u64 = 1 << 40;
-/// One microsecond, because a host does not check its timers more often.
+/// One microsecond. A shorter timeout would have no effect, because a host does not check its
+/// timers more often.
 pub(super) const TIMEOUT_MIN_PS: u64 = 1_000_000;
 /// One second. After twenty doublings, this is two weeks of virtual time; a run ends after two
 /// months.

@@ -117,8 +117,8 @@ impl Unit {
         self.nearest(value)
     }
 
-    /// Returns the integer that the author of a fraction probably meant: the nearest integer. A
-    /// share between 0 and 1 of a percentage becomes a percentage.
+    /// Returns the integer that the author of a fraction probably meant. This is the nearest
+    /// integer. If the unit is percent, a value between 0 and 1 is first multiplied by 100.
     pub(super) fn nearest(self, value: f64) -> Option<u64> {
         let is_share = self == Self::Percent && value > 0.0 && value < 1.0;
         let value = if is_share { value * 100.0 } else { value };
@@ -165,7 +165,8 @@ impl Unit {
         if text.contains(' ') { format!("\"{text}\"") } else { text }
     }
 
-    /// Returns the largest number with a short form that does not exceed `value`.
+    /// Returns `value`, rounded down to four digits if its exact form has more than six digits.
+    /// Counts are not rounded.
     pub(super) fn below(self, value: u64) -> u64 {
         let is_long = self.written(value).chars().filter(char::is_ascii_digit).count() > 6;
         if self == Self::Count || !is_long {

@@ -279,9 +279,9 @@ fn read_sizes(keys: &mut Reader, bytes: u32) -> Result<Sizes, ConfigurationError
 }
 
 impl FabricConfiguration {
-    /// Returns the mean time between the messages of a rank, in picoseconds, so that each host
-    /// sends `load_percent` of the rate of its link. If the rates of hosts differ, the slowest host
-    /// counts. For an incast, the target's rate counts.
+    /// Returns the mean time between the messages of a rank, in picoseconds. With this time, each
+    /// host sends `load_percent` of the rate of its link. If the rates of hosts differ, the slowest
+    /// host determines the time. For an incast, the target's rate determines it.
     pub(super) fn interval_ps(
         &self,
         pattern: &Pattern,
@@ -300,8 +300,8 @@ impl FabricConfiguration {
         interval_ps.clamp(1, TIME_MAX_PS.into()) as u64
     }
 
-    /// Returns the time of `bytes` bytes of payload, without headers, on a host's link, in
-    /// picoseconds. Uses the link of host `target` if there is a target.
+    /// Returns the time that a host's link takes for `bytes` bytes of payload, without headers, in
+    /// picoseconds. If there is a target, uses the link of the host `target`.
     fn host_ps(&self, (topology, target): (&Topology, Option<u32>), bytes: u64) -> u128 {
         let bytes = u128::from(bytes);
         let at_rate = |rate_bps: u64| bytes * 8_000_000_000_000 / u128::from(rate_bps.max(1));
@@ -443,7 +443,8 @@ mod tests {
         }
     }
 
-    /// With two threads, each part counts the arrivals at its own hosts only.
+    /// With two threads, each part counts the arrivals at its own hosts only. The sum must equal
+    /// the count of the undivided run.
     #[test]
     fn what_is_accepted_is_what_was_asked_for_whole_and_divided() {
         let text = "[workload]\npattern = \"neighbour\"\nload_percent = 12.5\nuntil_ps = \
