@@ -21,10 +21,10 @@
 //! ```
 //!
 //! [`Coroutines`] runs ordinary futures one after the other in virtual time. Code between two waits
-//! takes no virtual time; [`Rank::compute`] does. As in MPI, messages from one rank to another are
-//! matched in the order of sending, even if the network reorders them. Sends are eager: a send
-//! completes when the processor of the sending host has finished its part. A message can carry a
-//! number, so that a program can decide by the values it received.
+//! takes no virtual time; [`Rank::compute`] takes the time of its argument. As in MPI, messages
+//! from one rank to another are matched in the order of sending, even if the network reorders them.
+//! Sends are eager: a send completes when the processor of the sending host has finished its part.
+//! A message can carry a value, so that a program can base its decisions on received values.
 
 mod diagnosis;
 mod request;
@@ -99,7 +99,7 @@ struct Shared {
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     message: Message,
-    /// Number of messages that the sender has sent to this receiver before this message.
+    /// Number of messages that the sender sent to this receiver earlier.
     number: u64,
     channel: Channel,
 }
@@ -119,9 +119,11 @@ struct State {
     collective: Matching<Message>,
     /// Number of messages sent to each rank.
     sent: BTreeMap<u32, u64>,
-    /// For each sender, the number of its messages that were put in order for matching.
+    /// For each sender, the number of its messages that were passed to matching, in the order of
+    /// sending.
     received: BTreeMap<u32, u64>,
-    /// Messages that arrived before an earlier message of the same sender, by sender and number.
+    /// Messages that arrived before an earlier message of the same sender. The key is the sender
+    /// and the message's number.
     early: BTreeMap<(u32, u64), Flight>,
     /// Number of steps that the rank has started in all collectives.
     steps: u32,
@@ -164,7 +166,8 @@ impl Rank {
         self.begin_sending(Channel::Program, to, Message { from: 0, tag, bytes, value }).await;
     }
 
-    /// Receives a message with this source and tag, and waits for it. Each can be [`ANY`].
+    /// Receives a message with this source and tag, and waits for it. Source and tag can be
+    /// [`ANY`].
     ///
     /// # Panics
     /// If there is no rank `source`.
@@ -172,7 +175,7 @@ impl Rank {
         self.irecv(source, tag).await
     }
 
-    /// Starts to send a message. The program can await the result, but need not.
+    /// Starts to send a message. The program can await the returned request, but need not.
     ///
     /// # Panics
     /// If there is no rank `to`, or the tag is [`ANY`].
@@ -181,8 +184,8 @@ impl Rank {
         self.begin_sending(Channel::Program, to, Message { from: 0, tag, bytes, value })
     }
 
-    /// Posts a receive, which the program can await later. If the program drops the result before
-    /// the message arrives, the receive still consumes the message.
+    /// Posts a receive, which the program can await later. If the program drops the returned
+    /// request before the message arrives, the receive still consumes the message.
     ///
     /// # Panics
     /// If there is no rank `source`.
@@ -219,8 +222,8 @@ impl Rank {
         self.step_through(Collective::Broadcast { bytes, root }, value, Operation::Sum).await
     }
 
-    /// Performs any other collective; its messages carry no useful number. All ranks must call the
-    /// same collectives in the same order.
+    /// Performs the given collective. Its messages carry no value for the program. All ranks must
+    /// call the same collectives in the same order.
     pub async fn collective(&self, collective: Collective) {
         self.step_through(collective, 0.0, Operation::Sum).await;
     }
@@ -319,8 +322,8 @@ impl State {
         }
     }
 
-    /// Handles the arrival of a message. Matches this message and the messages that waited for it,
-    /// in the order of sending.
+    /// Handles the arrival of a message. Passes this message, and the messages that waited for it,
+    /// to matching in the order of sending.
     fn arrive(&mut self, flight: Flight) {
         let from = flight.message.from;
         let next = self.received.get(&from).copied().unwrap_or_default();
@@ -368,7 +371,8 @@ impl Coroutines {
     fn resume(&mut self, rank: u32, actions: &mut Actions) {
         let Some(slot) = self.tasks.get_mut(rank as usize) else { return };
         let Some(task) = slot else { return };
-        // Wakers are not needed, because the executor polls a rank at each of its notifications.
+        // Wakers are not needed, because the executor polls a rank whenever the simulation notifies
+        // it.
         let mut context = Context::from_waker(Waker::noop());
         if task.as_mut().poll(&mut context) == Poll::Ready(()) {
             *slot = None;

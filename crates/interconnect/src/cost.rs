@@ -96,7 +96,7 @@ impl PriceList {
             );
         }
         let hosts = u64::from(topology.hosts());
-        // The error lists everything that the price list lacks.
+        // Collects all parts that the price list lacks, so that one error can list them together.
         let mut lacks = Vec::new();
         let mut take = |bill: &mut Bill, part: Result<&Part, PriceListError>, count| match part {
             Ok(part) => bill.add(part, count),
@@ -141,8 +141,9 @@ impl PriceList {
         Ok(bill)
     }
 
-    /// Adds the cheapest part that is sold as a whole network and has a port for each host. If no
-    /// such part has enough ports, adds the part with the most ports and a finding.
+    /// Adds the cheapest part that is sold as a whole network and has a port for each host. If
+    /// every such part has fewer ports than there are hosts, adds the part with the most ports and
+    /// a finding.
     fn add_whole_fabric(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), PriceListError> {
         let Wanted { topology, fabric, rates, .. } = *wanted;
         let missing = || self.missing(PartKind::Fabric, fabric, rates.host_bps);
@@ -167,8 +168,8 @@ impl PriceList {
         Ok(())
     }
 
-    /// Adds a part for each switch: the cheapest with enough ports, or else the one with the most
-    /// ports.
+    /// Adds a part for each switch. This is the cheapest part with enough ports. If no part has
+    /// enough ports, it is the part with the most ports.
     fn add_switches(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), PriceListError> {
         let Wanted { topology, fabric, rates, .. } = *wanted;
         let mut short: Vec<(String, u32, u32, u64)> = Vec::new();
@@ -206,7 +207,7 @@ impl PriceList {
     }
 }
 
-/// Numbers of cables that a switch needs to connect.
+/// Numbers of cables for which a switch needs ports.
 #[derive(Clone, Copy)]
 struct Demand {
     hosts: u32,
@@ -235,7 +236,7 @@ impl Demand {
     /// are slower than one of the cables.
     fn ports_missing(self, part: &Part, rates: LinkRates) -> Option<u32> {
         let mut needs = [(self.hosts, rates.host_bps), (self.trunks, rates.trunk_bps)];
-        // Sorts the fastest cables first, because only they need the uplinks.
+        // The fastest cables get ports first, because only the fastest cables need the uplinks.
         needs.sort_by_key(|need| std::cmp::Reverse(need.1));
         let (mut ports, mut uplinks, mut missing) = (part.ports, part.uplink_ports, 0);
         for (count, rate_bps) in needs {

@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use super::routing::{Hop, LaneChoice, Paths};
 use super::topology::Topology;
 
-/// Finds a circle of dependencies. Returns its channels, which are links with their lanes: packets
-/// that hold one channel can request the next. Returns `None` if there is no circle. `channels` is
-/// the number of virtual channels of a link, or 1 if lanes are parallel cables.
+/// Finds a circle of dependencies. Returns its channels in order: a packet that holds one channel
+/// can request the next. A channel is a link with a lane. Returns `None` if there is no circle.
+/// `channels` is the number of virtual channels of a link, or 1 if lanes are parallel cables.
 pub fn circle(topology: &Topology, paths: &Paths, channels: usize) -> Option<Vec<String>> {
     let mut edges = BTreeSet::new();
     for path in paths.iter() {

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use super::topology::{LinkKind, Topology};
 
 /// Draws a topology as SVG. Switches are boxes that show their number of hosts. Cables are lines;
-/// more parallel cables make a wider line. Grids are drawn as grids. Other topologies are drawn in
-/// layers above the hosts.
+/// the line is wider if there are several parallel cables. Grids are drawn as grids. Other
+/// topologies are drawn in layers above the hosts.
 pub fn draw(topology: &Topology) -> String {
     draw_with(topology, None)
 }
@@ -99,8 +99,8 @@ fn cable(
     heat: Option<&Heat>,
 ) {
     let count = bundle.cables.len();
-    // Cables that close a ring are bent. If they were straight, cables between neighbours would
-    // hide them.
+    // Cables that close a ring are drawn bent. A straight line would lie behind the cables between
+    // neighbours.
     let bend = if bundle.is_wrap { BEND } else { 0.0 };
     let (middle_x, middle_y) = (f64::midpoint(x1, x2) + bend, f64::midpoint(y1, y2) - bend);
     let mut thickness = (0.8 * (count as f64).sqrt()).min(5.0);

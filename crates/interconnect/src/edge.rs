@@ -3,8 +3,8 @@
 //!
 //! An [`EdgeFabric`] is a [`Fabric`] that contains other fabrics. It splits a message of a workload
 //! into remote writes; the last write notifies the target. The engines turn the writes into frames,
-//! and one [`Ethernet`] per rail carries the frames. Unless [`PayloadKind::Bytes`] is set, only the
-//! length and source of payload are simulated ([`mem::MemoryTable::register_ghost`]).
+//! and one [`Ethernet`] per rail carries the frames. Payload has only a length and a source
+//! ([`mem::MemoryTable::register_ghost`]), unless [`PayloadKind::Bytes`] is set.
 //!
 //! A table of all operations checks three guarantees:
 //!
@@ -61,9 +61,9 @@ pub struct EdgeConfiguration {
     pub protocol: Protocol,
     /// Maximum length of the operations that write a message, in bytes; at most 128 MiB.
     pub operation_bytes: u32,
-    /// Maximum outstanding operations from one host to another; at most 4096.
+    /// Maximum number of outstanding operations from one host to another; at most 4096.
     pub window: u32,
-    /// Maximum outstanding operations of one host; at most 8192.
+    /// Maximum number of outstanding operations of one host; at most 8192.
     pub operations: u32,
     /// Required order between the operations of a message.
     pub order: Order,
@@ -71,22 +71,22 @@ pub struct EdgeConfiguration {
     pub envelope_bytes: u32,
     /// Maximum number of frames that a driver accepts at a time; at most 64.
     pub segments: u16,
-    /// Whether the driver accepts several equal frames at the cost of one, like a UDP driver with
-    /// segmentation offload. The engine then makes longer batches for each link.
+    /// Whether the driver accepts several equal frames at the cost of one, as a UDP driver with
+    /// segmentation offload does. The engine then makes longer batches for each link.
     pub offloads: bool,
     /// Maximum number of frames that wait in a host for its link.
     pub transmit_queue_frames: u32,
     /// Maximum number of frames that wait for the processor of a host; at most 32768. Further
     /// frames are lost.
     pub receive_queue_frames: u32,
-    /// Minimum time between two interrupts for frames, in picoseconds. A frame that arrives
-    /// earlier waits for the next interrupt. The first frame after a pause interrupts immediately.
-    /// 0 means that the host polls.
+    /// Minimum time between two interrupts for frames, in picoseconds. A frame that arrives earlier
+    /// waits for the next interrupt. After a pause of at least this time, the next frame causes an
+    /// interrupt immediately. 0 means that the host polls.
     pub interrupt_interval_ps: u64,
     /// Processor time of frames and operations.
     pub costs: EdgeCosts,
-    /// Whether frames are UDP datagrams. If they are, switches mark congestion in them (ECN) and
-    /// hosts see the marks. Otherwise frames are Ethernet frames, which have no such marks.
+    /// Whether frames are UDP datagrams. Switches mark congestion (ECN) in UDP datagrams, and hosts
+    /// see these marks. If this is false, frames are raw Ethernet frames, which cannot be marked.
     pub sees_marks: bool,
     /// What the payload of operations consists of.
     pub payload: PayloadKind,
@@ -96,7 +96,8 @@ pub struct EdgeConfiguration {
     pub outages: Vec<Outage>,
     /// Rate that each link reports to its engine, in bits per second.
     pub rate_bps: u64,
-    /// Whether hosts connect before the run, for all pairs that the workload can name in advance.
+    /// Whether hosts connect before the run. This applies to all pairs that the workload can name
+    /// in advance.
     pub connects_ahead: bool,
 }
 
@@ -233,8 +234,9 @@ pub struct EdgeFabric {
     /// Observer that gets copies of frames, if one is set.
     tap: Option<Box<dyn Tap>>,
     pairs: Vec<Pair>,
-    /// Index of each pair by its two hosts, the lower host first. Iterating this map would make
-    /// runs unequal, so it is used for look-ups only.
+    /// Index of each pair by its two hosts, the lower host first. This map is used for look-ups
+    /// only. The order of iteration differs between runs, so iterating the map would make runs
+    /// differ.
     pairs_by_hosts: HashMap<(u32, u32), u32>,
     streams: Vec<Stream>,
     /// Empty lists of streams, kept to reuse their memory.
@@ -242,7 +244,7 @@ pub struct EdgeFabric {
     work: Work,
     outages: Vec<outage::Change>,
     outages_are_scheduled: bool,
-    /// Messages that were accepted and are not complete at their source.
+    /// Number of messages that were accepted and are not complete at their source.
     open_messages: u64,
     /// Hosts whose timers are suspended because no message is pending.
     suspended: Vec<u32>,
@@ -265,13 +267,13 @@ struct Work {
     coming: Vec<(u32, u32)>,
 }
 
-/// Two hosts whose connection is established or will be.
+/// Two hosts that have a connection or are establishing one.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     /// The host with the lower number connects to the other.
     hosts: [u32; 2],
     handles: [Option<ConnectionHandle>; 2],
-    /// Whether each end may post.
+    /// For each end, whether the end may post.
     is_established: [bool; 2],
 }
 
@@ -387,7 +389,8 @@ impl EdgeFabric {
     }
 
     /// Compresses the state of idle connections on all hosts, as each engine does after
-    /// [`engine::EngineConfig::rest_ns`]. Changes only how much memory the connections use.
+    /// [`engine::EngineConfig::rest_ns`]. Reduces the memory of these connections, and has no other
+    /// effect.
     pub fn rest(&mut self) {
         for host in &mut self.hosts {
             host.engine.rest();
@@ -400,8 +403,8 @@ impl EdgeFabric {
     }
 
     /// Checks that the memory suffices for a workload with `ranks` ranks. Only a payload of bytes
-    /// needs memory. `pairs` lists the pairs that the workload names; if it is empty, any two ranks
-    /// may send to each other.
+    /// needs memory. `pairs` lists the pairs that the workload names. If `pairs` is empty, any two
+    /// ranks may send to each other.
     ///
     /// # Errors
     /// [`EdgeError`], one variant for each cause.
@@ -409,7 +412,7 @@ impl EdgeFabric {
         self.bytes.as_ref().map_or(Ok(()), |bytes| bytes.check(pairs, ranks))
     }
 
-    /// Checks at the end of a run that erased memory has not changed.
+    /// Checks at the end of a run that no host has written to memory after it was erased.
     pub fn check_erased(&mut self) {
         if let Some(bytes) = &mut self.bytes {
             bytes.check_erased(&mut self.open_operations);
@@ -419,8 +422,8 @@ impl EdgeFabric {
     /// Handles frames that have arrived from the rails, and frames that the rails have lost.
     fn on_rails(&mut self, context: &mut Context) {
         self.on_rails_lost(context);
-        // All frames are collected before the first is handled, because handling a frame can
-        // deliver messages that are not frames.
+        // All frames are collected before the first is handled. Handling a frame can deliver
+        // messages of the workload, and those must not be taken for frames.
         let mut arrived = std::mem::take(&mut self.work.arrived);
         arrived.extend(std::iter::from_fn(|| context.take_delivered()));
         for message in arrived.drain(..) {
@@ -513,7 +516,8 @@ impl EdgeFabric {
     }
 
     /// Schedules a check of a host's engine timers if any message is pending. Idle engines have
-    /// timers too; if no message is pending, these timers must not keep the run from ending.
+    /// timers too. If no message is pending, these timers are suspended, because the run could
+    /// otherwise not end.
     fn arm(&mut self, context: &mut Context, number: u32) {
         let host = &mut self.hosts[number as usize];
         let deadline = host.engine.poll_timeout();
@@ -567,8 +571,8 @@ impl Fabric for EdgeFabric {
         }
         self.hosts[source as usize].block(&mut self.streams, stream);
         let now_ps = context.wheel.now_ps();
-        // The turn is scheduled instead of run at once, because a rank posts several messages at a
-        // time.
+        // The turn is scheduled and not run immediately, because a rank posts several messages at
+        // the same time. One turn then handles them together.
         let ready_ps = self.hosts[source as usize].free_ps.max(now_ps);
         self.schedule_turn(context, source, ready_ps);
     }
@@ -590,8 +594,8 @@ impl Fabric for EdgeFabric {
         self.on_rails(context);
     }
 
-    /// Prefetches the memory of coming frames. With a thousand hosts the state exceeds the caches,
-    /// and prefetching saves a third of the time.
+    /// Prefetches the state of frames that will arrive soon. With a thousand hosts the state
+    /// exceeds the caches, and prefetching saves a third of the run's time.
     fn foresee(&mut self, context: &Context) {
         let Self { rails, work, frames, hosts, .. } = self;
         work.coming.clear();
@@ -614,8 +618,8 @@ impl Fabric for EdgeFabric {
             let host = &hosts[destination as usize];
             seen ^= frames.touch(frame) ^ host.free_ps ^ host.inbox.len() as u64;
         }
-        // The values are read only to load them into the cache, so the compiler must keep the
-        // reads.
+        // The values were read only to load them into the cache. Without `black_box`, the compiler
+        // would remove the reads.
         std::hint::black_box(seen);
     }
 
@@ -652,7 +656,7 @@ impl Fabric for EdgeFabric {
 }
 
 /// Number of completion queue entries that are reserved for the notifications of one turn. If
-/// operations could use all entries, hosts could wait for each other's notifications forever.
+/// operations could use all entries, two hosts could wait forever for each other's notifications.
 const NOTIFICATIONS: usize = 4096;
 
 /// Maximum memory of all hosts together, in bytes.
@@ -664,9 +668,9 @@ const FRAME_BYTES_MAX: u16 = 65_507;
 /// A time later than any event.
 const NEVER_PS: u64 = u64::MAX;
 
-/// Bit position of the rail in the place of an event. The lower bits number links and switches of
-/// the rail. Two higher bits are marks of the rail's Ethernet: one for the engine of a switch, one
-/// for the queue of a link.
+/// Bit position of the rail in the place of an event. The lower bits are the number of a link or
+/// switch of the rail. The two bits above the rail distinguish events of the rail's Ethernet: one
+/// bit stands for the engine of a switch, the other for the queue of a link.
 const RAIL_SHIFT: u32 = 25;
 const RAIL_BITS: u32 = 3;
 const RAIL_MASK: u32 = (1 << RAIL_BITS) - 1;
@@ -684,8 +688,8 @@ pub(super) const RECEIVE_QUEUE_MAX: u32 = 1 << 15;
 /// Maximum number of rails.
 pub(super) const RAILS_MAX: u64 = 1 << RAIL_BITS;
 
-/// Mark of places that belong to no rail. Both mark bits are set, which never happens in places of
-/// an Ethernet. The lower bits are kind and number.
+/// Mark of places that belong to no rail. Both bits above the rail are set, which never happens in
+/// places of an Ethernet. The lower bits are the kind and the number.
 const OWN: u32 = 0b11 << 28;
 const NUMBER_MASK: u32 = (1 << RAIL_SHIFT) - 1;
 /// Event: an outage starts or ends.

@@ -1,9 +1,10 @@
 //! Ethernet with output-queued switches that store and forward or cut through.
 //!
 //! A frame takes one event per hop. When a frame reaches a switch, it joins the queue of its output
-//! immediately. At that moment, the time when the frame will have crossed the next link is known:
-//! the later of "ready" and "port free", plus the serialisation time. The queue itself is not
-//! stored, because its length follows from the time until the port is free.
+//! immediately. The simulation can then compute when the frame will have crossed the next link. The
+//! transmission starts when the frame is ready and the port is free, and it lasts for the
+//! serialisation time. The queue itself is not stored, because its length follows from the time
+//! until the port is free.
 //!
 //! Shared buffers, marks, priorities and pauses need stored queues
 //! ([`QueueConfiguration::is_needed`]). A hop then takes two events or more.
@@ -60,20 +61,21 @@ pub use transport::{
 pub struct Ethernet {
     configuration: EthernetConfiguration,
     hosts: u32,
-    /// Number of switches of one rail. Tables index switch s of rail r as r · switches + s.
+    /// Number of switches of one rail. In tables of switches, switch s of rail r has index r ·
+    /// switches + s.
     switches: u32,
     /// Number of links of one rail. Link l of rail r is port r · links + l.
     links: u32,
     routes: Arc<RouteTable>,
-    /// The receiving end of each port's link. The ends never change, so they are stored apart from
-    /// `ports` to stay in the cache.
+    /// The receiving end of each port's link. The ends never change. They are stored separately
+    /// from `ports`, so that they stay in the cache.
     ends: Arc<[End]>,
     ports: Vec<Port>,
     frames: Slab<Frame>,
-    /// Output ports computed before the frames arrive. The frame that arrives first is last in the
-    /// list.
+    /// Output ports that were computed before the frames arrive. The frame that arrives first is
+    /// the last entry.
     foreseen: Vec<Foreseen>,
-    /// State of each frame that queues and detours use; empty if the network has neither.
+    /// State of each frame that only queues and detours need; empty if the network has neither.
     states: Vec<FrameState>,
     /// Serialisation time of a byte on links to hosts and on links between switches, in 1/256 ps.
     byte_times: [u32; 2],
@@ -99,7 +101,7 @@ pub struct Ethernet {
     /// Whether the link of each port is down; empty until the first link fails.
     down: Vec<bool>,
     hops: u64,
-    /// Whether the state is larger than the fastest caches.
+    /// Whether the state is too large for the fastest caches.
     is_large: bool,
     /// Whether the network uses no optional feature, so that the short code suffices
     /// ([`Ethernet::can_be_plain`]).
@@ -115,7 +117,7 @@ struct Port {
     bytes: u64,
 }
 
-/// The receiving end of a link. The low bits contain the node, the higher bits the lane and the
+/// The receiving end of a link. The low bits are the node; the higher bits are the lane and the
 /// kind of link.
 #[derive(Clone, Copy, Debug)]
 struct End(u32);
@@ -131,7 +133,8 @@ struct Frame {
     bytes: u32,
 }
 
-/// The output port of a frame, computed in advance. The frame arrives in the wheel's current slot.
+/// The output port of a frame, computed in advance. The frame arrives during the current slot of
+/// the event wheel.
 #[derive(Clone, Copy, Debug)]
 struct Foreseen {
     frame: u32,
@@ -139,7 +142,7 @@ struct Foreseen {
     link: u32,
 }
 
-/// State of a frame that only queues and detours use.
+/// State of a frame that only queues and detours need.
 #[derive(Clone, Copy, Debug)]
 struct FrameState {
     /// Host at whose switch the detour ends. [`DIRECT`] on the shortest route; [`UNDECIDED`] before
@@ -149,7 +152,7 @@ struct FrameState {
     input: u32,
     class: u8,
     is_marked: bool,
-    /// The buffer pool of the switch that stores the frame; `None` if no switch does.
+    /// The buffer that stores the frame; `None` if no buffer does.
     pool: Option<Pool>,
 }
 
@@ -251,8 +254,8 @@ impl Ethernet {
             + self.nics.len() * size_of::<Nic>()
     }
 
-    /// Sends a frame out of a switch, after the look-up. The ports of the switch's rail begin at
-    /// `base`. If the frame has just arrived, `input` is the port of the link that it arrived on.
+    /// Sends a frame out of a switch, after the look-up. `base` is the first port of the switch's
+    /// rail. If the frame has just arrived, `input` is the port of the link on which it arrived.
     #[inline]
     fn forward(&mut self, context: &mut Context, at: (u32, u32), index: u32, input: Option<u32>) {
         let frame = *self.frames.get(index);
@@ -270,8 +273,8 @@ impl Ethernet {
         self.transmit(context, link, index, frame, ready_ps);
     }
 
-    /// Returns the port through which a frame leaves a switch. The ports of the switch's rail begin
-    /// at `base`.
+    /// Returns the port through which a frame leaves a switch. `base` is the first port of the
+    /// switch's rail.
     #[inline]
     fn way(&self, (switch, base): (u32, u32), frame: &Frame) -> u32 {
         match self.routes.candidates(switch, frame.destination) {
@@ -294,8 +297,8 @@ impl Ethernet {
         ways.copied().find(|&way| !self.is_down(base + way)).unwrap_or(link)
     }
 
-    /// Returns the candidate that becomes free first; the first candidate if several do. Prefers
-    /// links that are up.
+    /// Returns the candidate that becomes free first; if several become free at the same time, the
+    /// first of these. Candidates that are up take precedence.
     fn least_loaded(&self, candidates: &[u32], base: u32) -> u32 {
         let free_ps = |link: &u32| (self.is_down(base + *link), self.drained_ps(base + *link));
         candidates.iter().copied().min_by_key(free_ps).unwrap_or_default()
@@ -386,8 +389,8 @@ impl Ethernet {
         serialisation_ps
     }
 
-    /// Handles a frame at the end of a link, in a network without optional features. Equals
-    /// [`Fabric::handle`], but omits the checks for these features.
+    /// Handles a frame at the end of a link, in a network without optional features. Does the same
+    /// as [`Fabric::handle`], but without the checks for these features.
     #[inline]
     fn pass(&mut self, context: &mut Context, place: u32, index: u32) {
         self.hops += 1;
@@ -412,7 +415,7 @@ impl Ethernet {
     /// Records that a frame crosses a link. The times, in picoseconds, are:
     ///
     /// * when the first bit leaves;
-    /// * when the last bit that the next switch waits for has left;
+    /// * when the last bit for which the next switch waits has left;
     /// * when the frame is at the other end;
     /// * when the link is free.
     #[cold]
@@ -446,8 +449,8 @@ impl Ethernet {
     /// Drops a frame that found no buffer, or whose link is down.
     #[cold]
     fn lose(&mut self, context: &mut Context, link: u32, index: u32) {
-        // The name equals the message's index. In a divided run it does not, but then it is not
-        // used here.
+        // In an undivided run, the name equals the message's index. In a divided run it differs,
+        // but `drop_packet` then does not use it.
         let name = self.frames.remove(index).message;
         *self.dropped.entry(link).or_default() += 1;
         context.drop_packet(name);
@@ -581,7 +584,7 @@ impl Ethernet {
     }
 
     /// Accepts a message that its host hands over at `handed_ps`, which must not be in the past.
-    /// Each call must have the same time as the previous call or a later one.
+    /// `handed_ps` must not be earlier than in the previous call.
     pub fn inject_at(&mut self, context: &mut Context, index: u32, handed_ps: u64) {
         let mtu = self.configuration.mtu_bytes.max(1);
         let message = context.messages.get_mut(index);
@@ -697,7 +700,7 @@ impl Fabric for Ethernet {
         if !self.is_large || !is_plain || self.adaptive.is_some() {
             return;
         }
-        // The least loaded port is not known before the frame arrives.
+        // With `LeastLoaded`, the output port is known only when the frame arrives.
         let is_fixed = self.configuration.choice != Choice::LeastLoaded;
         for event in context.wheel.due().iter().filter(|event| event.place < QUEUE) {
             let frame = self.frames.get(event.subject);
@@ -805,12 +808,12 @@ fn rate_bps(byte_time: u32) -> u64 {
     8_000_000_000_000 * 256 / u64::from(byte_time.max(1))
 }
 
-/// If the state is smaller than this (some hundred ports), it fits in the caches with its frames.
+/// Size of a state that fits in the caches together with its frames (some hundred ports), in bytes.
 const CACHED_BYTES: usize = 1 << 16;
 /// Mark of places that are engines of switches. A place without marks is a link.
 const ENGINE: u32 = 1 << 29;
-/// Mark of places that are queues of links. Both marks together stand for hosts with a transport.
-/// An Ethernet inside another fabric has no transport, so the outer fabric can use these places.
+/// Mark of places that are queues of links. The two marks together mean hosts with a transport. An
+/// Ethernet inside an edge fabric has no transport, so the edge fabric can use these places.
 const QUEUE: u32 = 1 << 28;
 const PORTS_MAX: u32 = QUEUE;
 /// Mask of the node. A topology has at most 2^20 hosts and at most 2^20 switches.

@@ -12,8 +12,8 @@ struct Wait {
     tag: Option<u32>,
 }
 
-/// Describes the waits of the first ranks. If ranks wait for each other in a circle, names the
-/// circle first.
+/// Describes what the first ranks wait for. If ranks wait for each other in a circle, the text
+/// starts with the circle.
 pub(super) fn diagnose(ranks: &[State], has_ended: &[bool]) -> String {
     let waits: Vec<Option<Wait>> = ranks.iter().map(awaited).collect();
     let left = has_ended.iter().filter(|ended| !**ended).count();

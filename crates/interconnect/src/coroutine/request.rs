@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use super::{Message, Rank, Shared};
 
-/// A started send. It completes when the processor has finished its part.
+/// A started send. It completes when the sending processor has finished its part.
 #[must_use = "to be awaited; a send that is dropped is still sent"]
 pub struct Sending(pub(super) Request);
 
@@ -47,8 +47,8 @@ impl Request {
 
     fn take(&mut self) -> Poll<Message> {
         if self.is_taken {
-            // The program polled after completion. The contract of futures defines no result for
-            // this.
+            // The program polled this request after its completion. The contract of futures defines
+            // no result for this case.
             return Poll::Pending;
         }
         let mut shared = self.shared.borrow_mut();

@@ -37,9 +37,9 @@ impl LinkRates {
 }
 
 impl Bisection {
-    /// Computes the bisection over the links for which `is_used` returns true; bridges block some
-    /// links. Tries halvings by the numbers of the hosts, across each dimension of a grid, and
-    /// around several switches. For each halving, computes the maximum flow exactly.
+    /// Computes the bisection over the links for which `is_used` returns true. For example, bridges
+    /// block some links. Tries halvings by the numbers of the hosts, across each dimension of a
+    /// grid, and around several switches. For each halving, computes the maximum flow exactly.
     pub fn new(topology: &Topology, rates: LinkRates, is_used: impl Fn(u32) -> bool) -> Self {
         let trunks = Trunks::new(topology, rates, is_used);
         let halvings = halvings(topology);
@@ -53,8 +53,8 @@ impl Bisection {
     }
 }
 
-/// Returns halvings of the hosts. Each has a name, and for each host whether it is in the first
-/// half.
+/// Returns halvings of the hosts. Each entry has a name and, for each host, whether the host is in
+/// the first half.
 fn halvings(topology: &Topology) -> Vec<(String, Vec<bool>)> {
     let hosts = topology.hosts();
     let numbered = (0..hosts).map(|host| host < hosts / 2).collect();
@@ -110,7 +110,7 @@ fn around(topology: &Topology, start: u32) -> Vec<bool> {
     half
 }
 
-/// Switches, and for each two switches the total rate of the cables between them.
+/// Switches, and the total rate of the cables between every two of them.
 struct Trunks {
     switches: usize,
     /// Source, destination, rate.
@@ -222,8 +222,8 @@ impl Flow {
         self.layers[sink] != UNREACHED
     }
 
-    /// Fills one path through the layers. Does not try a node again if all of its edges are dead
-    /// ends.
+    /// Sends as much flow as possible along one path through the layers. Does not try a node again
+    /// if no path leads from it to the sink.
     fn augment(&mut self, source: usize, sink: usize) -> Option<u64> {
         let mut path: Vec<usize> = Vec::new();
         let mut node = source;
@@ -253,7 +253,7 @@ impl Flow {
     }
 }
 
-/// Maximum number of halvings around switches; the switches are spread evenly over their numbers.
+/// Maximum number of halvings around switches. The chosen switches have evenly spaced numbers.
 const STARTS_MAX: u32 = 16;
 const UNREACHED: u32 = u32::MAX;
 

@@ -16,8 +16,8 @@ pub struct PriceList {
     pub currency: String,
     /// Parts with a price, in the order of the file.
     pub parts: Vec<Part>,
-    /// Parts without a price. Errors can name them, but a bill cannot contain them. Their price is
-    /// NaN.
+    /// Parts without a price; their price is NaN. An error can name such a part, but a bill cannot
+    /// contain it.
     pub unpriced: Vec<Part>,
 }
 
@@ -60,8 +60,8 @@ pub enum PartKind {
     Switch,
     /// All switches of a network and the cables between them, sold together.
     Fabric,
-    /// Cable between a host and a switch. If the list has no cable between switches, this one is
-    /// used.
+    /// Cable between a host and a switch. If the list has no cable between switches, the bill also
+    /// uses this cable between switches.
     Cable,
     /// Cable between switches.
     TrunkCable,
@@ -204,7 +204,7 @@ impl PriceList {
                 && part.fabric == fabric
                 && part.rate_bps.max(part.uplink_rate_bps) >= rate_bps
         });
-        // Among parts that are fast enough, the author of the list probably meant the slowest.
+        // Of the parts that are fast enough, the author of the list probably meant the slowest.
         if let Some(part) = unpriced.min_by_key(|part| part.rate_bps.max(part.uplink_rate_bps)) {
             let (file, part, line) = (self.file.clone(), part.name.clone(), part.line);
             return PriceListError::NoPrice { file, line, part };

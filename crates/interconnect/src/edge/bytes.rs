@@ -1,16 +1,16 @@
-//! Operations whose payload is real bytes: the memory of each host, what operations write to it,
-//! and checks of the bytes that arrive.
+//! The memory of hosts if the payload is real bytes. Fills the memory before operations, and checks
+//! the bytes that arrive.
 //!
 //! Each stream (messages from one host to another) has memory at both ends, with a slot for each
 //! operation that can be outstanding. The checks are:
 //!
-//! * Before an operation is posted, its slot at the source is filled with nonzero bytes that no
-//!   other operation has.
-//! * At that time its slot at the target must be all zeros. Otherwise a write arrived although no
-//!   operation was outstanding.
+//! * Before an operation is posted, its slot at the source is filled with nonzero bytes that differ
+//!   from those of all other operations.
+//! * At the same time, its slot at the target must be all zeros. A nonzero byte means that a write
+//!   arrived while no operation was outstanding.
 //! * When the target is notified of a message, and when an operation completes at its source, the
 //!   slot at the target must contain the bytes sent.
-//! * After the operation has completed, the slot at the target is erased.
+//! * After the operation has completed, the slot at the target is filled with zeros.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(super) struct Bytes {
     place_len: u64,
     /// Memory of each stream; `None` for a stream that has never written.
     streams: Vec<Option<Ends>>,
-    /// Streams, by the address of their memory at the source.
+    /// Index of each stream, by the address of its memory at the source.
     by_address: BTreeMap<u64, u32>,
     work: Vec<u8>,
 }
@@ -141,7 +141,7 @@ impl Bytes {
         self.streams.get(stream as usize)?.as_ref()
     }
 
-    /// Registers the memory of a stream. Its registered addresses are independent of the real
+    /// Registers the memory of a stream. The registered addresses do not depend on the real
     /// addresses, so that frames are equal in every run.
     fn register(
         &mut self,
@@ -165,15 +165,15 @@ impl Bytes {
         number % self.window * self.place_len
     }
 
-    /// Checks the operations of a message, when the target of their stream is notified of the
-    /// message.
+    /// Checks the operations of a message at the time when the target is notified of the message.
     pub(super) fn on_notified(&mut self, open_operations: &mut OpenOperations, stream: u32) {
         for (number, length) in open_operations.due(stream) {
             self.compare(open_operations, stream, number, length);
         }
     }
 
-    /// Checks the oldest operation of a stream, when it completes at its source.
+    /// Checks the oldest operation of a stream at the time when the operation completes at its
+    /// source.
     pub(super) fn on_completed(&mut self, open_operations: &mut OpenOperations, stream: u32) {
         let Some((number, length, is_found)) = open_operations.oldest(stream) else { return };
         if !is_found {
@@ -232,8 +232,8 @@ impl Bytes {
     /// Assembles a frame in `memory`, with a copy of its payload, and returns it.
     ///
     /// # Panics
-    /// If the payload is outside the memory of all sources, because the engine would then send
-    /// memory that it must not read.
+    /// If the payload is outside the memory of all sources. In this case the engine sends memory
+    /// that it must not read.
     pub(super) fn whole<'a>(&self, frame: &TxFrame<'_>, memory: &'a mut Vec<u8>) -> TxFrame<'a> {
         memory.clear();
         memory.extend_from_slice(frame.header);

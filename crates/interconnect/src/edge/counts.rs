@@ -2,8 +2,8 @@
 
 use delivery::LinkCounters;
 
-/// Sums of the counters of all hosts. The counters start with the run; counters of a connection
-/// count from its creation.
+/// Sums of the counters of all hosts. Counters of hosts start at the beginning of the run; counters
+/// of a connection start when the connection is created.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
     /// Counters of the connections, separately for each rail.
@@ -42,15 +42,15 @@ impl Counts {
         all
     }
 
-    /// Returns how many frames carried no new bytes of an operation, per hundred frames that did.
+    /// Returns the number of frames without new bytes of an operation, per hundred frames with new
+    /// bytes.
     pub fn extra_frames_percent(&self) -> f64 {
         let links = self.links();
         let first = links.data_frames_sent.saturating_sub(links.retransmissions);
         100.0 * links.frames_sent.saturating_sub(first) as f64 / first.max(1) as f64
     }
 
-    /// Returns how many data frames arrived after a frame that was sent later, per hundred data
-    /// frames.
+    /// Returns the number of data frames that a later frame has overtaken, per hundred data frames.
     pub fn out_of_order_percent(&self) -> f64 {
         let links = self.links();
         100.0 * links.out_of_order as f64 / links.data_frames_received.max(1) as f64

@@ -4,8 +4,8 @@ use delivery::TxFrame;
 
 use super::RAIL_BITS;
 
-/// Frames in flight; each has an index. The table reuses entries, so its size is the maximum number
-/// of frames in flight.
+/// Frames in flight; each has an index. The table reuses entries, so it has as many entries as the
+/// largest number of frames that were in flight at the same time.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     entries: Vec<Frame>,
@@ -23,7 +23,7 @@ struct Frame {
     origin: u64,
     /// Number of payload bytes beyond the stored header bytes.
     payload_bytes: u32,
-    /// Index of a long header in [`Frames::long`]; [`SHORT`] if the header is in `header`.
+    /// Index in [`Frames::long`]; [`SHORT`] if the header is in `header`.
     long: u32,
     /// Number of header bytes, trailing zeros included.
     header_bytes: u16,
@@ -45,7 +45,8 @@ impl Frame {
     };
 }
 
-/// Chosen so that a frame occupies two cache lines. Headers with an acknowledgement fit.
+/// Number of header bytes that a `Frame` can store. With this number, a `Frame` occupies two cache
+/// lines, and a header with an acknowledgement fits.
 const HEADER_BYTES: usize = 107;
 const SHORT: u32 = u32::MAX;
 
@@ -55,8 +56,8 @@ const _: () = assert!(RAIL_BITS < 8);
 impl Frames {
     /// Stores a frame that a host sends on a rail. Returns its index.
     pub(super) fn insert(&mut self, rail: u8, frame: &TxFrame<'_>) -> u32 {
-        // Trailing zeros are not stored: path MTU probes have only zeros after the header, and so
-        // do small ghost payloads.
+        // Trailing zeros are not stored. Path MTU probes consist of a header and zeros, and small
+        // ghost payloads are zeros too.
         let kept = frame.header.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.entries.push(Frame::EMPTY);

@@ -26,7 +26,7 @@ pub(super) struct EngineHost {
     pub(super) blocked: VecDeque<u32>,
     /// Number of outstanding operations.
     pub(super) in_flight: u32,
-    /// For each connection, by its index in the engine, the pair of hosts.
+    /// For each connection, by its index in the engine, the index of the pair of hosts.
     pub(super) pairs: Vec<u32>,
     /// Time when the processor becomes free, in picoseconds.
     pub(super) free_ps: u64,
@@ -104,7 +104,7 @@ impl EngineHost {
         })
     }
 
-    /// Records which pair a connection of the engine belongs to.
+    /// Records the pair of hosts to which a connection of the engine belongs.
     pub(super) fn know(&mut self, connection: u32, pair: u32) {
         let index = connection as usize;
         if self.pairs.len() <= index {

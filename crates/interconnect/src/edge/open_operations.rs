@@ -1,8 +1,9 @@
 //! Checks the guarantees of operations during a simulation.
 //!
-//! Every byte of every operation has its own address, equal at both ends. The address consists of
-//! the stream (from one host to another), the operation and the offset. The address of placed bytes
-//! therefore identifies their operation, and their stamp identifies their source.
+//! Every byte of every operation has its own address, which is the same at source and target. The
+//! address consists of the stream (from one host to another), the operation and the offset. The
+//! address of placed bytes therefore identifies their operation. The bytes contain a stamp that
+//! identifies their source.
 
 use std::collections::VecDeque;
 
@@ -54,7 +55,7 @@ struct Operation {
     beyond: Vec<(u32, u32)>,
 }
 
-/// Maximum number of incomplete operations of a stream.
+/// Maximum number of incomplete operations in a stream.
 pub(in super::super) const WINDOW_MAX: u32 = 1 << (OPERATION_BITS - 1);
 
 /// Maximum length of an operation, in bytes.
@@ -161,7 +162,7 @@ impl OpenOperations {
     }
 
     /// Returns the numbers and lengths of operations that the next notification of the target
-    /// covers. Omits operations whose placement is recorded already.
+    /// covers. Omits operations if their placement is already recorded.
     pub(super) fn due(&self, stream: u32) -> impl Iterator<Item = (u64, u32)> + use<> {
         let Stream { first, operations, .. } = &self.streams[stream as usize];
         let last = operations.iter().position(|operation| operation.message != NO_MESSAGE);

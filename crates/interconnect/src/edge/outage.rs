@@ -12,14 +12,15 @@ use super::{CHANGE, EdgeConfiguration, EdgeFabric};
 pub struct Outage {
     /// Number of the rail.
     pub rail: u8,
-    /// Name of the part that fails. `s1` means all cables of a switch and `h0` all cables of a
-    /// host; `s1-s4` means the cables between two nodes.
+    /// Name of the part that fails. `s1` stands for all cables of switch 1, `h0` for all cables of
+    /// host 0, and `s1-s4` for the cables between these two nodes.
     pub place: String,
     /// Start of the outage, in picoseconds.
     pub from_ps: u64,
     /// End of the outage, in picoseconds.
     pub until_ps: u64,
-    /// Whether the failure is silent: hosts do not detect that their cable is down.
+    /// Whether the failure is silent. Hosts do not detect that their cable is down if the failure
+    /// is silent.
     pub is_silent: bool,
 }
 

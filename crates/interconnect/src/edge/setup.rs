@@ -9,8 +9,8 @@ use super::host::{self, SERVICE, instant};
 use super::{Counts, EdgeError, EdgeFabric, NEVER_PS, Pair, Stream};
 
 impl EdgeFabric {
-    /// Returns the index of the pair of two hosts, and whether the pair is new. Adds the pair if
-    /// needed.
+    /// Returns the index of the pair that two hosts form, and whether the pair is new. Adds the
+    /// pair if needed.
     pub(super) fn pair(&mut self, a: u32, b: u32) -> (u32, bool) {
         let hosts = [a.min(b), a.max(b)];
         let next = self.pairs.len() as u32;
@@ -93,8 +93,8 @@ impl EdgeFabric {
         }
     }
 
-    /// Connects pairs on all rails before the run starts; this takes no time of the run. Does
-    /// nothing if the configuration connects on demand.
+    /// Connects pairs on all rails before the run starts. Setting up connections takes no time of
+    /// the run. Does nothing if the configuration connects on demand.
     ///
     /// # Errors
     /// [`EdgeError`], one variant for each cause.
@@ -103,7 +103,7 @@ impl EdgeFabric {
             return Ok(());
         }
         let mut context = Context::new(self.slot_ps());
-        // Engine timers run only while a message is pending.
+        // Engine timers run only while a message is pending, so this counts as a pending message.
         self.open_messages = 1;
         for &(a, b) in pairs {
             if a != b
@@ -178,6 +178,6 @@ impl EdgeFabric {
 /// Maximum time to establish connections, in picoseconds: one minute.
 const SETUP_MAX_PS: u64 = 60_000_000_000_000;
 
-/// Time after which new connections are idle, in picoseconds. Within half of this time, they send
-/// pending acknowledgements.
+/// Time after which new connections are idle, in picoseconds. Connections send pending
+/// acknowledgements within half of this time.
 const SETTLING_PS: u64 = 2_000_000_000;

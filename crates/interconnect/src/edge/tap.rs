@@ -6,14 +6,14 @@ use super::super::simulation::Message;
 use super::EdgeFabric;
 use super::frames::Frames;
 
-/// An observer of frames, like a packet capture on the interfaces of hosts. It does not affect the
-/// run.
+/// An observer of frames, comparable to a packet capture on the interfaces of hosts. It does not
+/// affect the run.
 pub trait Tap: Debug {
     /// Returns whether the observer wants the frames of a host.
     fn wants(&self, host: u32) -> bool;
 
     /// Handles a frame that a host has sent or received. If the network loses a frame, the observer
-    /// sees it at the sender only.
+    /// gets only the sent frame.
     fn on_frame(&mut self, frame: &TappedFrame<'_>);
 }
 
@@ -57,7 +57,7 @@ pub(super) fn on_sent(
 }
 
 impl EdgeFabric {
-    /// Sets the tap. It observes all later frames that it wants.
+    /// Sets the tap. The tap gets all later frames of the hosts that it wants.
     pub fn set_tap(&mut self, tap: Box<dyn Tap>) {
         self.tap = Some(tap);
     }

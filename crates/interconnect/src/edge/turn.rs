@@ -33,7 +33,8 @@ impl EdgeFabric {
         self.take_completions(context, number);
         self.post_blocked(context, number);
         self.transmit(context, number, now);
-        // Notifications can have waited for room in the completion queue, so it is emptied again.
+        // Some notifications may have waited for room in the completion queue, so the host empties
+        // the queue again.
         self.take_completions(context, number);
         let host = &self.hosts[number as usize];
         if host.engine.has_work() && host.full == 0 {
@@ -91,7 +92,7 @@ impl EdgeFabric {
         }
     }
 
-    /// Handles connection events of the engine: requested, established and lost connections.
+    /// Handles events of the engine: connections requested, established or lost.
     fn take_news(&mut self, context: &mut Context, number: u32, now: delivery::Instant) {
         while let Some(news) = self.hosts[number as usize].engine.poll_event() {
             match news {
@@ -169,8 +170,8 @@ impl EdgeFabric {
         }
     }
 
-    /// Posts operations of streams that have something to post, one operation of each stream in
-    /// turn.
+    /// Posts operations of streams that have something to post. The streams alternate, one
+    /// operation each.
     fn post_blocked(&mut self, context: &mut Context, number: u32) {
         let mut left = self.hosts[number as usize].blocked.len();
         while left > 0 {
@@ -356,7 +357,7 @@ impl EdgeFabric {
         self.on_rails_lost(context);
     }
 
-    /// Schedules a turn for the first time when the queue of a full link is half empty.
+    /// Schedules a turn for the time when the transmit queue of the first full link is half empty.
     fn wait_for_room(&mut self, context: &mut Context, number: u32) {
         let full = self.hosts[number as usize].full;
         let rails = self.rails.iter().enumerate().filter(|(rail, _)| full >> rail & 1 != 0);
@@ -404,7 +405,8 @@ impl Stream {
     }
 }
 
-/// Appends to a list of a stream. If the list has no memory yet, it gets memory from `spare`.
+/// Appends to a list of a stream. If the list has no memory yet, it takes the memory of a list in
+/// `spare`.
 pub(super) fn push(list: &mut VecDeque<u32>, value: u32, spare: &mut Vec<VecDeque<u32>>) {
     if list.capacity() == 0 {
         *list = spare.pop().unwrap_or_default();
@@ -412,8 +414,8 @@ pub(super) fn push(list: &mut VecDeque<u32>, value: u32, spare: &mut Vec<VecDequ
     list.push_back(value);
 }
 
-/// Removes the first entry of a list of a stream. If the list is then empty, `spare` gets its
-/// memory.
+/// Removes the first entry of a list of a stream. If the list is then empty, moves its memory to
+/// `spare`.
 fn pop(list: &mut VecDeque<u32>, spare: &mut Vec<VecDeque<u32>>) {
     list.pop_front();
     if list.is_empty() && list.capacity() > 0 {

@@ -12,7 +12,7 @@ pub(super) struct Adaptive {
     flowlets: Vec<Flowlet>,
 }
 
-/// The most recent flowlet of all flows with the same hash.
+/// The most recent flowlet. All flows with the same hash share this entry.
 #[derive(Clone, Copy, Debug)]
 struct Flowlet {
     last_ps: u64,
@@ -39,8 +39,8 @@ impl Ethernet {
     }
 
     /// Returns the port of a flow's current flowlet. Frames in close succession use the same port.
-    /// After a pause longer than the gap, the least loaded port starts a new flowlet, because later
-    /// frames can no longer overtake earlier ones.
+    /// A pause longer than the gap ends the flowlet. The next frame then starts a flowlet on the
+    /// least loaded port; it cannot overtake earlier frames, because these have had enough time.
     fn follow_flowlet(&mut self, now_ps: u64, at: (u32, u32), index: u32, gap_ps: u64) -> u32 {
         let (switch, base) = at;
         let frame = *self.frames.get(index);
@@ -53,7 +53,8 @@ impl Ethernet {
         let place = self.switch_place(switch, base) as usize * FLOWLETS + hash;
         let Some(adaptive) = &self.adaptive else { return base + least };
         let mut flowlet = adaptive.flowlets[place];
-        // The entry can belong to another flow that has the same hash, but other candidates.
+        // Another flow with the same hash can have written the entry. The port may then not be a
+        // candidate of this flow.
         let has_ended = now_ps > flowlet.last_ps + gap_ps || !candidates.contains(&flowlet.link);
         if has_ended || self.is_down(base + flowlet.link) {
             flowlet.link = least;
@@ -66,9 +67,9 @@ impl Ethernet {
     }
 
     /// Decides between the shortest route and a detour by universal globally adaptive load
-    /// balancing. The first switch that has its own queues decides. The switch chooses a route over
-    /// a random switch if that route has the smaller product of backlog and hops, and otherwise the
-    /// shortest route.
+    /// balancing. The first switch that has its own queues decides. The detour leads over a random
+    /// switch. The frame takes the detour if backlog × hops is smaller there than on the shortest
+    /// route.
     fn detour(&mut self, now_ps: u64, at: (u32, u32), index: u32) -> u32 {
         let (switch, base) = at;
         let frame = *self.frames.get(index);
@@ -105,8 +106,7 @@ impl Ethernet {
         if backlog_ps(to) * direct > backlog_ps(via) * (first + second) { via } else { DIRECT }
     }
 
-    /// Returns the switch of a host, and the number of links to it from another switch, at least 1.
-    /// The number of links comes first.
+    /// Returns the number of links from a switch to the switch of a host, and that host's switch.
     fn hops(&self, switch: u32, host: u32) -> (u64, u32) {
         let (mut at, mut hops) = (switch, 0);
         while let Some(&link) = self.routes.candidates(at, host).first() {

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// The frames that wait for a link or that the link is sending.
+/// The frames that wait for a link, and the frame that the link is sending.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backlog {
-    /// For each frame, the time when it will have left, including its gap, and its length in bytes.
+    /// For each frame: the time at which the frame and the gap after it have left, and its length
+    /// in bytes.
     frames: VecDeque<(u64, u32)>,
     bytes: u64,
     bytes_max: u64,
@@ -36,7 +37,8 @@ impl Backlog {
         self.bytes_max
     }
 
-    /// Adds the counters that another part has for the same port. Only one part counts a port.
+    /// Adds the counters that another part of a divided network has for the same port. Only one
+    /// part counts a port.
     pub(super) fn merge(&mut self, part: &Self) {
         self.bytes_max = self.bytes_max.max(part.bytes_max);
     }

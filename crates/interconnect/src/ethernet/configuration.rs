@@ -27,12 +27,12 @@ pub struct EthernetConfiguration {
     /// through counts from the header's last bit.
     pub latency_ps: u64,
     /// Minimum time between two frames from hosts in the engine of a switch, in picoseconds; 0
-    /// means no limit. The interval limits the rate but adds no latency.
+    /// means no limit. This interval limits the rate of frames. An idle engine adds no latency.
     pub host_frame_interval_ps: u64,
     /// Buffer of each output port, in bytes; 0 means no limit. The buffer holds the waiting frames
     /// and the frame being sent, each with its length on the wire without the gap. If a frame does
-    /// not fit after the latency of its switch, the switch drops the frame. Lossless classes have
-    /// another limit.
+    /// not fit in the buffer at the end of the switch's latency, the switch drops the frame.
+    /// Lossless classes have another limit.
     pub buffer_bytes: u64,
     /// Maximum random delay of a frame at each switch, in percent of its serialisation time on the
     /// slowest link; 0 means no delay. Each frame gets a new random delay. Without such delays,
@@ -82,7 +82,7 @@ pub struct NicConfiguration {
     pub frame_interval_ps: u64,
 }
 
-/// How a card distributes messages over its ports. The card uses the ports in turn.
+/// How a card distributes messages over its ports. The card uses the ports one after the other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Striping {
     /// All frames of a message use one port; the next message uses the next port.
@@ -102,7 +102,8 @@ pub struct QueueConfiguration {
     /// Queue length of an output port above which the switch can mark frames (ECN), in bytes.
     pub ecn_min_bytes: u64,
     /// Queue length above which the switch marks all frames, in bytes; 0 means no marks. If this
-    /// equals `ecn_min_bytes`, the share of marked frames rises in one step.
+    /// equals `ecn_min_bytes`, the switch marks no frames below this length and all frames above
+    /// it.
     pub ecn_max_bytes: u64,
     /// Share of frames that the switch marks if the queue is just shorter than `ecn_max_bytes`, in
     /// percent. Between the two lengths, the share rises linearly from 0.
@@ -114,10 +115,11 @@ pub struct QueueConfiguration {
     /// Bit mask of lossless classes, bit n for class n. For these classes, the switch pauses the
     /// sender instead of dropping frames (PFC).
     pub lossless: u8,
-    /// Number of bytes of one class from one sender above which the switch pauses the sender. The
-    /// dynamic threshold can pause the sender earlier.
+    /// Limit of stored bytes of one class from one sender. Above this limit, the switch pauses the
+    /// sender. The dynamic threshold can pause the sender earlier.
     pub pause_bytes: u64,
-    /// Number of stored bytes at or below which the sender may resume.
+    /// Limit of stored bytes of one class from one sender. At or below this limit, a paused sender
+    /// may resume.
     pub resume_bytes: u64,
     /// Buffer per port and class for frames that arrive after the switch has sent a pause, in
     /// bytes. If this is 0, it is computed from the length of the cables and the largest frame.
@@ -133,8 +135,8 @@ pub enum ClassBy {
     Source,
     /// The class that the message's workload sets, modulo n.
     Workload,
-    /// Class 0 for messages of up to `small_bytes`. Each doubling of the length adds 1, up to n −
-    /// 1.
+    /// Class 0 for messages of up to `small_bytes`. Each doubling of the length increases the class
+    /// by 1, up to n − 1.
     Size {
         /// Length of the longest message of class 0, in bytes.
         small_bytes: u32,
@@ -235,8 +237,8 @@ impl QueueConfiguration {
 
 /// Number of priority classes in the standard (IEEE 802.1Q).
 pub const CLASSES_MAX: u8 = 8;
-/// Maximum number of rails, more than any card has ports. With this many rails, the links of the
-/// largest networks still fit in the places of events.
+/// Maximum number of rails, which is more than any card has ports. With this many rails, the place
+/// of an event can still number all links of the largest networks.
 pub const RAILS_MAX: u32 = 8;
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use super::{End, Ethernet};
 /// Counters of a link's queue.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PortCounters {
-    /// Name of the link, such as `s1->s2`. For the second of parallel cables, the name ends with
-    /// `#1`. On the second rail, the name starts with `rail 1 `.
+    /// Name of the link, such as `s1->s2`. The name of the second of two parallel cables ends with
+    /// `#1`. Names on the second rail start with `rail 1 `.
     pub name: String,
     /// Number of frames lost because the buffer was full or the link was down.
     pub dropped: u64,
@@ -18,21 +18,21 @@ pub struct PortCounters {
     pub marked: u64,
     /// Number of requests to pause a class.
     pub pauses: u64,
-    /// Sum of the times for which classes were paused, in picoseconds.
+    /// Paused time, in picoseconds, summed over the classes.
     pub paused_ps: u64,
     /// Maximum length of the queue, in bytes.
     pub queue_bytes_max: u64,
-    /// Maximum headroom used by one class at the other end of the link, in bytes.
+    /// Maximum number of headroom bytes that one class has used at the other end of the link.
     pub headroom_bytes_max: u64,
 }
 
-/// A paused class of a link, the class of a link for which it waits, and the number of frames that
-/// wait.
+/// A paused class of a link, the class of a link for which its frames wait, and the number of these
+/// frames.
 pub(in super::super) type Wait = (Channel, Channel, u32);
 type Channel = (u32, u8);
 
 impl Ethernet {
-    /// Returns the ports at which frames were lost, marked or paused.
+    /// Returns the counters of the ports at which frames were lost, marked or paused.
     pub fn counters(&self) -> Vec<PortCounters> {
         let ports = 0..self.ports.len() as u32;
         let counted = ports.filter_map(|port| {
@@ -51,7 +51,7 @@ impl Ethernet {
         counted.collect()
     }
 
-    /// Adds the counters that another part has for its ports.
+    /// Adds the counters that another part of a divided network has for its ports.
     pub(in super::super) fn merge(&mut self, part: &Self) {
         self.hops += part.hops;
         for (port, lost) in &part.dropped {

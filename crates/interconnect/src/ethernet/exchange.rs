@@ -1,9 +1,10 @@
-//! Data that the parts of a divided network exchange: frames whose link leads to another part,
-//! pauses, and the messages of these frames.
+//! Data that the parts of a divided network exchange: frames on links between two parts, the
+//! messages of these frames, and pauses.
 //!
-//! The part of its receiver stores a message. The sending part chooses a number, the name, under
-//! which the receiving part stores the message. The name is free again when the message is
-//! complete. A name is an index of a table, so the receiving part needs no search.
+//! A message is stored in the part that contains its receiver. The sending part chooses a number,
+//! the *name*, under which the receiving part finds the message. The name is an index of a table,
+//! so the receiving part needs no search. When the message is complete, the sending part can use
+//! the name again.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use super::queues::Queues;
 use super::transport::Segment;
 use super::{Ethernet, Frame, FrameState, NOWHERE};
 
-/// Data that one part sends to another at the end of a window of time.
+/// Data that one part sends to another at the end of a time window.
 #[derive(Debug, Default)]
 pub struct Parcel {
     arrivals: Vec<Crossing>,
@@ -52,8 +53,8 @@ pub(super) struct Exchange {
 #[derive(Clone, Debug, Default)]
 struct Border {
     parcel: Parcel,
-    /// Names for messages to that part. `vacant` contains names to be reused; `next` is the first
-    /// name that was never used.
+    /// Names for messages to the other part. `vacant` contains names that can be reused; `next` is
+    /// the first name that was never used.
     vacant: Vec<u32>,
     next: u32,
     /// For each name that the other part uses, the index of the message in this part.
@@ -62,7 +63,7 @@ struct Border {
 
 impl Exchange {
     /// Returns the name that the frames of a message carry. If the receiver is in this part, the
-    /// name is the message's index. Otherwise moves the message to the receiver's part.
+    /// name contains the message's index. Otherwise moves the message to the receiver's part.
     pub(super) fn name(&mut self, context: &mut Context, index: u32) -> u32 {
         let destination = context.messages.get(index).destination;
         let part = self.parts[destination as usize];
@@ -85,7 +86,7 @@ impl Exchange {
         if part == self.own { name } else { self.borders[part as usize].arriving[name as usize] }
     }
 
-    /// Returns the name of a complete message to the part that chose it.
+    /// Returns the name of a complete message to the part that chose the name.
     pub(super) fn retire(&mut self, name: u32) {
         let (part, name) = (name >> NAME_BITS, name & NAME);
         if part != self.own {
@@ -106,7 +107,8 @@ impl Exchange {
 }
 
 impl Clone for Parcel {
-    /// Returns an empty parcel. Networks are cloned only to create parts, before anything happens.
+    /// Returns an empty parcel. A network is cloned only to create parts, at which time its parcels
+    /// are empty.
     fn clone(&self) -> Self {
         Self::default()
     }
@@ -147,7 +149,8 @@ impl Ethernet {
         };
         let frame_ps = first_ps + propagation_ps;
         match &self.queues {
-            // With stored queues, a switch chooses the route of a frame only when the frame leaves.
+            // With stored queues, a switch chooses the route of a frame only when the frame leaves
+            // the queue.
             Some(_) => frame_ps.min(Queues::pause_ps(trunk) + propagation_ps),
             None => frame_ps + configuration.latency_ps,
         }

@@ -2,15 +2,16 @@
 //! low-latency transport protocol using network priorities", SIGCOMM 2018.
 //!
 //! A sender transmits the first bytes of a message immediately: as many bytes as fit in a round
-//! trip. It transmits the rest when the receiver grants more. A receiver grants the messages with
-//! the fewest remaining bytes. It grants several messages at a time, because a sender may be busy
-//! with another receiver. Switches send the frames of short messages first. The receiver requests
-//! retransmissions. If all frames of a message are lost, the receiver does not know the message, so
-//! the sender retransmits the first frame after a timeout. There are no connections.
+//! trip. It transmits the other bytes when the receiver grants them. A receiver grants bytes of the
+//! messages with the fewest remaining bytes. The receiver grants bytes of several messages at the
+//! same time, because a sender may be busy with another receiver. Switches send the frames of short
+//! messages first. The receiver requests retransmissions. If all frames of a message are lost, the
+//! receiver does not know the message. After a timeout, the sender therefore retransmits the first
+//! frame. There are no connections.
 //!
-//! The paper counts bytes; this model counts whole frames. Every order of messages depends only on
-//! hosts and message numbers, not on indices of tables. A divided network therefore has the same
-//! result.
+//! The paper counts bytes; this model counts whole frames. Hosts order messages by hosts and
+//! message numbers, never by indices of tables. A divided network therefore has the same result as
+//! an undivided network.
 
 mod hosts;
 mod incoming;
@@ -28,15 +29,15 @@ pub struct HomaConfiguration {
     /// `RTTbytes`, 1 or more: number of bytes of a message that need no grant. Also the maximum
     /// number of granted bytes in flight per message.
     pub rtt_bytes: u32,
-    /// Maximum number of messages that a receiver grants at the same time, 1 or more.
+    /// Maximum number of messages for which a receiver grants frames at the same time, 1 or more.
     pub overcommitment: u32,
     /// Number of classes for frames that need no grant, counted from class 0; 1 or more. Granted
     /// frames use the remaining classes. If there is only one class, all frames use it.
     pub unscheduled_classes: u8,
-    /// For each class of `unscheduled_classes` except the last, the maximum length of its messages,
-    /// in bytes.
+    /// For each class of `unscheduled_classes` except the last, the length of the longest message
+    /// of the class, in bytes.
     pub cutoff_bytes: [u32; CUTOFFS_MAX],
-    /// Share of the grants that a receiver gives to its oldest message, in percent.
+    /// Percentage of the grants that a receiver reserves for its oldest message.
     pub oldest_percent: u32,
     /// Payload of grants and other control packets, in bytes. Their frames have the length of data
     /// frames with this payload.
@@ -51,8 +52,8 @@ pub struct HomaConfiguration {
 /// Number of cutoffs if all classes are used: one between each two neighbouring classes.
 pub const CUTOFFS_MAX: usize = super::CLASSES_MAX as usize - 1;
 
-/// Identifies a message at one of its hosts: the other host, and the number of the message among
-/// those from its source to its destination.
+/// Identifies a message at one of its two hosts: the host at the other end, and the number of the
+/// message among the messages from its source to its destination.
 type Key = (u32, u32);
 
 /// Homa header of a frame.
@@ -66,8 +67,8 @@ pub(super) struct Packet {
     /// In a data frame, the number of the frame. In a request for retransmission, the first missing
     /// frame.
     frame: u32,
-    /// In a data frame, the number of frames of the message. In other packets, the first frame that
-    /// is not granted.
+    /// In a data frame, the number of frames of the message. In other packets, the sender may send
+    /// all frames before this number.
     until: u32,
     /// Number of this transmission, counted per message and direction.
     transmission: u32,
@@ -112,7 +113,7 @@ struct HomaHost {
     sender: Sender,
     receiver: Receiver,
     /// Times at which the host checks messages for timeouts; never later than a message's deadline.
-    /// Each entry has the time, whether this host sends the message, and the message.
+    /// Each entry has the time, whether this host is the sender of the message, and the message.
     timers: BTreeSet<(u64, bool, Key)>,
     /// Time of the scheduled check; [`u64::MAX`] if none is scheduled.
     timer_ps: u64,
@@ -184,7 +185,7 @@ impl Homa {
     }
 }
 
-/// Maximum number of doublings; they turn a timeout of a second into about an hour.
+/// Maximum number of doublings. After this many doublings, a timeout of a second is about an hour.
 const BACKOFF_MAX: u32 = 12;
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Random delays of frames at switches, derived from the seed.
 //!
 //! Without jitter, two hosts that send at equal rates stay synchronised. If a buffer is full, each
-//! departure then frees space for the same host, and the other host loses every frame (phase
+//! departing frame then frees space for the same host, and the other host loses every frame (phase
 //! effects: Floyd and Jacobson, "On traffic phase effects in packet-switched gateways", 1992,
-//! section 3.2). A random delay of up to one service time per frame prevents this.
+//! section 3.2). A random delay of up to one service time per frame prevents this effect.
 //!
-//! The delay is added where a frame reaches a switch. If it were added where the frame leaves its
-//! host, gaps between frames would reduce the rate. Even hosts and trunks that are always busy
-//! therefore lose their synchronisation. Frames on a link stay in order.
+//! Each frame is delayed when it reaches a switch. Delays at the sending host would leave gaps on
+//! the host's link and so reduce its rate. Delays at the switch leave no gaps: they also separate
+//! the frames of links that are always busy. Frames on a link stay in order.
 
 use fabric::Random;
 

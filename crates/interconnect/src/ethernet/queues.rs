@@ -12,7 +12,7 @@ pub(super) struct Queues {
     pub(super) configuration: EthernetConfiguration,
     pub(super) classes: usize,
     pub(super) outputs: Vec<Output>,
-    /// For each port, the frames that the latency of the switch still delays. Empty before the
+    /// For each port, the frames that are still within the latency of the switch. Empty before the
     /// first such frame.
     coming: Vec<Coming>,
     /// Number of used bytes in the shared buffer of each switch.
@@ -39,7 +39,7 @@ pub(super) struct Output {
     pub(super) serve_ps: u64,
     /// Time when all pause frames that this output sends will have left.
     pub(super) pause_free_ps: u64,
-    /// Time up to which paused time is counted.
+    /// Time until which paused time is already counted.
     paused_since_ps: u64,
     counters: Counters,
 }
@@ -47,7 +47,7 @@ pub(super) struct Output {
 /// Frames that will join the queue of a port after the latency of the switch.
 #[derive(Clone, Debug, Default)]
 struct Coming {
-    /// Time and frame, ordered by time. If times are equal, the frame that arrived first is first.
+    /// Time and frame, ordered by time. Frames with equal times are in the order of arrival.
     frames: VecDeque<(u64, u32)>,
     bytes: u64,
 }
@@ -152,8 +152,8 @@ impl Queues {
         }
     }
 
-    /// Returns the number of bytes that wait for a link or soon will. Does not count the frame
-    /// being sent.
+    /// Returns the number of bytes that wait for a link or will join its queue. Does not count the
+    /// frame being sent.
     pub(super) fn waiting_bytes(&self, port: u32) -> u64 {
         self.stored_bytes(port) + self.coming.get(port as usize).map_or(0, |coming| coming.bytes)
     }

@@ -1,4 +1,4 @@
-//! Functions for a fabric that uses Ethernets as rails: failing links, the backlog of hosts,
+//! Functions for a fabric that uses Ethernets as rails: links that fail, the backlog of hosts, and
 //! restarts.
 
 use super::adaptive::Adaptive;
@@ -15,8 +15,8 @@ impl Ethernet {
         self.is_plain = self.can_be_plain();
     }
 
-    /// Returns whether the network uses no optional feature: frames meet only links and unlimited
-    /// queues.
+    /// Returns whether the network uses no optional feature. Frames then meet only links and
+    /// unlimited queues.
     pub(super) fn can_be_plain(&self) -> bool {
         let EthernetConfiguration { forwarding, buffer_bytes, host_frame_interval_ps, nic, .. } =
             self.configuration;
@@ -39,7 +39,7 @@ impl Ethernet {
     }
 
     /// Returns the time when all frames that a host has handed to its first port will have left, in
-    /// picoseconds, if no pause delays them.
+    /// picoseconds. The time assumes that no pause delays the frames.
     #[inline]
     pub fn host_free_ps(&self, host: u32) -> u64 {
         self.drained_ps(self.routes.host_link(host) ^ 1)

@@ -1,10 +1,11 @@
 //! Stored queues: how frames join a queue, and how a port serves it.
 //!
-//! A frame has three events: it arrives, its transmission starts, and its transmission ends, which
-//! frees its buffer. A busy port starts the next frame when the last one has left, so the last two
-//! events coincide. A frame joins the queue of its output after the latency of the switch. Its
-//! arrival is therefore scheduled for that time, unless a pause or the engine of the switch needs
-//! an earlier check.
+//! A frame causes three events: it arrives, its transmission starts, and its transmission ends,
+//! which frees its buffer. A busy port starts the next frame when the previous frame has left, so
+//! the end of one transmission and the start of the next are one event. A frame joins the queue of
+//! its output after the latency of the switch. Its arrival is therefore scheduled for the end of
+//! this latency. If the switch has lossless classes or a rate-limited engine, the arrival is
+//! scheduled for the exact time, because pauses and the engine need it.
 
 use super::super::simulation::Context;
 use super::super::wheel::Event;
@@ -12,16 +13,16 @@ use super::queues::{Admission, Pool, Queues, Sending, Waiting};
 use super::{Ethernet, Forwarding, FrameState, NOWHERE, QUEUE};
 
 impl Ethernet {
-    /// Returns whether arrivals at a switch are scheduled after its latency, which saves one event.
-    /// Pauses and the engine of a switch need the exact time of arrival.
+    /// Returns whether arrivals at a switch are scheduled for the end of its latency, which saves
+    /// one event. Lossless classes and the engine of a switch need the exact time of arrival.
     pub(super) fn arrives_ready(&self) -> bool {
         self.configuration.host_frame_interval_ps == 0
             && self.queues.as_ref().is_some_and(|queues| queues.configuration.queues.lossless == 0)
     }
 
     /// Schedules a frame to join the queue of a port at `ready_ps`. A frame of a lossless class
-    /// occupies the buffer immediately, so that the switch pauses the sender in time. Frames of
-    /// other classes occupy the buffer from `ready_ps`.
+    /// occupies buffer immediately, so that the switch pauses the sender in time. Frames of other
+    /// classes occupy buffer from `ready_ps` on.
     pub(super) fn enqueue(&mut self, context: &mut Context, port: u32, index: u32, ready_ps: u64) {
         let bytes = self.frames.get(index).bytes;
         let FrameState { class, input, .. } = self.states[index as usize];
@@ -114,7 +115,8 @@ impl Ethernet {
         }
     }
 
-    /// Schedules an event that serves a port, at `time_ps` or later when the port is free.
+    /// Schedules an event that serves a port. The event happens at `time_ps` if the port is then
+    /// free, and otherwise when the port becomes free.
     fn look_at(&mut self, context: &mut Context, port: u32, time_ps: u64) {
         let Some(queues) = &mut self.queues else { return };
         let output = &mut queues.outputs[port as usize];
@@ -212,8 +214,8 @@ impl Ethernet {
     }
 
     /// Requests that the sender of a link pauses or resumes a class. The request travels in the
-    /// opposite direction, after the frame being sent there. The request does not delay later
-    /// frames.
+    /// opposite direction, after the frame being sent in that direction. The model does not delay
+    /// later frames by the request.
     fn send_pause(&mut self, context: &mut Context, input: u32, class: u8, is_on: bool) {
         debug_assert_ne!(input, NOWHERE, "hosts have room for all");
         let back = input ^ 1;
@@ -239,8 +241,8 @@ impl Ethernet {
     }
 }
 
-/// Subjects of events. `READY`: a frame has passed the latency of the switch. `SERVE`: the queue is
-/// served. Other subjects are pauses: their class, and whether the pause starts.
+/// Subjects of events. `READY`: the latency of the switch has passed for a frame. `SERVE`: the port
+/// serves its queue. Any other subject is a pause: its class, and whether the pause starts or ends.
 const READY: u32 = 0;
 const SERVE: u32 = 1;
 const PAUSE: u32 = 2;

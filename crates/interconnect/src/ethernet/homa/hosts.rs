@@ -34,8 +34,7 @@ impl Ethernet {
         self.pull_message(context, message.source);
     }
 
-    /// Handles an event of a host: its port is free for a data frame, or a message may have timed
-    /// out.
+    /// Handles an event of a host: its port can take a data frame, or a message may have timed out.
     pub(in super::super) fn handle_homa(&mut self, context: &mut Context, event: Event) {
         let host = event.place & !TRANSPORT;
         let Some(homa) = &mut self.homa else { return };
@@ -58,8 +57,7 @@ impl Ethernet {
         self.homa.as_ref().is_some_and(|homa| homa.hosts[host as usize].sender.has_ready())
     }
 
-    /// Sends data frames of a host as long as its port is free and no other frame waits for the
-    /// port.
+    /// Sends data frames of a host while its port is free and no other frame waits for the port.
     fn pull_message(&mut self, context: &mut Context, host: u32) {
         let port = self.routes.host_link(host) ^ 1;
         while self.has_message_to_send(host) {
@@ -337,7 +335,8 @@ impl Homa {
         let sender = &self.hosts[host as usize].sender;
         let message = sender.message(key)?;
         let (backoff, news_ps) = (message.backoff, message.news_ps);
-        // The silence may be due to this host, which sends shorter messages first.
+        // The receiver may be silent because this host has not sent the frames yet: it sends
+        // shorter messages first.
         if sender.is_ready(key) {
             return Some(now_ps + 2 * self.timeout_ps(0));
         }
@@ -370,7 +369,7 @@ impl Homa {
     }
 }
 
-/// Subjects of events: a host sends its next data frame, or checks its timers.
+/// Subjects of events. `PULL`: a host sends its next data frame. `TIMER`: a host checks its timers.
 const PULL: u32 = u32::MAX;
 const TIMER: u32 = 0;
 /// First stream of random numbers for losses; each kind of packet uses another stream.

@@ -20,7 +20,7 @@ pub(super) struct Receiver {
     by_age: BTreeSet<(u64, Key)>,
     /// Number of messages that the host has received or begun to receive.
     known: u64,
-    /// Share of the grants that the oldest message has not used yet, in hundredths of a frame.
+    /// Credit of the oldest message for grants, in hundredths of a frame.
     due_percent: u32,
     /// For each source, the numbers of its complete messages.
     complete: BTreeMap<u32, Complete>,
@@ -43,7 +43,7 @@ pub(super) struct Incoming {
     age: u64,
     /// Number of packets about this message that this host has sent to the sender.
     pub(super) transmissions: u32,
-    /// Time when the last new frame arrived, in picoseconds, and the number of timeouts since that
+    /// Time when the last new frame arrived, in picoseconds, and the number of timeouts after that
     /// time.
     pub(super) news_ps: u64,
     pub(super) backoff: u32,
@@ -203,9 +203,9 @@ impl Receiver {
         }
     }
 
-    /// Grants frames to the messages with the fewest remaining frames. Each message gets enough
-    /// grants for one round trip of frames in flight. Their frames use the last classes, so that
-    /// earlier classes stay free for shorter messages.
+    /// Grants frames of the messages with the fewest remaining frames. Each of these messages gets
+    /// grants until one round trip of frames is in flight. Their frames use the last classes, so
+    /// that earlier classes stay free for shorter messages.
     fn grant_to_shortest(&mut self) {
         let mut is_complete = true;
         while is_complete {
@@ -242,8 +242,8 @@ impl Receiver {
         }
     }
 
-    /// Removes completely granted messages from the messages that need grants. Checks only messages
-    /// with unsent grants.
+    /// Removes messages from the lists of messages that need grants, if all of their frames are
+    /// granted. Checks only messages with unsent grants.
     fn forget_granted(&mut self) {
         for &Grant { key, until, .. } in &self.grants {
             if let Some(message) = self.messages.get(&key)
@@ -315,8 +315,8 @@ mod tests {
         // The third message has the fewest remaining frames, so the first message waits.
         assert_eq!(granted(&mut receiver, 3, 0, 5), [(3, 4, 2)]);
         assert_eq!(granted(&mut receiver, 1, 1, 20), []);
-        // The receiver has then granted the third message completely. It grants the first message
-        // the frames that this message could not get earlier.
+        // All frames of the third message are then granted. The receiver therefore grants frames of
+        // the first message again.
         assert_eq!(granted(&mut receiver, 3, 1, 5), [(3, 5, 2), (1, 5, 3)]);
     }
 
@@ -341,7 +341,7 @@ mod tests {
         }
         receiver.grant();
         let message = receiver.message((1, 0)).expect("it is not complete");
-        // Four frames have arrived. With three more granted, the sender may have sent seven.
+        // Four frames have arrived. Three more are granted, so the sender may have sent seven.
         assert_eq!((message.granted, message.is_expected()), (7, true));
         assert_eq!(message.gaps(), [(1, 1), (3, 2)]);
         assert_eq!(message.news_ps, 5);

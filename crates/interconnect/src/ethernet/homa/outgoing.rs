@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Key;
 
-/// The messages of a host that its receivers do not have completely.
+/// The messages of a host that their receivers do not have completely.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sender {
     messages: BTreeMap<Key, Outgoing>,
@@ -37,7 +37,7 @@ pub(super) struct Outgoing {
     /// Place of the message in the order of posting at this host.
     order: u64,
     /// Time when the receiver's last packet about the message arrived, in picoseconds, and the
-    /// number of timeouts since that time.
+    /// number of timeouts after that time.
     pub(super) news_ps: u64,
     pub(super) backoff: u32,
 }
@@ -100,7 +100,7 @@ impl Outgoing {
         Departure { frame, class, transmission, is_again: again.is_some() }
     }
 
-    /// Allows the frames before `until`. These frames get the class `class`.
+    /// Permits the frames before `until`. These frames get the class `class`.
     fn grant(&mut self, until: u32, class: u8) {
         if until > self.granted {
             self.granted = until.min(self.frames);
@@ -149,18 +149,18 @@ impl Sender {
         change(message);
         (message.news_ps, message.backoff) = (now_ps, 0);
         if message.may_send() {
-            // Grants and retransmissions do not change a message's place in the order.
+            // Grants and retransmissions do not change the place of the message in `ready`.
             self.ready.insert(message.rank(key));
         }
     }
 
-    /// Handles a grant: the host may send frames before `until`, in a class.
+    /// Handles a grant: the host may send the frames before `until`, in the class `class`.
     pub(super) fn on_granted(&mut self, key: Key, (until, class): (u32, u8), now_ps: u64) {
         self.change(key, now_ps, |message| message.grant(until, class));
     }
 
-    /// Handles a request for missing frames: retransmits those that were sent already. The request
-    /// also grants the frames before `until`.
+    /// Handles a request for missing frames: retransmits those missing frames that the host sent
+    /// already. The request also grants the frames before `until`.
     pub(super) fn on_resend(
         &mut self,
         key: Key,
