@@ -1,9 +1,9 @@
 //! A fabric of flits with credits and virtual channels.
 //!
-//! A flit takes one event per hop, and one more if it waits for a link. Routers have no clock, so
-//! routers without flits cause no events. Credits cause no events either: the sender stores the
-//! time when each buffer slot at the other end becomes free. Only a sender that waits for a credit
-//! gets an event.
+//! A flit takes one event per hop, and one more if it waits for a link. Routers have no clock, so a
+//! router without flits causes no events. Credits cause no events: the sender stores the time when
+//! each buffer slot at the other end becomes free. Only a sender that waits for a credit causes an
+//! event.
 
 mod allocator;
 mod recording;
@@ -39,7 +39,7 @@ pub struct FlitConfiguration {
     pub credit_ps: u64,
     /// Payload of one flit, in bytes.
     pub flit_payload_bytes: u32,
-    /// Bytes that a packet carries through the fabric in addition to its payload.
+    /// Bytes that a packet carries through the fabric besides its payload.
     pub packet_overhead_bytes: u32,
     /// Number of virtual channels per link, at most 16.
     pub channels: u8,
@@ -55,8 +55,8 @@ pub struct FlitConfiguration {
     pub router: Option<RouterConfiguration>,
 }
 
-/// Settings of the link between a host and its port. The port stores whole frames in both
-/// directions.
+/// Settings of the link between a host and its port. A port stores each frame completely before it
+/// forwards the frame, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PortConfiguration {
     /// Rate, in bits per second; 0 if the hosts are directly part of the fabric.
@@ -79,10 +79,10 @@ pub struct FlitFabric {
     links: Vec<Output>,
     /// The sending end of each virtual channel. Channel c of link l has index l · channels + c.
     outputs: Vec<OutputChannel>,
-    /// The receiving end of each virtual channel, and after these the queues of the hosts.
+    /// The receiving end of each virtual channel, followed by the queues of the hosts.
     inputs: Vec<Input>,
     /// Flits in the buffers, `buffer_flits` entries for each virtual channel. The entry of a flit
-    /// is packet · 2, plus 1 for a tail.
+    /// is 2 × the index of its packet, plus 1 if the flit is a tail.
     buffers: Vec<u32>,
     /// For each buffer slot, the time when the sender can use it again; [`NEVER`] while it is
     /// occupied.
@@ -148,7 +148,7 @@ struct Packet {
     frame_bytes: u32,
     /// Number of flits that have not left the source.
     flits: u32,
-    /// Class of its virtual channel.
+    /// Class of virtual channels that the packet uses.
     lane: u8,
 }
 
@@ -284,8 +284,8 @@ impl FlitFabric {
     }
 
     /// Sends flits of a host's packet as long as there are credits. No other host uses this link,
-    /// so the times of all these flits are known now. Each flit then takes one event instead of
-    /// two.
+    /// so the times of all these flits can be computed now. Each flit then takes one event instead
+    /// of two.
     fn send_burst(&mut self, context: &mut Context, input: u32, link: u32, index: u32) {
         let channels = u32::from(self.configuration.channels);
         let channel = link * channels + u32::from(self.inputs[input as usize].channel);
@@ -293,8 +293,8 @@ impl FlitFabric {
         let Self { configuration, links, outputs, slots_ps, packets, .. } = self;
         let (output, end) = (&mut links[link as usize], &mut outputs[channel as usize]);
         let flits = &mut packets.get_mut(index).flits;
-        // The tail is sent elsewhere, because it must release the channel and start the next
-        // packet.
+        // The loop does not send the tail. `try_send` sends it, because the tail must release the
+        // channel and start the next packet.
         while *flits > 1 {
             let slot = channel as usize * depth + usize::from(end.slot);
             if slots_ps[slot] == NEVER {
@@ -337,7 +337,7 @@ impl FlitFabric {
         }
     }
 
-    /// Serves the inputs that request a link, in turn.
+    /// Serves the inputs that request a link, one after the other.
     fn serve(&mut self, context: &mut Context, link: u32) {
         let now_ps = context.wheel.now_ps();
         let output = &mut self.links[link as usize];
@@ -566,7 +566,7 @@ enum Wait {
     Sent,
     /// A credit that can be used at this time.
     Until(u64),
-    /// Another flit or packet, which wakes the link later.
+    /// Another flit or packet. When it moves, it schedules an event of the link.
     ForOther,
 }
 
@@ -673,8 +673,8 @@ impl Fabric for FlitFabric {
 
 const NEVER: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
-/// Maximum number of virtual channels, more than any router has. With this many channels, the links
-/// of the largest topology still fit in the places of events.
+/// Maximum number of virtual channels, which is more than any router has. With this many channels,
+/// the place of an event can still number all links of the largest topology.
 const CHANNELS_MAX: u8 = 16;
 /// Mask of the kind of a place. Kind 0 is the end of a channel.
 const KINDS: u32 = 3 << 28;

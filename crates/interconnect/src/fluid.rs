@@ -1,11 +1,11 @@
 //! Messages as fluids that share links max-min fairly: no packets, and fast results for long
 //! messages.
 //!
-//! Whenever messages start or end, progressive filling computes all rates again. The rates of all
-//! messages rise together until a link is full. Messages that cross this link then keep their
-//! rates, and the other rates rise further. Messages that start or end at the same time cause only
-//! one computation. A computation takes time in proportion to messages × links, which is acceptable
-//! for hundreds of concurrent messages.
+//! Whenever messages start or end, progressive filling computes all rates again. It raises the
+//! rates of all messages together until a link is full. The messages that cross this link then keep
+//! their rates, and the other rates rise further. Messages that start or end at the same time cause
+//! only one computation. A computation takes time in proportion to messages × links, which is
+//! acceptable for hundreds of concurrent messages.
 
 use super::routing::{Choice, RouteTable};
 use super::simulation::{Context, Fabric, Stuck};
@@ -21,8 +21,8 @@ pub struct FluidConfiguration {
     pub trunk_rate_bps: u64,
     /// Latency of each link, from the last bit sent to the last bit received, in picoseconds.
     pub link_latency_ps: u64,
-    /// How a message chooses among equal routes. Choices that depend on load are replaced by a
-    /// hash.
+    /// How a message chooses among equal routes. For a choice that depends on load, the model uses
+    /// a hash instead.
     pub choice: Choice,
     /// Salt of the hashes of flows ([`salt`](super::routing::salt)).
     pub salt: u64,
@@ -40,8 +40,7 @@ pub struct Fluid {
     capacities: Vec<f64>,
     flows: Vec<Flow>,
     now_ps: u64,
-    /// Number of the valid event for the next end of a message. Events with other numbers are
-    /// outdated.
+    /// Number of the event for the next end of a message. Events with other numbers are outdated.
     generation: u32,
     /// Whether messages have started since the rates were computed. An event at the same time
     /// computes the rates, once for all these messages.
@@ -59,8 +58,8 @@ struct Flow {
 }
 
 impl Fluid {
-    /// Creates a network of fluids over a topology. Each pair of hosts uses one of its equal
-    /// routes.
+    /// Creates a network of fluids over a topology. For each pair of hosts, all messages use the
+    /// same one of its equal routes.
     pub fn new(topology: &Topology, routes: RouteTable, configuration: FluidConfiguration) -> Self {
         let links = || (0..).zip(topology.links());
         let capacity = |(number, link): (u32, &Link)| {
@@ -225,11 +224,11 @@ impl Fabric for Fluid {
 
 const NEXT_END: u32 = 0;
 const DELIVERED: u32 = 1;
-/// This kind is ordered after all deliveries of the same time, because their receivers can send
-/// immediately.
+/// Kind of the event that computes the rates after messages have started. This event is ordered
+/// after all deliveries of the same time, because a rank that gets a message can send immediately.
 const BEGUN: u32 = 2;
 /// A message ends when fewer bits than this are left. The end of a message is rounded up to a
-/// picosecond, in which even a link of 8 Tb/s carries more bits.
+/// picosecond; in one picosecond even a link of 8 Tb/s carries more bits than this.
 const ENDED_BITS: f64 = 1e-3;
-/// Slots of the event wheel are long, because events of this fabric are far apart.
+/// Width of a slot of the event wheel. Slots are long, because events of this fabric are far apart.
 const SLOT_PS: u64 = 1_000_000;

@@ -15,14 +15,14 @@
 //! }
 //! ```
 //!
-//! Sends are eager. Sends of large messages can wait for their receive
-//! ([`Goal::with_rendezvous_above`]).
+//! By default, sends are eager. With [`Goal::with_rendezvous_above`], sends of large messages wait
+//! for their receive.
 //!
 //! * Durations are in nanoseconds.
-//! * `requires` waits for the end of an operation, `irequires` for its start.
+//! * `X requires Y` makes X wait for the end of Y; `X irequires Y` makes X wait for its start.
 //! * A send ends when it is posted. A receive ends when a message with its source and tag has
 //!   arrived.
-//! * Messages are matched in the order of arrival; a source or tag of `-1` matches any.
+//! * Messages are matched in the order of arrival. `-1` as source or tag matches any source or tag.
 //! * `cpu` and `nic` are stored but have no effect, because a host has one of each.
 //! * Every rank needs a block, even an empty one.
 //! * `//` and `/* */` start comments.
@@ -44,12 +44,13 @@ use rendezvous::{Offer, Rendezvous};
 #[derive(Clone, Debug)]
 pub struct Goal {
     file: String,
-    /// What the numbers of operations in errors mean, which depends on the form of the file.
+    /// Meaning of an operation's number in errors, which depends on the form of the file.
     unit: Unit,
     ranks: Vec<Program>,
     operations: u64,
     unfinished: u64,
-    /// Messages with more bytes wait for their receive; `None` if no message does.
+    /// Messages with more bytes than this wait for their receive. `None` means that no message
+    /// waits.
     rendezvous_above: Option<u32>,
 }
 
@@ -71,8 +72,8 @@ struct Program {
     start_dependents: Vec<u32>,
     matching: Matching<Offer>,
     rendezvous: Rendezvous,
-    /// Operations whose dependencies are met and that have not started. Each call for a rank leaves
-    /// this list empty.
+    /// Operations whose dependencies are met, but which have not started. Each call for a rank
+    /// leaves this list empty.
     ready: Vec<u32>,
     /// The operation that was started last.
     latest: u32,
@@ -85,7 +86,7 @@ struct Operation {
     kind: Kind,
     /// Number of operations for which this operation still waits.
     waits: u32,
-    /// First entry and number of entries of this operation in `dependents`, and in
+    /// Start and number of the entries of this operation in the list `dependents`, and in the list
     /// `start_dependents`.
     dependents: (u32, u32),
     start_dependents: (u32, u32),
@@ -272,7 +273,8 @@ impl Program {
         }
     }
 
-    /// Returns the place of an operation that can never start because requirements form a circle.
+    /// Returns the place of an operation that can never start, because its requirements form a
+    /// circle.
     fn circle(&self) -> Option<u32> {
         let mut waits: Vec<u32> = self.operations.iter().map(|operation| operation.waits).collect();
         let mut open: Vec<u32> =
@@ -342,8 +344,8 @@ impl Workload for Goal {
         true
     }
 
-    /// Prefetches the next operations of a rank. A trace exceeds the caches, and operations mostly
-    /// run in the order of the file.
+    /// Prefetches the next operations of a rank. A trace is larger than the caches, and most
+    /// operations start in the order of the file.
     fn foresee(&self, rank: u32) {
         let Some(program) = self.ranks.get(rank as usize) else { return };
         program.matching.foresee();
@@ -401,7 +403,7 @@ impl Separable for Goal {
     }
 }
 
-/// Mark of names that belong to receives whose start is reported, but not their end.
+/// Mark of notifications about the start of a receive. Its end is notified without the mark.
 const STARTED: u32 = 1 << 31;
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! The LogGP model: fixed costs per message, without a network.
 //!
-//! A message of k bytes leaves its sender when both processor and interface are free. At the sender
-//! it occupies the processor for the overhead o ([`HostCosts`](super::simulation::HostCosts)) and
-//! the interface for g + (k − 1) G. Its first byte reaches the receiver after o + L. The receiver
-//! accepts the message when its own processor and interface are free. There the message occupies
-//! the interface for g + (k − 1) G and the processor for o. If
-//! [`LogGpConfiguration::holds_receiver`] is set, it also occupies the processor for (k − 1) G
-//! before o. These rules are the model of `LogGOPSim`. As in that simulator, the task that was
-//! created first starts first if several could start.
+//! A message of k bytes leaves its sender when both processor and interface are free. At the
+//! sender, the message occupies the processor for the overhead o
+//! ([`HostCosts`](super::simulation::HostCosts)) and the interface for g + (k − 1) G. Its first
+//! byte reaches the receiver after o + L. The receiver accepts the message when both its processor
+//! and its interface are free. At the receiver, the message occupies the interface for g + (k − 1)
+//! G and the processor for o. If [`LogGpConfiguration::holds_receiver`] is set, the message also
+//! occupies the receiver's processor for (k − 1) G before o. These rules are the model of
+//! `LogGOPSim`. If several tasks could start, the task that was created first starts first, as in
+//! that simulator.
 //!
 //! Without `holds_receiver`, the processor works for o after the last byte has arrived, as in the
 //! model of Alexandrov and others. The model is fast enough for traces that are too long for other
@@ -48,8 +49,8 @@ impl LogGpConfiguration {
 }
 
 /// Hosts with a latency between them and no network. If processors are busy while bytes arrive, the
-/// run itself orders sends and receptions ([`Fabric::loggp`]). Otherwise messages pass through this
-/// fabric.
+/// run orders sends and receptions, and messages do not pass through this fabric
+/// ([`Fabric::loggp`]). Otherwise messages pass through this fabric.
 #[derive(Debug)]
 pub struct LogGp {
     configuration: LogGpConfiguration,
@@ -101,8 +102,8 @@ impl Fabric for LogGp {
     }
 }
 
-/// Mark of places whose events are for the last byte of a message. Other events are for the first
-/// byte.
+/// Mark of places whose events are the arrival of a message's last byte. Other events are the
+/// arrival of its first byte.
 const LAST_BYTE: u32 = 1 << 29;
 
 #[cfg(test)]

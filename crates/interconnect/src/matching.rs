@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use mem::prefetch;
 
-/// Source or tag of a receive that accepts any source or any tag.
+/// Value for source or tag with which a receive accepts any source or any tag.
 pub(super) const ANY: u32 = u32::MAX;
 
 /// The receives of a rank that wait for messages, and the messages that wait for a receive.
 ///
-/// A message matches the first posted receive that accepts it. A receive matches the first arrived
-/// message that it accepts.
+/// A message matches the earliest posted receive that accepts it. A receive matches the earliest
+/// arrived message that it accepts.
 #[derive(Clone, Debug)]
 pub(super) struct Matching<M> {
     /// Posted receives, by source and tag.
@@ -26,14 +26,15 @@ pub(super) struct Matching<M> {
 
 /// Waiting items, ordered by key; items with equal keys are ordered by sequence number.
 ///
-/// Traces post many receives in advance, mostly with ascending source and tag, and the messages
-/// arrive in the same order. Such items are in `row`: adding an item is an append, and removing an
-/// item checks only the front. All other items are in a tree. Therefore a match without [`ANY`]
-/// never needs a linear search.
+/// Traces post many receives in advance, mostly in ascending order of source and tag, and the
+/// messages arrive in the same order. Such items are in `row`. Adding an item to `row` is an
+/// append, and removing an item usually checks only the front. All other items are in a tree. A
+/// match without [`ANY`] therefore never needs a linear search.
 #[derive(Clone, Debug)]
 struct Waiting<T> {
-    /// Items that were added in ascending order of keys. An item removed from the middle leaves an
-    /// empty entry; the front is never empty. Among equal keys, the first item is removed first.
+    /// Items that were added in ascending order of keys. Removing an item from the middle leaves an
+    /// empty entry; the front is never empty. Of several items with equal keys, the first is
+    /// removed first.
     row: VecDeque<MatchEntry<T>>,
     others: BTreeMap<(u64, u64), T>,
 }
@@ -52,8 +53,8 @@ impl<M> Matching<M> {
         Self { posted: Waiting::new(), unexpected: Waiting::new(), wildcards: 0, next: 0 }
     }
 
-    /// Removes and returns a waiting message that a receive accepts. If there is none, posts the
-    /// receive with a name.
+    /// Removes and returns a waiting message that a receive accepts. If there is no such message,
+    /// posts the receive; `name` is the caller's number for the receive.
     pub(super) fn receive(&mut self, source: u32, tag: u32, name: u32) -> Option<M> {
         if !self.unexpected.is_empty()
             && let Some(message) = self.take_unexpected(source, tag)
@@ -82,8 +83,8 @@ impl<M> Matching<M> {
         self.unexpected.take(key?)
     }
 
-    /// Removes the receive that matches a message, and returns its name and the message. If there
-    /// is no such receive, stores the message and returns `None`.
+    /// Removes the receive that matches a message. Returns the caller's number for the receive, and
+    /// the message. If there is no such receive, stores the message and returns `None`.
     pub(super) fn arrive(&mut self, source: u32, tag: u32, message: M) -> Option<(u32, M)> {
         let exact = key(source, tag);
         let found = if self.wildcards == 0 {
@@ -112,8 +113,8 @@ impl<M> Matching<M> {
         }
     }
 
-    /// Returns the posted receives as source, tag and name. The list is ordered by source and tag,
-    /// then by posting.
+    /// Returns the posted receives, each as source, tag and the caller's number. The list is
+    /// ordered by source and tag, then by the time of posting.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (u32, u32, u32)> {
         let mut all: Vec<_> =
             self.posted.iter().map(|(key, number, &name)| (key, number, name)).collect();

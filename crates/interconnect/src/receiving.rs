@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Processor time of frames, and how a host is notified of a message. A host that polls learns of
-/// the message immediately and without cost. Otherwise an interrupt notifies the host.
+/// Processor time of frames, and how a host is notified of a message. A host that polls receives
+/// the notification immediately and without cost. Otherwise the host is notified by an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReceivingConfiguration {
     /// Maximum payload of a frame, in bytes. This length determines how many frames a message has.
@@ -26,8 +26,8 @@ pub struct InterruptConfiguration {
     /// Processor time of an interrupt itself, without the messages that it delivers, in
     /// picoseconds.
     pub cost_ps: u64,
-    /// Number of frames that causes an interrupt: the host raises it when complete messages have
-    /// this many frames. 0 and 1 mean an interrupt after each message.
+    /// Number of frames that cause an interrupt. The host raises the interrupt when its pending
+    /// complete messages have this many frames. 0 and 1 mean an interrupt after each message.
     pub coalesce_frames: u32,
     /// Maximum time from the first message to the interrupt, in picoseconds; 0 means no delay.
     pub coalesce_ps: u64,
@@ -78,15 +78,15 @@ struct ReceivingHost {
     busy_ps: u64,
 }
 
-/// How the processor learns of a complete message.
+/// How the processor is notified of a complete message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Noticed {
-    /// It handles the message after its current work, without an interrupt.
+    /// The processor handles the message after its current work, without an interrupt.
     Now,
-    /// An interrupt must be scheduled for this time. An earlier interrupt delivers the message
-    /// sooner.
+    /// The caller must schedule an interrupt for this time. If another interrupt happens earlier,
+    /// it delivers the message.
     At(u64),
-    /// An interrupt that is scheduled already delivers the message.
+    /// An interrupt that is already scheduled delivers the message.
     Later,
 }
 
@@ -122,8 +122,9 @@ impl Interrupts {
         Noticed::At(due_ps)
     }
 
-    /// Starts the interrupt handler of a rank's host. Returns the cost of the interrupt and its
-    /// messages. Returns `None` if the interrupt is now scheduled for another time.
+    /// Starts the interrupt handler of a rank's host. Returns the cost of the interrupt and the
+    /// messages that it delivers. Returns `None` if the host's interrupt is not scheduled for this
+    /// time.
     pub(super) fn take(&mut self, rank: u32, now_ps: u64) -> Option<(u64, VecDeque<u32>)> {
         let host = &mut self.hosts[rank as usize];
         if host.due_ps != now_ps {

@@ -1,10 +1,10 @@
-//! Records of a run: its messages, the crossings of links by packets, and the waits.
+//! Records of a run: its messages, the link crossings of its packets, and the waits.
 //!
-//! If a [`Simulation`](super::simulation::Simulation) has a [`Recorder`], it reports the actions of
-//! ranks to the recorder, and the fabric reports the use of links. Without a recorder, each report
-//! costs only a test of a pointer. Sums over links are always complete. Single messages and
-//! crossings are recorded up to [`RecordLimits`]. [`Records::left_out`] returns how many more there
-//! were.
+//! If a [`Simulation`](super::simulation::Simulation) has a [`Recorder`], the simulation reports
+//! the actions of ranks to the recorder, and the fabric reports the use of links. Without a
+//! recorder, each report costs only a test of a pointer. Sums over links are always complete.
+//! Single messages and crossings are recorded up to [`RecordLimits`]. [`Records::left_out`]
+//! contains the numbers of messages and crossings beyond these limits.
 
 mod critical;
 mod engines;
@@ -45,20 +45,20 @@ pub struct Records {
     pub crossings: Vec<Crossing>,
     /// Work of the processors for their ranks, and timers of ranks.
     pub works: Vec<Work>,
-    /// Load of each link. With several rails, the list has the links of one rail after those of
-    /// another. [`Topology::link_name`] returns their names.
+    /// Load of each link. With several rails, all links of one rail come before those of the next.
+    /// [`Topology::link_name`] returns the name of a link.
     ///
     /// [`Topology::link_name`]: super::topology::Topology::link_name
     pub links: Vec<LinkRecord>,
-    /// Width of the windows of the links, in picoseconds.
+    /// Width of the windows of time in [`LinkRecord::windows`], in picoseconds.
     pub window_ps: u64,
     /// Time when the last message was posted, in picoseconds.
     pub posting_ended_ps: u64,
     /// Number of records beyond the limits.
     pub left_out: LeftOut,
     costs: HostCosts,
-    /// Whether hosts have the real engine or a transport. Their windows delay the frames of a
-    /// message.
+    /// Whether hosts have the real engine or a transport. The windows of such hosts delay the
+    /// frames of a message.
     has_windows: bool,
     last: Cause,
     completed_ps: u64,
@@ -67,7 +67,7 @@ pub struct Records {
 /// Number of records beyond the limits.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LeftOut {
-    /// Number of messages whose record, with all crossings, was omitted.
+    /// Number of messages that were omitted together with all their crossings.
     pub messages: u64,
     /// Number of omitted crossings of recorded messages.
     pub crossings: u64,
@@ -96,7 +96,7 @@ pub struct MessageRecord {
     pub tag: u32,
     /// Index of the message's workload among several, from 0.
     pub workload: u8,
-    /// Last notification that the sending rank had before it posted.
+    /// Last notification that the sending rank got before it posted the message.
     pub cause: Cause,
     /// Last crossing of the packet that arrived last, as an index in [`Records::crossings`].
     pub last_crossing: Option<u32>,
@@ -105,13 +105,13 @@ pub struct MessageRecord {
 /// A crossing of a link by a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Crossing {
-    /// Time from which the packet could have been sent, in picoseconds.
+    /// Time at which the packet was ready to be sent, in picoseconds.
     pub ready_ps: u64,
     /// Time when the packet's first bit left, in picoseconds.
     pub started_ps: u64,
-    /// Time when the bit left on which the packet's arrival depends, in picoseconds. If the next
-    /// node stores the packet, this is the last bit; if the head goes on alone, it is the end of
-    /// the head.
+    /// Time at which the part of the packet has left on which its arrival depends, in picoseconds.
+    /// This part is the whole packet if the next node stores the packet, and the head if the head
+    /// continues alone.
     pub sent_ps: u64,
     /// Time when the packet or its head reached the other end, in picoseconds.
     pub arrived_ps: u64,
@@ -142,7 +142,7 @@ pub struct Work {
     pub rank: u32,
     /// Whether this is a timer, during which the processor is free.
     pub is_timer: bool,
-    /// Last notification that the rank had before the request.
+    /// Last notification that the rank got before it requested the work.
     pub cause: Cause,
     tag: u32,
 }
@@ -180,8 +180,8 @@ pub struct Recorder {
     /// For each live packet, by its index in the fabric, its last crossing; [`NONE`] if it has
     /// none.
     crossing_of: Vec<u32>,
-    /// For each channel of each link, the crossing that occupies the channel and whose end is not
-    /// known; [`NONE`] if there is none.
+    /// For each channel of each link, the crossing that occupies the channel if its end is not
+    /// known yet; otherwise [`NONE`].
     open: Vec<u32>,
     channels: usize,
     /// For each rank, its unfinished work.
@@ -192,7 +192,7 @@ pub struct Recorder {
     has_windows: bool,
 }
 
-/// Report of a fabric that a packet gets a link.
+/// The report of a fabric that a packet gets a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
     /// Index of the packet in the fabric.
@@ -207,8 +207,8 @@ pub struct Grant {
     pub is_first: bool,
     /// Length on the link, in bytes.
     pub bytes: u32,
-    /// Time from which the packet could have been sent, in picoseconds. `None` means the time of
-    /// its arrival from the previous link.
+    /// Time at which the packet was ready to be sent, in picoseconds. `None` means the time when it
+    /// arrived from the previous link.
     pub ready_ps: Option<u64>,
     /// Time when the packet's first bit leaves, in picoseconds.
     pub started_ps: u64,
@@ -216,8 +216,8 @@ pub struct Grant {
     pub sent_ps: u64,
     /// Time when the packet or its head will reach the other end, in picoseconds.
     pub arrived_ps: u64,
-    /// Time when the link will be free, in picoseconds. `None` if [`Recorder::on_released`] will
-    /// report this time.
+    /// Time when the link will be free, in picoseconds. `None` means that [`Recorder::on_released`]
+    /// will report this time.
     pub busy_until_ps: Option<u64>,
     /// Whether the link belongs to the topology; false for a path within a switch.
     pub is_counted: bool,
@@ -333,7 +333,8 @@ impl Recorder {
         self.last = (now_ps, self.cause);
     }
 
-    /// Records that a rank requests work, which its processor does from `started_ps` to `ended_ps`.
+    /// Records that a rank requests work. `work` contains the times of the request, and of the
+    /// start and end of the work.
     #[cold]
     pub(super) fn on_asked(&mut self, mut work: Work) {
         if self.works.len() >= self.limits.messages {
@@ -371,7 +372,7 @@ impl Recorder {
         self.cause
     }
 
-    /// Makes `cause` the cause of the following actions again, after notifications of other ranks.
+    /// Restores the cause of the following actions, after other ranks were notified.
     pub(super) const fn resume(&mut self, cause: Cause) {
         self.cause = cause;
     }
@@ -465,16 +466,16 @@ impl Recorder {
         self.links.on_busy(link, from_ps, until_ps);
     }
 
-    /// Records that a link has carried `bytes` bytes of a fluid. A message alone would have
-    /// occupied the link for `busy_ps`.
+    /// Records that a link has carried `bytes` bytes of a fluid. `busy_ps` is the time for which
+    /// this message alone would have occupied the link.
     #[cold]
     pub fn on_carried(&mut self, link: u32, from_ps: u64, busy_ps: u64, bytes: u32) {
         self.links.on_packet(link, from_ps, 0, bytes);
         self.links.on_busy(link, from_ps, from_ps.saturating_add(busy_ps));
     }
 
-    /// Records that the tail of a packet, sent at `sent_ps`, follows the packet's head over its
-    /// last link.
+    /// Records that the tail of a packet, sent at `sent_ps`, crosses the packet's last link after
+    /// the head.
     #[cold]
     pub fn on_tail(&mut self, packet: u32, sent_ps: u64, arrived_ps: u64) {
         let crossing = self.crossing_of.get(packet as usize).copied().unwrap_or(NONE);
@@ -483,7 +484,8 @@ impl Recorder {
         }
     }
 
-    /// Records that a packet has reached its host. The last packet reported completes its message.
+    /// Records that a packet has reached its host. The message is complete when its last packet is
+    /// reported.
     #[cold]
     pub fn on_arrived(&mut self, packet: u32, message: u32) {
         let packet = self.packet_of_rail(packet);
@@ -515,13 +517,13 @@ impl Records {
         self.completed_ps
     }
 
-    /// Returns the share of the run in which a link was occupied, from 0 to 1.
+    /// Returns the fraction of the run in which a link was occupied, from 0 to 1.
     pub fn busy_share(&self, link: &LinkRecord) -> f64 {
         (link.busy_ps as f64 / self.completed_ps.max(1) as f64).min(1.0)
     }
 
-    /// Returns how long the last packet of a message to arrive waited for links, in picoseconds.
-    /// Returns `None` if some of its crossings were not recorded.
+    /// Returns how long the packet of a message that arrived last had waited for links, in
+    /// picoseconds. Returns `None` if some crossings of this packet were not recorded.
     pub fn link_wait_ps(&self, message: &MessageRecord) -> Option<u64> {
         let mut next = Some(message.last_crossing?);
         let mut wait_ps = 0;

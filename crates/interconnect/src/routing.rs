@@ -1,5 +1,5 @@
 //! Routes of packets. Every topology has tables of next links. Fabrics whose packets hold several
-//! links at once use whole paths with lanes.
+//! links at the same time use whole paths with lanes.
 
 mod paths;
 
@@ -47,26 +47,27 @@ pub enum Choice {
     PerFlow,
     /// The number of the source chooses.
     PerSource,
-    /// Adaptive: the candidate that becomes free first; the first candidate if several do.
+    /// Adaptive: the packet takes the candidate that becomes free first. If several become free at
+    /// the same time, it takes the first of these.
     LeastLoaded,
     /// Packet spraying: each packet chooses at random.
     Spray,
-    /// Frames of a flow in close succession take the same link. After a gap the flow takes the link
-    /// that is free first.
+    /// Frames of a flow in close succession take the same link. After a gap, the flow takes the
+    /// link that becomes free first.
     Flowlet {
         /// Minimum time since the last frame of the flow, in picoseconds.
         gap_ps: u64,
     },
     /// UGAL: each packet takes the shortest route, on the link that becomes free first, or a detour
-    /// over a random switch. The packet takes the detour if that has the smaller product of backlog
-    /// and hops.
+    /// over a random switch. The packet takes the route with the smaller product of backlog and
+    /// hops.
     Ugal,
 }
 
 impl Choice {
-    /// Returns which of `count` candidates a flow takes at a switch, from 0, if the choice does not
-    /// depend on load. All fabrics use this function, so that the same flows share links in each
-    /// fabric.
+    /// Returns which of `count` candidates a flow takes at a switch, from 0. Must not be used for
+    /// choices that depend on load. All fabrics use this function, so that the same flows share
+    /// links in every fabric.
     #[inline]
     pub(super) const fn place(self, flow: u32, switch: u32, count: usize) -> usize {
         if let Self::PerSource = self {
@@ -87,9 +88,9 @@ impl Choice {
     }
 }
 
-/// Returns the flow of packets from `source` to `destination`. Source and destination are hashed
-/// one after the other, so that pairs which differ in the same bits are different flows. Another
-/// salt changes all flows.
+/// Returns the flow of packets from `source` to `destination`. The hash processes source and
+/// destination one after the other. Two pairs of hosts that differ in the same bits are therefore
+/// different flows. Another salt changes all flows.
 #[inline]
 pub(super) const fn flow(source: u32, destination: u32, salt: u64) -> u32 {
     mix(mix(source as u64, FLOW ^ salt), destination as u64) as u32
@@ -100,7 +101,8 @@ pub const fn salt(seed: u64) -> u64 {
     mix(mix(seed, SALT), SALT)
 }
 
-/// Larger than any node number, so that flow hashes differ from other hashes.
+/// This number is larger than any node number, so that the hashes of flows differ from other
+/// hashes.
 const FLOW: u64 = 1 << 40;
 const SALT: u64 = 1 << 41;
 
@@ -108,15 +110,15 @@ const SALT: u64 = 1 << 41;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LanePolicy {
     /// If the path crosses the wrap of a dimension, packets use lane 0 before the wrap and lane 1
-    /// after it. In other dimensions they use any lane, chosen once per dimension. Packets cannot
-    /// wait for each other in a circle.
+    /// after it. In a dimension without a crossed wrap, packets choose any lane and keep it for
+    /// that dimension. Under this rule, packets cannot wait for each other in a circle.
     Dateline,
     /// In each dimension, packets use lane 1 if the path crosses the wrap, and otherwise lane 0
     /// (`dim_order` of `BookSim2`). Most packets use lane 0.
     Partition,
-    /// Like `Partition`, with two datelines (`dim_order_bal` of `BookSim2`). Packets use lane 1 if
-    /// the path crosses the wrap, and lane 0 if it crosses the middle opposite to the wrap. All
-    /// other packets use a random lane.
+    /// Like `Partition`, but with two datelines (`dim_order_bal` of `BookSim2`). Packets use lane 1
+    /// if the path crosses the wrap. Packets use lane 0 if the path crosses the middle of the ring,
+    /// opposite to the wrap. All other packets use a random lane.
     Balanced,
     /// Packets use any lane on each hop. On a torus, they can wait for each other in a circle.
     Free,
@@ -160,7 +162,7 @@ pub enum RoutingError {
         /// Name of the link.
         link: String,
     },
-    /// The tables cannot hold all parallel candidates or all entries.
+    /// The topology has too many parallel candidates or too many entries for the tables.
     #[error("{topology} is too large for tables: {what}")]
     TooLarge {
         /// Name of the topology.
@@ -172,10 +174,11 @@ pub enum RoutingError {
 
 /// For each switch and each destination, the links that lead to the destination.
 ///
-/// A destination is a switch with hosts, because its hosts share the route. Equal sets of links are
-/// stored once, and so are equal rows. In a fat tree, all core switches share a row, and so do the
-/// upper switches of a pod. All switches with hosts share one row too, because a switch looks up
-/// its own hosts before its row. The rows of a fat tree with 8192 hosts take 34 KiB.
+/// A destination is a switch with hosts, because all hosts of a switch share the route. Equal sets
+/// of links are stored once. Equal rows are stored once too. In a fat tree, all core switches share
+/// a row, and the upper switches of a pod share a row. All switches with hosts share one row,
+/// because a switch finds its own hosts without its row. The rows of a fat tree with 8192 hosts
+/// take 34 KiB.
 #[derive(Clone, Debug)]
 pub struct RouteTable {
     /// For each host, the column of its switch.
@@ -186,7 +189,7 @@ pub struct RouteTable {
     rows: Vec<Row>,
     /// Indices of spans, by row and column. The indices count from the first span of the switch.
     entries: Vec<u16>,
-    /// Spans: the start of a set in `sets`, with the size of the set in the low byte.
+    /// Spans: each contains the start of a set in `sets`, and the size of the set in the low byte.
     spans: Vec<u32>,
     sets: Vec<u32>,
 }
@@ -270,8 +273,8 @@ impl RouteTable {
         Ok(table)
     }
 
-    /// Stores equal rows only once. A switch with hosts never reads its own column, so its value
-    /// does not matter.
+    /// Stores equal rows only once. A switch with hosts never reads its own column, so the value in
+    /// that column does not matter for the comparison.
     fn share_rows(&mut self, mut entries: Vec<u16>, column_of: &[u32], spans: &[Vec<u32>]) {
         let mut known: BTreeMap<&[u16], u32> = BTreeMap::new();
         let rows = entries.chunks_mut(self.columns.max(1));
@@ -291,8 +294,8 @@ impl RouteTable {
         }
     }
 
-    /// Returns the links from `switch` (from 0) towards `host`; there is at least one. If the host
-    /// is attached to this switch, returns the host's cable.
+    /// Returns the links from `switch` (from 0) towards `host`; there is at least one link. If the
+    /// host is attached to this switch, returns the link to the host.
     #[inline]
     pub fn candidates(&self, switch: u32, host: u32) -> &[u32] {
         let row = self.rows[switch as usize];
@@ -328,7 +331,7 @@ impl RouteTable {
         self.host_links[host as usize]
     }
 
-    /// Returns for each of `links` links whether a packet between two hosts can take it.
+    /// Returns, for each of `links` links, whether any packet between two hosts can take the link.
     pub fn used_links(&self, links: usize) -> Vec<bool> {
         let mut used = vec![false; links];
         for &link in self.sets.iter().chain(&self.host_links) {
@@ -407,8 +410,8 @@ impl<'a> Ways<'a> {
         Ok(ways)
     }
 
-    /// Returns for each switch the links from it towards `destination`. The list of `destination`
-    /// itself is empty.
+    /// Returns, for each switch, the links from the switch towards `destination`. The list of
+    /// `destination` itself is empty.
     fn to(&self, destination: u32) -> Result<Vec<Vec<u32>>, RoutingError> {
         let switches = self.topology.switches();
         if let Routing::DimensionOrder { is_reversed } = self.routing {
@@ -479,7 +482,7 @@ impl<'a> Ways<'a> {
         parents
     }
 
-    /// Returns the links of the next step in dimension order, with all lanes of that step.
+    /// Returns the links of the next hop in dimension order, one for each lane.
     fn step(&self, from: u32, to: u32, is_reversed: bool) -> Vec<u32> {
         let Some(grid) = self.topology.grid() else { return Vec::new() };
         let (at, goal) = (grid.coordinates(from), grid.coordinates(to));
@@ -495,8 +498,8 @@ impl<'a> Ways<'a> {
         let is_up = match (grid.is_torus, (2 * up).cmp(&size)) {
             (false, _) => goal[dimension] > at[dimension],
             (true, std::cmp::Ordering::Less) => true,
-            // Even positions go up and odd positions go down, so that half of the opposite pairs
-            // use each direction.
+            // If both directions take the same number of steps, half of the pairs of positions use
+            // each direction: even positions go up and odd positions go down.
             (true, std::cmp::Ordering::Equal) => match self.ties {
                 Ties::ByPosition => at[dimension].is_multiple_of(2),
                 Ties::Up => true,
@@ -513,8 +516,8 @@ impl<'a> Ways<'a> {
 
 /// Column of a switch without hosts.
 const NO_COLUMN: u32 = u32::MAX;
-/// Maximum number of table entries, which take 128 MB. A larger table is probably a mistake in a
-/// configuration.
+/// Maximum number of table entries, which take 128 MB. If a configuration needs a larger table, it
+/// probably contains a mistake.
 const ENTRIES_MAX: usize = 1 << 26;
 
 #[cfg(test)]
@@ -535,9 +538,9 @@ mod tests {
         }
     }
 
-    /// Compares flows with balls that fall into bins. For 64 flows on 8 routes, the mean chi-square
-    /// over many salts is 7 (7 degrees of freedom, variance 14). Each flow takes each route equally
-    /// often.
+    /// Compares the choices of flows with random choices. For 64 flows on 8 routes, the mean
+    /// chi-square over many salts is 7 (7 degrees of freedom, variance 14). Over all salts, each
+    /// flow takes each route equally often.
     #[test]
     fn flows_of_other_seeds_are_other_balls_into_bins() {
         const SEEDS: u64 = 100;

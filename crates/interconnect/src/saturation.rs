@@ -1,13 +1,13 @@
-//! Saturation: computes latency as a function of an open load, and the load at which latency rises
-//! sharply.
+//! Saturation: measures latency for increasing open loads, and finds the load at which latency
+//! rises sharply.
 //!
 //! A load saturates a network in two cases:
 //!
-//! * The mean latency is [`SATURATED_LATENCIES`] times that of the idle network or more.
-//! * Messages remain long after posting has ended.
+//! * The mean latency reaches [`SATURATED_LATENCIES`] times the latency of the idle network.
+//! * Some messages do not arrive soon after ranks have stopped posting.
 //!
-//! The search increases the load until a load saturates. It then bisects the range between this
-//! load and the previous one.
+//! The search increases the load in steps until a load saturates the network. Then it bisects the
+//! range between this load and the load of the previous step.
 
 use std::ops::ControlFlow;
 
@@ -21,8 +21,8 @@ pub struct Search {
     /// Difference between successive loads at the start of the search, in percent of the rate of a
     /// host's link.
     pub step_percent: f64,
-    /// The search ends when the smallest load that saturates exceeds the largest load that does not
-    /// by at most this, in percent.
+    /// The search ends when two loads are this close, in percent: the smallest load that saturates
+    /// the network and the largest load that does not.
     pub precision_percent: f64,
     /// Number of runs at each load. The runs have different random numbers.
     pub replications: u32,
@@ -63,8 +63,8 @@ pub struct Curve {
     pub idle_us: f64,
     /// All loads that were run, in ascending order.
     pub points: Vec<LoadPoint>,
-    /// The largest load below the first that saturated the network. `None` if every load did, or no
-    /// load did.
+    /// The largest load that is smaller than all loads that saturated the network. `None` if every
+    /// load saturated it, or if none did.
     pub saturation: Option<LoadPoint>,
 }
 
@@ -81,7 +81,7 @@ pub struct Step {
 
 impl Configuration {
     /// Searches for the load at which the open load of the configuration saturates the network. The
-    /// search ignores the configured load. It calls `watch` every few thousand events with the
+    /// search ignores the configured load. Every few thousand events, it calls `watch` with the
     /// progress; `watch` can stop the search.
     ///
     /// If no warm-up is configured, the warm-up is the first quarter of the posting time.
@@ -172,8 +172,8 @@ impl Estimate {
     }
 }
 
-/// Returns the limits of a run at a load. After posting has ended, the run continues for as long as
-/// the measured time, so that messages in flight can arrive.
+/// Returns the limits of a run at a load. After ranks have stopped posting, the run continues for a
+/// time as long as the measured time, so that messages in flight can arrive.
 pub(super) fn limits_at_load(limits: Limits, until_ps: u64) -> Limits {
     let warmup_ps = match limits.warmup_ps {
         0 => until_ps / 4,
@@ -183,8 +183,8 @@ pub(super) fn limits_at_load(limits: Limits, until_ps: u64) -> Limits {
     Limits { warmup_ps, stop_ps, ..limits }
 }
 
-/// Multiple of the idle latency. A load saturates a network if its mean latency reaches this
-/// multiple.
+/// Number of idle latencies. If the mean latency reaches this many idle latencies, the load
+/// saturates the network.
 pub const SATURATED_LATENCIES: f64 = 3.0;
 /// Load at which a network counts as idle, in percent.
 pub const IDLE_PERCENT: f64 = 1.0;
@@ -202,7 +202,8 @@ mod tests {
         configuration.saturate(search, &mut |_| ControlFlow::Continue(())).expect("it ends")
     }
 
-    /// Four hosts share a trunk that has the rate of one host, so a quarter of their load fits.
+    /// Four hosts share a trunk with the rate of one host. The trunk can therefore carry a quarter
+    /// of their full load.
     #[test]
     fn a_trunk_saturates_at_its_rate() {
         let text = "[topology]\nkind = \"cascade\"\nhosts = 4\n[fabric]\nkind = \"ethernet\"\n\

@@ -24,8 +24,8 @@ pub use parallel::{Driver, InTurns, Part, Parts, Shares, WATCHED_EVENTS, Window}
 
 /// A network that carries messages from host to host.
 pub trait Fabric {
-    /// Whether messages from a host to itself go to its switch and back. If false, they never leave
-    /// the host.
+    /// Whether messages from a host to itself travel to its switch and back. If this is false, such
+    /// messages never leave the host.
     const CARRIES_OWN: bool = false;
 
     /// Accepts a message that its host hands over now.
@@ -34,13 +34,13 @@ pub trait Fabric {
     /// Handles an event that the fabric scheduled; its place is below [`FABRIC_PLACES`].
     fn handle(&mut self, context: &mut Context, event: Event);
 
-    /// Prefetches what the events of the next wheel slot need ([`Wheel::due`]); called before the
-    /// slot starts. If the fabric's state exceeds the caches, it can then load everything at once
-    /// instead of waiting for one item after another.
+    /// Prefetches the state that the events of the next wheel slot need ([`Wheel::due`]). The run
+    /// calls this function before the slot starts. If the fabric's state exceeds the caches, the
+    /// processor can then load many cache lines at the same time.
     #[inline]
     fn foresee(&mut self, _context: &Context) {}
 
-    /// Prefetches what an event needs that will happen soon ([`Wheel::ahead`]).
+    /// Prefetches the state that an event needs. The event will happen soon ([`Wheel::ahead`]).
     #[inline]
     fn foresee_event(&self, _event: &Event) {}
 
@@ -48,7 +48,8 @@ pub trait Fabric {
     #[inline]
     fn foresee_sender(&self, _host: u32) {}
 
-    /// Finds out for what the messages in flight wait. The run calls this when no events remain.
+    /// Returns what the messages in flight wait for. The run calls this function when no events
+    /// remain.
     fn diagnose(&self, context: &Context) -> Stuck;
 
     /// Returns the counters of ports at which frames were lost, marked or paused.
@@ -61,17 +62,18 @@ pub trait Fabric {
         None
     }
 
-    /// Returns the parameters of the LogGP model; `None` for other fabrics. In the LogGP model,
-    /// processors and interfaces work in the order of that model.
+    /// Returns the parameters of the LogGP model; `None` for other fabrics. If this is `Some`, the
+    /// run orders the work of processors and interfaces by the rules of the LogGP model.
     fn loggp(&self) -> Option<LogGpConfiguration> {
         None
     }
 
-    /// Returns how many links all packets together have crossed so far. A flit fabric counts flits.
+    /// Returns the number of links that packets have crossed so far, summed over all packets. A
+    /// flit fabric counts flits.
     fn hops(&self) -> u64;
 
-    /// Returns half of the shortest usual time between scheduling an event and the event, in
-    /// picoseconds.
+    /// Returns the slot width for the [`Wheel`], in picoseconds: half of the shortest usual time
+    /// from scheduling an event until the event happens.
     fn slot_ps(&self) -> u64;
 }
 
@@ -87,7 +89,7 @@ pub struct Context {
     pub recorder: Option<Box<Recorder>>,
     delivered: Vec<u32>,
     dropped: u64,
-    /// Bits that are set in the place of each scheduled event.
+    /// Bits that are added to the place of each scheduled event.
     place_base: u32,
     /// Messages that lost a packet; `None` before the first call of [`Self::take_lost`].
     lost: Option<Vec<u32>>,
@@ -108,21 +110,22 @@ impl Context {
         }
     }
 
-    /// Sets the bits that are set in the place of each event scheduled later. A fabric that
-    /// contains other fabrics uses them.
+    /// Sets bits that are added to the place of each event scheduled from now on. A fabric that
+    /// contains other fabrics uses these bits to distinguish them.
     pub const fn set_place_base(&mut self, place_base: u32) {
         self.place_base = place_base;
     }
 
     /// Removes and returns a message that was delivered during the current event, if there is one.
-    /// A fabric that contains other fabrics uses this, because it decides what ranks receive.
+    /// A fabric that contains other fabrics calls this function, because it decides itself which
+    /// messages ranks receive.
     pub fn take_delivered(&mut self) -> Option<u32> {
         self.delivered.pop()
     }
 
     /// Removes and returns a message that lost a packet, if there is one. A fabric that contains
-    /// other fabrics and repairs their losses uses this. Lost messages are recorded only after the
-    /// first call.
+    /// other fabrics calls this function if it repairs their losses. Lost messages are recorded
+    /// only after the first call.
     pub fn take_lost(&mut self) -> Option<u32> {
         self.lost.get_or_insert_default().pop()
     }
@@ -163,7 +166,7 @@ pub struct Message {
     pub bytes: u32,
     /// Tag that the workload gave the message.
     pub tag: u32,
-    /// Number of packets of the message that have not arrived. Only the fabric uses it.
+    /// Number of packets of the message that have not arrived. Only the fabric uses this field.
     pub remaining: u32,
     /// Whether a switch marked one of the message's packets for congestion (ECN).
     pub is_marked: bool,
@@ -173,7 +176,7 @@ pub struct Message {
 
 /// Processor time of a host for messages.
 ///
-/// The processor does one thing at a time, in the order of posts and arrivals. If all costs are 0,
+/// The processor does one task at a time, in the order of posts and arrivals. If all costs are 0,
 /// the processor is not simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostCosts {
@@ -222,15 +225,15 @@ impl HostCosts {
     }
 }
 
-/// Bounds of a run, and which part of the run is measured.
+/// Bounds of a run, and the start of its measured part.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Warm-up, in picoseconds. Messages posted before this time are not measured.
     pub warmup_ps: u64,
     /// Maximum number of events of the run.
     pub events: u64,
-    /// Time at which a run with an open load ends, in picoseconds. Messages that are then in flight
-    /// do not count.
+    /// Time at which a run with an open load ends, in picoseconds. Messages that are in flight at
+    /// that time do not count.
     pub stop_ps: u64,
 }
 
@@ -259,8 +262,8 @@ pub struct Simulation<F, W> {
     receiving: ReceivingConfiguration,
     /// Interrupts of the hosts; `None` if hosts poll.
     interrupts: Option<Interrupts>,
-    /// Order of the work of processors and interfaces in the LogGP model. `None` in other models,
-    /// in which they do requests one after another.
+    /// Order of the work of processors and interfaces in the LogGP model. `None` in other models.
+    /// In those, processors and interfaces handle requests one after another.
     processors: Option<Box<Processors>>,
     /// Whether a receiving processor is busy while bytes arrive.
     holds_receivers: bool,
@@ -444,7 +447,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// Extends the run until all processors are free, because processors can be busy after the last
+    /// Extends the run until all processors are free. Processors can still be busy after the last
     /// notification.
     fn finish_ranks(&mut self) {
         for (rank, free_ps) in self.free_ps.iter().enumerate() {
@@ -510,8 +513,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             LOOK => self.on_look(event),
             _ => {
                 if self.holds_receivers {
-                    // The last byte arrived earlier: after that, the processor spent its overhead
-                    // on the message.
+                    // The last byte arrived earlier. Between its arrival and now, the processor
+                    // spent its overhead on the message.
                     let bytes = self.context.messages.get(event.subject).bytes;
                     let delivered_ps = event.time_ps - self.receive_ps(bytes);
                     self.note_delivery(event.subject, delivered_ps);
@@ -597,7 +600,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.context.schedule(*free, RECEIVED | rank, index);
     }
 
-    /// Runs the interrupt of a host. Its processor handles the interrupt itself, and then all
+    /// Handles the interrupt of a host. The processor handles the interrupt itself, and then all
     /// messages that have arrived.
     fn on_interrupt(&mut self, rank: u32) {
         let now_ps = self.context.wheel.now_ps();
@@ -633,7 +636,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.act(rank);
     }
 
-    /// Orders the next requests of ranks after all earlier events.
+    /// Gives the next requests of ranks a new sequence number, which orders them after all earlier
+    /// events.
     #[inline]
     fn begin_again(&mut self) {
         if let Some(processors) = &mut self.processors {
@@ -641,8 +645,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// Orders the next requests of a rank according to the work that its processor has just
-    /// finished. If its processor is busy or was idle, orders them after all earlier events.
+    /// Gives the next requests of a rank the sequence number of the work that its processor has
+    /// just finished. If its processor is busy or was idle, gives them a new sequence number, which
+    /// orders them after all earlier events.
     #[inline]
     fn go_on(&mut self, rank: u32) {
         if let Some(processors) = &mut self.processors {
@@ -749,8 +754,8 @@ const SATURATED: &str = "they kept growing, so the load is more than the network
 const ENDLESS: &str =
     "they did not keep growing, so the workload is endless or the limit of events too low";
 const DIVIDED: &str = "run it on one thread to hear whether they kept growing";
-/// Number of events between two checks. These events take a fraction of a millisecond of real time,
-/// and checks are frequent enough to sample the messages in flight.
+/// Number of events between two checks. These events take a fraction of a millisecond of real time.
+/// With this number, checks sample the messages in flight often enough.
 const CHECK_EVENTS: u64 = 4_096;
 /// End of virtual time: about two months. Sums of earlier times never overflow.
 const END_PS: u64 = 1 << 62;
@@ -763,7 +768,8 @@ const RECEIVED: u32 = 3 << 30;
 /// Events for an interrupt of a host, and for a message from a host to itself.
 const INTERRUPT: u32 = WAKE | OTHER;
 const LOOPBACK: u32 = INJECT | OTHER;
-/// Event in which processors start waiting tasks, after everything that ends at the same time.
+/// Event in which processors start waiting tasks. It comes after all tasks that end at the same
+/// time.
 const LOOK: u32 = RECEIVED | OTHER;
 const OTHER: u32 = 1 << 29;
 const RANK_MASK: u32 = OTHER - 1;

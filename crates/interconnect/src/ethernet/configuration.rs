@@ -22,9 +22,9 @@ pub struct EthernetConfiguration {
     pub gap_bytes: u32,
     /// Propagation delay of each link, in picoseconds.
     pub propagation_ps: u64,
-    /// Latency of an idle switch, in picoseconds. A switch that stores and forwards counts from
-    /// the frame's last bit at the input to its first bit at the output. A switch that cuts
-    /// through counts from the header's last bit.
+    /// Latency of an idle switch, in picoseconds. A switch that stores and forwards has this
+    /// latency between the last bit of the frame at the input and its first bit at the output. A
+    /// switch that cuts through has this latency after the last bit of the header.
     pub latency_ps: u64,
     /// Minimum time between two frames from hosts in the engine of a switch, in picoseconds; 0
     /// means no limit. This interval limits the rate of frames. An idle engine adds no latency.
@@ -105,8 +105,8 @@ pub struct QueueConfiguration {
     /// equals `ecn_min_bytes`, the switch marks no frames below this length and all frames above
     /// it.
     pub ecn_max_bytes: u64,
-    /// Share of frames that the switch marks if the queue is just shorter than `ecn_max_bytes`, in
-    /// percent. Between the two lengths, the share rises linearly from 0.
+    /// Probability of a mark if the queue is just shorter than `ecn_max_bytes`, in percent. Between
+    /// `ecn_min_bytes` and `ecn_max_bytes`, the probability rises linearly from 0.
     pub ecn_max_percent: u32,
     /// Number of priority classes, 1 to 8. Class 0 is always served first.
     pub classes: u8,

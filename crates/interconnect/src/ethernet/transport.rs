@@ -1,14 +1,15 @@
-//! Transport of hosts: connections with numbered frames. Frames are acknowledged, retransmitted
-//! after a loss, and limited by a window.
+//! Transport of hosts: connections with numbered frames. Receivers acknowledge the frames. Senders
+//! retransmit lost frames, and a window limits the frames in flight.
 //!
 //! A connection carries all messages of one class from one host to another. Frame numbers continue
 //! from one message to the next. The receiver answers each frame with an acknowledgement frame. The
 //! acknowledgement contains the next expected frame, the transmission that it answers, whether that
-//! transmission was marked, and when it was sent. The sender therefore knows losses and round trips
-//! exactly. When the link of a host is free, its connections take turns, one frame each. Memory is
-//! not allocated per frame: tables grow to the largest number of frames in flight.
+//! transmission was marked, and when the sender sent it. The sender therefore knows losses and
+//! round trips exactly. When the link of a host is free, the host's connections send one frame
+//! each, one connection after the other. The simulator does not allocate memory per frame: tables
+//! grow to the largest number of frames in flight.
 //!
-//! The network card does this work, so the transport costs no processor time.
+//! In the model, the network card executes the transport, so the transport costs no processor time.
 
 mod hosts;
 mod rate;
@@ -40,10 +41,10 @@ pub struct TransportConfiguration {
     pub ack_bytes: u32,
     /// Minimum retransmission timeout, in picoseconds. The timeout expires if no new frame is
     /// acknowledged for this time. Longer round trips make the timeout longer (RFC 6298). Each
-    /// consecutive timeout doubles it.
+    /// consecutive expiry doubles the timeout.
     pub timeout_ps: u64,
-    /// Loss threshold, 1 or more (RFC 9002, 6.1.1). A frame counts as lost when the acknowledgement
-    /// arrives for a frame that was sent this many frames later.
+    /// Loss threshold, 1 or more (RFC 9002, 6.1.1). A frame counts as lost if it is not
+    /// acknowledged, but another frame is that was sent at least this many frames later.
     pub loss_threshold_frames: u32,
     /// Random losses, in frames per million.
     pub loss_ppm: u32,
@@ -55,8 +56,8 @@ pub enum Recovery {
     /// The sender retransmits all frames from the lost frame on. Receivers discard frames out of
     /// order, as RoCE v2 adapters do.
     GoBackN,
-    /// The sender retransmits only the lost frame. Receivers keep frames out of order, as in IRN
-    /// (SIGCOMM 2018).
+    /// The sender retransmits only the lost frame. Receivers store frames that arrive out of order,
+    /// as in IRN (SIGCOMM 2018).
     SelectiveRepeat,
 }
 
@@ -74,18 +75,18 @@ pub enum Congestion {
     Delay {
         /// Target round-trip time, in picoseconds.
         target_ps: u64,
-        /// Addition to the target if the window is one frame, in picoseconds. If the window is 100
-        /// frames or more, the addition is 0. Between these windows it is linear in 1 / √window
-        /// (flow scaling).
+        /// Addition to the target if the window is one frame, in picoseconds (flow scaling). If the
+        /// window is 100 frames or more, the addition is 0. Between these two windows, the addition
+        /// is linear in 1 / √window.
         scaling_ps: u64,
-        /// Decrease factor β, in percent. The window shrinks by this share of the round trip's
-        /// relative excess over the target.
+        /// Decrease factor β, in percent. The relative decrease of the window is β × (excess of the
+        /// round trip over the target) / round trip.
         beta_percent: u32,
-        /// Maximum decrease of the window in one step, in percent.
+        /// Maximum decrease of the window in one step, in percent of the window.
         decrease_max_percent: u32,
     },
-    /// Notifications that marked frames cause determine a rate: DCQCN (SIGCOMM 2015). The window is
-    /// fixed.
+    /// Congestion notifications determine a rate: DCQCN (SIGCOMM 2015). Receivers send them for
+    /// marked frames. The window is fixed.
     Dcqcn(DcqcnConfiguration),
 }
 
@@ -131,15 +132,16 @@ pub struct TransportCounts {
     /// Longest round trip, in picoseconds.
     pub round_trip_max_ps: u64,
     round_trips_ps: u64,
-    /// Sum over acknowledgements of the window at their arrival, in 1/256 frames.
+    /// Sum of the window over all acknowledgements, sampled when each arrives, in 1/256 frames.
     windows_256ths: u64,
-    /// Sum over acknowledgements of the rate at their arrival, in 10^6 bits per second.
+    /// Sum of the rate over all acknowledgements, sampled when each arrives, in 10^6 bits per
+    /// second.
     rates_mbps: u64,
 }
 
 impl TransportCounts {
-    /// Returns the rate at which hosts sent payload, in bits per second, for a run of
-    /// `completed_ps` picoseconds. Retransmissions count.
+    /// Returns the rate at which hosts sent payload, in bits per second, including retransmissions.
+    /// The run lasted `completed_ps` picoseconds.
     pub fn throughput_bps(&self, completed_ps: u64) -> f64 {
         self.payload_bytes as f64 * 8e12 / completed_ps.max(1) as f64
     }
@@ -361,7 +363,8 @@ impl Transport {
     }
 
     /// Removes and returns the next connection of a host and class that may send. Skips connections
-    /// that may no longer send: their window has shrunk, or nothing is left to retransmit.
+    /// that may no longer send, because their window has shrunk or they have nothing left to
+    /// retransmit.
     fn take_ready(&mut self, host: u32, class: usize) -> Option<u32> {
         let ring = &mut self.rings[host as usize * self.classes + class];
         loop {

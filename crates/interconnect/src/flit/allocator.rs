@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Allocator {
     /// iSLIP: each output grants one of its requests, and each input accepts one of its grants.
-    /// Outputs and inputs choose in turn.
+    /// Outputs and inputs choose by round robin.
     Islip,
     /// Wavefront: the allocator grants requests along the diagonals of their matrix. The first
     /// diagonal moves on each cycle.

@@ -1,13 +1,13 @@
-//! Records flits in a recorded run: heads that get channels, tails that leave, and frames on the
-//! cables of hosts.
+//! Records the actions of flits in a recorded run: heads that get channels, tails that leave, and
+//! frames on the cables of hosts.
 
 use super::{FlitFabric, Output};
 use crate::records::Grant;
 use crate::simulation::Context;
 
 impl FlitFabric {
-    /// Returns whether a link is the cable of a host outside the fabric. Frames cross such a cable;
-    /// flits cross only the connection between port and router.
+    /// Returns whether a link is the cable between a host and a port of the fabric. Frames cross
+    /// this cable. Inside the fabric, flits cross the connection between the port and the router.
     fn is_port(&self, link: u32) -> bool {
         let is_of_host =
             self.links[link as usize].is_to_host || self.links[(link ^ 1) as usize].is_to_host;
@@ -66,8 +66,8 @@ impl FlitFabric {
         }
     }
 
-    /// Records that a frame crosses the cable between a host and its port. The times are those when
-    /// the frame was ready, when it starts and when it is stored.
+    /// Records that a frame crosses the cable between a host and its port. The three times say when
+    /// the frame was ready, when it starts to cross, and when the other end has stored it.
     pub(super) fn record_port(
         &self,
         context: &mut Context,

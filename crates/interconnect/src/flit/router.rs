@@ -1,9 +1,9 @@
 //! A fabric of flits whose routers have a clock, allocators and a pipeline.
 //!
-//! While a router has flits to move, it works once per cycle, which is the time of a flit on a
-//! link. Idle routers cause no events, and neither do routers whose flits wait for credits. Other
-//! routers see the effects of a cycle only in later cycles, so the order of routers does not
-//! matter.
+//! A router with flits to move works once per cycle. A cycle is the time of a flit on a link. Idle
+//! routers cause no events. A router whose flits all wait for credits causes no events either.
+//! Other routers see the effects of a cycle only in later cycles, so the routers can work in any
+//! order within a cycle.
 
 mod recording;
 mod stages;
@@ -40,8 +40,8 @@ pub struct RouterConfiguration {
     pub switch_cycles: u8,
     /// Time of crossing the switch, in cycles.
     pub crossing_cycles: u8,
-    /// Whether a head requests the switch in the same cycle as a channel, before it has the
-    /// channel.
+    /// Whether a head requests a channel and the switch in the same cycle. Otherwise it requests
+    /// the switch when it has a channel.
     pub is_speculative: bool,
 }
 
@@ -65,8 +65,9 @@ impl RouterConfiguration {
 pub struct RouterFabric {
     configuration: FlitConfiguration,
     router: RouterConfiguration,
-    /// Alternative sets of paths, of which each packet randomly chooses one. The sets differ where
-    /// both directions of a ring take the same number of steps.
+    /// Alternative sets of paths; each packet chooses one of them at random. On a ring, both
+    /// directions can take the same number of steps; the sets differ only in the direction that
+    /// they then use.
     paths: Vec<Paths>,
     wires: Vec<Wire>,
     /// The sending end of each virtual channel. Channel c of link l has index l · channels + c.
@@ -74,7 +75,7 @@ pub struct RouterFabric {
     /// The receiving end of each virtual channel at a router.
     inputs: Vec<InputChannel>,
     /// Flits in the buffers, `buffer_flits` entries for each virtual channel. The entry of a flit
-    /// is packet · 2, plus 1 for a tail.
+    /// is 2 × the index of its packet, plus 1 if the flit is a tail.
     buffers: Vec<u32>,
     routers: Vec<Router>,
     sources: Vec<RouterSource>,
@@ -92,8 +93,8 @@ pub struct RouterFabric {
 struct Wire {
     from: End,
     to: End,
-    /// Latency of a flit, from crossing the switch to the buffer at the other end, and latency of a
-    /// credit in the opposite direction, in cycles.
+    /// Latency of a flit, from crossing the switch to the buffer at the other end, in cycles.
+    /// `credit_cycles` is the latency of a credit in the opposite direction.
     flit_cycles: u64,
     credit_cycles: u64,
     /// Flits in flight, each with its arrival cycle, flit and channel.
@@ -113,7 +114,8 @@ enum End {
 struct OutputChannel {
     /// Whether a packet owns the channel.
     is_taken: bool,
-    /// Number of free slots of the buffer at the other end, as far as this end knows.
+    /// Number of free slots in the buffer at the other end, according to the credits that have
+    /// arrived.
     credits: u16,
     /// Input channel whose packet owns the channel. Used for diagnoses.
     owner: u32,
@@ -123,7 +125,7 @@ struct OutputChannel {
 #[derive(Clone, Copy, Debug)]
 struct InputChannel {
     stage: Stage,
-    /// First cycle in which the packet's stage can request.
+    /// First cycle in which the packet can request what its stage needs.
     ready: u64,
     /// Link and channel through which the packet leaves, and the channels that it may use.
     link: u32,
@@ -152,7 +154,7 @@ struct Router {
     arriving: Vec<u32>,
     channel_turns: Turns,
     switch_turns: Turns,
-    /// For each input of the switch, the virtual channel that has the next turn.
+    /// For each input of the switch, the virtual channel with the highest priority.
     turns: Vec<u8>,
     /// Cycle for which the router's next event is scheduled; [`NEVER`] if none is scheduled.
     next: u64,
@@ -164,8 +166,7 @@ struct Router {
 #[derive(Clone, Debug, Default)]
 struct RouterSource {
     packets: VecDeque<u32>,
-    /// Channel of the packet whose head was sent. If no head was sent, the channel of the previous
-    /// packet.
+    /// Channel of the current packet. Before its head is sent, the channel of the previous packet.
     channel: u8,
     has_channel: bool,
     /// Cycle in which the host's link becomes free.
@@ -177,7 +178,7 @@ struct RouterSource {
 struct Packet {
     message: u32,
     destination: u32,
-    /// Indices: of the packet's set of paths, of its next hop, and of the end of its hops between
+    /// Three indices: the packet's set of paths, its next hop, and the end of its hops between
     /// routers.
     way: u32,
     path: u32,
@@ -202,7 +203,7 @@ struct Work {
     switch_matching: Matching,
 }
 
-/// The virtual channel that requests the switch at an input of the switch.
+/// The bid of a virtual channel for the switch, at an input of the switch.
 #[derive(Clone, Copy, Debug)]
 struct Bid {
     input: u16,
@@ -213,8 +214,8 @@ struct Bid {
 }
 
 impl RouterFabric {
-    /// Creates routers over a topology. Each packet randomly chooses one set of `paths`; all sets
-    /// are equally short.
+    /// Creates routers over a topology. Each packet chooses one set of `paths` at random. The paths
+    /// of all sets have equal lengths.
     pub fn new(
         topology: &Topology,
         paths: Vec<Paths>,
@@ -292,7 +293,8 @@ impl RouterFabric {
         cycle * self.configuration.flit_ps
     }
 
-    /// Schedules a router to work in a cycle. Does nothing if the router works earlier.
+    /// Schedules a router to work in a cycle. Does nothing if the router is scheduled for an
+    /// earlier cycle.
     fn wake(&mut self, context: &mut Context, index: u32, cycle: u64) {
         let time_ps = self.time_ps(cycle);
         let router = &mut self.routers[index as usize];
@@ -302,7 +304,8 @@ impl RouterFabric {
         }
     }
 
-    /// Schedules a host to send in a cycle. Does nothing if the host sends earlier.
+    /// Schedules a host to send in a cycle. Does nothing if the host is scheduled for an earlier
+    /// cycle.
     fn wake_source(&mut self, context: &mut Context, host: u32, cycle: u64) {
         let source = &mut self.sources[host as usize];
         let cycle = cycle.max(source.free);
@@ -356,7 +359,7 @@ impl RouterFabric {
         }
     }
 
-    /// Adds the credits of a link that have arrived until `cycle`.
+    /// Adds the credits that have arrived at a link by `cycle`.
     fn take_credits(&mut self, link: u32, cycle: u64) {
         let channels = usize::from(self.configuration.channels);
         let wire = &mut self.wires[link as usize];
@@ -372,7 +375,7 @@ impl RouterFabric {
     fn inject_flit(&mut self, context: &mut Context, host: u32) {
         let cycle = self.cycle(context);
         if self.sources[host as usize].next != cycle {
-            // A later event for this host has replaced this one.
+            // The host was scheduled again for another cycle, so this event is outdated.
             return;
         }
         self.sources[host as usize].next = NEVER;
@@ -422,8 +425,8 @@ impl RouterFabric {
         }
     }
 
-    /// Schedules a host for the arrival of the next credit in flight. Credits that leave later
-    /// schedule the host themselves.
+    /// Schedules a host for the arrival of the next credit in flight. If no credit is in flight,
+    /// the next credit that a router returns schedules the host.
     fn await_credit(&mut self, context: &mut Context, host: u32, link: u32) {
         if let Some(&(there, _)) = self.wires[link as usize].credits.front() {
             self.wake_source(context, host, there);

@@ -1,23 +1,23 @@
-//! The binary form of traces, which LogGOPSim's `txt2bin` writes. All numbers are little-endian and
-//! unaligned.
+//! The binary form of traces, which LogGOPSim's `txt2bin` writes. All integers are little-endian
+//! and unaligned.
 //!
 //! | bytes | what |
 //! |---|---|
 //! | 8 | 4223; 2342 after a simulation that consumed the file |
-//! | 4, 1, 1 | number of ranks R; the largest processor number, the largest interface number |
-//! | R × (8, 8) | start and end of each rank's part, counted from byte 8 |
-//! | 4, 4 | in each part: number of operations N; number of operations without requirements |
-//! | 4 each | operations without requirements |
+//! | 4, 1, 1 | count R of ranks; index of the last processor; index of the last interface |
+//! | R × (8, 8) | start and end of each rank's part, as offsets from byte 8 of the file |
+//! | 4, 4 | in each part: count N of operations; count of operations without requirements |
+//! | 4 each | indices of the operations without requirements |
 //! | N × 39 | operations |
-//! | 4 each | dependents as numbers of operations, operation after operation |
+//! | 4 each | list of dependents: indices of operations, grouped by the operation they depend on |
 //!
 //! Fields of an operation, with their length in bytes:
 //!
-//! * number of requirements (4)
+//! * count of requirements (4)
 //! * type (1): 1 for send, 2 for receive, 3 for calculation
 //! * peer (4), bytes or nanoseconds (8), tag (4), processor (1), interface (1)
-//! * dependents on its end: their number and the index of the first (4, 4)
-//! * dependents on its start: their number and the index of the first (4, 4)
+//! * dependents on its end: their count, and the position of the first in the list (4, 4)
+//! * dependents on its start: their count, and the position of the first in the list (4, 4)
 
 use super::parser::{CALCULATION_MAX_NS, GoalError, RANKS_MAX, unknown_rank};
 use super::{ANY, Goal, Kind, Operation, Program, Unit};
@@ -173,8 +173,8 @@ fn program(part: &mut Reader, rank: u32, ranks: u32) -> Result<Program, GoalErro
     Ok(program)
 }
 
-/// Appends the dependents of an operation. These dependents follow the `used` dependents of earlier
-/// operations. Returns their number.
+/// Appends the dependents of an operation. In the file, these dependents must come directly after
+/// the `used` dependents of earlier operations. Returns how many dependents the operation has.
 fn dependents(
     nodes: &mut Reader,
     appendix: Reader,
@@ -185,7 +185,7 @@ fn dependents(
 ) -> Result<u32, GoalError> {
     let at = nodes.at;
     let (length, first) = (nodes.u32(within)?, nodes.u32(within)?);
-    // If there are no dependents, the index of the first one has no meaning.
+    // If an operation has no dependents, the position of the first dependent has no meaning.
     if length > 0 && first != used {
         let what = format!("dependents begin at {first} instead of {used}");
         return Err(nodes.wrong(at, &what));
@@ -236,8 +236,8 @@ fn operation(nodes: &mut Reader, within: &str, ranks: u32) -> Result<Operation, 
     })
 }
 
-/// Checks the number of requirements of each operation: it must equal the number of operations that
-/// list this operation as a dependent.
+/// Checks the number of requirements of each operation. It must equal the number of operations that
+/// list the operation as a dependent.
 fn check_waits(program: &Program, begin: usize, part: &Reader) -> Result<(), GoalError> {
     let mut waits = vec![0_u32; program.operations.len()];
     for &dependent in program.dependents.iter().chain(&program.start_dependents) {
@@ -323,7 +323,7 @@ impl<'a> Reader<'a> {
         self.array(within).map(u64::from_le_bytes)
     }
 
-    /// Appends `length` operation numbers, starting with entry `first` of this part. Each number
+    /// Appends `length` operation indices, starting with entry `first` of this part. Each index
     /// must be below `count`.
     fn numbers(
         mut self,
@@ -358,10 +358,10 @@ impl<'a> Reader<'a> {
 
 /// Magic number at the start of a file.
 const MAGIC: u64 = 4223;
-/// Magic number of a file that LogGOPSim has used up: to save memory, it can modify the counters in
-/// the file.
+/// Magic number of a file that a run of LogGOPSim has used. To save memory, LogGOPSim can modify
+/// the counters in the file.
 const MAGIC_USED_UP: u64 = 2342;
-/// File offset from which the offsets in the table of ranks count.
+/// Offset in the file of the byte from which the table of ranks counts.
 const BASE: usize = 8;
 const OPERATION_BYTES: usize = 39;
 const SEND: u8 = 1;

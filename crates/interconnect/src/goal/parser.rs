@@ -153,7 +153,8 @@ fn without_comments(text: &str) -> Result<Cow<'_, str>, usize> {
     Ok(Cow::Owned(clean))
 }
 
-/// Splits a line into words. `{`, `}` and the word after a label can follow without a space.
+/// Splits a line into words. A `{`, a `}` and the word after a label are separate words even
+/// without a space before them.
 fn words(line: &str) -> Vec<&str> {
     let content = line.split("//").next().unwrap_or_default();
     let mut words = Vec::new();
@@ -177,8 +178,8 @@ struct Block<'a> {
     rank: u32,
     labels: BTreeMap<&'a str, u32>,
     operations: Vec<Operation>,
-    /// Pairs of an operation and an operation that waits for its end. `start_edges` has those that
-    /// wait for its start.
+    /// Pairs of an operation and an operation that waits for its end. The pairs in `start_edges`
+    /// are for operations that wait for its start.
     edges: Vec<(u32, u32)>,
     start_edges: Vec<(u32, u32)>,
 }
@@ -369,7 +370,7 @@ pub(super) fn unknown_rank(rank: u32, ranks: u32) -> String {
     format!("there is no rank {rank}, only 0 to {last}; correct it, or `num_ranks`")
 }
 
-/// Equals the maximum number of hosts of a topology.
+/// The maximum number of hosts of a topology.
 pub(super) const RANKS_MAX: u64 = 1 << 20;
 /// About eighteen minutes, in nanoseconds.
 pub(super) const CALCULATION_MAX_NS: u64 = 1 << 40;

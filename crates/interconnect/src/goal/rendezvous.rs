@@ -1,11 +1,11 @@
-//! Rendezvous of large messages: a request, a clearance and the data, so that data waits for its
-//! receive.
+//! Rendezvous of large messages: a request, a clearance and the data. The sender sends the data
+//! only when the receive is posted.
 //!
-//! For a message longer than the threshold (S of `LogGOPSim`), the sender first sends a one-byte
-//! request. The receiver matches this request with a receive, instead of the data. When a receive
-//! matches, the receiver answers with a one-byte clearance. The sender then sends the data, which
-//! ends the send. When the data arrives, the receive ends. A message with rendezvous takes two
-//! latencies more than an eager message, and hosts have the costs of three messages.
+//! A message longer than the threshold (S of `LogGOPSim`) uses rendezvous. Its sender first sends a
+//! one-byte request. The receiver matches a receive with the request, not with the data. After the
+//! match, the receiver answers with a one-byte clearance. The sender then sends the data, which
+//! ends the send. When the data arrives, the receive ends. Rendezvous takes two latencies more than
+//! an eager message, and hosts have the costs of three messages.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +13,7 @@ use super::super::workload::{Actions, Received};
 use super::{Goal, GoalError, Kind, Program};
 
 /// Messages of a rank whose request was sent or received, but whose data was not. Messages with
-/// equal peer and tag stay in order.
+/// equal peer and equal tag stay in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rendezvous {
     /// Sends that wait for a clearance, by receiver and tag.
@@ -39,8 +39,8 @@ pub(super) enum Offer {
 }
 
 impl Goal {
-    /// Makes messages of more than `bytes` bytes use rendezvous: their data is sent after the
-    /// receive was posted.
+    /// Makes messages of more than `bytes` bytes use rendezvous: the sender sends their data after
+    /// the receiver has posted the receive.
     ///
     /// Two bits of the tag then distinguish request, clearance and data. An operation whose tag
     /// uses these bits is an error.
@@ -103,8 +103,8 @@ impl Rendezvous {
         self.requested.entry((to, tag)).or_default().push_back(index);
     }
 
-    /// Sends the clearance for a message, given by sender and tag. The receive `index` will get its
-    /// data.
+    /// Sends the clearance for a message. `from` and `tag` identify the message. The receive
+    /// `index` will end when the data arrives.
     pub(super) fn clear(&mut self, (from, tag): (u32, u32), index: u32, actions: &mut Actions) {
         actions.send(from, CONTROL_BYTES, tag | CLEARANCE);
         self.cleared.entry((from, tag)).or_default().push_back(index);
@@ -119,7 +119,8 @@ impl Program {
     }
 }
 
-/// Removes and returns the first entry of a queue. If the queue is then empty, removes it too.
+/// Removes and returns the first entry of a queue. If the queue is then empty, removes the queue
+/// too.
 fn pop(lines: &mut Lines, named: (u32, u32)) -> Option<u32> {
     let line = lines.get_mut(&named)?;
     let first = line.pop_front();
@@ -211,8 +212,8 @@ mod tests {
         let text = "num_ranks 3\nrank 0 {\na: recv 1001b from -1 tag -1\nb: recv 1001b from 2 tag 9\n\
                     b requires a\n}\nrank 1 {\nsend 1001b to 0 tag 4\n}\nrank 2 {\nc: calc 100\ns: send \
                     1001b to 0 tag 9\ns requires c\n}\n";
-        // The message of rank 1 ends at 4 µs. The request of rank 2 waits for the second receive.
-        // The trace takes 4 + 1 + 1 + 1 µs.
+        // The receive from rank 1 ends at 4 µs. The request of rank 2 waits until the second
+        // receive is posted. Then clearance and data take 1 + 1 + 1 µs.
         let outcome = replay(text, 1_000, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 4_000_000 + 2 * 1_000_000 + 1_000 * 1_000);
     }

@@ -1,7 +1,7 @@
 //! Compares the times of traces with those of `LogGOPSim`.
 //!
-//! An independent implementation of LogGOPSim's algorithm, in another language, computed the
-//! expected values. The parameters are L = 2500, o = 1500, g = 1000, G = 6 and O = 0 ns.
+//! The expected values come from an independent implementation of LogGOPSim's algorithm in another
+//! language. The parameters are L = 2500, o = 1500, g = 1000, G = 6 and O = 0 ns.
 
 use std::fmt::Write as _;
 
@@ -106,7 +106,7 @@ fn chain(ranks: u32, bytes: u32, pieces: u32) -> String {
     })
 }
 
-/// Returns a trace in which pieces of all ranks travel round a ring, for `rounds` rounds.
+/// Returns a trace in which the pieces of all ranks travel round a ring, for `rounds` rounds.
 fn ring(ranks: u32, bytes: u32, pieces: u32, rounds: u32) -> String {
     trace(ranks, |rank, text| {
         let (right, left) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
@@ -120,7 +120,8 @@ fn ring(ranks: u32, bytes: u32, pieces: u32, rounds: u32) -> String {
     })
 }
 
-/// Returns an all-to-all. Each rank sends to the next rank first; if `is_linear`, to rank 0 first.
+/// Returns an all-to-all. Each rank sends first to rank 0 if `is_linear`, and otherwise first to
+/// the next rank.
 fn all_to_all(ranks: u32, bytes: u32, is_linear: bool) -> String {
     trace(ranks, |rank, text| {
         for step in 0..ranks {
@@ -211,10 +212,10 @@ fn traces_take_what_they_take_in_loggopsim() {
     assert_eq!(found, expected);
 }
 
-/// `LogGOPSim` sends the data of a message longer than S immediately and delays only the end of the
-/// send. This simulator sends a request and a clearance before the data, as real implementations
-/// do. Each level of a tree therefore takes two more one-byte messages. A receiver handles three
-/// messages for each message of its senders.
+/// `LogGOPSim` sends the data of a message longer than S immediately, and delays only the end of
+/// the send. This simulator sends a request and a clearance before the data, as real
+/// implementations do. At each level of a tree, two one-byte messages are therefore added. A
+/// receiver handles three messages for each message of its senders.
 #[test]
 fn a_rendezvous_takes_two_messages_more_than_in_loggopsim() {
     let control_ns = 2 * OVERHEAD_NS + LATENCY_NS;
@@ -234,7 +235,8 @@ const PAIR_NS: u64 = 11_494;
 const CHAIN_NS: u64 = 172_410;
 
 /// The expected values were computed by hand. A message occupies the interfaces of its sender and
-/// receiver for g + (k − 1) G. The receiving processor works for o after the last byte has arrived.
+/// of its receiver for g + (k − 1) G. The receiving processor works for o after the last byte has
+/// arrived.
 #[test]
 fn processors_that_are_not_held_compute_while_bytes_come_in() {
     let free = LogGpConfiguration { holds_receiver: false, ..LOGGP };

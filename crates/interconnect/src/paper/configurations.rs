@@ -20,7 +20,7 @@ pub struct Configurations {
     /// Myrinet: crossbars of 16 ports, 8 of them for hosts, in a torus with two lanes in each
     /// direction.
     pub myrinet: WormholeConfiguration,
-    /// Whether routes of Myrinet first follow the second dimension.
+    /// Whether routes of Myrinet follow the second dimension first.
     pub myrinet_reversed: bool,
     /// Avici: cards with 16 Gigabit Ethernet ports, in a torus.
     pub avici: FlitConfiguration,
@@ -75,7 +75,7 @@ impl Default for Configurations {
             },
             ethernet_trunks: 6,
             myrinet: WormholeConfiguration {
-                // One byte takes 6.25 ns at 1.28 Gb/s.
+                // At 1.28 Gb/s, one byte takes 6.25 ns.
                 character_ps: 6_250,
                 character_bytes: 1,
                 header_characters: 11,
@@ -151,8 +151,8 @@ impl Configurations {
     }
 
     /// Returns the costs of messages at a host. The costs were fitted to the latency of an MPI
-    /// ping-pong: the time that is not transmission is divided equally between the two hosts. The
-    /// costs of Ethernet hosts are a tenth higher.
+    /// ping-pong. The part of the latency that is not transmission is divided equally between the
+    /// two hosts. The costs of Ethernet hosts are a tenth higher than the costs of other hosts.
     pub const fn host_costs(&self, interconnect: Interconnect) -> HostCosts {
         match interconnect {
             Interconnect::Myrinet => HostCosts::symmetric(58_000_000, 20_000),
@@ -200,14 +200,14 @@ impl Networks {
     }
 }
 
-/// Returns a placement with rank r on host r, so that neighbours on the ring are neighbours in the
-/// network.
+/// Returns the placement of rank r on host r. Neighbours on the ring of ranks are then neighbours
+/// in the network.
 pub fn linear() -> Vec<u32> {
     (0..RANKS).collect()
 }
 
-/// Returns the placement of `mesh`. On Ethernet, the four switches get ranks in turn, so that half
-/// of the messages cross the fifth switch.
+/// Returns the placement of `mesh`. On Ethernet, consecutive ranks are on different switches, so
+/// that half of the messages cross the fifth switch.
 pub fn mesh_placement(interconnect: Interconnect) -> Vec<u32> {
     match interconnect {
         Interconnect::Ethernet => (0..RANKS).map(|rank| rank % 4 * 64 + rank / 4).collect(),

@@ -37,7 +37,7 @@ pub const COLUMNS: [&str; 4] = printed::COLUMNS;
 /// Message sizes of Table 2, in bytes.
 pub const SIZES: [u32; 7] = [32, 64, 128, 256, 512, 1024, 2048];
 
-/// Returns the row of Table 1, which is for `token_pass` with one byte.
+/// Returns the row of Table 1, which contains the results of `token_pass` with one byte.
 pub fn table1(interconnect: Interconnect) -> Row {
     row("table1", "table 1", interconnect)
 }

@@ -67,11 +67,11 @@ pub struct Curve {
     pub interconnect: Interconnect,
     /// Size of messages, in bytes.
     pub bytes: u32,
-    /// Pairs of host overhead and completion time in µs. The overhead is a share of the overhead of
-    /// 1999, in ascending order from 0.
+    /// Pairs of host overhead and completion time in µs, in ascending order of overhead. The
+    /// overhead is a fraction of the overhead of 1999, from 0.
     pub points: Vec<(f64, f64)>,
-    /// Host overhead at which the hosts alone would take as long as the network alone, as a share
-    /// of the overhead of 1999. With less overhead, the network is the bottleneck.
+    /// Host overhead at which the hosts alone would take as long as the network alone, as a
+    /// fraction of the overhead of 1999. With less overhead, the network is the bottleneck.
     pub knee: f64,
 }
 
@@ -120,8 +120,8 @@ impl Cell {
 }
 
 impl Curve {
-    /// Returns the completion time at a share of the overhead of 1999, in µs; `None` if there is no
-    /// such point.
+    /// Returns the completion time in µs at a host overhead, given as a fraction of the overhead of
+    /// 1999; `None` if there is no such point.
     pub fn at(&self, share: f64) -> Option<f64> {
         self.points.iter().find(|(at, _)| (at - share).abs() < 1e-9).map(|(_, time_us)| *time_us)
     }
@@ -177,12 +177,12 @@ impl Reproduction {
         self.cells.iter().filter(|cell| cell.error_percent().abs() <= percent).count()
     }
 
-    /// Returns how many minima in Table 2 equal the paper's values as printed.
+    /// Returns the number of minima in Table 2 that equal the paper's printed values.
     pub fn minima_exact(&self) -> usize {
         self.cells.iter().filter(|cell| cell.column == 0 && cell.is_exact()).count()
     }
 
-    /// Returns how many values of Table 1 equal the paper's values as printed.
+    /// Returns the number of values in Table 1 that equal the paper's printed values.
     pub fn table1_exact(&self) -> usize {
         let numbers = self.tokens.iter().flat_map(|token| token.model.into_iter().zip(token.paper));
         numbers.filter(|(model, paper)| format!("{model:.3}") == format!("{paper:.3}")).count()
@@ -206,8 +206,8 @@ impl Runs<'_> {
             .configurations
             .run(self.networks, interconnect, small, &placement, HostCosts::default())
             .map_err(|cause| stuck(interconnect, "token_pass", cause))?;
-        // A pass of a long token takes thousands of frames, and all passes are equal, so the run
-        // has one pass.
+        // A pass of a long token takes thousands of frames, and all passes are equal. One pass is
+        // therefore enough.
         let large = TokenPass::new(RANKS, TOKEN_BYTES, delay_ps, 1);
         let large = self
             .configurations
@@ -304,5 +304,5 @@ fn columns(latency: &Summary) -> Row {
 /// Length of the long token of `token_pass`, in bytes.
 const TOKEN_BYTES: u32 = 15_000_000;
 
-/// Host overheads of Fig. 6 except 0, as shares of the overhead of 1999.
+/// Host overheads of Fig. 6 except 0, as fractions of the overhead of 1999.
 const OVERHEADS: [f64; 4] = [0.1, 0.2, 0.5, 1.0];

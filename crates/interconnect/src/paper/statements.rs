@@ -6,7 +6,7 @@ use super::results::Curve;
 /// A statement of the paper.
 #[derive(Clone, Debug)]
 pub struct Statement {
-    /// Ids of the values in the data about which the statement is.
+    /// Ids of the data values that the statement is about.
     pub ids: Vec<String>,
     /// Name of the figure.
     pub figure: &'static str,

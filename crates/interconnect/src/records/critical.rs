@@ -1,10 +1,11 @@
 //! The critical path: the waits, link crossings and work that determined the end of a run.
 //!
-//! The last notification of a rank has a cause: work that ended, or a message that arrived. The
-//! rank requested this work, or another rank posted this message, at an earlier notification. That
-//! notification has a cause too, and so on until the start. Each of these events happened as soon
-//! as its predecessor made it possible. The steps between them therefore fill the run without a
-//! gap, and making any other part faster would not have helped.
+//! The path is built from the end to the start. The last notification of a rank has a cause: work
+//! that ended, or a message that arrived. At an earlier notification, the rank requested this work,
+//! or another rank posted this message. That notification has a cause too, and so on until the
+//! start of the run. Each of these events happened as soon as the event before it made it possible.
+//! The steps between them therefore fill the run without a gap. To end earlier, the run would need
+//! a faster step on this path.
 
 use std::collections::BTreeMap;
 
@@ -30,11 +31,11 @@ pub struct Step {
     pub from_ps: u64,
     /// End of the step, in picoseconds.
     pub until_ps: u64,
-    /// The link that the step is about, if there is one.
+    /// The link that the step concerns; `None` if it concerns none.
     pub link: Option<u32>,
-    /// The host or rank that the step is about, if there is one.
+    /// The host or rank that the step concerns; `None` if it concerns none.
     pub host: Option<u32>,
-    /// The message that the step is about, as an index in [`Records::messages`].
+    /// The message that the step concerns, as an index in [`Records::messages`].
     pub message: Option<u32>,
 }
 
@@ -53,13 +54,13 @@ pub enum StepKind {
     Receive,
     /// A packet waited for a link that other packets used.
     LinkWait,
-    /// A link sent a packet, or earlier packets of the same message. With engines: a link sent
-    /// packets of the same host.
+    /// A link sent the packet, or earlier packets of the same message. If hosts have engines, also
+    /// packets of other messages of the same host.
     Serialisation,
     /// A packet was on a cable or inside a switch.
     Latency,
-    /// A message was in an engine or transport, and its host sent nothing on the link: the
-    /// processor was busy, or windows were full.
+    /// A message was in an engine or transport, while its host sent nothing on the link. The cause
+    /// is a busy processor or a full window.
     Engine,
     /// A message was in a network that a formula models.
     Network,
@@ -99,7 +100,7 @@ pub enum PathError {
     },
 }
 
-/// Share of the path that one kind of step, or one link, has.
+/// The part of the path that consists of one kind of step, or that concerns one link.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Share {
     /// Number of steps.
@@ -117,7 +118,7 @@ impl CriticalPath {
     }
 
     /// Returns the time of each link, ordered by waiting time, the longest first. The first link
-    /// delayed the run most.
+    /// delayed the end of the run most.
     pub fn by_link(&self) -> Vec<(u32, Share)> {
         let steps = self.steps.iter().filter_map(|step| Some((step.link?, step)));
         let mut shares = shares(steps);
@@ -227,8 +228,8 @@ impl Records {
         message.cause
     }
 
-    /// Returns the time spans in which hosts sent on each of their links, in order. Frames in close
-    /// succession count as one span.
+    /// Returns, for each link of a host, the time spans in which the host sent on it. The spans are
+    /// in ascending order. Frames in close succession count as one span.
     fn host_spans(&self) -> BTreeMap<u32, Vec<(u64, u64)>> {
         let mut spans: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
         for crossing in self.crossings.iter().filter(|crossing| crossing.previous.is_none()) {
@@ -251,12 +252,12 @@ impl Records {
     }
 }
 
-/// The part of the path that is known so far. The path is built from the end to the start.
+/// The part of the path that is known so far.
 struct Way {
     steps: Vec<Step>,
     at_ps: u64,
     messages: u64,
-    /// For each link, the time spans in which a host with an engine sent.
+    /// For each link of a host with an engine, the time spans in which the host sent.
     spans: BTreeMap<u32, Vec<(u64, u64)>>,
 }
 
@@ -268,8 +269,8 @@ struct CriticalPlace {
 }
 
 impl Way {
-    /// Adds the step before the steps known so far. The added step starts at `from_ps`. Adds
-    /// nothing if the step would be empty.
+    /// Adds a step before the steps known so far. The new step starts at `from_ps`. Adds nothing if
+    /// the new step would be empty.
     fn step(&mut self, kind: StepKind, from_ps: u64, place: CriticalPlace) {
         if from_ps < self.at_ps {
             let CriticalPlace { link, host, message } = place;
@@ -286,8 +287,9 @@ impl Way {
         work.cause
     }
 
-    /// Adds the time that a message spent in an engine before its last frame could be sent. In
-    /// parts of this time, its link sent other frames; in the rest, the link sent nothing.
+    /// Adds the time that a message spent in an engine before its last frame could be sent. The
+    /// time in which the link sent other frames counts as serialisation, and the rest as engine
+    /// time.
     fn back_through_engine(&mut self, handed_ps: u64, about: CriticalPlace) {
         let mut own = self.steps.iter().rev().take_while(|step| step.message == about.message);
         let link = own.find_map(|step| step.link);

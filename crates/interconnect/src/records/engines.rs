@@ -1,9 +1,9 @@
-//! Records of hosts with the real engine. For the network, each of their frames is a message.
+//! Records of hosts with the real engine. For the network, each frame of these hosts is a message.
 //!
-//! A crossing belongs to the oldest message from its sender to its receiver that has not arrived.
-//! If there is no such message, for example for acknowledgements, the crossing counts only for the
-//! link. The last frame that arrived before a message was complete determines the message's
-//! latency.
+//! A crossing is attributed to the oldest message from its sender to its receiver that has not
+//! arrived. If there is no such message, for example for acknowledgements, only the link counts the
+//! crossing. The latency of a message is determined by the last frame that arrived before the
+//! message was complete.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,13 +15,14 @@ pub(super) struct Engines {
     /// Number of rails (copies of the topology), and number of links of each rail.
     rails: u32,
     links: u32,
-    /// Rail to which the following reports belong.
+    /// Rail of the following reports.
     rail: u32,
     /// For each two hosts, the messages from one to the other that have not arrived, oldest first.
-    /// Iterating this map would make runs unequal, so it is used for look-ups only.
+    /// This map is used for look-ups only. The order of iteration differs between runs, so
+    /// iterating the map would make runs differ.
     in_flight: HashMap<(u32, u32), VecDeque<u32>>,
-    /// Last crossings of frames that have just arrived, with the index of each frame among
-    /// messages.
+    /// Last crossings of frames that have just arrived. Each entry has the frame's index among the
+    /// messages of the network, and its last crossing.
     arrived: Vec<(u32, u32)>,
 }
 
@@ -40,7 +41,7 @@ impl Recorder {
         self
     }
 
-    /// Sets the rail to which the following reports belong.
+    /// Sets the rail of the following reports.
     #[cold]
     pub(in super::super) fn set_rail(&mut self, rail: u32) {
         if let Some(engines) = &mut self.engines {
@@ -56,7 +57,8 @@ impl Recorder {
         }
     }
 
-    /// Records that an engine sends a frame. `frame` is the frame's index among messages.
+    /// Records that an engine sends a frame. `frame` is the frame's index among the messages of the
+    /// network.
     #[cold]
     pub(in super::super) fn on_frame(&mut self, frame: u32, hosts: (u32, u32)) {
         let Some(engines) = &self.engines else { return };
@@ -88,8 +90,9 @@ impl Recorder {
         let is_first = queue.front() == Some(&message);
         queue.retain(|&other| other != message);
         let next = queue.front().copied().filter(|_| is_first);
-        // Earlier frames were attributed to this message. These frames can also have carried parts
-        // of the next message.
+        // Earlier frames were attributed to this message, but they can also have carried parts of
+        // the next message. If no frame is attributed to the next message, it therefore gets the
+        // last of these frames.
         let last = self.message(message).and_then(|message| message.last_crossing);
         let started_ps = last.and_then(|last| self.first_start_ps(last));
         if let (Some(message), Some(started_ps)) = (self.message(message), started_ps) {

@@ -1,4 +1,4 @@
-//! Load of each link and waits for it, over time.
+//! The load of each link, and the waits for the link, over time.
 
 /// Load of a link, and how long packets waited for it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -11,8 +11,8 @@ pub struct LinkRecord {
     pub busy_ps: u64,
     /// Sum of the waits of all packets, in picoseconds.
     pub wait_ps: u64,
-    /// The longest wait of a packet, in picoseconds. This wait is the maximum length of the queue,
-    /// as a time.
+    /// The longest wait of a packet, in picoseconds. It shows the maximum length of the queue,
+    /// measured as time.
     pub wait_max_ps: u64,
     /// Time when the packet that waited longest became ready, in picoseconds.
     pub wait_max_at_ps: u64,
@@ -69,7 +69,8 @@ impl LinkTable {
     /// Records that a link is occupied for a time.
     pub(super) fn on_busy(&mut self, link: u32, from_ps: u64, until_ps: u64) {
         let mut at_ps = from_ps;
-        // This widens the windows first if necessary, so that the loop takes only a few steps.
+        // If necessary, this call doubles the width of windows first, so that the loop takes only a
+        // few steps.
         self.window(link, until_ps);
         while at_ps < until_ps {
             let end_ps = (((at_ps >> self.shift) + 1) << self.shift).min(until_ps);
@@ -95,7 +96,7 @@ impl LinkTable {
         windows.get_mut(index)
     }
 
-    /// Doubles the length of windows by joining each two of them.
+    /// Doubles the width of windows: joins pairs of neighbouring windows.
     fn fold(&mut self) {
         self.shift += 1;
         for record in &mut self.links {
@@ -110,8 +111,8 @@ impl LinkTable {
 
 /// The first windows are about 1 µs long.
 const FIRST_SHIFT: u32 = 20;
-/// Maximum number of windows. After each doubling half of them remain, which is enough to see a
-/// trend.
+/// Maximum number of windows. Doubling their width leaves half of them, which are still enough to
+/// show a trend.
 const WINDOWS: usize = 64;
 
 #[cfg(test)]
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     proptest::proptest! {
-        /// However often windows double, the windows contain all occupied time.
+        /// The windows contain all occupied time, no matter how often their width doubles.
         #[test]
         fn windows_lose_no_time(spans in proptest::collection::vec((0_u64..1 << 40, 0_u64..1 << 32), 1..40)) {
             let mut table = LinkTable::new(2);

@@ -1,4 +1,4 @@
-//! Detects saturated networks and links: their queues grow as long as messages are posted.
+//! Detects saturated networks and links. Their queues grow for as long as ranks post messages.
 
 use super::Records;
 
@@ -22,22 +22,23 @@ pub struct Growth {
     pub late: f64,
 }
 
-/// A link whose queue grew as long as messages were posted.
+/// A link whose queue grew for as long as ranks posted messages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SaturatedLink {
     /// Number of the link.
     pub link: u32,
-    /// Mean over windows of the longest wait, in the second quarter of the posting time, in
-    /// picoseconds.
+    /// Mean of the longest wait in each window of time, over the second quarter of the posting
+    /// time, in picoseconds.
     pub early_ps: f64,
-    /// Mean over windows of the longest wait, in the last quarter, in picoseconds.
+    /// Mean of the longest wait in each window of time, over the last quarter, in picoseconds.
     pub late_ps: f64,
-    /// Share of the second half of the posting time in which the link was occupied, from 0 to 1.
+    /// Fraction of the second half of the posting time in which the link was occupied, from 0 to 1.
     pub busy: f64,
 }
 
 impl Backlog {
-    /// Takes a sample. Callers can call this at any rate, because only some samples are stored.
+    /// Takes a sample. Callers may call this function at any rate, because it stores only some of
+    /// the samples.
     pub(in super::super) fn sample(&mut self, now_ps: u64, messages: usize) {
         if self.skipped < self.stride {
             self.skipped += 1;
@@ -65,8 +66,8 @@ impl Backlog {
         &self.samples
     }
 
-    /// Returns how much the number of messages in flight has grown. Returns `None` unless the
-    /// number grew as long as messages were posted.
+    /// Returns how much the number of messages in flight has grown. Returns `None` if the number
+    /// did not grow for as long as ranks posted.
     pub fn growth(&self) -> Option<Growth> {
         let quarter = |number: u64| {
             let (from, until) =
@@ -81,7 +82,7 @@ impl Backlog {
 }
 
 impl Records {
-    /// Returns the links whose queues grew as long as messages were posted, the longest queue
+    /// Returns the links whose queues grew for as long as ranks posted messages, the longest queue
     /// first.
     pub fn saturated_links(&self) -> Vec<SaturatedLink> {
         let windows = (self.posting_ended_ps / self.window_ps.max(1)) as usize;
@@ -113,10 +114,10 @@ impl Records {
     }
 }
 
-/// Returns whether a queue kept growing, from its mean lengths in three quarters of the time. If a
-/// queue grows steadily from 0, compare it with its length in the middle of the second quarter. It
-/// is 1.7 times as long in the middle of the third quarter, and 2.3 times as long in the middle of
-/// the last.
+/// Returns whether a queue kept growing. The arguments are its mean lengths in three quarters of
+/// the time. If a queue grows steadily from 0, its mean length in the third quarter is 1.7 times
+/// that in the second quarter, and its mean length in the last quarter is 2.3 times that in the
+/// second.
 fn is_growing(second: f64, third: f64, last: f64) -> bool {
     third > second * 1.15 && last > third * 1.1 && last > second * 1.5
 }
@@ -132,8 +133,8 @@ const MESSAGES_MIN: f64 = 32.0;
 const WINDOWS_MIN: usize = 12;
 /// Minimum length of a growing queue, in packets. Shorter queues form by chance.
 const PACKETS_MIN: f64 = 20.0;
-/// Minimum share of time for which a saturated link is occupied. A link that is occupied less can
-/// carry its load. Gaps between frames do not count as occupied time.
+/// Minimum fraction of time for which a saturated link is occupied. If a link is occupied for less
+/// time, it can carry its load. Gaps between frames do not count as occupied time.
 const BUSY_MIN: f64 = 0.95;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Whole paths with lanes, for fabrics whose packets hold several links at once.
+//! Whole paths with lanes, for fabrics whose packets hold several links at the same time.
 
 use super::super::topology::{Grid, Link, LinkKind, Topology};
 use super::{ENTRIES_MAX, LanePolicy, RouteTable, RoutingError, too_large};
@@ -12,14 +12,15 @@ pub enum LaneChoice {
     Any,
     /// The lane of the previous hop.
     Same,
-    /// A random lane per packet if the fabric divides lanes into classes; otherwise any lane.
+    /// A random lane for each packet if the fabric divides lanes into classes; any lane if it does
+    /// not.
     Drawn,
 }
 
 /// One hop of a path, between two switches.
 #[derive(Clone, Copy, Debug)]
 pub struct Hop {
-    /// The link of lane 0. If lanes are virtual channels, all lanes use this link.
+    /// The link of lane 0. If lanes are virtual channels, this is the link of all lanes.
     pub link: u32,
     /// If lanes are cables, the start of the links of lanes 1 and higher in [`Paths::links`].
     links_start: u32,
@@ -41,7 +42,7 @@ pub struct Paths {
 
 impl Paths {
     /// Computes the paths, with lanes, from a routing table. If lanes are virtual channels,
-    /// `channels` is their number. If lanes are cables, `channels` is 1.
+    /// `channels` is their number. If lanes are cables, `channels` must be 1.
     ///
     /// # Errors
     /// [`RoutingError`], one variant for each cause.
@@ -82,8 +83,8 @@ impl Paths {
         Ok(paths)
     }
 
-    /// Returns the hops between the switches of two hosts: the start and the end of their indices,
-    /// for [`Paths::hop`].
+    /// Returns the hops between the switches of two hosts, as a range of indices for
+    /// [`Paths::hop`]: its start and its end.
     #[inline]
     pub fn between(&self, source: u32, destination: u32) -> (u32, u32) {
         let row = self.host_columns[source as usize] as usize * self.columns;

@@ -52,8 +52,8 @@ impl Ethernet {
         self.arm(context, event.subject);
     }
 
-    /// Handles the start of a transmission at a host's port. Schedules the next check for frames
-    /// for the time when the port is free.
+    /// Handles the start of a transmission at a host's port. Schedules the next check for frames to
+    /// send. The check happens when the port is free.
     pub(in super::super) fn on_port_begun(&mut self, context: &mut Context, port: u32, index: u32) {
         let host = self.ends[port as usize ^ 1].node();
         if self.has_message_to_send(host) {
@@ -75,8 +75,8 @@ impl Ethernet {
         }
     }
 
-    /// Sends frames of connections in turn, as long as the port of the host is free. At most one
-    /// frame of each class waits for the port.
+    /// Sends frames of connections, one connection after the other, while the port of the host is
+    /// free. At most one frame of each class waits for the port.
     fn pull(&mut self, context: &mut Context, host: u32) {
         let port = self.routes.host_link(host) ^ 1;
         let classes = self.transport.as_ref().map_or(0, |transport| transport.classes);
@@ -276,8 +276,7 @@ impl Ethernet {
             bytes: self.frame_bytes(configuration.ack_bytes),
         };
         if notifies {
-            // The notification has class 0, the highest priority, because RDMA adapters send it
-            // that way.
+            // The notification has class 0, the highest priority, as in RDMA adapters.
             let notification = Segment { expected, kind: Kind::Notification, ..segment };
             self.send_segment(context, port, (frame, 0), notification, now_ps);
         }
@@ -289,9 +288,10 @@ impl Ethernet {
 
 /// Mark of places that are hosts with a transport.
 pub(in super::super) const TRANSPORT: u32 = ENGINE | QUEUE;
-/// Subject of the event in which a host checks for frames to send. Other subjects are connections.
+/// Subject of the event in which a host checks for frames to send. Any other subject is a
+/// connection.
 const PULL: u32 = u32::MAX;
-/// Message number in the frame of an acknowledgement, which belongs to no message.
+/// Message number of an acknowledgement frame, which belongs to no message.
 pub(in super::super) const NO_MESSAGE: u32 = u32::MAX;
 /// Number of the random stream that decides losses.
 const LOSSES: u64 = 6;

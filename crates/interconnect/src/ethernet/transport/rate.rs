@@ -1,14 +1,14 @@
 //! Rates of connections with DCQCN: Zhu and others, "Congestion control for large-scale RDMA
 //! deployments", SIGCOMM 2015, sections 3.1 and 3.3.
 //!
-//! The paper's timers need no events in this model. When a frame leaves or a notification arrives,
-//! the rate is updated for the time since the last update.
+//! The paper's timers need no events in this model. The rate is updated when a frame leaves or a
+//! notification arrives. The update covers the whole time since the last update.
 
 /// Parameters of DCQCN.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DcqcnConfiguration {
-    /// g: weight in the estimate α of each notification, and of each timer period without a
-    /// notification, in 10^-9.
+    /// g, in 10^-9: weight in the estimate α. Each notification, and each timer period without a
+    /// notification, has this weight.
     pub gain_ppb: u32,
     /// N: minimum time between two notifications of a connection, in picoseconds.
     pub notification_ps: u64,
@@ -18,7 +18,7 @@ pub struct DcqcnConfiguration {
     pub timer_ps: u64,
     /// B: number of bytes between two increases by the counter, 1 or more.
     pub counter_bytes: u64,
-    /// F: fast recovery ends after this many increases by the timer or by the counter.
+    /// F: number of increases by the timer or by the counter after which fast recovery ends.
     pub recovery_steps: u32,
     /// Additive increase of the target rate, in bits per second.
     pub additive_bps: u64,
@@ -114,8 +114,8 @@ impl Rate {
         }
     }
 
-    /// Handles a notification. The current rate becomes the target; then the rate decreases by the
-    /// share α/2.
+    /// Handles a notification. The target becomes the current rate. Then the current rate decreases
+    /// by α/2 of its value.
     pub(super) fn on_notified(&mut self, configuration: &DcqcnConfiguration, now_ps: u64) {
         self.advance(configuration, now_ps);
         self.target_bps = self.current_bps;

@@ -9,7 +9,8 @@ use super::{Recovery, is_before};
 pub(super) struct Receiver {
     /// First frame that is missing.
     pub(super) expected: u32,
-    /// For each frame from `expected` on, whether it has arrived. The first entry is always false.
+    /// For each frame from `expected` on, whether the frame has arrived. The first entry is always
+    /// false.
     beyond: VecDeque<bool>,
     /// Earliest time of the next congestion notification, in picoseconds.
     notifies_ps: u64,
@@ -57,8 +58,8 @@ impl Receiver {
         is_time
     }
 
-    /// Advances `expected` over the expected frame, which has just arrived, and over later frames
-    /// that arrived earlier.
+    /// Advances `expected` beyond the frame that has just arrived, and beyond the following frames
+    /// that arrived before.
     fn advance(&mut self) {
         loop {
             self.beyond.pop_front();

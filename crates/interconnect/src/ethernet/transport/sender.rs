@@ -12,7 +12,7 @@ pub(super) struct Sender {
     pub(super) source: u32,
     pub(super) destination: u32,
     pub(super) class: u8,
-    /// Whether the connection waits for its turn, and the connection whose turn is next.
+    /// Whether the connection waits to send, and the connection that may send after it.
     pub(super) is_ready: bool,
     pub(super) next_ready: u32,
     /// Time of the scheduled timer event; [`u64::MAX`] if none is scheduled.
@@ -44,11 +44,11 @@ pub(super) struct Sender {
     recovery: Sending,
 }
 
-/// State of frames, which depends on the rule for retransmissions.
+/// State of the frames in flight. It depends on the rule for retransmissions.
 #[derive(Clone, Debug)]
 enum Sending {
-    /// State for go-back-N: all frames since `sequence` were sent in order, the first of them in
-    /// `transmission`.
+    /// State for go-back-N. `sequence` was sent in the transmission `transmission`. All later
+    /// frames were sent in order after it.
     InOrder {
         sequence: u32,
         transmission: u32,
@@ -61,8 +61,8 @@ enum Sending {
 struct Scoreboard {
     /// State of each frame, from the first frame without acknowledgement to the last frame sent.
     slots: VecDeque<Slot>,
-    /// Frames in the order of their transmissions, and the number of the first of these
-    /// transmissions.
+    /// Frames in the order of their transmissions. `order_start` is the number of the first of
+    /// these transmissions.
     order: VecDeque<u32>,
     order_start: u32,
     /// Frames to retransmit.
@@ -75,7 +75,7 @@ struct Scoreboard {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Slot {
-    /// The frame is in flight, sent in this transmission.
+    /// The frame is in flight; the number is that of its transmission.
     InFlight(u32),
     Lost,
     Acknowledged,
@@ -270,7 +270,8 @@ impl Sender {
         if let Sending::InOrder { sequence, transmission } = &mut self.recovery
             && is_before(self.next, expected)
         {
-            // Frames that the sender wanted to retransmit have arrived.
+            // The receiver already has some frames that the sender was about to retransmit, so it
+            // skips them.
             self.next = expected;
             (*sequence, *transmission) = (expected, self.transmission);
         }
@@ -282,7 +283,7 @@ impl Sender {
     }
 
     /// Declares frames lost if their transmission was at least `threshold` transmissions before
-    /// `answered`, the acknowledged transmission. Returns whether there are such frames.
+    /// `answered`, the acknowledged transmission. Returns whether any frame was declared lost.
     fn find_lost(&mut self, answered: u32, threshold: u32) -> bool {
         match &mut self.recovery {
             Sending::InOrder { sequence, transmission } => {
@@ -327,8 +328,8 @@ impl Sender {
         configuration.timeout_ps.max(measured_ps).max(1) << self.backoff.min(BACKOFF_MAX)
     }
 
-    /// Returns the time for which a timer event must be scheduled; `None` if an event is scheduled
-    /// early enough.
+    /// Returns the time for which a timer event must be scheduled. Returns `None` if no event is
+    /// needed, or if an event is scheduled that is early enough.
     pub(super) fn arm(&mut self) -> Option<u64> {
         let is_paced = self.rate.is_some() && !self.is_ready && self.may_send();
         let paced_ps = if is_paced { self.paced_until_ps() } else { u64::MAX };
@@ -376,7 +377,7 @@ impl Scoreboard {
         self.forget_found(acknowledged);
     }
 
-    /// Removes frames from the front of the retransmission list that have arrived.
+    /// Removes frames that have arrived from the front of the retransmission list.
     fn forget_found(&mut self, start: u32) {
         let (slots, lost) = (&self.slots, &mut self.lost);
         let is_there = |sequence: &mut u32| {
@@ -385,8 +386,8 @@ impl Scoreboard {
         while lost.pop_front_if(is_there).is_some() {}
     }
 
-    /// Records an acknowledgement. Returns how many frames this acknowledgement is the first to
-    /// confirm.
+    /// Records an acknowledgement. Returns the number of frames that no earlier acknowledgement
+    /// confirmed.
     fn settle(&mut self, acknowledged: u32, segment: &Segment) -> u32 {
         let mut newly = 0;
         let mut note = |slot: Slot| {
@@ -410,7 +411,7 @@ impl Scoreboard {
     }
 
     /// Declares transmissions in flight lost, from the oldest on, until `is_late` returns false.
-    /// Returns whether it declared any lost.
+    /// Returns whether any transmission was declared lost.
     fn give_up(&mut self, acknowledged: u32, is_late: impl Fn(u32) -> bool) -> bool {
         let mut is_any = false;
         while let Some(&sequence) = self.order.front() {
@@ -434,6 +435,6 @@ impl Scoreboard {
 
 /// Number of the first transmission of a connection.
 const FIRST: u32 = 1;
-/// Maximum number of doublings. If a timeout of a second plus the measured time is doubled this
-/// often, it stays far below the maximum time.
+/// Maximum number of doublings. A timeout of a second plus the measured time, doubled this often,
+/// stays far below the maximum time.
 const BACKOFF_MAX: u32 = 20;

@@ -7,18 +7,18 @@ use super::{Congestion, TransportConfiguration, is_before};
 pub(super) struct Window {
     /// Size, in 1/65536 frames.
     size: u64,
-    /// Slow-start threshold. Below this size, each acknowledged frame lets the window grow by one
+    /// Slow-start threshold. Below this size, the window grows by one frame for each acknowledged
     /// frame.
     threshold: u64,
-    /// Estimated share of marked frames, α of DCTCP, in 1/2^20.
+    /// Estimated fraction of marked frames (α of DCTCP), in 1/2^20.
     alpha: u32,
-    /// Number of acknowledgements in the current observation of `alpha`, and how many of them
-    /// reported a mark.
+    /// Number of acknowledgements in the current observation period of `alpha`, and the number of
+    /// these that reported a mark.
     observed: u32,
     marked: u32,
-    /// The acknowledgement of this frame ends the current observation.
+    /// The acknowledgement of this frame ends the current observation period.
     observed_until: u32,
-    /// For losses and marks of frames before this one, the window has been reduced already.
+    /// The window has already been reduced for losses and marks of frames before this frame.
     answered_until: u32,
     /// Time when a long round trip last reduced the window, in picoseconds.
     decreased_ps: u64,
@@ -27,7 +27,7 @@ pub(super) struct Window {
 /// Facts from an acknowledgement that affect the window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
-    /// Number of frames that this acknowledgement is the first to confirm.
+    /// Number of frames that no earlier acknowledgement confirmed.
     pub(super) newly: u32,
     pub(super) is_marked: bool,
     pub(super) round_trip_ps: u64,
@@ -94,9 +94,9 @@ impl Window {
         self.size = self.size.clamp(FRAME, u64::from(configuration.window_frames.max(1)) * FRAME);
     }
 
-    /// Updates the window of DCTCP. Once per window, updates the estimated share of marked frames.
-    /// If frames were marked, reduces the window by half of that share, at most once per window
-    /// (RFC 8257, 3.3).
+    /// Updates the window of DCTCP. Once per window, updates the estimated fraction of marked
+    /// frames. If frames were marked, reduces the window by half of that fraction, at most once per
+    /// window (RFC 8257, 3.3).
     fn on_mark_or_none(&mut self, gain_ppm: u32, progress: &Progress) {
         self.observed += 1;
         self.marked += u32::from(progress.is_marked);
@@ -118,16 +118,16 @@ impl Window {
         }
     }
 
-    /// Returns how small the window is, in 1/65536: 1 for one frame, 0 for [`LARGE`] frames.
-    /// Between these sizes, the value is linear in 1 / √window (Swift, 3.1).
+    /// Returns how small the window is, in 1/65536: 1 for one frame, 0 for [`LARGE`] frames or
+    /// more. Between these sizes, the value is linear in 1 / √window (Swift, 3.1).
     fn smallness(&self) -> u64 {
         let least = FRAME / LARGE.isqrt();
         let inverse = FRAME * FRAME / (self.size * FRAME).isqrt();
         inverse.saturating_sub(least) * FRAME / (FRAME - least)
     }
 
-    /// Grows the window by one frame per acknowledged frame, or by one frame per window. If the
-    /// window was not full, does not grow it.
+    /// Grows the window by one frame per acknowledged frame below the threshold, and by one frame
+    /// per window above it. Does not grow a window that was not full.
     fn grow(&mut self, progress: &Progress) {
         if !progress.was_full {
             return;
@@ -136,7 +136,7 @@ impl Window {
         self.size += if self.size < self.threshold { newly } else { newly * FRAME / self.size };
     }
 
-    /// Handles a loss that an acknowledgement of a later frame has revealed.
+    /// Handles a loss that the acknowledgement of a later frame has revealed.
     pub(super) fn on_loss(
         &mut self,
         configuration: &TransportConfiguration,
@@ -178,7 +178,7 @@ const fn scaled(size: u64, share: u64) -> u64 {
 
 /// One frame, in the unit of `size`.
 const FRAME: u64 = 1 << 16;
-/// The share 1, in the unit of `alpha`.
+/// The fraction 1, in the unit of `alpha`.
 const ALL: u32 = 1 << 20;
 /// Window, in frames, at which Swift's addition to the target becomes 0.
 const LARGE: u64 = 100;

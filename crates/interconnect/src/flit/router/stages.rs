@@ -40,7 +40,8 @@ impl RouterFabric {
         }
     }
 
-    /// Schedules a router for its next work: a flit or credit arrives, or a packet can request.
+    /// Schedules the next cycle in which a router has work: a flit or credit arrives, or a packet
+    /// can make a request.
     fn sleep(&mut self, context: &mut Context, index: u32, cycle: u64) {
         let channels = usize::from(self.configuration.channels);
         let router = &self.routers[index as usize];
@@ -171,7 +172,7 @@ impl RouterFabric {
     }
 
     /// Adds a bid for the switch. If several channels of a switch input want the same output, keeps
-    /// only the bid of the channel whose turn it is.
+    /// only the bid of the channel with the highest priority.
     fn bid(&self, index: u32, bid: Bid, bids: &mut Vec<Bid>) {
         let first = self.routers[index as usize].turns[usize::from(bid.input)];
         let rank = |bid: &Bid| {
@@ -223,8 +224,8 @@ impl RouterFabric {
             self.routers[index as usize].turns[usize::from(bid.input)] =
                 (bid.channel + self.router.input_speedup) % channels;
             let input = self.inputs[at];
-            // If this is false, the speculative request was useless: the packet has no channel, or
-            // the channel has no credit.
+            // If this is false, the speculative request was useless. The packet has no channel, or
+            // its channel has no credit.
             if input.stage == Stage::Active && self.output(input.link, input.channel).credits > 0 {
                 self.leave(context, index, at, cycle);
                 let crossed = cycle + u64::from(self.router.switch_cycles) - 1;

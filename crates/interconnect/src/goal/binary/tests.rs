@@ -108,7 +108,8 @@ fn text() -> impl Strategy<Value = String> {
     })
 }
 
-/// Returns the block of a rank. The number with each operation selects its requirement.
+/// Returns the block of a rank. The number next to each operation selects the operation that it
+/// requires.
 fn block(rank: usize, operations: &[(String, u16)]) -> String {
     let lines = operations.iter().enumerate().map(|(at, (operation, choice))| {
         let of = usize::from(*choice) / 4;
@@ -130,8 +131,8 @@ proptest! {
         prop_assert_eq!(decoded.encode(), bytes);
     }
 
-    /// If the decoder accepts bytes, encoding the trace returns the same bytes. Only the start
-    /// indices of empty lists can differ.
+    /// If the decoder accepts some bytes, encoding the decoded trace returns the same bytes. Only
+    /// the start positions of empty lists can differ.
     #[test]
     fn no_bytes_make_it_panic(
         text in text(),
