@@ -42,8 +42,8 @@ pub struct Fluid {
     now_ps: u64,
     /// Number of the event for the next end of a message. Events with other numbers are outdated.
     generation: u32,
-    /// Whether messages have started since the rates were computed. An event at the same time
-    /// computes the rates, once for all these messages.
+    /// Whether messages have started since the last computation of the rates. A later event at the
+    /// same time computes the rates once for all these messages.
     is_stale: bool,
     finished: u64,
 }

@@ -113,7 +113,7 @@ pub enum LanePolicy {
     /// after it. In a dimension without a crossed wrap, packets choose any lane and keep it for
     /// that dimension. Under this rule, packets cannot wait for each other in a circle.
     Dateline,
-    /// In each dimension, packets use lane 1 if the path crosses the wrap, and otherwise lane 0
+    /// In each dimension, packets use lane 1 if the path crosses the wrap, and lane 0 if it does not
     /// (`dim_order` of `BookSim2`). Most packets use lane 0.
     Partition,
     /// Like `Partition`, but with two datelines (`dim_order_bal` of `BookSim2`). Packets use lane 1

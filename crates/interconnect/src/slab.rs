@@ -1,4 +1,4 @@
-//! A table whose entries have small numbers, and which reuses free slots.
+//! A table that gives its entries small numbers and reuses free slots.
 
 /// Values with a limited life. Each value has a number that does not change during its life.
 ///
@@ -46,7 +46,7 @@ impl<T: Copy> Slab<T> {
         &mut self.values[index as usize]
     }
 
-    /// Prefetches the value with this number. Does nothing if no value ever had it.
+    /// Prefetches the value with this number. Does nothing if no value ever had this number.
     #[inline]
     pub fn prefetch(&self, index: u32) {
         if let Some(value) = self.values.get(index as usize) {

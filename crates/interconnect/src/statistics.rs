@@ -7,7 +7,7 @@ pub struct Summary {
     min_ps: u64,
     max_ps: u64,
     sum_ps: u128,
-    /// Sum of squares, in ps². Even 2^64 times of four seconds each do not overflow it.
+    /// Sum of squares, in ps². Even 2^64 times of four seconds each do not overflow this sum.
     squares: u128,
 }
 
@@ -56,7 +56,8 @@ impl Summary {
         if self.count == 0 { 0.0 } else { self.sum_ps as f64 / self.count as f64 / 1e6 }
     }
 
-    /// Returns the standard deviation in µs, as of a whole population.
+    /// Returns the standard deviation in µs. The times count as a whole population, not as a
+    /// sample.
     pub fn deviation_us(&self) -> f64 {
         if self.count == 0 {
             return 0.0;
@@ -84,8 +85,8 @@ pub fn confidence_95(values: &[f64]) -> Option<f64> {
     Some(quantile * (squares / (count - 1.0) / count).sqrt())
 }
 
-/// Student's t for 95 % (two-sided), for 1 to 30 degrees of freedom. From 31 degrees of freedom,
-/// `STUDENT_95_MANY` is used; there t exceeds the value of the normal distribution by at most 4 %.
+/// Student's t for 95 % (two-sided), for 1 to 30 degrees of freedom. For more degrees of freedom,
+/// `STUDENT_95_MANY` is used. There, t exceeds the value of the normal distribution by at most 4 %.
 const STUDENT_95: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
@@ -93,15 +94,15 @@ const STUDENT_95: [f64; 30] = [
 ];
 const STUDENT_95_MANY: f64 = 2.04;
 
-/// Counts of times in classes: 32 classes for each doubling, in 16 KiB. Quantiles are computed as
-/// if the times within a class were evenly spread. Their error is therefore at most the width of a
-/// class, 3 %.
+/// Counts of times in classes: 32 classes for each doubling, in 16 KiB. Quantiles are computed
+/// under the assumption that the times within a class are evenly spread. The error of a quantile is
+/// therefore at most the width of a class, 3 %.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Vec<u64>,
     total: u64,
-    /// The shortest and the longest time. These two times limit quantiles, because the outer
-    /// classes extend beyond them.
+    /// The shortest and the longest time. Quantiles are limited to this range, because the outer
+    /// classes extend beyond it.
     min_ps: u64,
     max_ps: u64,
 }
@@ -123,8 +124,8 @@ impl Histogram {
         self.max_ps = self.max_ps.max(time_ps);
     }
 
-    /// Returns the classes that contain times, in ascending order. Each has its longest possible
-    /// time, in picoseconds, and its number of times.
+    /// Returns the classes that contain times, in ascending order. Each entry has the longest time
+    /// that the class can contain, in picoseconds, and the number of times in the class.
     pub fn classes(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         counts.map(|(index, count)| (upper_ps(index).min(self.max_ps), *count))
@@ -140,7 +141,8 @@ impl Histogram {
         self.max_ps = self.max_ps.max(other.max_ps);
     }
 
-    /// Returns the time that the share `share` of the times, from 0 to 1, does not exceed, in µs.
+    /// Returns a quantile of the times, in µs. `share`, from 0 to 1, is the part of the times that
+    /// do not exceed the result.
     pub fn quantile_us(&self, share: f64) -> f64 {
         let wanted = (share * self.total as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -189,7 +191,8 @@ const fn upper_ps(class: usize) -> u64 {
     ((mantissa + 1) << shift).wrapping_sub(1)
 }
 
-/// Number of classes: 64 for exact times, and 32 for each doubling from 2^6 to 2^64.
+/// Number of classes: 64 classes with a single time each, and 32 for each doubling from 2^6 to
+/// 2^64.
 const CLASSES: usize = 64 + 58 * 32;
 
 /// Adds a value to a hash.

@@ -85,8 +85,8 @@ fn exponential_service(load_percent: u64) -> Result<Comparison, TheoryError> {
     })
 }
 
-/// Runs Poisson arrivals at a link of 1 Gb/s. The second link adds the time of a header, but no
-/// waiting time.
+/// Runs Poisson arrivals at a link of 1 Gb/s. After this link, frames cross a second link, which
+/// adds the time of a header but no waiting time.
 fn queue(load_percent: u64, sizes: Sizes) -> Result<Outcome, TheoryError> {
     let topology = Topology::star(2).map_err(BenchmarkError::from)?;
     let routes = RouteTable::new(&topology, Routing::Shortest).map_err(BenchmarkError::from)?;
@@ -137,9 +137,10 @@ fn row(bytes: u32) -> Result<Outcome, TheoryError> {
     Ok(Simulation::new(ethernet, token, &[0, 3], HostCosts::default()).run()?)
 }
 
-/// Compares the load at which uniform traffic fills the links of a k × k torus: 8 / k of a link's
-/// rate per host, corrected for messages that hosts would send to themselves. The simulated value
-/// is extrapolated from the mean load of links at a low load.
+/// Compares the load at which uniform traffic fills the links of a k × k torus. According to
+/// theory, this load is 8 / k of a link's rate per host. The comparison corrects this value for
+/// messages that hosts would send to themselves. The simulated value is extrapolated from the mean
+/// load of links at a low load.
 fn torus_saturation() -> Result<Comparison, TheoryError> {
     let side = 8_u32;
     let topology = Topology::torus(&[side, side], 1, 1).map_err(BenchmarkError::from)?;
@@ -194,9 +195,9 @@ fn ping_pong() -> Result<Comparison, TheoryError> {
     })
 }
 
-/// Compares max-min fair shares of two trunks of 1 Gb/s. Three messages cross the first trunk; one
-/// of them and a fourth message cross the second trunk. Each message on the first trunk gets a
-/// third of its rate. The fourth message gets two thirds of the second trunk.
+/// Compares max-min fair rates on two trunks of 1 Gb/s. Three messages cross the first trunk. One
+/// of these messages and a fourth message cross the second trunk. Each message on the first trunk
+/// gets a third of its rate. The fourth message gets two thirds of the second trunk.
 fn max_min_share() -> Result<Comparison, TheoryError> {
     let trace = "num_ranks 6\n\
                  rank 0 {\nsend 100000000b to 4\nsend 100000000b to 3\n}\n\

@@ -12,16 +12,17 @@ pub use graph::{Cable, CableSettings, GraphError};
 /// The hosts, switches and cables of a network.
 ///
 /// Hosts are numbered from 0; the numbers of switches follow those of hosts. A cable consists of
-/// two links, one in each direction, with the numbers 2k and 2k + 1. Therefore `link ^ 1` is the
-/// opposite direction. The links that leave a node are its ports, in the order in which they were
-/// added.
+/// two links, one in each direction. The numbers of these links are 2k and 2k + 1, so `link ^ 1` is
+/// the opposite direction. The links that leave a node are its ports, in the order in which they
+/// were added.
 #[derive(Clone, Debug)]
 pub struct Topology {
     name: String,
     hosts: u32,
     switches: u32,
     links: Vec<Link>,
-    /// For each node, the start of its links in `outgoing`. The last entry is the end.
+    /// For each node, the start of its links in `outgoing`. One more entry at the end of the list
+    /// marks the end of the last node's links.
     outgoing_starts: Vec<u32>,
     outgoing: Vec<u32>,
     grid: Option<Grid>,
@@ -51,15 +52,16 @@ pub enum LinkKind {
     Host,
     /// A cable between two switches.
     Switch {
-        /// Dimension of the grid along which the link leads; 0 if there is no grid.
+        /// Dimension of the grid along which the cable leads; 0 if there is no grid.
         dimension: u8,
-        /// Whether the link connects the last position of a ring with the first.
+        /// Whether the cable connects the last position of a ring with the first.
         is_wrap: bool,
     },
 }
 
 /// The arrangement of switches in a grid or torus. The coordinates of switch n are the digits of n
-/// in mixed radix; the first dimension varies fastest.
+/// in mixed radix: the size of each dimension is the radix of its digit. The first dimension varies
+/// fastest.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Grid {
     /// Number of positions along each dimension.
@@ -174,7 +176,7 @@ impl Topology {
         node < self.hosts
     }
 
-    /// Returns the link on which a host sends.
+    /// Returns the link on which the host sends.
     pub fn host_link(&self, host: u32) -> u32 {
         self.outgoing(host)[0]
     }
@@ -184,7 +186,7 @@ impl Topology {
         self.links[self.host_link(host) as usize].to - self.hosts
     }
 
-    /// Returns the grid of the switches; `None` if they form none.
+    /// Returns the grid of the switches; `None` if they do not form a grid.
     pub const fn grid(&self) -> Option<&Grid> {
         self.grid.as_ref()
     }
@@ -213,7 +215,7 @@ impl Topology {
         self.names.as_ref()
     }
 
-    /// Returns the cable settings of a link.
+    /// Returns the settings of the cable to which a link belongs.
     pub fn cable_settings(&self, link: u32) -> CableSettings {
         self.settings.get(link as usize / 2).copied().unwrap_or_default()
     }
@@ -223,14 +225,14 @@ impl Topology {
         !self.settings.is_empty()
     }
 
-    /// Returns the topology with changed settings for each cable that has its own.
+    /// Returns the topology with changed settings for each cable that has its own settings.
     #[must_use]
     pub fn with_cable_settings(&self, change: impl Fn(CableSettings) -> CableSettings) -> Self {
         let settings = self.settings.iter().copied().map(change).collect();
         Self { settings, ..self.clone() }
     }
 
-    /// Returns the name of a link, such as `s1->s2`. For the second of parallel cables, it is
+    /// Returns the name of a link, such as `s1->s2`. The second of two parallel cables is called
     /// `s1->s2#1`. With several rails, link numbers continue from one rail to the next, and the
     /// name starts with the rail: `rail 1 s1->s2`.
     pub fn link_name(&self, link: u32) -> String {
@@ -255,7 +257,7 @@ impl Topology {
         (self.hosts..self.nodes()).map(|node| self.outgoing(node).len()).max().unwrap_or(0)
     }
 
-    /// Checks that each host has one cable, and that each node can reach all others.
+    /// Checks that each host has one cable, and that each node can reach all other nodes.
     fn check(self) -> Result<Self, TopologyError> {
         for host in 0..self.hosts {
             let cables = self.outgoing(host).len();
@@ -411,8 +413,8 @@ pub(super) fn node_name(names: Option<&[String]>, hosts: u32, node: u32) -> Stri
     }
 }
 
-/// Maximum number of nodes. Node and link numbers share 29 bits of an event with flags; even a
-/// million hosts with 16 cables each need far fewer bits.
+/// Maximum number of nodes. A node or link number and flags share 29 bits of an event. A million
+/// hosts with 16 cables each need far fewer bits.
 const NODES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use mem::prefetch;
 /// A future event: at `time_ps`, `subject` (a packet, a message or a tag) reaches `place` (a link,
 /// a host or a timer).
 ///
-/// Events are ordered by their contents, so the order does not depend on when they were scheduled.
-/// Models choose places so that no two events are equal.
+/// Events are ordered by their contents, so the order does not depend on the time of scheduling.
+/// Models choose places such that no two events are equal.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Event {
     /// Virtual time, in picoseconds since the start.
@@ -51,26 +51,28 @@ impl PartialOrd for Event {
 
 /// A queue of future events, earliest first.
 ///
-/// * Time is divided into slots whose width is a power of two, in picoseconds.
+/// * Time is divided into slots. The width of a slot is a power of two, in picoseconds.
 /// * A ring of buckets holds the events of the next slots. A bitmap of occupied buckets lets a run
 ///   with few events skip empty buckets.
-/// * Only the slot being processed is sorted. An event costs an append and its share of sorting a
-///   few neighbours: a third of the cost of a binary heap with thousands of events.
-/// * Buckets are chains of small blocks from a common store. It reuses the most recently freed
-///   block first. The memory touched is therefore that of the pending events, not that of the
-///   fullest slots of a whole turn of the ring.
-/// * Events beyond the ring wait in a heap. They move into the ring as it turns.
-/// * If slots have so many events that sorting them costs more than appending, slots become
-///   narrower.
+/// * Only the slot being processed is sorted. An event costs an append, and a part of the cost of
+///   sorting its slot. Together this is a third of the cost in a binary heap with thousands of
+///   events.
+/// * Buckets are chains of small blocks from a common store. The store reuses the most recently
+///   freed block first. The memory in use is therefore that of the pending events. With an array
+///   per bucket, it would be that of the fullest slots of a whole turn of the ring.
+/// * Events beyond the ring wait in a heap. They move into the ring when the ring reaches their
+///   slots.
+/// * If slots have so many events that sorting costs more than appending, slots become narrower.
 #[derive(Debug)]
 pub struct Wheel {
     /// Events of the slot being processed, latest first.
     current: Vec<Event>,
     /// Number of the slot being processed: its time divided by the width of a slot.
     current_slot: u64,
-    /// For each bucket, its last block, with the number of its events minus one in the low bits;
-    /// [`NONE`] if the bucket is empty. Slot n uses bucket n modulo the number of buckets, a power
-    /// of two. Events in buckets are not sorted.
+    /// For each bucket, a block number and a count, or [`NONE`] if the bucket is empty. The block
+    /// is the last block of the bucket. The low bits are the number of events in that block minus
+    /// one. Slot n uses bucket n modulo the number of buckets, which is a power of two. Events in
+    /// buckets are not sorted.
     buckets: Vec<u32>,
     /// For each bucket, one bit that says whether the bucket has events.
     occupied: Vec<u64>,
@@ -83,14 +85,14 @@ pub struct Wheel {
     before: Vec<u32>,
     /// The most recently freed block; [`NONE`] if no block is vacant.
     vacant: u32,
-    /// Events that were scheduled at least a whole turn ahead, and that the ring has not reached
-    /// yet.
+    /// Events that were scheduled at least a whole turn of the ring ahead. The ring has not reached
+    /// their slots yet.
     overflow: BinaryHeap<Reverse<Event>>,
     slot_shift: u32,
-    /// Number of recent slots that were crowded minus the number of other recent slots; at least 0.
+    /// Difference of two counts of recent slots: crowded slots minus other slots; at least 0.
     crowded: u32,
-    /// Value of `crowded` at which slots become narrower. It doubles whenever narrowing does not
-    /// help.
+    /// Value of `crowded` at which slots become narrower. This value doubles whenever narrower
+    /// slots do not help.
     crowded_max: u32,
     now_ps: u64,
     len: usize,
@@ -103,7 +105,7 @@ struct Block([Event; BLOCK]);
 
 impl Wheel {
     /// Creates an empty wheel whose slots are at most `slot_ps` wide. A good width is half of the
-    /// shortest time between scheduling an event and the event.
+    /// shortest usual time from scheduling an event until the event happens.
     pub fn new(slot_ps: u64) -> Self {
         Self {
             current: Vec::new(),
@@ -139,14 +141,14 @@ impl Wheel {
         self.len == 0
     }
 
-    /// Schedules an event. If its time has passed, the event happens now.
+    /// Schedules an event. If the time of the event has passed, the event happens now.
     #[inline]
     pub fn push(&mut self, mut event: Event) {
         event.time_ps = event.time_ps.max(self.now_ps);
         self.len += 1;
         let slot = event.time_ps >> self.slot_shift;
-        // For the current slot and earlier slots, the difference wraps to a number larger than any
-        // ring.
+        // For the current slot and earlier slots, the subtraction wraps to a number that is larger
+        // than the size of any ring.
         let further = slot.wrapping_sub(self.current_slot).wrapping_sub(1);
         if further < self.buckets.len() as u64 - 1 {
             if self.len > VAST {
@@ -189,8 +191,8 @@ impl Wheel {
         Some(event)
     }
 
-    /// Removes and returns the next event like [`Wheel::pop_due`], but only if it is before
-    /// `end_ps`.
+    /// Removes and returns the next event of the slot being processed, and sets the clock to its
+    /// time. Returns `None` if the event is not before `end_ps`.
     #[inline]
     pub fn pop_due_before(&mut self, end_ps: u64) -> Option<Event> {
         self.current.last().filter(|event| event.time_ps < end_ps)?;
@@ -209,8 +211,9 @@ impl Wheel {
         &self.current
     }
 
-    /// Returns the events known so far of the slot that comes next, in chunks and without order. A
-    /// fabric can prefetch the state that they need. Returns nothing if there are few events.
+    /// Returns the events of the next slot that are known so far, in chunks and without order. A
+    /// fabric can prefetch the state that these events need. Returns nothing if there are few
+    /// events.
     pub fn ahead(&self) -> impl Iterator<Item = &[Event]> {
         let bucket = if self.is_deep() { self.next_occupied(self.current_slot) } else { None };
         let mask = self.buckets.len() - 1;
@@ -224,8 +227,8 @@ impl Wheel {
         self.len > DEEP
     }
 
-    /// Prefetches the blocks of the second next slot. The previous turn prefetched those of the
-    /// next slot.
+    /// Prefetches the blocks of the slot after the next slot. The previous turn prefetched the
+    /// blocks of the next slot.
     #[inline]
     fn fetch_ahead(&self) {
         let mask = self.buckets.len() - 1;
@@ -238,8 +241,8 @@ impl Wheel {
         }
     }
 
-    /// Returns the time of the next event, in picoseconds. Does not turn the wheel, so that events
-    /// scheduled later for an earlier time can still enter the ring.
+    /// Returns the time of the next event, in picoseconds. Does not turn the wheel. An event
+    /// scheduled later for an earlier time can therefore still enter the ring.
     pub fn next_ps(&self) -> Option<u64> {
         if let Some(event) = self.current.last() {
             return Some(event.time_ps);
@@ -318,8 +321,9 @@ impl Wheel {
         })
     }
 
-    /// Moves the events of a bucket to the end of a list, in the reverse order of scheduling.
-    /// Events that were scheduled in order then need no sorting; ranks in step schedule like this.
+    /// Moves the events of a bucket to the end of a list, in the reverse order of scheduling. If
+    /// ranks work in step, their events are scheduled in order, and the reversed list needs no
+    /// sorting.
     #[inline]
     fn empty_into(&mut self, bucket: usize, events: &mut Vec<Event>) {
         let mut last = std::mem::replace(&mut self.buckets[bucket], NONE);
@@ -338,13 +342,13 @@ impl Wheel {
     }
 
     /// Advances to the next slot with events, if the current slot is empty and such a slot exists.
-    /// Returns whether any event is then due.
+    /// Returns whether an event is due after this.
     pub fn turn(&mut self) -> bool {
         self.unstage();
         if self.current.is_empty() && self.crowded >= self.crowded_max {
             self.narrow();
         }
-        // After slots became narrower, events can be due in the slot of the clock itself.
+        // After slots have become narrower, the slot of the current time can contain events.
         if !self.current.is_empty() {
             return true;
         }
@@ -371,7 +375,7 @@ impl Wheel {
         true
     }
 
-    /// Moves events from the heap into the ring, if the ring now reaches their slots.
+    /// Moves events from the heap into the ring, if the ring has reached their slots.
     fn refill(&mut self) {
         while let Some(Reverse(event)) = self.overflow.peek().copied() {
             let slot = event.time_ps >> self.slot_shift;
@@ -383,9 +387,10 @@ impl Wheel {
         }
     }
 
-    /// Halves the width of slots; the caller must not be processing a slot. If too many events
-    /// would then be beyond the ring, where they cost more than sorting saves, doubles the number
-    /// of buckets. If that number is at its maximum, changes nothing.
+    /// Halves the width of slots. The caller must not be processing a slot. With narrower slots,
+    /// more events are beyond the ring. If these events cost more than sorting saves, this function
+    /// doubles the number of buckets. If that number is at its maximum, this function changes
+    /// nothing.
     fn narrow(&mut self) {
         self.crowded = 0;
         let count = self.buckets.len();
@@ -437,8 +442,8 @@ impl Wheel {
     }
 }
 
-/// Sorts events, latest first. Very many events in one slot come from ranks in step and consist of
-/// a few runs. A stable sort merges such runs.
+/// Sorts events, latest first. If one slot has very many events, they come from ranks that work in
+/// step and consist of a few sorted runs. A stable sort merges such runs.
 #[inline]
 fn sort_latest_first(events: &mut [Event]) {
     if events.len() > STEP {
@@ -454,37 +459,38 @@ const fn first_of(last: u32) -> usize {
     (LAST - (last & LAST)) as usize
 }
 
-/// Number of events that makes a slot crowded: sorting more events costs more than visiting a few
-/// more slots.
+/// Number of events that makes a slot crowded. Sorting more events than this costs more than
+/// visiting a few more slots.
 const CROWD: usize = 32;
-/// Events in a slot that are too many to coincide by chance.
+/// Number of events in a slot from which the cause must be ranks in step. So many events do not
+/// coincide by chance.
 const STEP: usize = 4 * CROWD;
-/// Number of crowded slots before slots become narrower. One is not enough, because events of a
-/// synchronised workload coincide, and no width separates them.
+/// Number of crowded slots after which slots become narrower. A single crowded slot is not enough.
+/// In a synchronised workload, events have equal times, and narrower slots cannot separate them.
 const CROWDED_TURNS: u32 = 8;
 
 /// Number of buckets. A network schedules events some microseconds ahead (serialisation and
-/// latency). With slots of 0.5 ns, the ring covers 8192 × 0.5 ns = 4 µs, so these events fall into
-/// it. The heads of the buckets, 4 B each, stay in the first-level cache.
+/// latency). With slots of 0.5 ns, the ring covers 8192 × 0.5 ns = 4 µs, so these events are within
+/// the ring. `buckets` takes 4 B for each bucket and stays in the first-level cache.
 const BUCKETS: usize = 8192;
-/// Maximum number of buckets, used if thousands of hosts crowd narrow slots. The heads of the
-/// buckets then still leave most of the second-level cache free.
+/// Maximum number of buckets, used if thousands of hosts crowd narrow slots. With this number,
+/// `buckets` still leaves most of the second-level cache free.
 const BUCKETS_MAX: usize = 16_384;
 const WORD_BITS: usize = 64;
-/// Number of events (64 KiB) that exceed the first-level cache, with the state they need.
+/// Number of events (64 KiB) that, together with the state they need, exceed the first-level cache.
 const DEEP: usize = 4096;
 /// Number of events in a block.
 const BLOCK: usize = 1 << BLOCK_SHIFT;
 const BLOCK_SHIFT: u32 = 2;
-/// Number of events (half a megabyte) that exceed the second-level cache too, with the state they
-/// need.
+/// Number of events (half a megabyte) that, together with the state they need, exceed the
+/// second-level cache.
 const VAST: usize = 32_768;
-/// Maximum number of staged events; their memory is fetched at the same time.
+/// Maximum number of staged events. The memory of all staged events is fetched at the same time.
 const STAGED_MAX: usize = 32;
 /// Number of events in a full block minus one.
 const LAST: u32 = BLOCK as u32 - 1;
-/// Means that there is no block. Its low bits equal those of a full block, so that adding an event
-/// takes a new block.
+/// Means that a bucket has no block. The low bits of this value equal those of a full block, so
+/// that adding an event starts a new block.
 const NONE: u32 = u32::MAX;
 const _: () = assert!(size_of::<Block>() == 64 && NONE & LAST == LAST);
 
@@ -513,8 +519,8 @@ mod tests {
         assert!(wheel.is_empty());
     }
 
-    /// While events schedule further events, near and far, the wheel returns the same order as a
-    /// heap.
+    /// While events schedule further events, near and far, the wheel returns events in the same
+    /// order as a heap.
     #[test]
     fn events_scheduled_on_the_way_come_in_order() {
         let mut random = Random::new(2);
@@ -537,7 +543,8 @@ mod tests {
         }
     }
 
-    /// If crowded slots become narrower, the wheel keeps all events and their order.
+    /// When crowded slots become narrower, the wheel loses no event and returns the events in
+    /// order.
     #[test]
     fn crowded_slots_become_narrower() {
         let mut random = Random::new(3);
@@ -558,8 +565,8 @@ mod tests {
         assert!(wheel.slot_shift < 18, "{}", wheel.slot_shift);
     }
 
-    /// Staging new events, which happens if there are very many, changes neither the order of
-    /// events nor the time of the next event.
+    /// If there are very many events, the wheel stages new events. Staging changes neither the
+    /// order of events nor the time of the next event.
     #[test]
     fn very_many_events_come_in_order() {
         let mut random = Random::new(5);

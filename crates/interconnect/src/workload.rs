@@ -13,7 +13,7 @@ pub use pattern::{NeedsRanks, Pattern};
 pub use several::{AnyWorkload, Member, Several, WORKLOADS_MAX};
 pub use sizes::{SizeTable, Sizes, SizesError};
 
-/// A program of all ranks. The run calls it for each notification of a rank.
+/// A program of all ranks. The run calls its methods for each notification of a rank.
 pub trait Workload {
     /// Starts a rank at the start of the run.
     fn start(&mut self, rank: u32, actions: &mut Actions);
@@ -24,16 +24,16 @@ pub trait Workload {
     /// Handles a message that the rank has received.
     fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions);
 
-    /// Handles the report that the processor has sent the message which the rank called `name`
-    /// ([`Actions::reports_sent`]). Also handles the turn that the rank called `name`
-    /// ([`Actions::take_turn`]).
+    /// Handles two kinds of reports. In the first, the processor has sent the message that the rank
+    /// called `name` ([`Actions::reports_sent`]). The second is the call that the rank requested
+    /// with `name` ([`Actions::take_turn`]).
     fn on_sent(&mut self, rank: u32, name: u32, actions: &mut Actions) {
         let _ = (rank, name, actions);
     }
 
-    /// Returns whether only dependencies order the actions of a rank, as in a trace. The processor
-    /// then computes while a send waits for the interface. In a program, a rank continues only
-    /// after it has sent.
+    /// Returns whether the actions of a rank are ordered only by dependencies, as in a trace. In
+    /// this case, the processor computes while a send waits for the interface. Otherwise a rank
+    /// continues only after it has sent.
     fn is_unordered(&self) -> bool {
         false
     }
@@ -45,13 +45,13 @@ pub trait Workload {
     /// Returns whether every rank has finished its work.
     fn is_finished(&self) -> bool;
 
-    /// Returns the pairs of ranks that will send to each other; empty if they are not known. Their
-    /// hosts can then connect before the run starts.
+    /// Returns the pairs of ranks that will send to each other; empty if they are not known. The
+    /// hosts of these ranks can then connect before the run starts.
     fn pairs(&self) -> Vec<(u32, u32)> {
         Vec::new()
     }
 
-    /// Returns the share of the work that is done at `now_ps`, from 0 to 1; `None` if it is not
+    /// Returns the fraction of the work that is done at `now_ps`, from 0 to 1; `None` if it is not
     /// known.
     fn done(&self, now_ps: u64) -> Option<f64> {
         let _ = now_ps;
@@ -64,8 +64,8 @@ pub trait Workload {
         None
     }
 
-    /// Returns of how many workloads this workload consists, whose results are also reported
-    /// separately. Returns 0 for a single workload.
+    /// Returns the number of workloads that this workload combines. The run also reports the
+    /// results of each of them. Returns 0 for a single workload.
     fn workloads(&self) -> usize {
         0
     }
@@ -80,11 +80,11 @@ pub trait Workload {
 /// A workload whose ranks share no state. Each part of a divided run has a copy of the whole
 /// workload, and runs only its own ranks.
 pub trait Separable: Workload + Clone + Send {
-    /// How to combine the results of [`Workload::done`] from copies that each run some of the
-    /// ranks.
+    /// How to combine the results of [`Workload::done`] from several copies. Each copy runs some of
+    /// the ranks.
     const SHARES: Shares = Shares::Greatest;
 
-    /// Takes the state of a rank from the copy that ran it. This copy has not run the rank.
+    /// Moves the state of a rank from the copy that ran the rank to this copy.
     fn adopt(&mut self, rank: u32, part: &mut Self);
 }
 
@@ -135,22 +135,22 @@ impl Actions {
     }
 
     /// Returns whether the run reports that a named message has been sent ([`Workload::on_sent`]).
-    /// The run does this in the LogGP model, in which a send can wait for an interface. In other
+    /// The run does so in the LogGP model, because a send can wait for an interface there. In other
     /// models, a message is sent when it is posted.
     pub const fn reports_sent(&self) -> bool {
         self.reports_sent
     }
 
-    /// Sends a message to a rank. `name` identifies the message in the report that it has been
-    /// sent.
+    /// Sends a message to a rank. The report that the message has been sent contains `name`.
     #[inline]
     pub fn send_named(&mut self, to: u32, bytes: u32, tag: u32, name: u32) {
         self.list.push(Action::Send { to, bytes, tag, name, origin: self.origin });
     }
 
-    /// Calls the rank with a name at the current time, when all earlier requests of this time have
-    /// been handled. Requests that the rank makes in this call come after the effects of these.
-    /// Only for runs that report sends.
+    /// Makes the run call [`Workload::on_sent`] with `name` at the current time, after it has
+    /// handled all earlier requests of this time. Requests that the rank makes in that call are
+    /// therefore ordered after the effects of the earlier requests. Only for runs that report
+    /// sends.
     #[inline]
     pub fn take_turn(&mut self, name: u32) {
         self.list.push(Action::Turn { name });
@@ -173,7 +173,7 @@ impl Actions {
     }
 }
 
-/// Name of a message without a name; its sending is not reported.
+/// Name of a message without a name. The run does not report that such a message has been sent.
 pub(super) const NAMELESS: u32 = u32::MAX;
 
 /// A token on a ring of ranks. Each rank waits for the token from the left, waits for a delay, and
@@ -183,13 +183,13 @@ pub struct TokenPass {
     bytes: u32,
     delay_ps: u64,
     passes: u32,
-    /// For each rank, how often it still has to pass the token.
+    /// For each rank, how many times it still has to pass the token on.
     passes_left: Vec<u32>,
 }
 
 impl TokenPass {
-    /// Creates a token of `bytes` bytes that `ranks` ranks pass on `passes` times in total. There
-    /// is a delay before each pass except the first.
+    /// Creates a token of `bytes` bytes that `ranks` ranks pass on `passes` times in total. A rank
+    /// waits for the delay before each pass, except before the first pass.
     pub fn new(ranks: u32, bytes: u32, delay_ps: u64, passes: u32) -> Self {
         let passes_left = (0..ranks).map(|rank| passes / ranks + u32::from(rank < passes % ranks));
         Self { bytes, delay_ps, passes, passes_left: passes_left.collect() }
@@ -243,7 +243,7 @@ impl Separable for TokenPass {
 
 /// A grid of ranks that is periodic in both directions. In each iteration, a rank sends to its four
 /// neighbours, waits for their messages of the same iteration, and computes. A neighbour can be one
-/// iteration ahead.
+/// iteration ahead of the rank.
 #[derive(Clone, Debug)]
 pub struct MeshExchange {
     configuration: MeshConfiguration,
@@ -262,11 +262,12 @@ pub struct MeshConfiguration {
     pub bytes: u32,
     /// Number of iterations of each rank.
     pub iterations: u32,
-    /// Computation of each rank in each iteration, in picoseconds.
+    /// Time for which each rank computes in each iteration, in picoseconds.
     pub compute_ps: u64,
-    /// Order of the neighbours, as indices into +x, −x, +y, −y. The rank at (x, y) starts x + y
-    /// places later in this order. If all ranks started at the same place, no two messages would
-    /// meet at a port.
+    /// Order in which a rank sends to its neighbours, as indices into +x, −x, +y, −y. The rank at
+    /// (x, y) starts x + y places later in this order. If all ranks started at the same place, all
+    /// messages would have different target ports at the same time, and no two messages would
+    /// compete for a port.
     pub order: [u8; 4],
 }
 
@@ -355,7 +356,7 @@ impl Workload for MeshExchange {
         ranks.flat_map(|rank| self.neighbours(rank).map(|neighbour| (rank, neighbour))).collect()
     }
 
-    /// Returns the progress of rank 0, which stands for all, because ranks are at most a few
+    /// Returns the progress of rank 0 as the progress of all ranks, because ranks are at most a few
     /// iterations apart.
     fn done(&self, _now_ps: u64) -> Option<f64> {
         let iteration = self.states.first()?.iteration;
@@ -377,8 +378,8 @@ impl Separable for MeshExchange {
 pub enum Arrivals {
     /// Posts happen at any time with equal probability (Poisson).
     Poisson,
-    /// Posts happen at multiples of this time in picoseconds: at each multiple at most one, with
-    /// equal probability (Bernoulli).
+    /// At each multiple of this time, in picoseconds, at most one post happens. The probability is
+    /// the same at each multiple (Bernoulli).
     Bernoulli(u64),
 }
 
@@ -465,7 +466,7 @@ impl Workload for OpenLoad {
         Some(self.until_ps)
     }
 
-    /// Returns true, because an open load does not wait for messages, which may be lost.
+    /// Returns true, because an open load does not wait for messages; the network may lose them.
     fn is_finished(&self) -> bool {
         true
     }

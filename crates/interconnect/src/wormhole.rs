@@ -1,17 +1,17 @@
 //! Wormhole switching with source routes. A message is one worm, which holds all links from its
 //! head to its tail.
 //!
-//! A worm takes one event per hop. Its bytes are not simulated: on each link of its path, the worm
-//! is an interval of time. Assume that the head gets link i at time Tᵢ, and that the worm has L
-//! characters.
+//! A worm takes one event per hop. The simulation does not model single bytes: on each link of its
+//! path, the worm is an interval of time. In the following, the head gets link i at time Tᵢ, and
+//! the worm has L characters.
 //!
-//! * If nothing stops the head later, the tail has crossed link i at Tᵢ + L, and the link is then
-//!   free.
+//! * If the head is never stopped after link i, the tail has crossed link i at Tᵢ + L, and the link
+//!   is then free.
 //! * If the head waits for link m until Tₘ, the hops between i and m store B characters each. The
 //!   tail then crosses link i at Tₘ + L − B·(m − i) or later.
 //!
-//! The time when a link becomes free is known when the head is so far ahead that no later wait can
-//! affect that link.
+//! If the head is many links ahead, a later wait of the head cannot affect link i any more. The
+//! time when link i becomes free can then be computed.
 
 use std::collections::VecDeque;
 
@@ -22,8 +22,8 @@ use super::slab::Slab;
 use super::topology::{Link, LinkKind, Topology};
 use super::wheel::Event;
 
-/// Settings of a wormhole network. A character is the amount that a link carries in one unit of
-/// time.
+/// Settings of a wormhole network. A character is the amount of data that a link carries in one
+/// unit of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WormholeConfiguration {
     /// Time in which a link carries one character, in picoseconds.
@@ -32,12 +32,12 @@ pub struct WormholeConfiguration {
     pub character_bytes: u32,
     /// Length of a worm's header, in characters.
     pub header_characters: u64,
-    /// Time between getting a link and the arrival of the head at the next arbiter, in characters.
+    /// Time from getting a link to the arrival of the head at the next arbiter, in characters.
     pub hop_characters: u64,
-    /// Time between getting the last link and the arrival of the head in the host's memory, in
+    /// Time from getting the last link to the arrival of the head in the host's memory, in
     /// characters.
     pub exit_characters: u64,
-    /// Delay before an interface that has carried a worm sends another, in characters.
+    /// Minimum delay between two worms of the same interface, in characters.
     pub turnaround_characters: u64,
     /// Number of characters of a stopped worm that each hop stores.
     pub storage_characters: u64,
@@ -45,8 +45,9 @@ pub struct WormholeConfiguration {
     pub arbiter: Arbiter,
     /// Rule by which a worm chooses a lane if it may use several.
     pub lanes: LaneSelection,
-    /// Priorities of inputs from other switches, lowest first: along the first dimension upwards
-    /// and downwards, then along the second dimension. Inputs from further dimensions come before
+    /// Order of inputs from other switches at an arbiter; the input with the lowest number comes
+    /// first. The four numbers are for inputs along the first dimension upwards and downwards, and
+    /// along the second dimension upwards and downwards. Inputs from further dimensions come before
     /// these.
     pub direction_order: [u8; 4],
 }
@@ -95,18 +96,19 @@ pub struct Wormhole {
 /// A link with its arbiter.
 #[derive(Clone, Debug)]
 struct Channel {
-    /// Worm that occupies the link until a time that is not known yet; [`NONE`] if there is none.
+    /// Worm that occupies the link until a time that is not known yet; [`NONE`] if there is no such
+    /// worm.
     holder: u32,
     /// Time when the link becomes free, if it has no holder.
     free_ps: u64,
     /// Worms whose heads wait for the link.
     waiting: Vec<u32>,
-    /// Worms on the link or in the buffer at its end, in order. Only the first worm can move on.
+    /// Worms on the link or in the buffer at its end, in order. Only the first worm can advance.
     queue: VecDeque<u32>,
     /// Time when the first worm in `queue` reaches the front of the buffer.
     front_ps: u64,
-    /// Rank of the link among the inputs of the arbiters at its end. The rank orders simultaneous
-    /// arrivals.
+    /// Rank of the link among the inputs of the arbiters at its end. Simultaneous arrivals are
+    /// ordered by this rank.
     rank: u32,
 }
 
@@ -116,19 +118,19 @@ struct Worm {
     message: u32,
     source: u32,
     destination: u32,
-    /// Number of links of the path: that of the source host, those between switches, that of the
-    /// destination.
+    /// Number of links of the path: the link of the source host, the links between switches, and
+    /// the link of the destination host.
     links: u16,
     /// Number of links that the worm has got so far.
     granted: u16,
-    /// Number of links that the worm has left, or will leave at a known time.
+    /// Number of links that the worm has left, or whose time of leaving is already known.
     released: u16,
-    /// Lane on the link that the worm got last.
+    /// Lane of the link that the worm got last.
     lane: u8,
     is_waiting: bool,
     /// Whether the head is at the end of a link but another worm is ahead of it in the buffer.
     is_behind: bool,
-    /// Index in the paths of the first hop between switches.
+    /// Index of the first hop between switches in the paths.
     path: u32,
     /// Length, in characters.
     length: u32,
@@ -241,7 +243,8 @@ impl Wormhole {
         lanes
     }
 
-    /// Gives a link to a worm now. The worm's head moves on, and links behind it can become free.
+    /// Gives a link to a worm now. The worm's head advances, and links behind the head can become
+    /// free.
     fn grant(&mut self, context: &mut Context, index: u32, link: u32, lane: u8) {
         let WormholeConfiguration {
             character_ps,
@@ -298,7 +301,8 @@ impl Wormhole {
         self.release_behind(context, index, is_last);
     }
 
-    /// Releases the links of a worm that no later wait of its head can affect.
+    /// Releases links of a worm if no later wait of its head can affect the time at which the tail
+    /// leaves them.
     fn release_behind(&mut self, context: &mut Context, index: u32, is_last: bool) {
         let WormholeConfiguration { character_ps, storage_characters, .. } = self.configuration;
         let worm = *self.worms.get(index);
@@ -340,8 +344,8 @@ impl Wormhole {
         self.worms.get_mut(index).released = released;
     }
 
-    /// Handles the time when the first worm has left the buffer at the end of a link. The next worm
-    /// is then at the front.
+    /// Handles the event that the first worm has left the buffer at the end of a link. The next
+    /// worm is then at the front.
     fn advance(&mut self, context: &mut Context, link: u32, time_ps: u64) {
         let channel = &mut self.channels[link as usize];
         channel.queue.pop_front();
@@ -472,7 +476,8 @@ impl Fabric for Wormhole {
         }
     }
 
-    /// Follows the waits from worm to worm until a worm repeats, which closes a circle.
+    /// Follows the waits from worm to worm until a worm occurs a second time. The worms since its
+    /// first occurrence form a circle.
     fn diagnose(&self, context: &Context) -> Stuck {
         let silent = Stuck::Silent { messages: context.messages.len() };
         let mut waiting = self.channels.iter().filter_map(|channel| channel.waiting.first());
@@ -524,8 +529,8 @@ impl Lanes {
 const NONE: u32 = u32::MAX;
 /// Mark of places for this event: a waiting worm gets a link.
 const RELEASE: u32 = 1 << 29;
-/// Mark of places for this event: a worm has reached its host completely. Places without a mark
-/// mean that the head of a worm has reached the end of a link.
+/// Mark of places for this event: a worm has reached its host completely. An event at a place
+/// without a mark is the arrival of a worm's head at the end of a link.
 const DELIVERED: u32 = 1 << 28;
 /// Maximum number of lanes among which a worm chooses.
 const LANES: usize = 8;

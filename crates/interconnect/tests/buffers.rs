@@ -1,5 +1,5 @@
-//! Compares losses and marks at a switch output with an M/D/1 queue. One comparison has a limit of
-//! K frames, the other has no limit.
+//! Compares losses and marks at a switch output with theory. The output with a limit of K frames is
+//! compared with an M/D/1/K queue, the output without a limit with an M/D/1 queue.
 
 use interconnect::ethernet::{ClassBy, Ethernet, EthernetConfiguration, QueueConfiguration};
 use interconnect::routing::{RouteTable, Routing};
@@ -24,7 +24,7 @@ fn inert() -> [QueueConfiguration; 5] {
         QueueConfiguration { ecn_min_bytes: 1 << 40, ecn_max_bytes: 1 << 40, ..none },
         QueueConfiguration { classes: 2, ..none },
         QueueConfiguration { shared_bytes: 1 << 40, alpha_percent: 10_000, ..none },
-        // No message has the lossless class.
+        // No message belongs to the lossless class.
         QueueConfiguration { classes: 2, class_by, lossless: 2, pause_bytes: 9_000, ..none },
     ]
 }
@@ -54,8 +54,8 @@ fn run(load: f64, configuration: &EthernetConfiguration, messages: u64) -> Outco
 /// With this many messages, the standard error is below 1 %.
 const MESSAGES: u64 = 200_000;
 
-/// Returns the probabilities that a frame that leaves an M/D/1 queue leaves 0, 1, 2 … frames
-/// behind. The probabilities have a common factor.
+/// Returns the probabilities that a frame leaves 0, 1, 2 … frames behind when it leaves an M/D/1
+/// queue. The probabilities are not normalised.
 fn left_behind(load: f64, count: usize) -> Vec<f64> {
     let mut arrivals = vec![(-load).exp()];
     for number in 1..=count {
@@ -69,19 +69,19 @@ fn left_behind(load: f64, count: usize) -> Vec<f64> {
     chances
 }
 
-/// Returns the share of frames that an M/D/1/K queue loses. K includes the frame being sent.
+/// Returns the fraction of frames that an M/D/1/K queue loses. K includes the frame being sent.
 fn lost_share(load: f64, room: usize) -> f64 {
     let chances = left_behind(load, room);
     1.0 - 1.0 / (chances[0] / chances.iter().sum::<f64>() + load)
 }
 
-/// Returns the share of frames that find at least `least` frames in an M/D/1 queue on arrival.
+/// Returns the fraction of frames that find at least `least` frames in an M/D/1 queue on arrival.
 fn found_share(load: f64, least: usize) -> f64 {
     let chances = left_behind(load, least);
     1.0 - chances.iter().sum::<f64>() * (1.0 - load)
 }
 
-/// Checks several latencies of the switch, and all settings that make it store queues.
+/// Checks several latencies of the switch, and all settings that make the switch store queues.
 #[test]
 fn a_buffer_loses_what_theory_says() {
     let mut worst = 0.0_f64;
@@ -102,7 +102,7 @@ fn a_buffer_loses_what_theory_says() {
                 assert!(worst < 0.02, "{share} {theory} {configuration:?}");
                 dropped.push(outcome.dropped);
             }
-            // The numbers must be exactly equal.
+            // All settings must lose exactly the same number of frames.
             assert!(dropped.iter().all(|&other| other == dropped[0]), "{dropped:?}");
         }
     }
@@ -142,7 +142,8 @@ fn print_figure(deviation: f64) {
     println!("figure: buffers: {:.3}", 100.0 * deviation);
 }
 
-/// From a burst of ten frames, the switch stores as many as fit. The frame being sent counts.
+/// From a burst of ten frames, the switch stores as many frames as fit in the buffer. The frame
+/// being sent occupies buffer too.
 #[test]
 fn the_tail_of_a_burst_is_dropped() {
     for queues in inert() {

@@ -1,5 +1,5 @@
-//! Tests DCQCN between hosts: fair shares, queue lengths between the marking thresholds, few
-//! losses, and equal results in divided runs.
+//! Tests DCQCN between hosts: fair rates, queue lengths between the marking thresholds, few losses,
+//! and equal results in divided runs.
 
 use interconnect::configuration::{Configuration, Watch};
 use interconnect::records::RecordLimits;
@@ -25,7 +25,7 @@ const DCQCN: &str = "congestion = \"dcqcn\"\n";
 /// The link from the switch to host 0.
 const TO_TARGET: u32 = 1;
 
-/// Returns the shares that two flows have of the target's link. The shares are measured in the last
+/// Returns the fractions of the target's link that two flows get. They are measured in the last
 /// third of the time before the first flow ends.
 fn late_shares(flows: &str, seed: u64) -> [f64; 2] {
     let limits = RecordLimits { crossings: 4_000_000, ..RecordLimits::default() };
@@ -62,8 +62,8 @@ fn two_senders_converge_to_fair_shares() {
     }
 }
 
-/// Returns the queue lengths of the link to host 0, in bytes at 40 Gb/s. A length is measured at
-/// the arrival of each frame in the second half of the run.
+/// Returns the queue lengths of the link to host 0, in bytes at 40 Gb/s. A length is measured
+/// whenever a frame arrives in the second half of the run.
 fn queue(outcome: &Outcome) -> Vec<f64> {
     let records = outcome.records.as_ref().expect("it was recorded");
     let late = records.crossings.iter().filter(|it| {
@@ -113,7 +113,7 @@ fn an_incast_has_its_queue_between_the_thresholds_and_loses_little() {
     }
 }
 
-/// Runs several networks and kinds of loss recovery, undivided and divided.
+/// Runs several networks and kinds of loss recovery, both undivided and divided.
 #[test]
 fn messages_arrive_and_parts_agree() {
     for (fabric, host) in [

@@ -1,4 +1,5 @@
-//! Tests divided runs: any number of parts has the same result, and no frame is lost between parts.
+//! Tests divided runs: the result does not depend on the number of parts, and no frame is lost
+//! between parts.
 
 use interconnect::collective::{
     Collective, CollectiveConfiguration, CollectiveLoop, Exchange, Reduction,
@@ -54,8 +55,8 @@ impl Cluster {
                     };
                     assert_eq!(figures(whole), figures(divided), "{count} parts");
                 }
-                // A divided run with too many events stops at the end of a window, so the numbers
-                // of events differ.
+                // A divided run with too many events stops only at the end of a window, so its
+                // number of events differs from that of the undivided run.
                 (Err(Stuck::Endless { .. }), Err(Stuck::Endless { .. })) => {}
                 (Err(whole), Err(divided)) => assert_eq!(whole, divided, "{count} parts"),
                 _ => panic!("{count} parts: {whole:?}, {divided:?}"),
@@ -165,7 +166,8 @@ fn clusters(queues: impl Strategy<Value = QueueConfiguration>) -> impl Strategy<
                 (topology, choice, queues, nic, receiving),
                 (forwarding, buffer_bytes, cost_ps, latency_ps, propagation_ps, is_limited),
             )| {
-                // Frames that wait for the engine occupy no buffer, which lossless classes need.
+                // Frames that wait for the engine of a switch occupy no buffer, but pauses of
+                // lossless classes depend on the used buffer.
                 let has_engine = is_limited && queues.lossless == 0;
                 let configuration = EthernetConfiguration {
                     choice,
@@ -214,7 +216,8 @@ proptest! {
     ) {
         let hosts = cluster.topology.hosts();
         let pattern = if is_incast { Pattern::Incast(0) } else { Pattern::Uniform };
-        // Pauses on a torus can end in a deadlock. The divided runs must report it in the same way.
+        // Pauses on a torus can end in a deadlock. The divided runs must report the deadlock in the
+        // same way.
         let _ = cluster.compare(&load(hosts, pattern, seed), hosts);
     }
 
@@ -286,8 +289,8 @@ fn collectives() -> impl Strategy<Value = Collective> {
     ]
 }
 
-/// A message of a collective loses frames on a slow trunk. All runs must report the wait in the
-/// same way.
+/// A collective waits for a message that lost frames on a slow trunk. All runs must report this in
+/// the same way.
 #[test]
 fn a_collective_that_waits_is_reported_alike() {
     let topology = Topology::leaf_spine(4, 1, 2, 1).expect("a leaf-spine");
@@ -327,7 +330,7 @@ fn a_binary_trace_is_divided_like_its_text() {
     assert_eq!(outcomes[0].hash, outcomes[1].hash);
 }
 
-/// Divided and undivided runs report a rank that waits forever in the same way.
+/// Divided and undivided runs report in the same way that a rank waits forever.
 #[test]
 fn a_trace_that_waits_is_reported_alike() {
     let topology = Topology::leaf_spine(4, 1, 2, 1).expect("a leaf-spine");

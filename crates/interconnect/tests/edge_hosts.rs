@@ -39,7 +39,8 @@ fn two_rails_carry_an_exchange_of_all_with_all() {
     }
 }
 
-/// Runs all sending rules that depend on the kind of driver, with raw frames and with UDP.
+/// Runs both kinds of driver: without segmentation offload (like raw frames) and with it (like
+/// UDP). Some sending rules depend on the kind of driver.
 #[test]
 fn drivers_that_offload_get_other_batches_and_carry_the_same() {
     let runs = [false, true].map(|offloads| {
@@ -108,8 +109,8 @@ fn order_is_kept_where_it_is_asked_for() {
     }
 }
 
-/// Runs a uniform load whose hosts connect on demand, with processor costs and overflowing switch
-/// queues.
+/// Runs a uniform load on hosts that connect on demand. Hosts have processor costs, and switch
+/// queues overflow.
 #[test]
 fn hosts_that_cost_time_survive_bursts_and_full_queues() {
     let costs = "[host]\nkind = \"edge\"\nframe_send_ps = 300_000\nframe_receive_ps = 500_000\n\
@@ -196,8 +197,9 @@ fn bytes_that_take_too_much_memory_are_refused() {
     assert!(error.contains("takes 7680000000 bytes") && error.contains("240 pairs"), "{error}");
 }
 
-/// Runs four hosts that send to one host over a switch with marks. The switch's buffer can hold all
-/// frames that they send before the first mark returns.
+/// Runs four hosts that send to one host over a switch with congestion marks. The first mark
+/// returns after some time. The switch's buffer can hold all frames that the hosts send before that
+/// time.
 fn incast(more: &str) -> (Outcome, Counts) {
     run(&format!(
         "[topology]\nkind = \"star\"\nhosts = 5\n[fabric]\nshared_bytes = 400_000\n\
@@ -226,7 +228,7 @@ fn engines_that_see_marks_keep_queues_short_and_lose_nothing() {
     );
 }
 
-/// A frame as the tap saw it: time, host, rail, whether it was sent, length in bytes.
+/// A frame that the tap got: time, host, rail, whether the host sent it, length in bytes.
 type Heard = (u64, u32, u8, bool, usize);
 
 /// A tap that records the frames it gets.

@@ -37,7 +37,7 @@ static ALLOCATOR: Counting = Counting;
 
 /// An idle host uses less than 8 KiB, and each of its connections less than 1 KiB, both before and
 /// after sending. These sizes include the simulator's table of operations. A second rail adds half
-/// of that. The test measures 128 hosts, with one and with eight peers each.
+/// of these sizes. The test measures 128 hosts, first with one peer each and then with eight.
 #[test]
 fn a_host_is_small_and_so_is_a_connection() {
     for rails in [1, 2] {
@@ -79,7 +79,7 @@ impl Setting {
             .expect("there are such hosts")
     }
 
-    /// Returns how many bytes the network uses, and how many bytes a host uses.
+    /// Returns the number of bytes that the network uses, and the number of bytes that a host uses.
     fn host(&self) -> (usize, usize) {
         let before = BYTES.load(Ordering::Relaxed);
         let fabric = self.build();
@@ -87,8 +87,8 @@ impl Setting {
         (network, (BYTES.load(Ordering::Relaxed) - before - network) / self.hosts as usize)
     }
 
-    /// Returns how many bytes everything uses: after each host has connected to `peers` other
-    /// hosts, and after it has also written to each of them.
+    /// Returns the number of bytes in use at two times: after each host has connected to `peers`
+    /// other hosts, and after it has also written to each of them.
     fn connections(&self, peers: u32) -> (usize, usize) {
         let hosts = self.hosts;
         let before = BYTES.load(Ordering::Relaxed);
@@ -110,8 +110,8 @@ impl Setting {
     }
 }
 
-/// A workload in which each rank sends messages to the next `peers` ranks in turn. A rank sends its
-/// message n when it has received n messages.
+/// A workload in which each rank sends messages to the next `peers` ranks, one after the other. A
+/// rank sends its message n when it has received n messages.
 struct InTurn {
     peers: u32,
     sent: Vec<u32>,

@@ -133,8 +133,8 @@ proptest! {
     }
 }
 
-/// A workload in which one rank sends messages with these tags at the same time. The other rank
-/// records the order in which they arrive.
+/// A workload in which one rank sends messages at the same time, with the tags in `sent`. The other
+/// rank records the order in which the messages arrive.
 #[derive(Clone, Debug)]
 struct Tags {
     sent: Vec<u32>,
@@ -155,8 +155,8 @@ impl Workload for Tags {
     }
 
     fn is_finished(&self) -> bool {
-        // In whatever order messages are sent, they arrive ordered by class. Within a class, they
-        // arrive in the order of sending.
+        // The messages arrive ordered by class, in whatever order they are sent. Messages of the
+        // same class arrive in the order of sending.
         let mut expected = self.sent.clone();
         expected.sort_by_key(|tag| tag % 4);
         self.received == expected
@@ -175,7 +175,7 @@ fn classes_are_served_in_strict_order() {
     assert!(matches!(disordered, Err(Stuck::Unfinished { .. })), "one class keeps their order");
 }
 
-/// On a ring, each link is paused because its frames wait for the next link.
+/// On a ring, each link is paused, because its frames wait for the next link on the ring.
 #[test]
 fn pauses_in_a_circle_are_reported_as_a_deadlock() {
     let ring = Topology::torus(&[5], 2, 1).expect("a ring");
@@ -223,7 +223,8 @@ fn real_queues_agree_with_those_that_need_not_exist() {
     }
 }
 
-/// If all hosts of each group send to the next group, the shortest routes all use one cable.
+/// All hosts of each group send to the next group. The shortest routes of these messages all use
+/// the only cable between the two groups.
 #[test]
 fn detours_relieve_the_only_cable_between_two_groups() {
     let dragonfly = Topology::dragonfly(4, 2, 1).expect("a dragonfly");
@@ -296,7 +297,8 @@ fn an_interrupt_costs_each_hop_of_a_token_its_latency() {
         };
         completed_ps(ReceivingConfiguration { interrupts: Some(how), ..Default::default() })
     };
-    // Each message takes one picosecond itself, which orders the messages.
+    // Each message takes one picosecond of processor time, so that the processor handles the
+    // messages one after the other.
     assert_eq!(interrupts(1, 0), polling + 8 * 2_500_001);
     assert_eq!(interrupts(3, 1_000_000), polling + 8 * 3_500_001);
     assert_eq!(interrupts(2, 1_000_000), polling + 8 * 2_500_001, "two frames are enough");

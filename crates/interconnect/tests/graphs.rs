@@ -44,7 +44,7 @@ const WORKLOADS: [&str; 5] = [
     "kind = \"flows\"\nflows = [[0, 3, 50_000, 0], [1, 3, 50_000, \"1 us\"], [3, 0, 100, 0]]\n",
 ];
 
-/// Settings of the fabric, each with settings of the transport that this fabric needs.
+/// Settings of the fabric, each with the settings of a transport that this fabric needs.
 const HOSTS: [(&str, &str); 7] = [
     ("", ""),
     ("buffer_bytes = 9000\n", "transport = \"go_back_n\"\nloss_ppm = 2000\n"),
@@ -55,8 +55,8 @@ const HOSTS: [(&str, &str); 7] = [
     ("lossless = [0]\npause_bytes = 9000\n", ""),
 ];
 
-/// Builds the same graph twice: with other defaults and settings for each cable, and with the
-/// defaults alone.
+/// Builds the same graph twice. In the first graph, the fabric has other default settings, and each
+/// cable has its own settings. In the second graph, all cables use the default settings.
 #[test]
 fn a_graph_that_equals_a_built_in_topology_has_its_figures() {
     let topologies = [
@@ -99,7 +99,8 @@ fn a_graph_that_equals_a_built_in_topology_has_its_figures() {
     }
 }
 
-/// An open load refers to the rate of the slowest host cable, or to that of the target's cable.
+/// The percentage of an open load refers to the rate of the slowest host cable, or of the target's
+/// cable if there is a target.
 #[test]
 fn a_share_of_the_load_is_that_of_cables() {
     let load = |pattern: &str, rate: &str| {
@@ -118,8 +119,8 @@ fn a_share_of_the_load_is_that_of_cables() {
     assert!((more / whole - 2.0).abs() < 0.1, "{more} of {whole}");
 }
 
-/// A frame of 1000 bytes on the wire crosses cables of 10, 1 and 100 Gb/s with delays of 100, 200
-/// and 300 ns.
+/// A frame of 1000 bytes on the wire crosses cables of 10, 1 and 100 Gb/s. Their delays are 100,
+/// 200 and 300 ns.
 #[test]
 fn each_cable_takes_its_own_time() {
     let topology = "[topology]\nkind = \"graph\"\nhosts = [\"a\", \"b\"]\nswitches = [\"s\", \"t\"]\ncables = [\n\
@@ -132,14 +133,14 @@ fn each_cable_takes_its_own_time() {
         let rest = rest.replace("overhead", &format!("{queues}overhead"));
         assert_eq!(run(&format!("{topology}{rest}")).completed_ps, crossed_ps, "{queues}");
     }
-    // Then the frame goes in the opposite direction. It also cuts through, where it must not leave
-    // a switch before the slow cable has delivered its bytes.
+    // Then the frame travels in the opposite direction, through switches that cut through. A switch
+    // must not send a byte before the slow cable has delivered it.
     let back = rest.replace("[[0, 1,", "[[1, 0,");
     assert_eq!(run(&format!("{topology}{back}")).completed_ps, crossed_ps);
     let text =
         format!("{topology}{}", rest.replace("overhead", "cut_through_bytes = 64\noverhead"));
-    // Switch s forwards the frame after 64 bytes. Switch t forwards it when the last byte has
-    // arrived at the slow rate.
+    // Switch s forwards the frame after 64 bytes. Switch t starts to forward the frame so late that
+    // it does not run out of bytes: the last byte arrives at the slow rate.
     let late_ps = 64 * 800 + 8_000_000 + 80_000 + 600_000;
     assert!(run(&text).completed_ps <= late_ps, "{}", run(&text).completed_ps);
     let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
@@ -149,7 +150,7 @@ fn each_cable_takes_its_own_time() {
     assert_eq!([busy[0], busy[3], busy[5]], [800_000, 8_000_000, 80_000]);
 }
 
-/// The buffer of a cable limits only the output port to that cable.
+/// A cable's buffer limit applies only to the output port that sends on this cable.
 #[test]
 fn a_cable_has_its_own_buffer() {
     let dropped = |buffers: [&str; 2], queues: &str| {
@@ -178,7 +179,7 @@ fn a_cable_has_its_own_buffer() {
     }
 }
 
-/// If cables differ, a lossless class still loses no frames, because the headroom is computed for
+/// A lossless class loses no frames even if cables differ, because the headroom is computed for
 /// each cable.
 #[test]
 fn pauses_have_room_for_what_is_on_long_and_fast_cables() {
@@ -203,7 +204,7 @@ fn fluids_and_engines_know_the_rates_of_cables() {
              \"4 MiB\", 0]]\n"
         )
     };
-    // The expected shares are lower for engines, which start with small windows.
+    // For engines, the expected ratio is lower, because engines start with small windows.
     for (rest, least) in
         [("[fabric]\nkind = \"fluid\"\n", 4.9), ("[host]\nkind = \"edge\"\n", 3.0), ("", 4.9)]
     {

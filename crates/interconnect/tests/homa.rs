@@ -103,9 +103,9 @@ fn grants_keep_the_link_full() {
     }
 }
 
-/// The longest message gets the share that is reserved for the oldest message, although shorter
-/// messages need the whole link. Without this share, it waits until the shorter messages have
-/// ended.
+/// A fraction of the link is reserved for the oldest message. The longest message is the oldest. It
+/// gets this fraction although shorter messages need the whole link. Without the reservation, it
+/// would wait until the shorter messages have ended.
 #[test]
 fn the_longest_message_does_not_starve() {
     let delivered_ps = |oldest: u32| {
@@ -135,13 +135,13 @@ fn the_longest_message_does_not_starve() {
     assert!(without >= others, "{without} {others}");
 }
 
-/// Many senders send at the same time. The queue contains frames that need no grant, and granted
-/// frames of only a few messages.
+/// Many senders send at the same time. The queue contains two kinds of frames: frames that need no
+/// grant, and granted frames of only a few messages.
 #[test]
 fn an_incast_has_a_short_queue() {
     let run = |host: &str| {
-        // Neither transport uses marks. Marks are on because results list only ports with marks or
-        // losses.
+        // Neither transport uses marks. The switch marks frames, because results list only ports
+        // with marks or losses.
         let outcome = run(&format!(
             "[topology]\nhosts = 33\n[fabric]\nclasses = {}\necn_max_bytes = 1000\n[host]\n\
              {host}[workload]\nkind = \"incast\"\nbytes = \"200 kB\"\niterations = 3\n",
@@ -173,7 +173,8 @@ fn grants_and_requests_are_counted_and_windows_are_not() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever packets are lost, each message arrives once, and divided runs equal undivided runs.
+    /// Each message arrives once, no matter which packets are lost. Divided runs have the same
+    /// results as undivided runs.
     #[test]
     fn all_messages_arrive_whatever_is_lost(
         seed in 0..1_u64 << 60,

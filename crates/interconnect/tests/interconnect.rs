@@ -95,8 +95,8 @@ fn worms_and_flits_are_delivered_too() {
     }
 }
 
-/// With free lanes, worms and flits on a ring wait for each other in a circle, which the run
-/// reports. With datelines, all messages of the same load arrive.
+/// With free lanes, worms and flits on a ring wait for each other in a circle. The run reports this
+/// circle. With datelines, all messages of the same load arrive.
 #[test]
 fn free_lanes_on_a_torus_deadlock_and_the_circle_is_reported() {
     let cables = Topology::torus(&[8], 4, 2).expect("a ring");
@@ -149,8 +149,8 @@ fn a_run_that_does_not_end_is_stopped() {
     assert!(matches!(simulation.run(), Err(Stuck::Endless { events: 10_000, .. })));
 }
 
-/// Makes every host post several packets at once to random hosts, at a load above the rate of
-/// links.
+/// Runs a load in which every host posts several packets at the same time to random hosts. The load
+/// exceeds the rates of the links.
 fn flood<F: interconnect::simulation::Fabric>(
     fabric: F,
     topology: &Topology,

@@ -1,4 +1,4 @@
-//! Tests records of runs: they are complete, have no gaps, and do not affect the run.
+//! Tests the records of runs: records are complete, have no gaps, and do not affect the run.
 
 use std::ops::ControlFlow;
 

@@ -1,15 +1,16 @@
-//! Routers with a clock, compared with reference figures of the `BookSim2` router.
+//! Compares routers that have a clock with reference figures of the `BookSim2` router.
 //!
-//! The figures are not printed output of `BookSim2`. They were computed cycle by cycle outside this
-//! project. The computation follows the stages of the `iq_router` (commit 27eb224), the iSLIP
+//! The figures are not output of `BookSim2`. A program outside this project computed them cycle by
+//! cycle. The program implements the stages of the `iq_router` (commit 27eb224), the iSLIP
 //! allocator, buffer states, k-ary n-cubes, dimension-order routing and the traffic manager (commit
 //! 923f1a9).
 //!
-//! * Parameters: `k = 8`, `n = 2`, `vc_buf_size = 8`, all others by default. The defaults are
+//! * Parameters: `k = 8`, `n = 2`, `vc_buf_size = 8`. All others have their defaults, which are
 //!   `routing_delay = vc_alloc_delay = sw_alloc_delay = st_final_delay = 1`, `credit_delay = 0`,
 //!   `alloc_iters = 1`, `use_noc_latency = 1`.
-//! * Arrivals are Bernoulli. After 10000 cycles of warm-up, 30000 cycles are measured, and all
-//!   their packets are awaited. References with two figures have 6000 and 20000 cycles.
+//! * Arrivals are Bernoulli. After 10000 cycles of warm-up, 30000 cycles are measured. A run
+//!   continues until all packets of these cycles have arrived. For references with two figures,
+//!   these numbers are 6000 and 20000 cycles.
 //! * References with four figures, or with a figure that was 2 % off, are means of three seeds.
 
 use std::ops::ControlFlow;
@@ -30,8 +31,8 @@ struct Network {
 }
 
 /// Reference results of a network. `points` are pairs of a load, in flits per cycle and host, and
-/// the mean latency in cycles, below nine tenths of saturation. Saturation is the load at which
-/// latency is three times that of an idle network.
+/// the mean latency at this load, in cycles. The loads are below nine tenths of saturation.
+/// Saturation is the load at which latency is three times that of an idle network.
 struct Reference {
     network: Network,
     latencies: &'static [(f64, f64)],
@@ -78,14 +79,15 @@ impl Network {
     }
 }
 
-/// A head takes one cycle each for its route, for its channel, for the switch allocation and for
-/// the crossing.
+/// A head takes one cycle each for the choice of its route, for the allocation of its channel, for
+/// the allocation of the switch, and for crossing the switch.
 #[test]
 fn an_idle_network_takes_the_stages_of_its_routers() {
     let near =
         |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 0.01, "{found}");
-    // The time from host to host is 7 cycles at one router, plus cycles for each hop. A mesh has
-    // 5.25 hops of 5 cycles on average; a torus has 4 hops of 6 cycles.
+    // From host to host, a packet takes 7 cycles if both hosts are at the same router. Each hop
+    // between routers adds cycles. A mesh has 5.25 hops of 5 cycles on average; a torus has 4 hops
+    // of 6 cycles.
     near(mesh(4, 1, "any").latency(0.002, 40_000), 7.0 + 5.0 * 5.25);
     near(torus(4, 1, "any").latency(0.002, 40_000), 7.0 + 6.0 * 4.0);
     let quick = "routing_cycles = 0\nis_speculative = true\n";
@@ -93,7 +95,7 @@ fn an_idle_network_takes_the_stages_of_its_routers() {
     near(outcome.latency.mean_us() * 1e3, 7.0 - 2.0 + 3.0 * 5.25);
 }
 
-/// Checks one point of each reference in short runs; the long tests check the rest.
+/// Checks one point of each reference in short runs. The long tests check the other points.
 /// `xtask acceptance fabric` reads the lines that start with `figure:`.
 #[test]
 fn latencies_are_those_of_the_reference() {
@@ -153,7 +155,7 @@ fn check(network: Network, load: f64, expected: f64, cycles: u64, usual: f64) ->
     (deviation >= tolerance).then(|| format!("{network:?} {load}: {found} for {expected}"))
 }
 
-/// Returns the tolerance for a load or a saturation. The tolerance is `usual`, unless a larger
+/// Returns the tolerance at a load or at saturation. The tolerance is `usual` if no larger
 /// deviation is [known](FAR).
 fn tolerance(network: Network, load: f64, usual: f64) -> f64 {
     let known =
@@ -161,9 +163,10 @@ fn tolerance(network: Network, load: f64, usual: f64) -> f64 {
     known.map_or(usual, |(_, _, most)| *most)
 }
 
-/// Points with a larger known deviation from the reference, and its maximum. A transposed torus
-/// with two channels saturates 3 to 7 % earlier than the reference, so its latencies near
-/// saturation are longer. The cause is not known. The tornado deviates only in short runs.
+/// Points that deviate from the reference by more than the usual tolerance, each with its maximum
+/// deviation. A torus with two channels and transposed traffic saturates 3 to 7 % earlier than the
+/// reference, so its latencies near saturation are longer. The cause is not known. The tornado
+/// deviates only in short runs.
 const FAR: [(Network, f64, f64); 5] = [
     (torus(2, 1, "transpose"), 0.081, 0.07),
     (torus(2, 4, "transpose"), 0.137, 0.065),
@@ -172,8 +175,8 @@ const FAR: [(Network, f64, f64); 5] = [
     (torus(2, 4, "tornado"), 0.120, 0.06),
 ];
 
-/// In a deadlock, each packet holds a channel for which another packet waits. No router then has a
-/// next event.
+/// In a deadlock, each packet holds a channel for which another packet waits. No router has another
+/// event after that.
 #[test]
 fn a_deadlock_is_found_and_its_circle_named() {
     let ring = "[topology]\nkind = \"torus\"\nsizes = [8]\n[routing]\nlanes = \"free\"\n[fabric]\nkind = \
@@ -195,7 +198,8 @@ fn a_deadlock_is_found_and_its_circle_named() {
     }
 }
 
-/// Compares results with other parameters, on a mesh with two channels near saturation.
+/// Compares results for other values of single parameters, on a mesh with two channels near
+/// saturation.
 #[test]
 fn each_parameter_of_a_router_changes_what_it_changes_in_the_reference() {
     let near = |fabric: &str, expected: f64, tolerance: f64| {
@@ -206,8 +210,8 @@ fn each_parameter_of_a_router_changes_what_it_changes_in_the_reference() {
     near("input_speedup = 2\n", 42.151, 0.02);
     near("allocator_rounds = 3\n", 42.564, 0.02);
     near("switch_allocator = \"wavefront\"\n", 42.934, 0.02);
-    // The wavefront allocator grants the same channels to the same inputs for longer, even if they
-    // have no credits.
+    // The wavefront allocator grants a channel to the same input for longer than iSLIP does, even
+    // if the input has no credits.
     near("channel_allocator = \"wavefront\"\n", 51.824, 0.06);
     near("routing_cycles = 0\n", 28.725, 0.02);
     near("is_speculative = true\n", 31.821, 0.02);
@@ -227,7 +231,8 @@ fn a_recorded_run_is_the_same_and_its_links_are_as_busy_as_flits_crossed_them() 
     assert_eq!(busy_ps, plain.hops * 1_000);
 }
 
-/// Host 4 of a ring of 8 is equally far from host 0 in both directions, and packets use both.
+/// Host 4 of a ring of 8 is equally far from host 0 in both directions. Packets use both
+/// directions.
 #[test]
 fn packets_draw_the_way_round_where_both_are_as_long() {
     let text = "[topology]\nkind = \"torus\"\nsizes = [8]\n[fabric]\nkind = \"flit\"\nrouter = \
@@ -247,10 +252,10 @@ fn packets_draw_the_way_round_where_both_are_as_long() {
 }
 
 /// If nearly all packets of a pattern share a few links, results near saturation depend on the
-/// length of the run. Such points are omitted. The saturation was searched with runs of 15000
-/// cycles, of which the first 5000 are not measured, as in these tests. For a tornado on a torus,
-/// the saturation is the mean of five reference seeds; each seed deviates from the mean by at most
-/// 2.2 %.
+/// length of the run. The list omits such points. The saturation of the references was searched
+/// with runs of 15000 cycles, of which the first 5000 are not measured, as in these tests. For a
+/// tornado on a torus, the saturation is the mean of five reference seeds. Each seed deviates from
+/// this mean by at most 2.2 %.
 const REFERENCES: &[Reference] = &[
     Reference {
         network: mesh(4, 1, "any"),

@@ -1,5 +1,5 @@
 //! Compares the transport of model hosts with theory: goodput with losses, queues and throughput of
-//! DCTCP, queues of delay-based windows, and shares of flows.
+//! DCTCP, queues of delay-based windows, and the rates of flows that use one link.
 
 use interconnect::configuration::{Configuration, Watch};
 use interconnect::records::RecordLimits;
@@ -15,7 +15,7 @@ fn configuration(text: &str) -> Configuration {
     Configuration::parse("a.toml", text).expect("it is valid")
 }
 
-/// Returns the switch latency with which a full frame and its acknowledgement have a round trip of
+/// Returns the switch latency for which the round trip of a full frame and its acknowledgement is
 /// `round_trip_ps`.
 fn latency_ps(round_trip_ps: f64) -> u64 {
     // The round trip crosses two links in each direction, with 10 ns each.
@@ -23,8 +23,8 @@ fn latency_ps(round_trip_ps: f64) -> u64 {
     ((round_trip_ps - links_ps) / 2.0) as u64
 }
 
-/// Returns the share of a link that a long message between two hosts uses, if frames are lost at
-/// random.
+/// Returns the fraction of a link's rate that a long message between two hosts gets, if frames are
+/// lost at random.
 fn efficiency(recovery: &str, window: u32, round_trip_frames: f64, loss_ppm: u32) -> f64 {
     let (frames, latency_ps) = (60_000, latency_ps(round_trip_frames * FRAME_PS));
     let bytes = frames * 1500;
@@ -38,11 +38,11 @@ fn efficiency(recovery: &str, window: u32, round_trip_frames: f64, loss_ppm: u32
     f64::from(frames) * FRAME_PS / outcome.completed_ps as f64
 }
 
-/// In the textbook, go-back-N loses a window of frames with each loss.
+/// According to textbooks, go-back-N retransmits a window of frames for each loss.
 #[test]
 fn go_back_n_has_the_goodput_of_the_textbook() {
     for (window, loss_ppm) in [(9, 10_000), (33, 1_000), (33, 10_000), (33, 50_000)] {
-        // The frame after a lost frame reports the loss, one round trip later.
+        // The acknowledgement of the next frame reveals a loss, one round trip later.
         let measured = efficiency("go_back_n", window, f64::from(window) - 1.0, loss_ppm);
         let loss = f64::from(loss_ppm) / 1e6;
         let theory = (1.0 - loss) / (1.0 - loss + loss * f64::from(window));
@@ -52,7 +52,7 @@ fn go_back_n_has_the_goodput_of_the_textbook() {
     }
 }
 
-/// With selective repeat, each loss costs one frame.
+/// With selective repeat, the sender retransmits one frame for each loss.
 #[test]
 fn selective_repeat_loses_only_what_is_lost() {
     for (loss_ppm, tolerance) in [(0, 0.005), (1_000, 0.01), (10_000, 0.02), (50_000, 0.06)] {
@@ -60,21 +60,22 @@ fn selective_repeat_loses_only_what_is_lost() {
         let theory = 1.0 - f64::from(loss_ppm) / 1e6;
         let error = measured / theory - 1.0;
         println!("loss {loss_ppm} ppm: {measured:.4}, theory {theory:.4}, {error:+.4}");
-        // The tolerance is needed because a lost acknowledgement can retransmit a frame that has
-        // arrived.
+        // The tolerance is needed for lost acknowledgements: the sender can then retransmit a frame
+        // that has arrived.
         assert!(error.abs() < tolerance, "loss {loss_ppm} ppm: {measured}, theory {theory}");
     }
 }
 
-/// A window that is smaller than the bandwidth-delay product is sent once per round trip.
+/// If the window is smaller than the bandwidth-delay product, the sender transmits one window per
+/// round trip.
 #[test]
 fn a_small_window_limits_throughput() {
     let measured = efficiency("selective_repeat", 8, 32.0, 0);
     assert!((measured / (8.0 / 32.0) - 1.0).abs() < 0.01, "{measured}");
 }
 
-/// Returns the queue lengths of the link to host 0, in frames. A length is measured at the arrival
-/// of each frame in the third quarter of a run.
+/// Returns the queue lengths of the link to host 0, in frames. A length is measured whenever a
+/// frame arrives in the third quarter of a run.
 fn queue(outcome: &Outcome) -> Vec<f64> {
     let records = outcome.records.as_ref().expect("it was recorded");
     let is_late = |ps: u64| ps > outcome.completed_ps / 2 && ps < outcome.completed_ps * 3 / 4;
@@ -89,8 +90,8 @@ fn recorded(text: &str) -> Outcome {
     configuration(text).run_watched(&InTurns, watch).expect("it ends")
 }
 
-/// Returns the configuration of flows of `bytes` bytes each to host 0. The switch latency gives
-/// frames this round trip.
+/// Returns the configuration of `count` flows of `bytes` bytes each to host 0. The switch latency
+/// is chosen so that the round trip is `round_trip_ps`.
 fn flows(round_trip_ps: f64, (count, bytes): (u32, u32), host: &str, fabric: &str) -> String {
     format!(
         "[topology]\nhosts = {}\n[fabric]\nlatency_ps = {}\n{fabric}[host]\ntransport = \
@@ -151,8 +152,8 @@ fn the_queue_of_a_delay_window_is_near_its_target() {
     }
 }
 
-/// A workload in which one host sends from the start and another starts later. The two then share
-/// the link.
+/// A workload in which one host sends from the start and another host starts to send later. From
+/// that time on, both use the same link.
 struct Late;
 
 impl Workload for Late {
@@ -175,14 +176,15 @@ impl Workload for Late {
     }
 }
 
-/// Returns the share of the link that the later flow has after it has converged, and Jain's index
-/// of both flows.
+/// Returns the fraction of the link that the later flow gets after the rates have converged, and
+/// Jain's fairness index of both flows.
 fn share_of_second(host: &str, fabric: &str) -> (f64, f64) {
     let text = flows(SHORT_PS, (2, 1), host, fabric);
     let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
     let outcome = configuration(&text).run_workload_watched(Late, 3, watch).expect("it ends");
     let records = outcome.records.expect("it was recorded");
-    // A new flow grows by one frame per round trip, so the first half of its time is not measured.
+    // A new flow grows by one frame per round trip, so the first half of its duration is not
+    // measured.
     let second = &records.messages[1];
     let half_ps = u64::midpoint(second.posted_ps, second.delivered_ps);
     let is_shared = |ps: u64| (half_ps..second.delivered_ps).contains(&ps);
@@ -204,8 +206,8 @@ fn two_flows_with_dctcp_share_a_link_fairly() {
     assert!(index > 0.99, "{share}");
 }
 
-/// If the targets of two flows are equal, a flow with a smaller share keeps it. If smaller windows
-/// have larger targets, the shares converge.
+/// If the round-trip targets of two flows are equal, the slower flow stays slower. If a smaller
+/// window has a larger target, the rates of the flows converge.
 #[test]
 fn two_flows_by_delay_share_a_link_fairly_if_targets_are_scaled() {
     let target = format!("congestion = \"delay\"\ntarget_delay_ps = {}\n", 2 * SHORT_PS as u64);
@@ -215,7 +217,7 @@ fn two_flows_by_delay_share_a_link_fairly_if_targets_are_scaled() {
     assert!(apart < alike, "{apart} {alike}");
 }
 
-/// However the network treats frames, all messages arrive once, and a divided run has the same
+/// All messages arrive once, no matter how the network treats frames. A divided run has the same
 /// result.
 #[test]
 fn all_messages_arrive_over_every_network() {
@@ -255,8 +257,8 @@ fn all_messages_arrive_over_every_network() {
     }
 }
 
-/// Returns the rate of each sender of an incast to host 0, in order of their numbers, for a seed. A
-/// rate is the reciprocal of the mean latency of the sender's messages.
+/// Returns the rate of each sender of an incast to host 0, in order of their numbers, for one seed.
+/// A rate is the reciprocal of the mean latency of the sender's messages.
 fn rates(topology: &str, fabric: &str, host: &str, workload: &str, seed: u64) -> Vec<f64> {
     let text = format!(
         "[topology]\n{topology}[fabric]\n{fabric}[host]\n{host}[workload]\nkind = \
@@ -274,8 +276,8 @@ fn rates(topology: &str, fabric: &str, host: &str, workload: &str, seed: u64) ->
     (1..=senders).map(rate).collect()
 }
 
-/// Returns the share that the first half of the senders has: the mean over seeds, and for each
-/// seed.
+/// Returns the part of the total rate that the first half of the senders gets: the mean over all
+/// seeds, and the value for each seed.
 fn shares_of_first_half(run: impl Fn(u64) -> Vec<f64>) -> (f64, Vec<f64>) {
     let share = |seed| {
         let rates = run(seed);
@@ -287,7 +289,8 @@ fn shares_of_first_half(run: impl Fn(u64) -> Vec<f64>) -> (f64, Vec<f64>) {
     (shares.iter().sum::<f64>() / SEEDS as f64, shares)
 }
 
-/// Without jitter, frames of the same sender would always find the space that a departure leaves.
+/// Without jitter, the buffer space that a departing frame frees would always go to a frame of the
+/// same sender.
 #[test]
 fn equal_senders_have_equal_shares_of_a_full_buffer() {
     let pairs = [
@@ -320,7 +323,8 @@ fn equal_trunks_have_equal_shares_of_a_full_buffer() {
     let host = "transport = \"selective_repeat\"\nwindow_frames = 64\n";
     let workload = "bytes = \"300 kB\"\niterations = 1\n";
     let (mean, shares) = shares_of_first_half(|seed| {
-        // Hosts 1 to 3 are attached to the same leaf as the target, so they are skipped.
+        // Hosts 1 to 3 are attached to the same leaf as the target. Their frames cross no trunk, so
+        // these hosts are skipped.
         rates(topology, fabric, host, workload, seed).split_off(3)
     });
     println!("{mean:.4}; {shares:.3?}");
@@ -362,7 +366,7 @@ fn results_depend_on_the_seed_and_not_on_threads() {
     assert!(equal.is_empty(), "{equal:?}");
 }
 
-/// Time in which a message waits for a window does not count as the time of its frames.
+/// The time for which a message waits for a window does not count as the time of its frames.
 #[test]
 fn the_critical_path_knows_windows() {
     let text = "[topology]\nhosts = 2\n[fabric]\nlatency_ps = \"20 us\"\n[host]\ntransport = \
@@ -377,10 +381,10 @@ fn the_critical_path_knows_windows() {
 }
 
 const SEEDS: u64 = 20;
-/// Round trip as in the DCTCP paper: the time of 81 frames, in picoseconds.
+/// Round trip as in the DCTCP paper, in picoseconds: the time of 81 frames.
 const ROUND_TRIP_PS: f64 = 100_000_000.0;
-/// Round trip with which a new flow reaches its share after about a hundred round trips, in
-/// picoseconds.
+/// Round trip in picoseconds. With this round trip, a new flow reaches its fair rate after about a
+/// hundred round trips.
 const SHORT_PS: f64 = 20_000_000.0;
 /// The link from the switch to host 0 of a star.
 const TO_TARGET: u32 = 1;

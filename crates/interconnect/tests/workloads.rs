@@ -37,16 +37,16 @@ fn one_of_a_list_does_what_it_does_alone() {
     }
 }
 
-/// The network is idle when the second workload starts. Its times therefore equal those of the same
-/// workload alone, shifted by the start time.
+/// The network is idle when the second workload starts. Its times therefore equal the times of the
+/// same workload alone, plus the start time.
 #[test]
 fn times_of_a_workload_count_from_its_start() {
     for kind in KINDS {
         let alone = run(&format!("{NETWORK}[workload]\n{kind}"));
         let later = run(&format!(
             "{NETWORK}[[workload]]\nkind = \"barrier\"\n[[workload]]\nstart_ps = \"5 ms\"\n{}",
-            // The second workload has another seed and would get other random times, so it gets a
-            // pattern without random numbers.
+            // In this run, the second workload has another seed than alone. Random times would
+            // differ, so it gets a pattern without random numbers.
             kind.replace("load_percent = 30\nsizes = \"exponential\"", "pattern = \"shift\"")
         ));
         let [barrier, own] = later.workloads.as_slice() else { panic!("{kind}") };
@@ -179,7 +179,7 @@ fn what_cannot_be_is_reported_with_its_line_and_the_remedy() {
         let read = parse_sweep("a.toml", text, &|_| Err("no such file".to_owned()));
         assert_eq!(read.expect_err(text).to_string(), expected);
     }
-    // The network does not repair losses, and the mesh waits for its messages.
+    // The network does not retransmit lost frames, and the mesh waits for its messages.
     let error = configuration(
         "[fabric]\nbuffer_bytes = 3000\n[[workload]]\nload_percent = 10\n[[workload]]\nkind = \"incast\"\n",
     );

@@ -1,4 +1,4 @@
-//! Compares two sets of documents, for example of two commits or of two machines.
+//! Compares two sets of documents, for example from two commits or from two machines.
 
 use crate::document::Document;
 use crate::judge::{Judged, judge};

@@ -1,5 +1,5 @@
-//! The results of a measured item (a figure or table), as a JSON document. The document contains
-//! all facts that are needed to interpret the results.
+//! The results of a measured item (a figure or table), as a JSON document. The document also
+//! contains the facts that a reader needs to interpret the results.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -24,7 +24,7 @@ pub struct Document {
     pub seconds: f64,
     /// The command line that measured the item.
     pub command: String,
-    /// Whether it was a quick run.
+    /// Whether the results come from a quick run.
     pub is_quick: bool,
     /// The machine that measured.
     pub machine: Machine,
@@ -38,12 +38,13 @@ pub struct Document {
     /// Further facts for readers of the results.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// The reason why this machine could not measure the item, with the remedy; `None` if it did.
+    /// The reason why this machine could not measure the item, with the remedy; `None` if the item
+    /// was measured.
     #[serde(default)]
     pub cannot_run: Option<String>,
 }
 
-/// The machine that measured.
+/// The machine on which an item was measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// The host name.
@@ -85,7 +86,7 @@ pub struct Point {
     /// The samples; empty if the command does not report them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<f64>,
-    /// The reason of a deviation; `None` if the command knows none.
+    /// The reason for a deviation; `None` if the command knows no reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -95,7 +96,7 @@ pub struct Point {
 pub struct Seen {
     /// Id of the statement among the printed values.
     pub id: String,
-    /// Whether it holds.
+    /// Whether the statement holds.
     pub holds: bool,
     /// The figures from which the command concluded this.
     pub saw: String,
@@ -178,13 +179,13 @@ impl Document {
         Ok(format!("{start}{MARK}{}\"{END}", checksum(start)))
     }
 
-    /// Parses the text of a file. Unlike [`crate::reading::read`], does not check that the item
-    /// exists.
+    /// Parses the text of a file. Does not check whether the item exists, as
+    /// [`crate::reading::read`] does.
     ///
     /// # Errors
     /// [`DocumentError`], one variant for each cause.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
-        // The error text can contain control characters of the document.
+        // The error text can quote control characters of the document.
         let malformed = |error: serde_json::Error| {
             DocumentError::Malformed(error.to_string().replace(char::is_control, "\u{fffd}"))
         };
@@ -193,8 +194,8 @@ impl Document {
         if format != FORMAT {
             return Err(DocumentError::Format(format.to_owned()));
         }
-        // The checksum is that of the text, because parsing and formatting can change the last
-        // digit of a number.
+        // The checksum is computed from the text of the file. Parsing and formatting again could
+        // change the last digit of a number, and then the checksum would differ.
         let (start, rest) = text.rsplit_once(MARK).unwrap_or((text, "none"));
         let found = rest.trim_end_matches(['\n', '}', '"']).to_owned();
         let expected = checksum(start);
@@ -261,8 +262,8 @@ mod tests {
     #[test]
     fn a_document_that_was_written_is_read() {
         let mut document = Document::new("sandia1999", "table1");
-        // A fast, inexact parser would read the shortest text of this number as a neighbouring
-        // number.
+        // This number tests the precision of the parser. A fast, inexact parser would read its
+        // shortest text as a neighbouring number.
         document.load = 55.678_858_723_958_335;
         document.seconds = 0.1 + 0.2;
         let read = Document::parse(&document.to_text().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Compares printed values with our values, in the manner that the data prescribe.
+//! Compares printed values with our values. The data determine how each value is compared.
 
 use crate::document::{Document, Point, Series};
 use crate::printed::{At, Better, Item, Manner, Value};
@@ -9,7 +9,7 @@ use crate::reasons;
 pub struct Judged {
     /// The printed value.
     pub value: &'static Value,
-    /// Our value, in the unit of the printed value or as a ratio.
+    /// Our value, either in the unit of the printed value or as a ratio.
     pub ours: Option<f64>,
     /// Half of the distance between our lowest and our highest sample, in percent.
     pub spread_percent: Option<f64>,
@@ -18,15 +18,16 @@ pub struct Judged {
     pub outcome: String,
     /// The verdict.
     pub verdict: Verdict,
-    /// The reason of a deviation; `None` if none is needed.
+    /// The reason for a deviation; `None` if none is needed.
     pub reason: Option<Why>,
 }
 
 /// The verdict of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Our value agrees. This means that it is within 10 % ([`Manner::Same`]), it is as good or
-    /// better ([`Manner::Ratio`]), or the statement holds.
+    /// Our value agrees. The meaning depends on the manner: the value is within 10 %
+    /// ([`Manner::Same`]), the ratio is as good or better ([`Manner::Ratio`]), or the statement
+    /// holds ([`Manner::Statement`]).
     Holds,
     /// Our value deviates too much, or the statement does not hold.
     HoldsNot,
@@ -40,10 +41,11 @@ pub enum Verdict {
     NoCode,
 }
 
-/// Reason why our value deviates or a statement does not hold.
+/// The reason why our value deviates or why a statement does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// A reason that a second run has confirmed: without this cause, the statement holds.
+    /// A reason that a second run has confirmed: in that run, the cause is absent and the statement
+    /// holds.
     Tested(String),
     /// A reason with evidence, which no run has tested.
     Known(String),
@@ -74,7 +76,7 @@ impl Verdict {
         }
     }
 
-    /// Returns whether this verdict says that our value agrees or does not.
+    /// Returns whether this verdict says that our value agrees, or that it does not agree.
     pub const fn is_judged(self) -> bool {
         matches!(self, Self::Holds | Self::HoldsNot)
     }
@@ -136,8 +138,8 @@ fn statement(item: &Item, value: &'static Value, document: &Document) -> Option<
 }
 
 /// Uses the second run of an item to test the reason why a statement does not hold. If the
-/// statement holds in the second run, returns `reason` as confirmed. Otherwise no reason is known.
-/// Also returns the figures of the second run.
+/// statement holds in the second run, returns `reason` as confirmed. If it does not hold there
+/// either, returns that no reason is known. Also returns the figures of the second run.
 fn tested(item: &Item, value: &Value, document: &Document, reason: Why) -> (Why, Option<String>) {
     let again = value
         .check
@@ -182,8 +184,7 @@ fn number(value: &'static Value, document: &Document) -> Option<Judged> {
     })
 }
 
-/// Compares two numbers. The verdict is that they agree if the relative error is at most
-/// [`ERROR_PERCENT_MAX`].
+/// Compares two numbers. The numbers agree if the relative error is at most [`ERROR_PERCENT_MAX`].
 fn same(ours: f64, printed: f64) -> (Verdict, String) {
     let error = (ours / printed - 1.0) * 100.0;
     let holds = error.abs() <= ERROR_PERCENT_MAX;
@@ -191,8 +192,8 @@ fn same(ours: f64, printed: f64) -> (Verdict, String) {
     (verdict, format!("{error:+.1} %"))
 }
 
-/// Compares two ratios. The verdict is that they agree if ours is at least as good as the worse end
-/// of the printed range.
+/// Compares two ratios. The ratios agree if ours is at least as good as the worse end of the
+/// printed range.
 fn ratio(ours: f64, [from, until]: [f64; 2], better: Better) -> (Verdict, String) {
     let holds = match better {
         Better::More => ours >= from.min(until),
@@ -228,7 +229,7 @@ fn pick<'a>(series: &'a Series, at: &At) -> Option<&'a Point> {
     }
 }
 
-/// Numbers of a paper, for its line in the overview.
+/// Counts of a paper's items and values, for one line of the overview.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Number of figures and tables.
@@ -239,16 +240,17 @@ pub struct Counts {
     pub measured: usize,
     /// Number of printed values and statements.
     pub values: usize,
-    /// Number of values and statements with a verdict that they agree or do not.
+    /// Number of values and statements with the verdict that they agree, or the verdict that they
+    /// do not agree.
     pub judged: usize,
     /// Number of values and statements that agree.
     pub hold: usize,
     /// Number of values and statements that do not agree.
     pub hold_not: usize,
-    /// Number of values and statements that do not agree for a reason that a second run has
+    /// Number of values and statements that do not agree, with a reason that a second run has
     /// confirmed.
     pub tested: usize,
-    /// Number of values and statements that do not agree for no known reason.
+    /// Number of values and statements that do not agree, without a known reason.
     pub not_known: usize,
 }
 

@@ -60,7 +60,8 @@ pub struct Item {
     /// Approximate duration of a full run, in seconds.
     #[serde(default)]
     pub seconds_full: u32,
-    /// What must exist before a command can measure the item; `None` if there is a command.
+    /// The missing part without which no command can measure the item; `None` if there is a
+    /// command.
     pub waits_for: Option<String>,
     /// Description of the paper's horizontal axis.
     #[serde(default)]
@@ -110,13 +111,13 @@ pub struct Value {
     pub panel: Option<String>,
     /// The series in this panel that contains our value.
     pub series: Option<String>,
-    /// The series by which our value is divided.
+    /// The series by whose value our value is divided.
     pub over: Option<String>,
-    /// The point of this series that is our value.
+    /// The point of `series` whose value is our value.
     pub at: Option<At>,
     /// Direction in which a ratio is better.
     pub better: Option<Better>,
-    /// Whether the number is a gain in percent. The ratio is then 1 + value / 100.
+    /// Whether the number is a gain in percent. If so, the ratio is 1 + value / 100.
     #[serde(default)]
     pub is_gain: bool,
     /// The set-up of `MultiEdge` to which the value belongs, for `bench multiedge`.
@@ -125,7 +126,7 @@ pub struct Value {
     pub test: Option<String>,
     /// The check that decides whether a statement holds.
     pub check: Option<Check>,
-    /// The reason if our value deviates: the id of an entry in `papers/reasons.toml`.
+    /// The reason why our value deviates: the id of an entry in `papers/reasons.toml`.
     pub reason: Option<String>,
 }
 
@@ -150,7 +151,7 @@ pub enum Kind {
     Ratio,
     /// A statement in words, which can be checked.
     Statement,
-    /// A drawing for which the text contains no number.
+    /// A drawing of which the text gives no number.
     DrawnOnly,
 }
 
@@ -166,14 +167,14 @@ pub enum Manner {
     Ratio,
     /// A check of our results decides the verdict.
     Statement,
-    /// The value was measured on another machine. The factor is shown, but there is no verdict.
+    /// The value was measured on another machine. The page shows the factor, but gives no verdict.
     Absolute,
     /// Only our value is shown, because the paper prints no number.
     Drawn,
 }
 
 impl Manner {
-    /// Returns the name of the manner, which is one word.
+    /// Returns the name of the manner, in one word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -290,8 +291,8 @@ impl Item {
 }
 
 impl Value {
-    /// Returns the lower and the upper end of a printed ratio. If the paper prints the two numbers
-    /// of the ratio, computes it from these.
+    /// Returns the lower and the upper end of a printed ratio. If the paper prints two numbers
+    /// instead of their ratio, computes the ratio.
     pub fn ratio(&self) -> Option<[f64; 2]> {
         let value = self.value?;
         if self.is_gain {
@@ -313,7 +314,7 @@ impl Value {
     }
 }
 
-/// Replaces each row of a table in short form by four values.
+/// Replaces each short table row by four values.
 fn expand(mut paper: Paper) -> Paper {
     for item in &mut paper.items {
         for row in &item.rows {
@@ -371,7 +372,7 @@ mod tests {
 
     #[test]
     fn all_figures_and_tables_are_listed_and_each_has_a_command_or_waits() {
-        // There are 34 items with data, and the slide that states the gain.
+        // There are 34 items with data, and one slide that states the gain.
         assert_eq!(all().iter().map(|paper| paper.items.len()).sum::<usize>(), 35);
         for paper in all() {
             for item in &paper.items {
@@ -417,7 +418,7 @@ mod tests {
             if value.manner == Manner::Same {
                 assert!(value.panel.is_some() && value.at.is_some(), "{what}");
             }
-            // A ratio compares two series, or is a share that a single series contains.
+            // A ratio compares two series, or it is a percentage that a single series contains.
             let is_compared = value.panel.is_some() && value.better.is_some();
             assert!(value.over.is_none() || is_compared, "{what}");
             assert!(!is_compared || value.over.is_some() || value.unit == "%", "{what}");

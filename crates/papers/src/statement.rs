@@ -32,21 +32,21 @@ pub struct Check {
 pub enum CheckKind {
     /// The highest value is at most `within` times the lowest value.
     Flat,
-    /// Along the axis, the quotient of the two series changes by a factor of at most `within`.
+    /// The quotient of the two series changes along the axis by a factor of at most `within`.
     Alike,
-    /// From the first to the last point, the series grows at most `within` times as much as the
-    /// other series.
+    /// The growth of the series from the first to the last point is at most `within` times the
+    /// growth of the other series.
     Scales,
     /// Each value is at least `within` times the value of the other series at the same point.
     Above,
-    /// Each value and the value of the same series in the other panel differ by a factor of at most
-    /// `within`.
+    /// Each value differs from the value of the same series in the other panel by a factor of at
+    /// most `within`.
     Same,
     /// The highest value is at most `within` times the highest value of the same series in the
     /// other panel.
     NoMore,
-    /// The distance of each value from the straight line through all values is at most `within`
-    /// times the highest value.
+    /// All values are close to a straight line. The distance of each value from the line of least
+    /// squares is at most `within` times the highest value.
     Linear,
     /// The last value is at least `within` times the first value.
     Grows,
@@ -57,7 +57,7 @@ pub enum CheckKind {
 pub struct Checked {
     /// Whether the statement holds.
     pub holds: bool,
-    /// The figures from which the result follows.
+    /// The figures on which the result is based.
     pub saw: String,
 }
 
@@ -67,7 +67,7 @@ impl Check {
         self.check_in(document, &self.panel)
     }
 
-    /// Checks a document, with `panel` in place of the panel that the check names.
+    /// Checks a document, but uses `panel` instead of the panel that the check names.
     pub fn check_in(&self, document: &Document, panel: &str) -> Option<Checked> {
         let series = document.series(panel, &self.series)?;
         let other = || document.series(panel, &self.other);
@@ -142,7 +142,7 @@ fn growth(series: &Series) -> Option<f64> {
     (series.points.len() > 1 && first.value > 0.0).then(|| last.value / first.value)
 }
 
-/// Returns the largest distance between any value and the line of least squares, as a share of the
+/// Returns the largest distance of a value from the line of least squares, as a fraction of the
 /// highest value.
 fn deviation(series: &Series) -> Option<f64> {
     let points = &series.points;

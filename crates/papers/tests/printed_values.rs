@@ -28,8 +28,8 @@ fn the_data_have_the_numbers_of_the_reference_and_no_others() {
             }
         }
     }
-    // A ratio that the paper prints as "up to 11 times" has only one number, so its divisor in the
-    // data is 1.
+    // The paper prints one ratio only as "up to 11 times". The data contain it as 11 divided by 1.
+    // The reference does not contain this 1, so it is removed here.
     let gain = found.get_mut("convergence2005/13").expect("it is there");
     gain.retain(|number| (number - 1.0).abs() > 1e-9);
     for numbers in expected.values_mut().chain(found.values_mut()) {
@@ -80,7 +80,8 @@ fn has_word(text: &str, words: &str) -> bool {
     })
 }
 
-/// A number is unlikely to be equal by chance if it has a fraction and three digits or more.
+/// Only numbers with a fraction and at least three digits are compared. Such numbers are unlikely
+/// to be equal by chance.
 #[test]
 fn no_source_that_shows_printed_values_repeats_one() {
     let all = printed::all().iter().flat_map(|paper| &paper.items).flat_map(|item| &item.values);

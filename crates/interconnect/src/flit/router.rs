@@ -188,7 +188,7 @@ struct Packet {
     flits: u32,
     /// Serial number of the packet, from which its random numbers are derived.
     serial: u64,
-    /// Class of its virtual channel.
+    /// Class of virtual channels that the packet uses.
     lane: u8,
 }
 

@@ -1,21 +1,22 @@
-//! A priority queue for numbers that are mostly added in ascending runs.
+//! A priority queue for numbers that callers mostly add in ascending runs.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// A queue of numbers that returns the smallest number first.
 ///
-/// Requests of successive ranks have numbers in ascending runs, and such a run can start in its
-/// middle. Two runs are stored as they are added, so the smallest number is at the front of one of
-/// them. Numbers that fit neither run are stored in a heap.
+/// Requests of successive ranks have ascending numbers, except that the sequence can start in its
+/// middle and continue from its beginning. It then consists of two ascending runs. The queue stores
+/// two runs in the order of adding, so the smallest number of each run is at its front. Numbers
+/// that fit neither run are stored in a heap.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     runs: [Run; RUNS],
     others: BinaryHeap<Reverse<u128>>,
 }
 
-/// Ascending numbers, of which the first `taken` have been removed. Cleared when all have been
-/// removed.
+/// Ascending numbers. The first `taken` numbers have been removed. When all numbers have been
+/// removed, the list is cleared.
 #[derive(Debug, Default)]
 struct Run {
     numbers: Vec<u128>,
@@ -74,7 +75,7 @@ impl Run {
     }
 }
 
-/// A run that starts in its middle consists of two ascending runs.
+/// Number of runs. A sequence that starts in its middle consists of two ascending runs.
 const RUNS: usize = 2;
 
 #[cfg(test)]

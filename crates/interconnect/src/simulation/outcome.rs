@@ -15,17 +15,17 @@ pub struct Outcome {
     /// Time when the last rank got its last notification, in picoseconds.
     pub completed_ps: u64,
     /// For each rank, the time when it had got its last notification and its processor was free, in
-    /// picoseconds; 0 for a rank that only posted.
+    /// picoseconds; 0 for a rank that only posted messages.
     pub finished_ps: Vec<u64>,
     /// Latencies of messages, from the post to the last byte at the destination host.
     pub latency: Summary,
-    /// Numbers of messages by latency.
+    /// Number of messages in each class of latencies.
     pub histogram: Histogram,
     /// Number of messages delivered.
     pub delivered: u64,
     /// Payload delivered, in bytes.
     pub delivered_bytes: u64,
-    /// The part of an open load that arrived while ranks posted.
+    /// The part of an open load that arrived between the end of the warm-up and the end of posting.
     pub accepted: Accepted,
     /// Number of messages in flight when the run was stopped ([`Limits::stop_ps`](super::Limits)).
     pub left: usize,
@@ -35,10 +35,10 @@ pub struct Outcome {
     pub events: u64,
     /// Number of links that packets have crossed. A flit fabric counts flits.
     pub hops: u64,
-    /// Hash of the time, source, destination and content of all deliveries. It does not depend on
-    /// the order in which deliveries were recorded.
+    /// Hash of the time, source, destination and content of all deliveries. The hash does not
+    /// depend on the order in which deliveries were recorded.
     pub hash: u64,
-    /// Maximum number of messages in flight at the same time. A divided run has the sum of the
+    /// Maximum number of messages in flight at the same time. For a divided run, the sum of the
     /// maxima of its parts.
     pub messages_max: usize,
     /// Ports at which frames were lost, marked or paused.
@@ -66,7 +66,7 @@ pub struct WorkloadOutcome {
     pub delivered_bytes: u64,
     /// Latencies of messages, from the post to the last byte at the destination host.
     pub latency: Summary,
-    /// Numbers of messages by latency.
+    /// Number of messages in each class of latencies.
     pub histogram: Histogram,
 }
 
@@ -112,7 +112,7 @@ impl Accepted {
 /// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// Share of the work that is done, from 0 to 1; `None` if it is not known.
+    /// Fraction of the work that is done, from 0 to 1; `None` if it is not known.
     pub share: Option<f64>,
     /// Virtual time, in picoseconds.
     pub now_ps: u64,
@@ -137,8 +137,8 @@ impl Progress {
     }
 }
 
-/// Callback that regularly gets the progress of a run. If it returns `Break`, the run ends with
-/// [`Stuck::Stopped`].
+/// Callback that regularly gets the progress of a run. If the callback returns `Break`, the run
+/// ends with [`Stuck::Stopped`].
 pub type Watcher<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
 /// Why a run stopped before its end.
@@ -148,8 +148,8 @@ pub enum Stuck {
     /// Deadlock: packets wait for each other in a circle.
     #[error("deadlock: {} packets wait for each other in a circle:\n{}", .circle.len(), .circle.join("\n"))]
     Deadlock {
-        /// One line for each link of the circle: the packet that holds the link, and what it waits
-        /// for.
+        /// One line for each link of the circle: the packet that holds the link, and the link for
+        /// which the packet waits.
         circle: Vec<String>,
     },
     /// The workload waits for messages whose packets were lost.
@@ -251,7 +251,8 @@ impl Outcome {
         self.finish_rank(rank as usize, now_ps);
     }
 
-    /// Records that a rank finishes at `time_ps`, unless it is known to finish later.
+    /// Records that a rank is busy until `time_ps`. Does nothing if the rank is already known to be
+    /// busy for longer.
     #[inline]
     pub(super) fn finish_rank(&mut self, rank: usize, time_ps: u64) {
         if let Some(finished_ps) = self.finished_ps.get_mut(rank) {
@@ -281,8 +282,8 @@ impl Outcome {
     }
 }
 
-/// Returns an error if a run has no further events but is not finished. Causes are losses, a
-/// deadlock and unfinished work.
+/// Returns an error if a run has no further events but is not finished. Possible reasons are
+/// losses, a deadlock and unfinished work.
 pub(super) fn check_end(
     dropped: u64,
     stuck: Option<Stuck>,

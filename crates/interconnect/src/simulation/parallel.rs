@@ -1,11 +1,12 @@
 //! A run that is divided into parts, which can run in parallel.
 //!
 //! Each part consists of some switches with their hosts, and has its own queue of events. An event
-//! in one part can affect another part only after the lookahead: the shortest time that a frame
-//! takes from switch to switch. The parts work in windows of this length, which start at the
-//! earliest event of all parts. Within a window, each part processes its events independently.
-//! After it, the parts exchange the frames that cross between them. Each part processes its events
-//! in the same order as an undivided run, so the result does not depend on the number of parts.
+//! in one part can affect another part only after the *lookahead*. This is the shortest time that a
+//! frame takes from switch to switch. All parts work in windows of this length. A window starts at
+//! the earliest event of all parts. Within a window, each part processes its events independently.
+//! After the window, the parts exchange the frames that cross between them. Each part processes its
+//! events in the same order as an undivided run, so the result does not depend on the number of
+//! parts.
 //!
 //! A [`Driver`] runs the parts, one after another or on several processors.
 
@@ -50,16 +51,18 @@ pub struct Window {
     pub lookahead_ps: u64,
     /// Maximum number of events of all parts together.
     pub events: u64,
-    /// How the parts' shares of finished work are combined.
+    /// How the progress of the parts is combined into the progress of the run.
     pub shares: Shares,
 }
 
-/// How the parts' shares of finished work are combined.
+/// How the progress of the parts is combined into the progress of the run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shares {
-    /// Each part reports the share that its own ranks have done; the shares are added.
+    /// Each part reports how much of the whole work its own ranks have done. The sum of these
+    /// values is the progress.
     Sum,
-    /// Each part reports the share of the whole run as far as it knows; the largest share counts.
+    /// Each part reports an estimate of the progress of the whole run. The largest estimate is the
+    /// progress.
     Greatest,
 }
 
@@ -83,9 +86,9 @@ impl Shares {
 
 /// Runs the parts of a run.
 pub trait Driver {
-    /// Repeats this until no part has an event: all parts process one window, then all parts
-    /// exchange frames. About every [`WATCHED_EVENTS`] events, calls `watch` with the progress, and
-    /// stops if `watch` returns `Break`.
+    /// Repeats two steps until no part has an event: all parts process one window, then all parts
+    /// exchange frames. About every [`WATCHED_EVENTS`] events, calls `watch` with the progress.
+    /// Stops if `watch` returns `Break`.
     ///
     /// # Errors
     /// [`Stuck`] if a part cannot continue or `watch` stops the run.
@@ -161,8 +164,8 @@ struct Share<W> {
 }
 
 impl<W: Separable> Simulation<Ethernet, W> {
-    /// Divides a run that has not started. The number of parts is at most `count` and at most the
-    /// number of switches. If frames can cross a link in no time, there is only one part.
+    /// Divides a run that has not started. There are at most `count` parts, and at most as many
+    /// parts as switches. If frames can cross a link in no time, there is only one part.
     pub fn divide(self, topology: &Topology, count: u32) -> Parts<W> {
         let lookahead_ps = self.fabric.lookahead_ps();
         let count = if lookahead_ps == 0 { 1 } else { count.clamp(1, PARTS_MAX) };
@@ -314,7 +317,7 @@ impl<W: Separable> Part for Share<W> {
 }
 
 /// Returns the part of each node. Switches are grouped by their distance from hosts. Within each
-/// group, every part gets equally many consecutive switches, because switches with near numbers are
+/// group, every part gets equally many switches with consecutive numbers, because such switches are
 /// near each other in all topologies. A host belongs to the part of its switch.
 fn assign(topology: &Topology, count: u32) -> Vec<u8> {
     let (hosts, nodes) = (topology.hosts(), topology.nodes() as usize);

@@ -1,11 +1,12 @@
 //! Order of the work of processors and interfaces in the LogGP model.
 //!
 //! A request of a rank waits until the processor of its host is free. A send also waits until the
-//! interface is free. A message whose first byte has arrived waits for both. If several tasks could
-//! start, the earliest task starts. The time of a message is the start of its transmission. The
-//! time of a request is the start of the work whose end last notified the rank. Tasks have sequence
-//! numbers. If several hosts are checked at the same time, the checks are made in the order of
-//! these numbers.
+//! interface is free. A message whose first byte has arrived waits for both.
+//!
+//! If several tasks could start, the task with the smallest sequence number starts. A message gets
+//! its number when its transmission starts. A request gets the number of the work that last
+//! notified the rank, and that work got its number when it started. If several hosts must be
+//! checked at the same time, the checks are also made in the order of these numbers.
 
 use std::collections::VecDeque;
 
@@ -22,24 +23,24 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Processors {
     pub(super) loggp: LogGpConfiguration,
-    /// Whether only dependencies order the requests of ranks.
+    /// Whether the requests of a rank are ordered only by their dependencies.
     is_unordered: bool,
     hosts: Vec<RankHost>,
-    /// Checks for the current time that were added at that time. Number, line and rank form one
-    /// number, which is compared without a branch. These checks are too many for the queue of
-    /// events.
+    /// Checks for the current time that were added at that time. For a fast comparison, each entry
+    /// combines sequence number, line and rank in one number. These checks are not in the queue of
+    /// events, because there are too many of them.
     due: Due,
     /// Time of the event that handles the checks in `due`; [`u64::MAX`] if none is scheduled.
     flush_ps: u64,
     /// The latest sequence number assigned.
     next: u64,
-    /// Sequence number that current requests get.
+    /// Sequence number for the requests that ranks make now.
     pub(super) number: u64,
     /// Number of messages sent.
     pub(super) messages: u64,
 }
 
-/// The host of a rank. [`Simulation`] stores when its processor is free.
+/// The host of a rank. [`Simulation`] stores the time when its processor is free.
 #[derive(Clone, Debug, Default)]
 struct RankHost {
     /// Time when the interface can send the next message.
@@ -47,13 +48,14 @@ struct RankHost {
     /// Time when the interface can receive the next message.
     receive_ps: u64,
     lines: [Line; LINES],
-    /// Sequence number that requests get when the processor has finished its current work.
+    /// Sequence number for the requests that follow the processor's current work.
     number: u64,
-    /// Name of the message that the processor sends now.
+    /// Name that the rank gave the message that the processor sends now.
     sending: u32,
 }
 
-/// A queue of waiting tasks of one kind, ordered by number. It rarely has more than one task.
+/// A queue of waiting tasks of one kind, ordered by sequence number. It rarely has more than one
+/// task.
 #[derive(Clone, Debug)]
 struct Line {
     first: Option<Task>,
@@ -72,13 +74,13 @@ struct Task {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
-    /// Sends a message of `bytes` bytes; the rank calls the message `name`.
+    /// Sends a message of `bytes` bytes. The report of the send contains `name`.
     Send { message: u32, bytes: u32, name: u32 },
     /// Computes for `time_ps`.
     Compute { time_ps: u64, tag: u32 },
     /// Receives a message of `bytes` bytes.
     Receive { message: u32, bytes: u32 },
-    /// Calls the rank with a name, which takes no time.
+    /// Notifies the rank with `name`, which takes no time.
     Turn { name: u32, cause: Option<Cause> },
 }
 
@@ -90,14 +92,14 @@ impl Processors {
         Self { loggp, is_unordered, hosts, due, flush_ps, next: 0, number: 0, messages: 0 }
     }
 
-    /// Assigns and returns a new sequence number, which is larger than all earlier ones.
+    /// Assigns and returns a new sequence number, which is larger than all earlier numbers.
     pub(super) const fn renew(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
-    /// Assigns a new sequence number to the following requests. The new number is larger than all
-    /// earlier ones.
+    /// Assigns a new sequence number to the following requests. It is larger than all earlier
+    /// numbers.
     pub(super) const fn begin_again(&mut self) {
         self.number = self.renew();
     }
@@ -108,7 +110,8 @@ impl Processors {
         self.number = self.hosts[rank as usize].number;
     }
 
-    /// Returns the name of the message that a rank's processor sends or has sent last.
+    /// Returns the name of the message that a rank's processor sends. If it sends none now, returns
+    /// the name of the last message.
     fn sending(&self, rank: u32) -> u32 {
         self.hosts[rank as usize].sending
     }
@@ -172,15 +175,15 @@ impl Processors {
         self.hosts[rank as usize].lines[line].first.is_some()
     }
 
-    /// Reconstructs a sequence number from its low bits, which are in `place`. The low bits
-    /// suffice, because the numbers assigned since then are fewer than these bits can count.
+    /// Reconstructs a sequence number from its low bits, which are in `place`. Fewer numbers have
+    /// been assigned after this number than the low bits can count, so the result is unique.
     const fn number_at(&self, place: u32) -> u64 {
         let age = (self.next as u32).wrapping_sub(place) & RANK_MASK;
         self.next - age as u64
     }
 
-    /// Removes and returns the first task of a line, if the task can start. Returns `None` if
-    /// `number` is not that of the check that was scheduled last.
+    /// Removes and returns the first task of a line, if the task can start. Returns `None` if the
+    /// line's last scheduled check has another number than `number`.
     #[inline]
     fn take(
         &mut self,
@@ -246,7 +249,7 @@ impl Processors {
         self.hosts[rank as usize].receive_ps = now_ps + self.loggp.occupied_ps(bytes);
     }
 
-    /// Starts any other work of a rank's processor.
+    /// Starts work of a rank's processor that uses no interface.
     #[inline]
     fn begin(&mut self, rank: u32) {
         self.hosts[rank as usize].number = self.renew();
@@ -313,7 +316,7 @@ impl Default for Line {
 
 /// The methods of a run that use [`Processors`].
 impl<F: Fabric, W: Workload> Simulation<F, W> {
-    /// Handles a check event. First makes the checks of the same time that have smaller numbers.
+    /// Handles a check event. First makes the checks of the current time that have smaller numbers.
     pub(super) fn on_look(&mut self, event: Event) {
         let is_flush = event.subject == FLUSH;
         let Some(processors) = &mut self.processors else { return };
@@ -326,8 +329,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         {
             self.look_at(subject & MESSAGE_MASK, (subject >> LINE_SHIFT) as usize, number);
             if self.context.wheel.has_due_before(LOOK) {
-                // Something has finished at this time, and its rank must be notified before further
-                // checks.
+                // Another event has finished something at this time. Its rank must be notified
+                // before further checks, so the remaining checks are scheduled again.
                 self.context.schedule(event.time_ps, event.place, event.subject);
                 return;
             }
@@ -456,8 +459,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.act(rank);
     }
 
-    /// Determines whether receiving processors are busy while bytes arrive. With interrupts they
-    /// are not, because the processor learns of a message only after its arrival.
+    /// Determines whether receiving processors are busy while bytes arrive. With interrupts, they
+    /// are not busy, because an interrupt notifies the processor only after the whole message has
+    /// arrived.
     pub(super) fn note_receivers(&mut self) {
         let holds = |processors: &Processors| processors.loggp.holds_receiver;
         let is_informed = self.interrupts.is_none();
@@ -469,13 +473,13 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
 const OWN: usize = 0;
 /// Line of tasks that take no time.
 const TURNS: usize = 1;
-/// Line of computations that only the processor orders.
+/// Line of computations, if they wait only for the processor.
 const WORKS: usize = 2;
 /// Line of messages that have arrived.
 const RECEIVES: usize = 3;
 const LINES: usize = 4;
-/// Bit position of the line in a subject. The low bits are a rank; in subjects with the number
-/// `LINES`, they are a message.
+/// Bit position of the line in a subject. The low bits are a rank. If the line is `LINES`, the low
+/// bits are a message.
 const LINE_SHIFT: u32 = 29;
 const MESSAGE_MASK: u32 = (1 << LINE_SHIFT) - 1;
 /// Subject of the event that comes after all checks of a time.

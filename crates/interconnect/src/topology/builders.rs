@@ -28,7 +28,7 @@ impl Topology {
     }
 
     /// Builds `leaves` leaf switches with `hosts` hosts each, and `spines` spine switches. Each
-    /// leaf has `trunks` cables to each spine. The switches from 0 are the leaves.
+    /// leaf has `trunks` cables to each spine. The leaves have the lowest switch numbers.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -84,7 +84,8 @@ impl Topology {
     }
 
     /// Builds a torus of switches with `hosts` hosts each and `lanes` parallel cables between
-    /// neighbours. In a dimension with two positions, the two switches are connected only once.
+    /// neighbours. In a dimension with two positions, one set of these cables connects the two
+    /// switches.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -118,14 +119,14 @@ impl Topology {
                 }
             }
         }
-        // Positions are not set as coordinates of a mesh, because all positions of a dimension are
-        // adjacent.
+        // The topology has no grid, because `Grid` describes only tori and meshes. In a `HyperX`,
+        // all positions of a dimension are adjacent.
         builder.build()
     }
 
-    /// Builds a dragonfly: groups of `switches` switches that are connected to each other. Each
-    /// switch has `hosts` hosts and `global` cables to other groups. There are as many groups as
-    /// can all be connected to each other: switches × global + 1.
+    /// Builds a dragonfly. Each group has `switches` switches, which are all connected to each
+    /// other. Each switch has `hosts` hosts and `global` cables to other groups. There are switches
+    /// × global + 1 groups, so that each group has one cable to each other group.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -143,7 +144,7 @@ impl Topology {
             }
         }
         // Each group has switches × global ports to other groups. Port p of group g leads to group
-        // g + p + 1, to the port that leads back.
+        // g + p + 1. In that group, the cable ends at the port that leads to group g.
         for (group, port) in product(groups, switches * global) {
             let other = (group + port + 1) % groups;
             let back = switches * global - 1 - port;
@@ -239,8 +240,8 @@ fn times(sizes: &[u32]) -> String {
     sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
 }
 
-/// Maximum number of lanes, which are a `u8`. A large switch has no more ports, so more parallel
-/// cables are a mistake in a configuration.
+/// Maximum number of lanes; a lane number is a `u8`. A large switch has at most this many ports, so
+/// more parallel cables are a mistake in a configuration.
 pub(super) const LANES_MAX: u64 = 64;
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use super::{Builder, Topology, TopologyError};
 
-/// Reads a topology from text. A line `A B` is a cable; `A B N` is N parallel cables. `h0`, `h1`, …
-/// are hosts, and `s0`, `s1`, … are switches. `#` starts a comment. Errors call the text `file`.
+/// Reads a topology from text. A line `A B` is a cable; a line `A B N` is N parallel cables. The
+/// names `h0`, `h1`, … are hosts, and `s0`, `s1`, … are switches. `#` starts a comment. Errors call
+/// the text `file`.
 ///
 /// # Errors
 /// [`TopologyError`], one variant for each cause.

@@ -11,28 +11,30 @@ use super::{Builder, Topology, TopologyError};
 pub struct Cable {
     /// Names of the two nodes that the cables connect.
     pub ends: [String; 2],
-    /// Settings of these cables that differ from those of the network.
+    /// Settings in which these cables differ from the network.
     pub settings: CableSettings,
     /// Number of parallel cables, 1 or more; must be 1 if one end is a host.
     pub count: u32,
 }
 
-/// Settings of a cable, for both directions. If a setting is `None`, that of the fabric applies.
+/// Settings of a cable, for both directions. If a setting is `None`, the setting of the fabric
+/// applies.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CableSettings {
     /// Rate, in bits per second.
     pub rate_bps: Option<u64>,
     /// Propagation delay, in picoseconds.
     pub propagation_ps: Option<u64>,
-    /// Maximum queue at a switch's output port to the cable, in bytes; 0 means no limit.
+    /// Maximum length of the queue at the switch port that sends on the cable, in bytes; 0 means no
+    /// limit.
     pub buffer_bytes: Option<u64>,
 }
 
-/// Why hosts, switches and cables form no network. Cables are counted from 1.
+/// Why hosts, switches and cables do not form a network. Cables are counted from 1.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// A node has an invalid name, which results could not show.
+    /// The name of a node is invalid, so results could not show it.
     #[error(
         "`{name}` is no name of a node; use 1 to {NAME_MAX} letters, digits, `_`, `.` and `-`, the \
          first of them a letter"
@@ -101,7 +103,8 @@ pub enum GraphError {
 }
 
 impl GraphError {
-    /// Returns the number of the invalid cable, from 1; `None` if the error is about no cable.
+    /// Returns the number of the invalid cable, from 1; `None` if the error does not concern a
+    /// cable.
     pub const fn cable(&self) -> Option<usize> {
         match self {
             Self::UnknownEnd { cable, .. }
@@ -115,8 +118,8 @@ impl GraphError {
 }
 
 impl Topology {
-    /// Creates a topology from hosts, switches and cables. Nodes are numbered in this order. Each
-    /// host must have one cable, and each node must be able to reach all others.
+    /// Creates a topology from hosts, switches and cables. Hosts are numbered first, then switches.
+    /// Each host must have one cable, and each node must be able to reach all other nodes.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -165,11 +168,12 @@ fn numbered(names: &[String]) -> Result<BTreeMap<&str, u32>, GraphError> {
     Ok(nodes)
 }
 
-/// The cables added so far, which the checks of further cables need.
+/// The cables added so far. Checks of further cables need them.
 struct Joined {
     /// Number of cables of each host.
     cables: Vec<u32>,
-    /// Number of parallel cables between each two switches, by their numbers, the lower first.
+    /// For each two switches, the number of parallel cables between them. The key contains the
+    /// lower switch number first.
     lanes: BTreeMap<[u32; 2], u32>,
 }
 
@@ -185,8 +189,8 @@ impl Joined {
         let node = |end: usize| {
             let (end, other) = (&cable.ends[end], &cable.ends[1 - end]);
             nodes.get(end.as_str()).copied().ok_or_else(|| {
-                // If one end of a cable is a host, the other must be a switch, so only switches are
-                // suggested.
+                // A host can be connected only to a switch. If one end of a cable is a host, only
+                // switches are therefore suggested for the other end.
                 let fits = |&name: &&str| !is_host(other) || !is_host(name);
                 let names: Vec<&str> = nodes.keys().copied().filter(fits).collect();
                 let remedy = match nearest(end, &names) {

@@ -31,9 +31,9 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// Creates the flows of a list among `ranks` ranks. Flows with equal source and start are
-    /// posted in the order of the list. A flow is not posted if its source is not a rank, or if it
-    /// comes after the first 2³² flows.
+    /// Creates the flows of a list among `ranks` ranks. Flows with equal source and equal start are
+    /// posted in the order of the list. A flow is not posted if its source is not a rank, or if 2³²
+    /// flows come before it in the list.
     pub fn new(ranks: u32, list: Arc<[Flow]>) -> Self {
         let mut order: Vec<u32> = list.iter().zip(0..u32::MAX).map(|(_, at)| at).collect();
         let flow = |at: u32| list[at as usize];
@@ -49,7 +49,7 @@ impl Flows {
         Self { order: order.into(), left, last_start_ps, list }
     }
 
-    /// Posts the flows of a rank whose start time has come, and schedules the next.
+    /// Posts the flows of a rank whose start time has been reached, and schedules the next post.
     fn post(&mut self, rank: u32, actions: &mut Actions) {
         let left = &mut self.left[rank as usize];
         while left.start < left.end {
@@ -76,7 +76,7 @@ impl Workload for Flows {
 
     fn on_received(&mut self, _rank: u32, _received: Received, _actions: &mut Actions) {}
 
-    /// Returns true, because flows do not wait for messages, which may be lost.
+    /// Returns true, because flows do not wait for messages; the network may lose them.
     fn is_finished(&self) -> bool {
         true
     }

@@ -10,21 +10,21 @@ pub enum Pattern {
     Uniform,
     /// Any rank, including the sender, with equal probability.
     Any,
-    /// Rank r sends to the r-th of these ranks.
+    /// Rank r sends to the r-th rank of this list.
     Permutation(Vec<u32>),
     /// All other ranks send to this rank.
     Incast(u32),
-    /// A share of the messages goes to `targets`, to each with equal probability. The rest goes to
-    /// other ranks as with [`Self::Uniform`].
+    /// A fraction of the messages goes to `targets`, to each with equal probability. The other
+    /// messages go to any other rank, as with [`Self::Uniform`].
     Hotspot {
         /// Ranks that receive more messages, at least one.
         targets: Vec<u32>,
-        /// Share of the messages that go to `targets`, per million.
+        /// Fraction of the messages that go to `targets`, per million.
         share_ppm: u32,
     },
 }
 
-/// What a permutation requires of the number of ranks.
+/// Requirement of a permutation for the number of ranks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NeedsRanks {
     /// The number of ranks must be a square.
@@ -51,8 +51,8 @@ impl NeedsRanks {
 }
 
 impl Pattern {
-    /// Creates a random permutation in which no rank sends to itself. It is a single circle through
-    /// all ranks (Sattolo's algorithm).
+    /// Creates a random permutation in which no rank sends to itself. The permutation is a single
+    /// circle through all ranks (Sattolo's algorithm).
     pub fn random_permutation(ranks: u32, seed: u64) -> Self {
         let mut random = Random::stream(seed, PERMUTATION_STREAM);
         let mut to: Vec<u32> = (0..ranks).collect();
@@ -91,7 +91,7 @@ impl Pattern {
     /// # Errors
     /// [`NeedsRanks`] if the number of ranks is not a power of two.
     pub fn bit_reverse(ranks: u32) -> Result<Self, NeedsRanks> {
-        // If there is only one rank, its number has no bits.
+        // With only one rank, numbers have no bits, and the shift would be too large.
         Self::of_bits(ranks, |rank, bits| rank.reverse_bits().checked_shr(32 - bits).unwrap_or(0))
     }
 
@@ -103,20 +103,22 @@ impl Pattern {
         Ok(Self::Permutation((0..ranks).map(|rank| to(rank, bits) & (ranks - 1)).collect()))
     }
 
-    /// Creates a permutation that moves by just less than half of each dimension of a grid, in one
-    /// direction. In other topologies, it moves on a ring of all hosts.
+    /// Creates a permutation. Each host sends to the host that is just less than half of each
+    /// dimension away, in one direction of a grid. In other topologies, distances count on a ring
+    /// of all hosts.
     pub fn tornado(topology: &Topology) -> Self {
         Self::shifted(topology, |size| size.div_ceil(2) - 1)
     }
 
-    /// Creates a permutation that moves by one position along each dimension of a grid. In other
-    /// topologies, it moves on a ring of all hosts.
+    /// Creates a permutation. Each host sends to the host that is one position away along each
+    /// dimension of a grid. In other topologies, positions count on a ring of all hosts.
     pub fn neighbour(topology: &Topology) -> Self {
         Self::shifted(topology, |_| 1)
     }
 
-    /// Creates a permutation that moves by `steps` along each dimension. Each host of a switch
-    /// sends to the corresponding host of another switch.
+    /// Creates a permutation. Each host sends to the host that is `steps` positions away along each
+    /// dimension. The hosts of one switch send to the hosts with the same indices at another
+    /// switch.
     fn shifted(topology: &Topology, steps: impl Fn(u32) -> u32) -> Self {
         let hosts = topology.hosts();
         let Some(grid) = topology.grid() else {
@@ -214,7 +216,8 @@ mod tests {
             got[hot.draw(0, 8, &mut random) as usize] += 1;
         }
         assert_eq!(got[0], 0);
-        // A target gets a tenth of the messages, and each other rank a seventh of the rest.
+        // A target gets a tenth of the messages. Each other rank gets a seventh of the remaining
+        // messages.
         assert!((14_700..15_300).contains(&got[3]), "{got:?}");
         assert!((7_700..8_300).contains(&got[1]), "{got:?}");
     }

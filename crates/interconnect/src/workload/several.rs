@@ -64,7 +64,7 @@ impl Several {
         Self { members }
     }
 
-    /// Calls one workload with its own time, and requests the actions that it wants.
+    /// Calls one workload with its own time, and passes on the actions that it requests.
     fn act(
         &mut self,
         place: usize,
@@ -195,7 +195,8 @@ impl Separable for Several {
                 (OpenLoad(own), OpenLoad(other)) => own.adopt(rank, other),
                 (Flows(own), Flows(other)) => own.adopt(rank, other),
                 (Collective(own), Collective(other)) => own.adopt(rank, other),
-                // Parts are copies of the same run, so they have the same kinds of workloads.
+                // All parts are copies of the same run. The two workloads are therefore of the same
+                // kind, and this case does not occur.
                 _ => {}
             }
         }

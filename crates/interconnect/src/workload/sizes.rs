@@ -16,7 +16,8 @@ pub enum Sizes {
 }
 
 impl Sizes {
-    /// Creates a distribution of two lengths; `large_percent` of the messages have the larger one.
+    /// Creates a distribution of two lengths. `large_percent` percent of the messages have the
+    /// larger length.
     pub fn bimodal(small_bytes: u32, large_bytes: u32, large_percent: u32) -> Self {
         let large_percent = large_percent.min(100);
         Self::Mix(vec![(small_bytes, 100 - large_percent), (large_bytes, large_percent)])
@@ -59,13 +60,13 @@ impl Sizes {
     }
 }
 
-/// A cumulative distribution: for given lengths, the share of messages that are not longer. Between
-/// the lengths, it is interpolated linearly. Two points with equal lengths form a jump, which means
-/// that many messages have this length.
+/// A cumulative distribution. For each given length, it contains the fraction of messages that are
+/// not longer. Between these lengths, the fraction is interpolated linearly. Two points with equal
+/// lengths form a jump: many messages have exactly this length.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SizeTable {
-    /// Lengths in bytes, and shares in parts per billion. Both columns ascend or stay equal. The
-    /// last share is 1.
+    /// Lengths in bytes, and fractions in parts per billion. Neither lengths nor fractions decrease
+    /// along the list. The last fraction is 1.
     points: Vec<(u32, u32)>,
 }
 
@@ -85,7 +86,7 @@ pub enum SizesError {
         /// Description of the mistake in the line.
         what: String,
     },
-    /// The last share is not 1.
+    /// The last fraction is not 1.
     #[error("{file}: the last share is {share}, but must be 1: the file may be truncated")]
     Incomplete {
         /// Name of the file.
@@ -96,8 +97,8 @@ pub enum SizesError {
 }
 
 impl SizeTable {
-    /// Reads a table. Each line has a length in bytes and the share of messages up to that length;
-    /// `#` starts a comment. Errors call the text `file`.
+    /// Reads a table. Each line has a length in bytes, and the fraction of messages up to that
+    /// length; `#` starts a comment. Errors call the text `file`.
     ///
     /// # Errors
     /// [`SizesError`], one variant for each cause.
@@ -126,7 +127,7 @@ impl SizeTable {
         Self::complete(file, points)
     }
 
-    /// Creates a table from points: lengths in bytes, and shares in parts per billion.
+    /// Creates a table from points: lengths in bytes, and fractions in parts per billion.
     ///
     /// # Errors
     /// [`SizesError`], one variant for each cause.
@@ -141,7 +142,7 @@ impl SizeTable {
         Self::complete(file, points)
     }
 
-    /// Returns the points: lengths in bytes, and shares in parts per billion.
+    /// Returns the points: lengths in bytes, and fractions in parts per billion.
     pub fn points(&self) -> &[(u32, u32)] {
         &self.points
     }
@@ -155,7 +156,7 @@ impl SizeTable {
         Ok(Self { points })
     }
 
-    /// Checks that the last point is not below the previous point.
+    /// Checks that length and fraction of the last point are not below those of the previous point.
     fn check_order(points: &[(u32, u32)]) -> Result<(), String> {
         let [.., (previous_bytes, previous_share), (bytes, share)] = points else {
             return match points {
@@ -172,8 +173,8 @@ impl SizeTable {
         Ok(())
     }
 
-    /// Returns the length that the share `share` of the messages, in parts per billion, does not
-    /// exceed.
+    /// Returns a quantile of the lengths, in bytes. `share`, in parts per billion, is the part of
+    /// the messages whose length does not exceed the result.
     fn at(&self, share: u32) -> u32 {
         let index = self.points.partition_point(|(_, up_to)| *up_to <= share);
         let Some(&(bytes, up_to)) = self.points.get(index) else {
@@ -199,7 +200,7 @@ impl SizeTable {
     }
 }
 
-/// The share 1, in parts per billion.
+/// The fraction 1, in parts per billion.
 const WHOLE: u64 = 1_000_000_000;
 
 #[cfg(test)]
@@ -216,8 +217,8 @@ mod tests {
     fn drawn_lengths_have_the_mean_that_is_reported() {
         let table = "# web\n64 0.1\n64 0.5\n1500 0.5\n1500 0.9\n10000 1\n";
         let table = SizeTable::parse("a.cdf", table).expect("it is a table");
-        // The mean consists of: (0.1 + 0.4) with 64 bytes, 0.4 with 1500, and 0.1 with a mean of
-        // (1500 + 10000) / 2.
+        // The mean is the sum of three terms: 0.1 + 0.4 of the messages have 64 bytes, 0.4 have
+        // 1500 bytes, and 0.1 have a mean of (1500 + 10000) / 2 bytes.
         let expected = 0.5 * 64.0 + 0.4 * 1500.0 + 0.1 * 5750.0;
         let table = Sizes::Table(table);
         assert!((table.mean_bytes_1024ths() as f64 / 1024.0 - expected).abs() < 0.01);
