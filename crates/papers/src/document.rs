@@ -26,7 +26,7 @@ pub struct Document {
     pub command: String,
     /// Whether the results come from a quick run.
     pub is_quick: bool,
-    /// The machine that measured.
+    /// The machine on which the item was measured.
     pub machine: Machine,
     /// Load average of one minute when the measurement started.
     pub load: f64,

@@ -45,13 +45,13 @@ pub struct Item {
     #[serde(default)]
     pub quick: Vec<String>,
     /// Additional arguments of a second run, which tests the reasons of the item. If a statement
-    /// does not hold in the first run but holds in the second, the second run confirms its reason.
+    /// does not hold in the first run but holds in the second, its reason is confirmed.
     #[serde(default)]
     pub retest: Vec<String>,
-    /// How the second run differs, in words. The names of its panels end with this text.
+    /// Words that describe how the second run differs. The names of its panels end with these words.
     #[serde(default)]
     pub retest_name: String,
-    /// Start of the names of the item's panels.
+    /// Beginnings of names of panels. The item gets the panels whose names start with one of these.
     #[serde(default)]
     pub take: Vec<String>,
     /// Approximate duration of a quick run, in seconds.

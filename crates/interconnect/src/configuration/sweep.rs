@@ -21,7 +21,6 @@ pub struct Point {
 /// Reads a configuration and its sections `[sweep.X]`. A key of such a section has a list of values
 /// for the key of the same name in section X. Returns one point for each combination of values; the
 /// last key varies fastest. Without such sections, returns one point.
-/// varies fastest. Without such sections, returns one point.
 ///
 /// `read` reads the files that the configuration names, as in [`Configuration::parse_with_files`].
 ///
