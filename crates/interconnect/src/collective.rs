@@ -63,8 +63,9 @@ pub enum Collective {
 pub enum Exchange {
     /// In step i, rank r sends to r + i and receives from r − i.
     Shifted,
-    /// In each step, the ranks exchange in pairs. In step i, rank r exchanges with rank r xor i if
-    /// the number of ranks is a power of two, and otherwise with rank i − r.
+    /// In each step, the ranks exchange in pairs. If the number of ranks is a power of two, rank r
+    /// exchanges with rank r xor i in step i. Otherwise it exchanges with rank i − r, modulo the
+    /// number of ranks.
     Pairwise,
     /// In a single step, each rank sends to all other ranks, the next rank first. Then the rank
     /// waits for their messages.
@@ -74,15 +75,15 @@ pub enum Exchange {
 /// Algorithm of an all-reduce.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reduction {
-    /// The data is divided into pieces that travel round a ring twice: in the first round the ranks
-    /// sum them, in the second they distribute the sums. This algorithm sends the fewest bytes and
-    /// has the most steps.
+    /// The data is divided into pieces that travel round a ring twice. In the first round, the
+    /// ranks sum the pieces. In the second round, they distribute the sums. This algorithm sends
+    /// the fewest bytes and has the most steps.
     Ring,
     /// Ranks exchange all data with partners at distances 1, 2, 4, … This algorithm has the fewest
     /// steps.
     RecursiveDoubling,
-    /// Rabenseifner's algorithm. Ranks exchange and sum halves with partners at distances
-    /// …, 4, 2, 1. Then they gather the sums in the reverse order.
+    /// Rabenseifner's algorithm. Ranks exchange and sum halves with partners at distances …, 4, 2,
+    /// 1. Then the ranks gather the sums in the reverse order.
     Rabenseifner,
 }
 

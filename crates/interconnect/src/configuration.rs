@@ -97,7 +97,7 @@ pub enum FabricConfiguration {
     Flit(FlitConfiguration),
     /// A fixed cost per message, without a network.
     LogGp(LogGpConfiguration),
-    /// Fluids: messages that share the rates of links max-min fairly.
+    /// Fluids: messages that divide the rates of links max-min fairly.
     Fluid(FluidConfiguration),
 }
 
@@ -108,7 +108,7 @@ pub enum WorkloadConfiguration {
     TokenPass {
         /// Length of the token, in bytes.
         bytes: u32,
-        /// Time for which each rank keeps the token, in picoseconds.
+        /// Delay of the token at each rank, in picoseconds.
         delay_ps: u64,
         /// How many times the token is passed on.
         passes: u32,

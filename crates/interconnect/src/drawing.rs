@@ -221,7 +221,8 @@ fn layers(topology: &Topology) -> Vec<u32> {
 /// Parallel cables between two switches.
 #[derive(Default)]
 struct Bundle {
-    /// Numbers of the cables. The number of a cable is that of one of its links, divided by two.
+    /// Numbers of the cables. The number of a cable is the number of either of its links, divided
+    /// by two.
     cables: Vec<u32>,
     is_wrap: bool,
 }

@@ -1,5 +1,5 @@
-//! Messages as fluids that share links max-min fairly: no packets, and fast results for long
-//! messages.
+//! A network that models messages as fluids. There are no packets; messages divide the rate of a
+//! link max-min fairly. This model is fast for long messages.
 //!
 //! Whenever messages start or end, progressive filling computes all rates again. It raises the
 //! rates of all messages together until a link is full. The messages that cross this link then keep
@@ -227,8 +227,8 @@ const DELIVERED: u32 = 1;
 /// Kind of the event that computes the rates after messages have started. This event is ordered
 /// after all deliveries of the same time, because a rank that gets a message can send immediately.
 const BEGUN: u32 = 2;
-/// A message ends when fewer bits than this are left. The end of a message is rounded up to a
-/// picosecond; in one picosecond even a link of 8 Tb/s carries more bits than this.
+/// A message ends when fewer bits than this are left. The time when a message ends is rounded up to
+/// a picosecond. Even a link of 8 Tb/s carries more bits than this in a picosecond.
 const ENDED_BITS: f64 = 1e-3;
 /// Width of a slot of the event wheel. Slots are long, because events of this fabric are far apart.
 const SLOT_PS: u64 = 1_000_000;

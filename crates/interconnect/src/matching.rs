@@ -146,7 +146,7 @@ impl<T> Waiting<T> {
         self.row.is_empty() && self.others.is_empty()
     }
 
-    /// Adds an item. Its sequence number must be larger than all others.
+    /// Adds an item. The sequence number of the item must be larger than all earlier numbers.
     #[inline]
     fn push(&mut self, key: u64, number: u64, value: T) {
         if self.row.back().is_none_or(|last| last.key <= key) {

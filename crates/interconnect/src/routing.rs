@@ -15,8 +15,8 @@ pub use paths::{Hop, LaneChoice, Paths};
 pub enum Routing {
     /// All shortest paths. Parallel links and paths of equal length are all candidates (ECMP).
     Shortest,
-    /// One tree from the switch `root`, as bridges build it. Cables parallel to a cable of the tree
-    /// belong to the same trunk and remain candidates.
+    /// A single tree with the switch `root` as its root, as bridges build it. Cables parallel to a
+    /// cable of the tree belong to the same trunk and remain candidates.
     SpanningTree {
         /// The switch at the root of the tree, from 0.
         root: u32,
@@ -498,8 +498,8 @@ impl<'a> Ways<'a> {
         let is_up = match (grid.is_torus, (2 * up).cmp(&size)) {
             (false, _) => goal[dimension] > at[dimension],
             (true, std::cmp::Ordering::Less) => true,
-            // If both directions take the same number of steps, half of the pairs of positions use
-            // each direction: even positions go up and odd positions go down.
+            // Both directions take the same number of steps. Even positions go up and odd positions
+            // go down, so that each direction is used by half of such pairs of positions.
             (true, std::cmp::Ordering::Equal) => match self.ties {
                 Ties::ByPosition => at[dimension].is_multiple_of(2),
                 Ties::Up => true,

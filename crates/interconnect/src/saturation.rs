@@ -21,8 +21,8 @@ pub struct Search {
     /// Difference between successive loads at the start of the search, in percent of the rate of a
     /// host's link.
     pub step_percent: f64,
-    /// The search ends when two loads are this close, in percent: the smallest load that saturates
-    /// the network and the largest load that does not.
+    /// Maximum difference at which the search ends, in percent. It is the difference between the
+    /// smallest load that saturates the network and the largest load that does not.
     pub precision_percent: f64,
     /// Number of runs at each load. The runs have different random numbers.
     pub replications: u32,
@@ -172,8 +172,8 @@ impl Estimate {
     }
 }
 
-/// Returns the limits of a run at a load. After ranks have stopped posting, the run continues for a
-/// time as long as the measured time, so that messages in flight can arrive.
+/// Returns the limits of a run at a load. After ranks have stopped posting, the run continues so
+/// that messages in flight can arrive. This part of the run is as long as the measured part.
 pub(super) fn limits_at_load(limits: Limits, until_ps: u64) -> Limits {
     let warmup_ps = match limits.warmup_ps {
         0 => until_ps / 4,

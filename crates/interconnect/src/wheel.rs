@@ -58,8 +58,8 @@ impl PartialOrd for Event {
 ///   sorting its slot. Together this is a third of the cost in a binary heap with thousands of
 ///   events.
 /// * Buckets are chains of small blocks from a common store. The store reuses the most recently
-///   freed block first. The memory in use is therefore that of the pending events. With an array
-///   per bucket, it would be that of the fullest slots of a whole turn of the ring.
+///   freed block first. The memory in use is therefore proportional to the number of pending
+///   events. With an array per bucket, each array would keep the size of the fullest slot so far.
 /// * Events beyond the ring wait in a heap. They move into the ring when the ring reaches their
 ///   slots.
 /// * If slots have so many events that sorting costs more than appending, slots become narrower.

@@ -266,8 +266,8 @@ pub struct MeshConfiguration {
     pub compute_ps: u64,
     /// Order in which a rank sends to its neighbours, as indices into +x, −x, +y, −y. The rank at
     /// (x, y) starts x + y places later in this order. If all ranks started at the same place, all
-    /// messages would have different target ports at the same time, and no two messages would
-    /// compete for a port.
+    /// messages that are sent at the same time would have different destinations. No two messages
+    /// would then compete for a port.
     pub order: [u8; 4],
 }
 

@@ -55,8 +55,8 @@ impl Cluster {
                     };
                     assert_eq!(figures(whole), figures(divided), "{count} parts");
                 }
-                // A divided run with too many events stops only at the end of a window, so its
-                // number of events differs from that of the undivided run.
+                // A divided run with too many events stops only at the end of a window. Its number
+                // of events therefore differs from the undivided run.
                 (Err(Stuck::Endless { .. }), Err(Stuck::Endless { .. })) => {}
                 (Err(whole), Err(divided)) => assert_eq!(whole, divided, "{count} parts"),
                 _ => panic!("{count} parts: {whole:?}, {divided:?}"),

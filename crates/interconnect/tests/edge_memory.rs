@@ -87,8 +87,8 @@ impl Setting {
         (network, (BYTES.load(Ordering::Relaxed) - before - network) / self.hosts as usize)
     }
 
-    /// Returns the number of bytes in use at two times: after each host has connected to `peers`
-    /// other hosts, and after it has also written to each of them.
+    /// Returns the number of bytes in use at two times. The first is after each host has connected
+    /// to `peers` other hosts; the second is after each host has also written to its peers.
     fn connections(&self, peers: u32) -> (usize, usize) {
         let hosts = self.hosts;
         let before = BYTES.load(Ordering::Relaxed);

@@ -133,14 +133,14 @@ fn each_cable_takes_its_own_time() {
         let rest = rest.replace("overhead", &format!("{queues}overhead"));
         assert_eq!(run(&format!("{topology}{rest}")).completed_ps, crossed_ps, "{queues}");
     }
-    // Then the frame travels in the opposite direction, through switches that cut through. A switch
-    // must not send a byte before the slow cable has delivered it.
+    // Then the frame travels in the opposite direction. After that, the switches cut through. A
+    // switch must not send a byte before the slow cable has delivered this byte.
     let back = rest.replace("[[0, 1,", "[[1, 0,");
     assert_eq!(run(&format!("{topology}{back}")).completed_ps, crossed_ps);
     let text =
         format!("{topology}{}", rest.replace("overhead", "cut_through_bytes = 64\noverhead"));
-    // Switch s forwards the frame after 64 bytes. Switch t starts to forward the frame so late that
-    // it does not run out of bytes: the last byte arrives at the slow rate.
+    // Switch s starts to forward the frame after 64 bytes. Switch t forwards faster than the slow
+    // cable delivers, so it must finish after the last byte has arrived.
     let late_ps = 64 * 800 + 8_000_000 + 80_000 + 600_000;
     assert!(run(&text).completed_ps <= late_ps, "{}", run(&text).completed_ps);
     let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };

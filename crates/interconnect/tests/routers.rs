@@ -79,8 +79,8 @@ impl Network {
     }
 }
 
-/// A head takes one cycle each for the choice of its route, for the allocation of its channel, for
-/// the allocation of the switch, and for crossing the switch.
+/// A head takes one cycle for each of four stages: its route, the allocation of its channel, the
+/// allocation of the switch, and the crossing of the switch.
 #[test]
 fn an_idle_network_takes_the_stages_of_its_routers() {
     let near =

@@ -25,9 +25,8 @@ pub struct Judged {
 /// The verdict of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Our value agrees. The meaning depends on the manner: the value is within 10 %
-    /// ([`Manner::Same`]), the ratio is as good or better ([`Manner::Ratio`]), or the statement
-    /// holds ([`Manner::Statement`]).
+    /// Our value agrees. [`Manner::Same`]: the value is within 10 %. [`Manner::Ratio`]: our ratio
+    /// is as good or better. [`Manner::Statement`]: the statement holds.
     Holds,
     /// Our value deviates too much, or the statement does not hold.
     HoldsNot,

@@ -102,8 +102,8 @@ fn a_broadcast_of_long_messages_takes_the_sends_of_its_root() {
     let ranks = CollectiveLoop::new(configuration);
     let outcome = Simulation::new(fabric, ranks, &placement, HostCosts::default()).run();
     let hop_ps = 100 + body_ps;
-    // The broadcast takes the longest path through the tree: three hops, or fewer hops that start
-    // after the root has sent other messages.
+    // The time of the broadcast is that of the slowest path through the tree. A path has three
+    // hops, or it has fewer hops and starts after the root has sent other messages.
     let longest = [3 * hop_ps, spacing_ps + 2 * hop_ps, 2 * spacing_ps + hop_ps];
     assert_eq!(Some(outcome.expect("it ends").completed_ps), longest.into_iter().max());
 }
@@ -124,9 +124,10 @@ fn all_reduces_take_what_their_formulas_say() {
     assert_eq!(run(all_reduce(Reduction::Rabenseifner), ranks, 2).completed_ps, 2 * halves);
 }
 
-/// If the number of ranks is not a power of two, the all-reduce has a step before and a step after
-/// the doubling, which partly overlap with other steps. Here the hosts have no costs. With costs,
-/// the processor could handle a message of a later step first and so delay the awaited message.
+/// If the number of ranks is not a power of two, the all-reduce has one step before and one step
+/// after the doubling. These steps partly overlap with other steps. Here the hosts have no costs.
+/// With costs, the processor could handle a message of a later step first and so delay the awaited
+/// message.
 #[test]
 fn an_all_reduce_of_any_number_of_ranks_takes_at_most_two_steps_more() {
     for ranks in 2..=33_u32 {

@@ -23,7 +23,7 @@ pub enum Fidelity {
     Packet,
     /// LogGP: latency, gaps and time per byte, without a network.
     LogGp,
-    /// Fluids: messages that share links max-min fairly.
+    /// Fluids: messages that divide the rates of links max-min fairly.
     Fluid,
 }
 
@@ -114,7 +114,7 @@ impl Configuration {
             (Fidelity::Fluid, Some(rates))
                 if !matches!(self.fabric, FabricConfiguration::Fluid(_)) =>
             {
-                // Rate of payload: the rate of the link without the share that headers use.
+                // Rate of payload: the rate of the link minus the rate that headers use.
                 let payload_bps = 8e12 / idle.byte_ps.max(1e-3);
                 let links = 0..topology.links().len() as u32;
                 let slowest_bps = links.map(|link| rates.of(&topology, link)).min();

@@ -114,8 +114,8 @@ pub(super) fn check(
             return Err(fabric.wrong_number(key, value, &expected));
         }
     }
-    // The engine's frames contain neither the tag of a message nor its workload. Switches can
-    // therefore not classify frames by tag or workload.
+    // The engine's frames contain neither the tag of a message nor its workload. Therefore switches
+    // cannot classify frames by tag or workload.
     let unknown = match queues.class_by {
         ClassBy::Tag => Some("tag"),
         ClassBy::Workload => Some("workload"),

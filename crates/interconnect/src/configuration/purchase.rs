@@ -77,7 +77,7 @@ impl FabricConfiguration {
     }
 
     /// Returns the rates of the links, in bits per second. Returns `None` for LogGP, because a
-    /// formula has no links. For flits, the rates are those of payload between routers.
+    /// formula has no links. For flits, the rates count only payload between routers.
     pub fn rates(&self) -> Option<LinkRates> {
         let rate = |bytes: u32, time_ps: u64| u64::from(bytes) * 8 * PS_PER_S / time_ps.max(1);
         Some(match self {

@@ -11,8 +11,8 @@ use super::units::Unit;
 
 /// A section of a configuration.
 ///
-/// A method that reads a key also declares it. It checks the value, writes it to the effective
-/// configuration, and lists the key in the reference ([`Self::finish`]).
+/// A method that reads a key checks the value and writes the value to the effective configuration.
+/// It also declares the key: [`Self::finish`] lists the declared keys for the reference.
 pub(super) struct Reader {
     file: String,
     section: String,

@@ -66,7 +66,8 @@ fn read_windows(
         _ => keys.number("initial_window_frames", most.min(10), 1, most)? as u32,
     };
     // The reference reads each word of `congestion` with defaults for all other keys, although some
-    // words need another setting too. Such a reading must not fail, so the check is skipped for it.
+    // words need another setting too. This check would make such a reading fail, so the reference
+    // skips the check.
     if losses.is_none() && congestion != Congestion::Fixed && keys.file() != reference::FILE {
         let expected =
             "\"fixed\" without a transport; [host] transport = \"selective_repeat\" would do";

@@ -4,8 +4,8 @@ use delivery::TxFrame;
 
 use super::RAIL_BITS;
 
-/// Frames in flight; each has an index. The table reuses entries, so it has as many entries as the
-/// largest number of frames that were in flight at the same time.
+/// Frames in flight; each has an index. The table reuses entries. Its size is therefore the largest
+/// number of frames that were in flight at the same time.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     entries: Vec<Frame>,

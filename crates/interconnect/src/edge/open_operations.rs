@@ -210,7 +210,8 @@ impl OpenOperations {
         self.violate(format!("stream {stream}: {what}"));
     }
 
-    /// Checks a completion at the source: it must be that of the stream's oldest operation.
+    /// Checks a completion at the source. The completed operation must be the oldest operation of
+    /// the stream.
     pub(super) fn on_completed(&mut self, stream: u32, succeeded: bool) {
         let open = &mut self.streams[stream as usize];
         let number = open.first;

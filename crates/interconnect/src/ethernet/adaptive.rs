@@ -40,7 +40,8 @@ impl Ethernet {
 
     /// Returns the port of a flow's current flowlet. Frames in close succession use the same port.
     /// A pause longer than the gap ends the flowlet. The next frame then starts a flowlet on the
-    /// least loaded port; it cannot overtake earlier frames, because these have had enough time.
+    /// least loaded port. After the pause, earlier frames are so far ahead that this frame cannot
+    /// overtake them.
     fn follow_flowlet(&mut self, now_ps: u64, at: (u32, u32), index: u32, gap_ps: u64) -> u32 {
         let (switch, base) = at;
         let frame = *self.frames.get(index);

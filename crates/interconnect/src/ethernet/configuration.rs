@@ -22,9 +22,10 @@ pub struct EthernetConfiguration {
     pub gap_bytes: u32,
     /// Propagation delay of each link, in picoseconds.
     pub propagation_ps: u64,
-    /// Latency of an idle switch, in picoseconds. A switch that stores and forwards has this
-    /// latency between the last bit of the frame at the input and its first bit at the output. A
-    /// switch that cuts through has this latency after the last bit of the header.
+    /// Latency of an idle switch, in picoseconds. The latency ends with the first bit of the frame
+    /// at the output. If the switch stores and forwards, the latency starts with the last bit of
+    /// the frame at the input. If the switch cuts through, the latency starts with the last bit of
+    /// the header.
     pub latency_ps: u64,
     /// Minimum time between two frames from hosts in the engine of a switch, in picoseconds; 0
     /// means no limit. This interval limits the rate of frames. An idle engine adds no latency.
@@ -48,8 +49,8 @@ pub struct EthernetConfiguration {
     pub nic: NicConfiguration,
     /// Shared buffers, marks, priorities and pauses. All are off by default.
     pub queues: QueueConfiguration,
-    /// Transport of the hosts. Hosts without a transport send everything at once and do not
-    /// retransmit. A transport requires exactly one rail.
+    /// Transport of the hosts. Hosts without a transport send all frames of a message immediately
+    /// and do not retransmit. A transport requires exactly one rail.
     pub transport: Option<TransportConfiguration>,
     /// The receiver-driven transport Homa, which replaces `transport`. Homa requires exactly one
     /// rail and sets the classes of frames.

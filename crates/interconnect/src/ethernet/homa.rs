@@ -52,8 +52,8 @@ pub struct HomaConfiguration {
 /// Number of cutoffs if all classes are used: one between each two neighbouring classes.
 pub const CUTOFFS_MAX: usize = super::CLASSES_MAX as usize - 1;
 
-/// Identifies a message at one of its two hosts: the host at the other end, and the number of the
-/// message among the messages from its source to its destination.
+/// Identifies a message at one of its two hosts. Contains the other host, and the number of the
+/// message among all messages from its source to its destination.
 type Key = (u32, u32);
 
 /// Homa header of a frame.
@@ -62,7 +62,7 @@ pub(super) struct Packet {
     /// Source and destination of the message.
     source: u32,
     destination: u32,
-    /// Number of the message among those from this source to this destination.
+    /// Number of the message among the messages from this source to this destination.
     number: u32,
     /// In a data frame, the number of the frame. In a request for retransmission, the first missing
     /// frame.

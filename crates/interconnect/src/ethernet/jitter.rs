@@ -92,8 +92,8 @@ impl Ethernet {
 mod tests {
     use super::*;
 
-    /// Returns the delays of frames on one of two links. The frames have 1000 bytes and take 8 µs
-    /// each at 1 Gb/s.
+    /// Returns the delays of frames on the link `link`, in a network of two links. The frames have
+    /// 1000 bytes and take 8 µs each at 1 Gb/s.
     fn delays(salt: u64, rail: u8, link: u32) -> Vec<u64> {
         let configuration = EthernetConfiguration {
             jitter_percent: 50,

@@ -43,8 +43,8 @@ pub struct TransportConfiguration {
     /// acknowledged for this time. Longer round trips make the timeout longer (RFC 6298). Each
     /// consecutive expiry doubles the timeout.
     pub timeout_ps: u64,
-    /// Loss threshold, 1 or more (RFC 9002, 6.1.1). A frame counts as lost if it is not
-    /// acknowledged, but another frame is that was sent at least this many frames later.
+    /// Loss threshold, 1 or more (RFC 9002, 6.1.1). If an acknowledgement arrives for a frame that
+    /// was sent at least this many frames later, the earlier frame counts as lost.
     pub loss_threshold_frames: u32,
     /// Random losses, in frames per million.
     pub loss_ppm: u32,
@@ -66,9 +66,9 @@ pub enum Recovery {
 pub enum Congestion {
     /// The window is fixed.
     Fixed,
-    /// The share of marked frames determines the window: DCTCP (SIGCOMM 2010, RFC 8257).
+    /// The fraction of marked frames determines the window: DCTCP (SIGCOMM 2010, RFC 8257).
     Dctcp {
-        /// Weight g of the latest window in the estimated share, per million.
+        /// Weight g of the latest window in the estimated fraction, per million.
         gain_ppm: u32,
     },
     /// Round-trip times determine the window, as in Swift (SIGCOMM 2020).
@@ -163,12 +163,13 @@ impl TransportCounts {
         self.round_trips_ps as f64 / self.acknowledgements.max(1) as f64
     }
 
-    /// Returns the share of acknowledgements that report a mark, in percent.
+    /// Returns the number of acknowledgements that report a mark, in percent of all
+    /// acknowledgements.
     pub fn marked_percent(&self) -> f64 {
         self.marked as f64 * 100.0 / self.acknowledgements.max(1) as f64
     }
 
-    /// Returns the share of data frames that were retransmitted, in percent.
+    /// Returns the number of retransmitted data frames, in percent of all data frames.
     pub fn retransmitted_percent(&self) -> f64 {
         self.retransmitted_frames as f64 * 100.0 / self.data_frames.max(1) as f64
     }

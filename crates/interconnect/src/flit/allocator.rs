@@ -21,7 +21,7 @@ pub(super) struct Request {
     pub(super) is_speculative: bool,
 }
 
-/// State that an allocator keeps from cycle to cycle.
+/// State of an allocator that persists from cycle to cycle.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
     kind: Allocator,

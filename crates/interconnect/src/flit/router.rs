@@ -65,9 +65,9 @@ impl RouterConfiguration {
 pub struct RouterFabric {
     configuration: FlitConfiguration,
     router: RouterConfiguration,
-    /// Alternative sets of paths; each packet chooses one of them at random. On a ring, both
-    /// directions can take the same number of steps; the sets differ only in the direction that
-    /// they then use.
+    /// Alternative sets of paths; each packet chooses one of them at random. The sets differ where
+    /// both directions of a ring take the same number of steps: one set uses the one direction, the
+    /// next set the other direction.
     paths: Vec<Paths>,
     wires: Vec<Wire>,
     /// The sending end of each virtual channel. Channel c of link l has index l · channels + c.

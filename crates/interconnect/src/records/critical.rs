@@ -107,7 +107,7 @@ pub struct Share {
     pub steps: u64,
     /// Total time of the steps, in picoseconds.
     pub total_ps: u64,
-    /// Time of those steps that are waits, in picoseconds.
+    /// Total time of the steps that are waits, in picoseconds.
     pub wait_ps: u64,
 }
 

@@ -116,8 +116,7 @@ impl Records {
 
 /// Returns whether a queue kept growing. The arguments are its mean lengths in three quarters of
 /// the time. If a queue grows steadily from 0, its mean length in the third quarter is 1.7 times
-/// that in the second quarter, and its mean length in the last quarter is 2.3 times that in the
-/// second.
+/// its mean length in the second quarter. In the last quarter, the factor is 2.3.
 fn is_growing(second: f64, third: f64, last: f64) -> bool {
     third > second * 1.15 && last > third * 1.1 && last > second * 1.5
 }

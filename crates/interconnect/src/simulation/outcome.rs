@@ -14,8 +14,8 @@ use super::{Limits, Message};
 pub struct Outcome {
     /// Time when the last rank got its last notification, in picoseconds.
     pub completed_ps: u64,
-    /// For each rank, the time when it had got its last notification and its processor was free, in
-    /// picoseconds; 0 for a rank that only posted messages.
+    /// For each rank, the time in picoseconds at which it finished: it had got its last
+    /// notification, and its processor was free. 0 for a rank that only posted messages.
     pub finished_ps: Vec<u64>,
     /// Latencies of messages, from the post to the last byte at the destination host.
     pub latency: Summary,

@@ -482,5 +482,5 @@ const LINES: usize = 4;
 /// bits are a message.
 const LINE_SHIFT: u32 = 29;
 const MESSAGE_MASK: u32 = (1 << LINE_SHIFT) - 1;
-/// Subject of the event that comes after all checks of a time.
+/// Subject of the event that makes the remaining checks of the current time.
 const FLUSH: u32 = u32::MAX;

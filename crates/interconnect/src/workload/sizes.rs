@@ -91,7 +91,7 @@ pub enum SizesError {
     Incomplete {
         /// Name of the file.
         file: String,
-        /// The last share.
+        /// The last fraction.
         share: f64,
     },
 }
@@ -217,8 +217,8 @@ mod tests {
     fn drawn_lengths_have_the_mean_that_is_reported() {
         let table = "# web\n64 0.1\n64 0.5\n1500 0.5\n1500 0.9\n10000 1\n";
         let table = SizeTable::parse("a.cdf", table).expect("it is a table");
-        // The mean is the sum of three terms: 0.1 + 0.4 of the messages have 64 bytes, 0.4 have
-        // 1500 bytes, and 0.1 have a mean of (1500 + 10000) / 2 bytes.
+        // Half of the messages (0.1 + 0.4) have 64 bytes, and 0.4 have 1500 bytes. The lengths of
+        // the other messages, 0.1, have a mean of (1500 + 10000) / 2 bytes.
         let expected = 0.5 * 64.0 + 0.4 * 1500.0 + 0.1 * 5750.0;
         let table = Sizes::Table(table);
         assert!((table.mean_bytes_1024ths() as f64 / 1024.0 - expected).abs() < 0.01);

@@ -75,7 +75,7 @@ struct Scoreboard {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Slot {
-    /// The frame is in flight; the number is that of its transmission.
+    /// The frame is in flight. Contains the number of its transmission.
     InFlight(u32),
     Lost,
     Acknowledged,
