@@ -153,7 +153,9 @@ pub unsafe extern "C" fn ethernot_endpoint_descriptor(
 pub extern "C" fn ethernot_endpoint_arm(endpoint: *mut Endpoint) -> Result {
     call(|| {
         let is_armed = ENDPOINTS.get(endpoint)?.arm()?;
-        let came = || Failure::new(Result::Again, "something has come: look at it before sleeping");
+        let came = || {
+            Failure::new(Result::Again, "an event has already arrived: handle it before sleeping")
+        };
         is_armed.then_some(()).ok_or_else(came)
     })
 }

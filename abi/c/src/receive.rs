@@ -166,7 +166,7 @@ pub unsafe extern "C" fn ethernot_receive_wait(
 pub extern "C" fn ethernot_receive_test(receive: *mut Receive) -> Result {
     call(|| {
         let is_done = RECEIVES.get(receive)?.is_done();
-        let waits = || Failure::new(Result::Again, "no message has come; wait, or test again");
+        let waits = || Failure::new(Result::Again, "no message has arrived; wait, or test again");
         is_done.then_some(()).ok_or_else(waits)
     })
 }

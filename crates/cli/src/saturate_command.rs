@@ -88,7 +88,7 @@ fn message(step: Step, replications: u32) -> String {
     let Step { load_percent, run, progress } = step;
     let share = progress.share.unwrap_or(0.0) * 100.0;
     format!(
-        "load {load_percent:.2} %, run {run} of {replications}, {share:.0} % posted, {} messages under way",
+        "load {load_percent:.2} %, run {run} of {replications}, {share:.0} % posted, {} messages in flight",
         progress.messages
     )
 }

@@ -308,7 +308,7 @@ fn table(device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) -> Ta
     let is_watched = before.is_some();
     let mut header = vec!["QP", "type", "state", "peer"];
     header.extend(if is_watched { ["sent/s", "received/s"] } else { ["sent", "received"] });
-    header.extend(["frames", "again", "RTT", "under way", "credits"]);
+    header.extend(["frames", "again", "RTT", "in flight", "credits"]);
     table.set_header(header);
     let known: BTreeMap<u32, &QueuePairReport> = before
         .and_then(|before| before.0)

@@ -311,7 +311,7 @@ fn a_run_with_engines_has_a_report_with_pictures_and_tables() {
     for part in [
         "2 rails, hosts with the real engine",
         "Latency of messages",
-        "Messages under way",
+        "Messages in flight",
         "busiest links",
         "rail 1 s0-&gt;h",
         "star 16: 16 hosts, 1 switch, 16 cables",

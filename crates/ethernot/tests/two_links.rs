@@ -50,7 +50,8 @@ fn seconds(pair: &Pair) -> f64 {
     let mut reads = VecDeque::with_capacity(IN_FLIGHT);
     for posted in 0..READS + IN_FLIGHT {
         if posted >= IN_FLIGHT {
-            let read: ethernot::OperationHandle = reads.pop_front().expect("one is under way");
+            let read: ethernot::OperationHandle =
+                reads.pop_front().expect("an operation is in flight");
             assert_eq!(read.wait(Some(LIMIT)), Ok(0));
         }
         if posted < READS {

@@ -91,7 +91,9 @@ pub enum Violation {
         expected: String,
     },
     /// An operation succeeded, although its key or memory had become invalid earlier.
-    #[error("operation {number} succeeded although what it needs was gone before")]
+    #[error(
+        "operation {number} succeeded although the memory or permission that it needs was already gone"
+    )]
     NotDenied {
         /// Number of the operation.
         number: u64,

@@ -276,7 +276,7 @@ pub enum ConfigurationError {
     #[error(transparent)]
     Edge(#[from] EdgeError),
     /// The real engine violated a guarantee of the protocol.
-    #[error("the engine broke its promises; the first are:\n{}", .violations.join("\n"))]
+    #[error("the engine violated its guarantees; the first violations are:\n{}", .violations.join("\n"))]
     Violations {
         /// Texts of the violations.
         violations: Vec<String>,

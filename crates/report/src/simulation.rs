@@ -228,7 +228,7 @@ fn curves(body: &mut String, run: &Simulation) -> Result<(), ChartError> {
             has_steps: true,
         },
         Curve {
-            title: "Messages under way",
+            title: "Messages in flight",
             x_axis: &format!("time ({backlog_unit})"),
             y_axis: "messages",
             colour: 0,

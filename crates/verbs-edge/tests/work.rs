@@ -379,7 +379,7 @@ fn a_drained_send_queue_begins_nothing_and_goes_on() {
         thread::yield_now();
     }
     let done = one.poll().len();
-    assert!(done <= 16, "what was under way");
+    assert!(done <= 16, "only operations that were in flight");
     one.go(QueuePairState::ReadyToSend);
     let rest = one.next(51 - done);
     assert!(rest.iter().all(|done| done.status == CompletionStatus::Success));

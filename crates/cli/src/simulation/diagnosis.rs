@@ -115,7 +115,7 @@ pub(super) fn saturation(outcome: &Outcome, topology: &Topology) -> Vec<String> 
             Some(_) => "",
         };
         sentences.push(format!(
-            "SATURATED: messages under way kept growing, from {:.0} to {:.0}, as long as new ones were \
+            "SATURATED: messages in flight kept growing, from {:.0} to {:.0}, as long as new ones were \
              posted: the load is more than hosts and links carry, and latencies depend on how long it \
              lasts{remedy}",
             growth.early, growth.late

@@ -54,7 +54,7 @@ fn bar(knows_share: bool) -> ProgressBar {
 
 fn figures(progress: Progress, elapsed: Duration) -> String {
     format!(
-        "{:.1} M events/s · {:.3} ms simulated · {} messages under way",
+        "{:.1} M events/s · {:.3} ms simulated · {} messages in flight",
         progress.events as f64 / elapsed.as_secs_f64().max(1e-9) * 1e-6,
         progress.now_ps as f64 * 1e-9,
         progress.messages
@@ -76,7 +76,7 @@ mod tests {
             Progress { share: Some(0.5), now_ps: 2_500_000_000, events: 30_000_000, messages: 7 };
         assert_eq!(
             figures(report, Duration::from_secs(2)),
-            "15.0 M events/s · 2.500 ms simulated · 7 messages under way"
+            "15.0 M events/s · 2.500 ms simulated · 7 messages in flight"
         );
     }
 }

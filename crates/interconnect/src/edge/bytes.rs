@@ -121,7 +121,7 @@ impl Bytes {
         if self.work.iter().any(|&byte| byte != 0) {
             open_operations.violate(format!(
                 "stream {stream}: bytes were written where operation {number} will be, while nothing \
-                 was under way to there"
+                 was in flight to there"
             ));
             self.work.fill(0);
             ends.target.write(offset, &self.work);
@@ -384,7 +384,7 @@ mod tests {
             setting.carry(place, 1);
             setting.post(None);
         });
-        assert!(reused.contains("while nothing was under way"), "{reused}");
+        assert!(reused.contains("while nothing was in flight"), "{reused}");
     }
 
     #[test]

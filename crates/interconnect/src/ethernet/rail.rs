@@ -51,7 +51,7 @@ impl Ethernet {
     /// # Panics
     /// If a frame is in flight.
     pub fn restart(&mut self) {
-        assert!(self.frames.is_empty(), "{} frames are under way", self.frames.len());
+        assert!(self.frames.is_empty(), "{} frames are still in flight", self.frames.len());
         for port in &mut self.ports {
             port.free_ps = 0;
             port.bytes = 0;

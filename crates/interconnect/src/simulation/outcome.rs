@@ -160,7 +160,7 @@ pub enum Stuck {
     },
     /// The run reached its limit of events.
     #[error(
-        "not finished after {events} events, at {now_ps} ps with {messages} messages under way: {verdict}"
+        "not finished after {events} events, at {now_ps} ps with {messages} messages in flight: {verdict}"
     )]
     Endless {
         /// Number of events handled.
@@ -173,7 +173,7 @@ pub enum Stuck {
         verdict: &'static str,
     },
     /// The workload waits, although all messages have arrived.
-    #[error("nothing will happen any more, but {what}")]
+    #[error("no event is left, but {what}")]
     Unfinished {
         /// Description of the unfinished work.
         what: String,
@@ -188,7 +188,7 @@ pub enum Stuck {
     },
     /// The warm-up lasted longer than the run, so nothing was measured.
     #[error(
-        "nothing was measured: the run was over after {completed_ps} ps, and messages posted before \
+        "nothing was measured: the run ended after {completed_ps} ps, and messages posted before \
          {warmup_ps} ps do not count; shorten warmup_ps, or run for longer"
     )]
     WarmUp {
@@ -198,7 +198,7 @@ pub enum Stuck {
         completed_ps: u64,
     },
     /// Messages are in flight, but no events remain.
-    #[error("{messages} messages are under way, and nothing will happen any more")]
+    #[error("{messages} messages are in flight, and no event is left that could deliver them")]
     Silent {
         /// Number of messages in flight.
         messages: usize,
