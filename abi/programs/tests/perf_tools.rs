@@ -1,8 +1,11 @@
 //! `iwarp-perf` and `tcp-perf`: every test of both programs over the edge with all bytes compared,
 //! and their behaviour on errors.
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use programs::{Finished, Libraries, Network, Program, Running, Side};
 use serde_json::Value;
@@ -184,6 +187,55 @@ fn a_peer_that_dies_is_noticed() {
             }
         }
     }
+}
+
+/// A stopped process keeps its connection and answers nothing.
+#[test]
+#[ignore = "slow: run by `./x acceptance paper-001`"]
+fn a_peer_that_is_silent_for_20_s_is_given_up() {
+    let ends = |program: &str, port: u16| {
+        let words = format!("--port {port} --sizes 64K --window 8 --seconds 60 --runs 1");
+        let client = Program::new(program, &words).argument(&"127.0.0.1");
+        let server = serve(program, port, "", &Network::Loopback);
+        let mut client = client.start(&Network::Loopback, Side::Client);
+        client.wait_for_output("CPU %");
+        server.signal("STOP");
+        let ended = client.finish();
+        server.signal("KILL");
+        assert!(!ended.is_success() && !ended.is_late, "{ended}");
+        assert!(ended.output.contains("peer"), "{ended}");
+    };
+    thread::scope(|scope| {
+        for (program, port) in [("iwarp-perf", 22_414), ("tcp-perf", 22_415)] {
+            let Some(program) = built(program) else { continue };
+            scope.spawn(move || ends(&program, port));
+        }
+    });
+}
+
+/// A stranger that connects to the port, such as a scanner, sends arbitrary bytes and leaves.
+#[test]
+fn bytes_of_strangers_end_no_server_that_keeps_serving() {
+    let Some(program) = built("tcp-perf") else { return };
+    let port = 22_416;
+    let server = serve(&program, port, "--keep", &Network::Loopback);
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    for length in [1, 7, 8, 63, 64, 65, 200, 4096] {
+        for fill in [Some(0), Some(0xff), None, None] {
+            let bytes = (0..length).map(|_| {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                fill.unwrap_or(random as u8)
+            });
+            let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
+            // The server may have closed the connection already.
+            let _refused = stranger.write_all(&bytes.collect::<Vec<u8>>());
+        }
+    }
+    let words = "--sizes 8 --window 1 --iterations 3 --runs 1 --check";
+    ask(&program, port, words, &Network::Loopback).expect_success();
+    drop(server);
 }
 
 #[test]
