@@ -24,9 +24,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
 
 /// Atomics for loom, with fences. Loom treats sequentially consistent accesses as weaker than they
 /// are, but models sequentially consistent fences correctly. Therefore a fence follows each
-/// sequentially consistent store, and orders it before later loads, like the code of compilers on
-/// x86-64. Loads have no fence. With fences at loads, a model could not detect a store that is
-/// declared too weak.
+/// sequentially consistent store and orders it before later loads. Compilers emit similar code for
+/// x86-64. Loads have no fence. With fences at loads, a model could not detect that a store has too
+/// weak an ordering.
 #[cfg(loom)]
 mod fenced {
     use loom::sync::atomic::{self, Ordering, fence};

@@ -77,7 +77,8 @@ pub(crate) fn note_begun() {
     COUNTERS.undecided.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Counts one undecided connection less. The caller counts the outcome separately.
+/// Subtracts one from the number of undecided connections. The caller counts the outcome
+/// separately.
 pub(crate) fn note_decided() {
     COUNTERS.decide(1);
 }
@@ -277,9 +278,9 @@ impl Counters {
         left.expect("every reason has a place").fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Counts `count` undecided connections less, but not below 0. At an `exec`, the library counts
-    /// undecided connections as closed. If the `exec` fails, the process continues, and these
-    /// connections may be counted here a second time.
+    /// Subtracts `count` from the number of undecided connections, with 0 as the minimum. At an
+    /// `exec`, the library counts undecided connections as closed. If the `exec` fails, the process
+    /// continues, and a caller may subtract these connections a second time.
     fn decide(&self, count: u64) {
         let less = |undecided: u64| Some(undecided.saturating_sub(count));
         let _always = self.undecided.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);

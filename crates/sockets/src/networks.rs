@@ -23,8 +23,8 @@ pub(crate) struct Networks {
 #[derive(Debug, Default)]
 struct Found {
     networks: Vec<Network>,
-    /// The time at which the interfaces were last read. The first connection reads them, because
-    /// most programs make no connection.
+    /// The time at which the interfaces were last read; `None` before the first connection. The
+    /// library does not read them earlier, because most programs make no connection.
     at: Option<Instant>,
 }
 

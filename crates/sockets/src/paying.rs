@@ -75,8 +75,10 @@ pub enum Direction {
     Sent,
 }
 
-/// The traffic of a connection on TCP so far, and the number of the program's calls that are
-/// executing in the kernel. All values fit in one word, so that threads can update them atomically.
+/// The trial of a connection: the time in which the connection uses TCP, and the library decides
+/// whether a move pays. Holds the traffic of the connection so far, and the number of the program's
+/// calls that are executing in the kernel. All values fit in one word, so that threads can update
+/// them atomically.
 ///
 /// A connection must not begin to move while a call of the program executes in the kernel.
 /// Otherwise that call could return the peer's switch marker to the program.
@@ -197,7 +199,7 @@ impl fmt::Debug for Trial {
 }
 
 /// Number of bytes, in both directions together, after which a move pays if the connection is
-/// [`LASTING_NS`] old. TCP transfers these bytes in about the duration of a move.
+/// [`LASTING_NS`] old. TCP transfers these bytes in about the time that a move takes.
 const LASTING_BYTES: u64 = 64 << 10;
 
 /// Age in nanoseconds after which a connection with [`LASTING_BYTES`] moves: a hundred times the

@@ -1,8 +1,9 @@
-//! Remembers how earlier connections went: to which services the peers are silent, and to which
-//! services connections last.
+//! Records two results of earlier connections: which services are silent, and to which services
+//! connections last.
 //!
-//! With these records, the library sends offers to a peer without the library once a minute, and
-//! not for each connection.
+//! If a peer does not run the library, its services become silent. The library then tries to move
+//! a connection to this peer only once a minute. Without the records, it would try to move each
+//! connection.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,8 +11,8 @@ use std::time::Duration;
 
 use crate::rules::Role;
 
-/// A service: the peer's address, and the port on which the accepting side listens. Either side can
-/// be the peer.
+/// A service: the peer's address, and the port on which the accepting side listens. The peer can be
+/// the connecting or the accepting side.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Service {
     peer: IpAddr,

@@ -18,7 +18,7 @@ impl SwitchMarker {
 }
 
 impl std::fmt::Debug for SwitchMarker {
-    /// Hides the bytes: a stranger who knows them could forge the end of the TCP part.
+    /// Hides the bytes, because an attacker that knows them could forge the end of the TCP part.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SwitchMarker")
     }
@@ -28,11 +28,11 @@ impl std::fmt::Debug for SwitchMarker {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct OfferToken(pub(crate) u64);
 
-/// A random number that names one run of a process's endpoint.
+/// A random number that identifies one run of a process's endpoint.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Incarnation(pub(crate) u128);
 
-/// Names a stream at one end: the slot of the stream, and how many times the slot was used.
+/// Identifies a stream at one end: the slot of the stream, and how many times the slot was used.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct StreamNumber(pub(crate) u32);
 
@@ -92,7 +92,8 @@ impl Refusal {
 pub(crate) enum Message {
     /// The connecting side takes an offer.
     Join { token: OfferToken, end: StreamEnd },
-    /// The accepting side has moved its direction. `to` names the stream of the connecting side.
+    /// The accepting side has moved its direction. `to` is the stream's number at the connecting
+    /// side.
     Joined { to: StreamNumber, end: StreamEnd },
     /// The accepting side refuses the join. The connection stays on TCP.
     Refused { to: StreamNumber, refusal: Refusal },
@@ -190,8 +191,8 @@ impl Message {
 }
 
 //= sockets-protocol.md: group.2
-/// Encodes a greeting: the magic number, the version, and the sender's incarnation. A request for a
-/// link group carries a greeting as private data, and so does its acceptance.
+/// Encodes a greeting: the magic number, the version, and the sender's incarnation. The request for
+/// a link group and its acceptance each carry a greeting as private data.
 pub(crate) fn encode_greeting(incarnation: Incarnation) -> Vec<u8> {
     let mut out = Vec::with_capacity(GREETING_BYTES);
     out.extend(MAGIC);

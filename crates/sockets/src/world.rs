@@ -52,7 +52,8 @@ pub(crate) struct TestEnd {
 /// A stream, the memory of its rings, and its connection.
 type Known = (Arc<Stream>, [Arc<Buffer>; 2], Arc<Connection>);
 
-/// The link group between the streams. Carries what they post when `carry` is called.
+/// The link group between the streams. Carries the bytes and messages that the streams post, when
+/// a test calls `carry`.
 #[derive(Default)]
 pub(crate) struct Network {
     streams: Mutex<Vec<Known>>,
@@ -321,8 +322,7 @@ impl World {
                     if refused > 20 {
                         return written;
                     }
-                    // Shortly afterwards, the kernel may have sent queued bytes or enlarged its
-                    // buffers.
+                    // Wait, because the kernel may send queued bytes or enlarge its buffers.
                     poll(&mut [], PollTimeout::from(1_u8)).expect("a moment");
                 }
             }
@@ -656,7 +656,7 @@ fn bytes_come_behind_those_that_may_be_the_marker_for_a_program_that_polls() {
     }
 }
 
-/// After a short read, a program that waits for edges expects an event for the next bytes.
+/// After a short read, a program with edge-triggered epoll expects an event for the next bytes.
 #[test]
 fn a_read_that_takes_bytes_out_of_tcp_is_an_edge() {
     let world = World::new();

@@ -297,9 +297,9 @@ impl Connection {
     }
 
     //= sockets-protocol.md: join.6
-    /// Searches TCP for the peer's switch marker after the group was lost. Meanwhile the program
-    /// uses TCP. Returns the event that the connection must handle, or `None`. Called by the
-    /// engine, which must not wait for a thread of the program.
+    /// Searches TCP for the peer's switch marker after the group was lost. The program uses TCP
+    /// during the search. Returns the event that the connection must handle, or `None`. The engine
+    /// calls this method, and must not wait for a thread of the program.
     pub(crate) fn look_for_marker(&self) -> Option<Event> {
         let stream = self.stream.get().filter(|_| self.phase() == Phase::Unanswered)?;
         match self.reading.try_lock() {
@@ -308,8 +308,8 @@ impl Connection {
         }
     }
 
-    /// Returns true if this side writes an echo: the switch marker that this side chose. It does so
-    /// because it does not know the switch marker that the peer chose (join.6).
+    /// Returns true if this side writes an echo: the switch marker that this side chose. This side
+    /// writes an echo if it does not know the switch marker that the peer chose (join.6).
     pub(crate) fn is_echoing(&self) -> bool {
         self.life.is_echoing()
     }
@@ -390,7 +390,7 @@ impl Connection {
         let (program, library) = pair(tcp.as_fd()).map_err(|_none| no_descriptors)?;
         // Use a high descriptor number for the library's end, because programs do not use high
         // numbers. If the program has closed its own descriptors, use `library` itself: the stream
-        // still sends the program's bytes and the end to the peer.
+        // still sends the program's bytes and the end of the stream to the peer.
         let high = match self.descriptors.duplicate(self.token) {
             None => library,
             Some(mut high) => {
@@ -575,7 +575,7 @@ impl Connection {
 
     /// Completes the return to TCP: replaces the program's descriptors by the TCP socket, which has
     /// all bytes of the stream. Returns false if a thread of the program is within a call, or if no
-    /// descriptor number is free. The caller then retries later. Called by the engine.
+    /// descriptor number is free. The caller, the engine, then retries later.
     pub(crate) fn come_home(&self) -> bool {
         let Some(stream) = self.moved() else { return true };
         let locks = (stream.writers.try_lock(), stream.readers.try_lock(), self.reading.try_lock());

@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 /// The table of the program's descriptors. The C ABI implements this trait, because the C ABI
 /// interposes the calls that change descriptors.
 ///
-/// A token names a TCP socket of the program, independent of descriptor numbers, and is never
-/// reused. The library calls these methods inside the engine or under the lock of a connection. An
-/// implementation must therefore not call [`Sockets`](crate::Sockets) or
+/// A token identifies a TCP socket of the program, even if its descriptor numbers change. No token
+/// is reused. The library calls these methods inside the engine or under the lock of a connection.
+/// An implementation must therefore not call [`Sockets`](crate::Sockets) or
 /// [`Connection`](crate::Connection).
 pub trait DescriptorTable: Send + Sync {
     /// Duplicates the TCP socket with close-on-exec, at a high descriptor number, because programs

@@ -46,8 +46,8 @@ impl Connection {
         is_only_marker
     }
 
-    /// Returns how many of the `counted` bytes, which the kernel has for an undecided connection,
-    /// the program may see.
+    /// Returns how many of the bytes in TCP the program may see, if the connection is undecided.
+    /// `counted` is the number of bytes that the kernel reports.
     pub fn shown(&self, fd: BorrowedFd<'_>, counted: usize) -> usize {
         let mut bytes = vec![0; counted];
         self.scanned(fd, &mut bytes).map_or(counted, |(_, scan)| scan.shown)
@@ -66,7 +66,8 @@ impl Connection {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
         let count = recv(fd.as_raw_fd(), bytes, flags).unwrap_or(0);
         let scan = scan_bytes(&bytes[..count]);
-        // If a switch marker came but cannot be answered, a read must return the error.
+        // If a switch marker has arrived and this side cannot answer it, a read must return the
+        // error.
         let is_held = matches!(*reading, Reading::Awaiting(..)) && scan.shown < count;
         (!is_held || !is_ended(fd, scan.has_marker)).then_some((count, scan))
     }

@@ -48,7 +48,7 @@ impl Connection {
             match result {
                 Ok(0) => return Ok(done),
                 Ok(count) if flags.peek => {
-                    // A later peek returns these bytes together with those that follow.
+                    // A later peek returns these bytes together with the next bytes.
                     let waits = flags.wait_all && count < total && blocking.may_wait(fd);
                     if !waits || !self.wait_for_more(fd, count, &mut peeking) {
                         return Ok(count);

@@ -19,8 +19,8 @@ use crate::transport::held::HoldsBytes;
 impl Connection {
     /// Calls `call` if the connection is undecided. `call` may make a kernel call on the program's
     /// descriptor that does not transfer bytes and does not wait. While `call` runs, the program's
-    /// number keeps naming the TCP socket. If this returns `None` and the connection has moved, the
-    /// number already names the new descriptor.
+    /// descriptor number refers to the TCP socket. If this method returns `None` and the connection
+    /// has moved, the number already refers to the new descriptor.
     pub fn while_undecided<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
         // A connection moves only under this lock.
         let _writing = lock(&self.writing);
@@ -131,8 +131,8 @@ impl Connection {
     /// Waits until TCP is ready or the connection has moved.
     pub(crate) fn wait_undecided(&self, fd: BorrowedFd<'_>, what: Waiting) -> Result<(), Errno> {
         let limit = what.limit(fd);
-        // A connection that was already left to TCP must not end the wait; only a decision during
-        // the wait does.
+        // If the connection was left to TCP before the wait, the wait continues. Only a decision
+        // during the wait ends it.
         let was_left = self.is_left();
         let is_decided = || self.moved().is_some() || (self.is_left() && !was_left);
         let mut ready = || self.is_closing() || is_decided();

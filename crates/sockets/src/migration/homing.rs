@@ -2,8 +2,8 @@
 //!
 //! Each end writes a *record* into the TCP connection, after the switch marker. The record contains
 //! the number of bytes that the end's program has read from its ring. After its own record, the
-//! peer writes the stream into TCP, starting at that byte. So bytes that are still in a ring arrive
-//! a second time by TCP, and the receiver can discard its ring.
+//! peer writes the stream into TCP, starting at the position that it received. So bytes that are
+//! still in a ring arrive a second time by TCP, and the receiver can discard its ring.
 //!
 //! This module holds the state of one end, without I/O. Its functions take numbers of bytes and
 //! return what the caller must write next.

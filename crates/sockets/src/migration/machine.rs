@@ -198,8 +198,8 @@ pub(crate) struct Migration {
     is_group_lost: bool,
     /// True if the connection must go home when the switch marker is written.
     is_to_return: bool,
-    /// True if this side writes an echo: the switch marker that it expects itself. It does so
-    /// because it does not know the marker that the peer expects.
+    /// True if this side writes an echo: the switch marker that it expects itself. This side writes
+    /// an echo if it does not know the marker that the peer expects.
     is_echoing: bool,
     /// The reason why the connection stays on TCP, if no switch marker arrives.
     why: Reason,
@@ -642,7 +642,8 @@ impl Migration {
     }
 
     /// Enters `phase`, in which the program uses TCP. If the program has closed the connection,
-    /// leaves it to the kernel instead, which resets the connection when a switch marker arrives.
+    /// leaves the connection to the kernel instead. The kernel then resets the connection when a
+    /// switch marker arrives.
     fn go_on_by_tcp(&mut self, phase: Phase, reading: Action, reason: Reason) -> Vec<Action> {
         if self.is_closed {
             return self.leave(reason);

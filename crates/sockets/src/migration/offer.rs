@@ -1,5 +1,5 @@
-//! Offers: datagrams in which the accepting side names its endpoint to the connecting side. Also
-//! the schedule on which they are sent.
+//! Offers, and the schedule for sending them. An offer is a datagram in which the accepting side
+//! names its endpoint to the connecting side.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -11,9 +11,9 @@ use crate::wire::{Incarnation, MAGIC, Malformed, OfferToken, Reader, VERSION};
 /// socket has the same number as the peer's TCP port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Offer {
-    /// Names the offer in a Join.
+    /// Identifies the offer in a Join.
     pub(crate) token: OfferToken,
-    /// Names this run of the endpoint.
+    /// Identifies this run of the endpoint.
     pub(crate) incarnation: Incarnation,
     /// UDP port of the endpoint, at the address of [`Offer::accepting`].
     pub(crate) port: u16,

@@ -79,7 +79,7 @@ struct Undecided {
     timer: Instant,
 }
 
-/// The references and the time that one turn of the engine passes on.
+/// The references and the time that methods of the connection table need in one turn of the engine.
 pub(crate) struct EngineTurn<'t, 'm> {
     pub(crate) engine: &'t mut Engine,
     pub(crate) memory: &'t MemoryAccess<'m>,

@@ -97,7 +97,7 @@ impl std::fmt::Debug for Doorbell {
     }
 }
 
-/// Names a descriptor that the runtime watches.
+/// Identifies a descriptor that the runtime watches.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum DescriptorKey {
     /// The rendezvous socket of the connection with this token.

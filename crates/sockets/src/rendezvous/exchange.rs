@@ -288,8 +288,9 @@ fn wait_spinning(
     runtime.wait_beside(interest, &mut others, rest, ready)
 }
 
-/// The time for which a thread spins before it blocks signals. Most waits end earlier. A handler
-/// that runs in this time might equally have run before the call.
+/// The time for which a thread spins before it blocks signals. Most waits end earlier. If a handler
+/// runs in this time and does not end the wait, the program sees the same result as if the handler
+/// had run before the call.
 const SPIN_BEFORE_SIGNALS: Duration = Duration::from_micros(50);
 
 impl Waits for Exchange {
@@ -331,7 +332,8 @@ impl Waits for Exchange {
     }
 }
 
-/// Number of queued arrivals from which the thread that queues another drives the engine.
+/// If at least this many arrivals are queued, the thread that queues the next arrival also drives
+/// the engine.
 const ARRIVALS: usize = 16;
 
 /// The time between two checks by a thread that waits for the endpoint to start.

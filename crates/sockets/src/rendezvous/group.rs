@@ -245,7 +245,7 @@ impl DeferredDeregistration {
     }
 }
 
-/// The purpose of an operation or receive, by which its completion is handled.
+/// The purpose of an operation or receive. It determines how the library handles the completion.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Context {
     /// A write of data for a stream.

@@ -49,7 +49,7 @@ impl Hooks for EndpointHooks {
             return statistics.answer();
         }
         if key == held::KEY {
-            // The streams that this marks are served at the end of the turn.
+            // This call marks streams. The endpoint serves them at the end of the turn.
             return self.endpoint.exchange.held().on_expired();
         }
         let key = DescriptorKey::of_bits(key);

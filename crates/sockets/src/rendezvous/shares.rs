@@ -1,4 +1,4 @@
-//! The shares that peers get of the resources of a process, and the arithmetic of the limits.
+//! Limits on how much of a process's groups, operations and completion slots one peer can use.
 
 use semantics::OPERATION_SHARE;
 use work::COMPLETIONS_MAX;

@@ -132,8 +132,8 @@ impl Chunk {
         };
         let receive = make(Rights::REMOTE_WRITE, RING_BYTES)?;
         let send = make(Rights::NONE, SEND_RING_BYTES).inspect_err(|_| {
-            // No peer knows the region yet. The engine refuses the deregistration if this thread is
-            // inside it. In that case the region ends together with the table.
+            // No peer knows the region yet. If this thread is inside the engine, the engine refuses
+            // the deregistration. In that case the region ends together with the table.
             let _refused = memory.deregister(receive.1.id);
         })?;
         Ok(Self { receive, send, free: FREE })

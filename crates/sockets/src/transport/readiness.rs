@@ -319,7 +319,8 @@ fn receive_some(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> usize {
     recv(socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT).unwrap_or(0)
 }
 
-/// Maximum number of tokens in the pair. A thread with that many unread edges needs no further one.
+/// Maximum number of tokens in the pair. A thread that has not handled that many edges needs no
+/// further edge.
 const TOKENS_MAX: usize = 128;
 
 /// Size of the send buffer of the program's end, in bytes. The kernel doubles this value.
@@ -404,7 +405,8 @@ mod tests {
         assert_eq!(world.polled(), PollFlags::POLLOUT);
     }
 
-    /// Another thread may still be reading when the number begins to name another connection.
+    /// Another thread may still be reading when the descriptor number already refers to another
+    /// connection.
     #[test]
     fn nothing_is_taken_from_a_number_that_is_about_to_be_closed() {
         let world = World::new();

@@ -11,8 +11,8 @@ use mem::Buffer as Memory;
 
 /// A ring buffer. Positions count bytes since the beginning of the stream, and do not wrap around.
 ///
-/// For each position, the documentation of `SendHalf` and `ReceiveHalf` names the thread that
-/// updates it and may copy there.
+/// `SendHalf` and `ReceiveHalf` document which thread updates each position, and which thread may
+/// copy bytes there.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
     memory: Arc<Memory>,

@@ -181,8 +181,9 @@ impl SendHalf {
         self.engine.posted.load(Ordering::SeqCst)
     }
 
-    /// Copies bytes that the peer's program has not read out of the ring a second time. Starts at
-    /// position `from` and copies as many as fit in `out`. Returns the number of bytes copied.
+    /// Copies bytes out of the ring a second time, because the peer's program has not read them.
+    /// Starts at position `from` and copies as many as fit in `out`. Returns the number of bytes
+    /// copied.
     pub(crate) fn again(&self, from: u64, out: &mut [u8]) -> usize {
         let length = out.len().min((self.written() - from) as usize);
         self.ring.read(from, &mut out[..length]);
@@ -266,8 +267,8 @@ impl SendHalf {
 /// fill several frames on any network.
 const FULL_BYTES: u64 = 8192;
 
-/// Maximum length of one operation in bytes. After one operation of this length, other streams have
-/// their turn.
+/// Maximum length of one operation in bytes. After one operation of this length, the engine serves
+/// other streams.
 const SEGMENT_BYTES_MAX: u64 = 65_536;
 
 #[cfg(all(test, not(loom)))]

@@ -209,9 +209,9 @@ impl Stream {
     }
 
     //= sockets-protocol.md: join.6
-    /// Searches TCP's receive queue for the peer's switch marker. Meanwhile the program reads TCP.
-    /// Returns the event that the connection must handle, or `None`. If the queue has no bytes,
-    /// watches the socket, so that the stream is notified when bytes arrive.
+    /// Searches TCP's receive queue for the peer's switch marker, while the program still reads
+    /// TCP. Returns the event that the connection must handle, or `None`. If the queue has no
+    /// bytes, watches the socket, so that the runtime notifies the stream when bytes arrive.
     pub(crate) fn look_for_marker(&self) -> Option<Event> {
         let awaited = self.tcp.look_for_marker();
         if awaited == Awaited::Nothing {
@@ -376,8 +376,8 @@ impl Stream {
     /// Handles the loss of the group. The stream goes home if it can. Otherwise the stream breaks.
     pub(crate) fn on_group_lost(&self) {
         self.state.set(Bit::GroupLost);
-        // A peer whose process has ended in order would answer a record with a reset. The program
-        // would then get that reset instead of the end of the stream.
+        // If the peer's process has ended normally, its kernel would answer a record with a reset.
+        // The program would then get that reset instead of the end of the stream.
         let has_peer_ended = self.receiving.has_end() && self.tcp.is_at_end();
         if self.leaves_edge() || (!has_peer_ended && self.can_go_home()) {
             self.life.on_untimed(Event::Return);
@@ -409,9 +409,9 @@ impl Stream {
 
     /// Returns true if the stream can go home, either now or after the program has read the bytes
     /// that came by TCP. If the group is lost, the stream can go home even before the peer's switch
-    /// marker has arrived. A stream whose two directions are both ending need not go home by
-    /// itself. Such a stream still follows a peer that goes home because it does not know of the
-    /// end.
+    /// marker has arrived. If both directions are ending, the stream does not begin to go home by
+    /// itself. The peer may go home because it does not know of the end. In that case the stream
+    /// also goes home.
     fn can_go_home(&self) -> bool {
         let end_bit =
             if self.state.has(Bit::GroupLost) { Bit::EndAcknowledged } else { Bit::EndPosted };
@@ -483,7 +483,7 @@ impl Stream {
         match self.write_home() {
             Ok(HomeStep::Home) => HomeProgress::Arrived,
             Ok(_) => HomeProgress::Waits,
-            // The peer's process has ended, perhaps in order, or the peer's host is unreachable.
+            // The peer's process has ended, perhaps normally, or the peer's host is unreachable.
             Err(error) => {
                 self.fail_as(error);
                 self.on_peer_lost(&[Bit::ResetDue, Bit::PeerReset]);

@@ -165,8 +165,8 @@ impl TcpPart {
         recv(self.socket().as_raw_fd(), &mut [0], flags) == Ok(0)
     }
 
-    /// Searches TCP's receive queue for the switch marker. Meanwhile the program reads TCP. Leaves
-    /// all bytes in the queue. Searches at most as many bytes as this part stores.
+    /// Searches TCP's receive queue for the switch marker. Leaves all bytes in the queue, because
+    /// the program still reads TCP. Searches at most [`PREFIX_BYTES`] bytes.
     pub(crate) fn look_for_marker(&self) -> Awaited {
         let socket = self.socket();
         if is_dead(socket.as_fd()) {

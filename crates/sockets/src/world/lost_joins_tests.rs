@@ -87,8 +87,8 @@ fn a_join_whose_group_is_lost_before_the_answer_comes_home() {
     }
 }
 
-/// No message reports the loss of the group to the accepting end. That end must learn of it from
-/// TCP.
+/// No message reports the loss of the group to the accepting end. This end must detect the loss
+/// from the bytes in TCP.
 //= sockets-protocol.md: join.7
 #[test]
 fn a_marker_that_is_written_back_brings_a_peer_home_that_still_has_its_group() {

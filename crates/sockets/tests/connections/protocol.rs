@@ -1,4 +1,4 @@
-//! Handmade peers that follow or violate the protocol, and how the library reacts.
+//! Tests how the library reacts to handmade peers that follow or violate the protocol.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};

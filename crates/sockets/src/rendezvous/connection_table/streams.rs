@@ -34,8 +34,8 @@ impl ConnectionTable {
             let Some(handle) = self.round_robin.next_group() else { break };
             count += self.serve_group(turn, handle, &mut refused);
         }
-        // Queue the streams that were marked while they were served, because no later event may do
-        // so.
+        // Queue the streams that were marked while they were served. There may be no later event
+        // that would queue them.
         self.take_late_marks(turn);
         let rest = if self.round_robin.is_empty() { Rest::Blocked } else { Rest::More };
         for handle in refused {

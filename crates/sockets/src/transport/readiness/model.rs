@@ -22,7 +22,8 @@ use crate::atomics::AtomicU64;
 struct Shared {
     end: End,
     program: OwnedFd,
-    /// Number of bytes that have arrived; or of bytes of room that became free.
+    /// Number of bytes that have arrived. In a model of a writer: number of bytes of room that
+    /// became free.
     came: AtomicU64,
     /// Number of these bytes that the program has used.
     gone: AtomicU64,
