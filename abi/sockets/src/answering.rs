@@ -17,8 +17,8 @@ pub(crate) enum Answering {
     Kernel,
     /// The call fails, because the program has no such descriptor.
     NoDescriptor,
-    /// The kernel handles the call, and this library counts the bytes, because the connection is on
-    /// trial.
+    /// The kernel handles the call, and this library counts the bytes. The connection is on trial:
+    /// it moves when a move pays.
     Trial(Counted),
     /// The library handles the call on this connection.
     Connection(Arc<Connection>),

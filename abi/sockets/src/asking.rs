@@ -12,7 +12,8 @@ use sockets::{Connection, Route};
 use crate::socket::Owner;
 use crate::table::{self, Kind};
 
-/// The state of such a call: handled by the kernel, or still to be handled by the caller.
+/// The state of a call that reads or sets properties: the kernel has handled it, or the caller must
+/// still handle it.
 #[derive(Debug)]
 pub(crate) enum Asked<T> {
     /// The kernel has handled the call, with this result.
@@ -40,8 +41,8 @@ pub(crate) fn ask<T>(fd: c_int, by_kernel: impl Fn() -> T) -> Asked<T> {
         if let Some(answer) = socket.before_it_begins(&by_kernel) {
             return Asked::Answered(answer);
         }
-        // Reading a property is not a use of the connection, so the connection does not begin to
-        // move.
+        // A query does not count as the first use of a connection, so the connection does not begin
+        // to move.
         let Some(connection) = socket.begun() else { return Asked::Kernel };
         if matches!(connection.route(), Route::Left(_)) {
             return Asked::Kernel;

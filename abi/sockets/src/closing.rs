@@ -105,7 +105,7 @@ unsafe fn stream_closed(stream: *mut FILE) -> Option<c_int> {
     Some(result)
 }
 
-/// Closes a range of numbers for the program, without the private descriptors in the range.
+/// Closes a range of numbers for the program, except the private descriptors in the range.
 ///
 /// # Safety
 /// The arguments must satisfy the contract of the C function `close_range`.

@@ -125,8 +125,8 @@ impl ConnectionTable {
         self.count();
     }
 
-    /// Replaces a connection whose move has failed by `again`. The new one has a new trial, and
-    /// takes over the numbers and registrations.
+    /// Replaces a connection whose move has failed by `again`, which has a new trial. `again` takes
+    /// over the descriptor numbers and registrations of the old connection object.
     pub(crate) fn renew(&mut self, token: u64, again: &Arc<Socket>) {
         let Some(mut held) = self.held.remove(&token) else { return };
         held.socket.is_begun.end();

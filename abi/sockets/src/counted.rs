@@ -1,5 +1,5 @@
-//! Calls on connections on trial. The kernel handles these calls, and this library counts their
-//! bytes.
+//! Calls on connections on trial: connections that use TCP until a move pays. The kernel handles
+//! these calls, and this library counts their bytes.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -21,7 +21,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Counts a call that begins. Returns `None` if the connection is not on trial.
+    /// Counts a call that begins. Returns `None` if the trial of the connection has ended.
     #[inline]
     pub(crate) fn enter(socket: &Arc<Socket>, fd: c_int) -> Option<Self> {
         let socket = socket.trial.enter().then(|| Arc::clone(socket))?;

@@ -125,8 +125,8 @@ unsafe fn waited(
     limit: Option<Duration>,
 ) -> Option<c_int> {
     match table::kind(epoll) {
-        // When a connection moves, its registration is also moved to the new descriptor. So a
-        // thread that waits in the kernel gets all events.
+        // When a connection moves, the library also moves its registration to the new descriptor.
+        // So a thread that waits in the kernel gets all events.
         Kind::Epoll if !begun::is_any() => return None,
         Kind::Epoll => {}
         Kind::Private => return Some(fail(libc::EBADF, -1)),

@@ -1,8 +1,9 @@
 //! Predicts whether an `exec` call will succeed.
 //!
-//! Before an `exec`, this library ends connections or leaves them to the kernel, and it cannot undo
-//! that. If the `exec` fails, the program continues and needs its connections. This is common when
-//! a program tries each folder of a search path. Therefore the library must predict failures.
+//! Before an `exec`, this library ends connections or leaves them to the kernel, and cannot undo
+//! these changes. If the `exec` fails, the program continues and needs its connections. For
+//! example, a program that tries each folder of a search path makes calls of `exec` that fail.
+//! Therefore the library must predict failures.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;

@@ -63,8 +63,8 @@ impl Socket {
         }
     }
 
-    /// Returns the connection object if the connection has begun to move. A connection that is not
-    /// on trial begins to move with this use.
+    /// Returns the connection object if the connection has begun to move. If the trial has ended
+    /// and the connection has not begun to move, this use begins the move.
     #[inline]
     pub(crate) fn used(&self, fd: c_int) -> Option<&Arc<Connection>> {
         if self.is_decided() { self.begun() } else { self.first_used(fd) }

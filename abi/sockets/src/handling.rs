@@ -61,7 +61,8 @@ fn let_in(deferred: u64) {
         // elsewhere.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, &raw mut mask) };
         if WAS_BLOCKED.with(|blocked| take_bit(blocked, signal)) {
-            // A wait with another mask had let this signal in, so block the signal again.
+            // The program had blocked this signal, and the signal arrived only because a wait used
+            // another mask. So block the signal again.
             // SAFETY: the set is valid.
             unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
         }
@@ -113,8 +114,9 @@ unsafe fn defer_signal(signal: c_int, about: *mut siginfo_t, context: *mut ucont
     let mask = unsafe { &raw mut (*context).uc_sigmask };
     // SAFETY: the mask belongs to the context of a signal handler, so it is valid.
     unsafe {
-        // Check the mask only for the first signal. For a second one, the deferral itself has
-        // blocked the signal, although a sleep may have let it in again.
+        // Check the mask only if this signal is not deferred yet. A deferral itself blocks the
+        // signal, and the signal may still arrive a second time during a sleep. In that case the
+        // mask does not show whether the program had blocked the signal.
         let is_first = !handlers::is_deferred(signal.cast_unsigned());
         if is_first && HAS_OTHER_MASK.get() && libc::sigismember(mask, signal) == 1 {
             WAS_BLOCKED.with(|blocked| blocked.set(blocked.get() | 1 << signal));
@@ -283,7 +285,8 @@ fn action(signal: c_int) -> Option<&'static Action> {
 }
 
 /// Returns true if handlers of this signal can be deferred. A handler cannot be deferred if an
-/// instruction of the thread causes the signal, or if the handler inspects where the thread is.
+/// instruction of the thread causes the signal, or if the handler inspects which code the thread is
+/// executing.
 fn is_deferred(signal: c_int) -> bool {
     signal > 0 && !AT_ONCE.contains(&signal)
 }

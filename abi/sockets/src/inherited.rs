@@ -1,10 +1,11 @@
 //! Connections that a forked child inherits from its parent.
 //!
-//! A moved connection stays in the parent. When a child begins to use the connection, it asks the
-//! parent to return the connection to TCP. It asks through a Unix socket pair that was created
-//! before the fork. After that, both processes use the connection through the kernel. Most children
-//! never ask: they serve connections of their own, or write a snapshot and end. A parent that ends
-//! first returns all these connections to TCP.
+//! A moved connection stays in the parent. When a child begins to use the connection, the child
+//! asks the parent to return the connection to TCP. The request goes through a Unix socket pair
+//! that the parent created before the fork. After the return, both processes use the connection
+//! through the kernel. Most children send no request: they serve other connections, or write a
+//! snapshot and end. If the parent ends before its children, it first returns all connections that
+//! they inherited to TCP.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -112,8 +113,9 @@ pub(crate) struct Parent {
 /// Stores the channel to the parent. Called in a child.
 pub(crate) fn begin_child(mut asking: Asking, channel: Option<OwnedFd>) {
     let parent = channel.map(|channel| Parent { channel, home: Vec::new() });
-    // The parent's channel to its own parent is already closed and must not be used: before the
-    // fork, the parent has fetched all connections.
+    // The old value is the parent's channel to its own parent. Leak the value, because its
+    // descriptor is already closed in this process. This process does not need that channel: before
+    // the fork, the parent fetched all connections that it had inherited.
     std::mem::forget(std::mem::replace(&mut *asking, parent));
     // The children of the parent are not children of this process. Another thread of the parent may
     // have held this lock at the fork, so only try it.
@@ -140,7 +142,7 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
     }
     let answer = match &mut *parent {
         Some(parent) => parent.ask(socket, fd),
-        // When the parent forked, it had no free descriptors for a channel.
+        // There is no channel, because the parent had no free descriptors at the fork.
         None if is_end(fd) => Err(Errno::EMFILE),
         None => Ok(Answer::Carried(None)),
     };
@@ -188,8 +190,8 @@ fn break_off(connection_table: &mut ConnectionTable, socket: &Socket) {
     connection_table.replace(&socket.of_other());
 }
 
-/// Creates a descriptor that reports a reset. It does so because its other end is closed with an
-/// unread byte.
+/// Returns a descriptor that reports a reset: one end of a socket pair whose other end was closed
+/// with an unread byte.
 fn reset_end() -> Result<OwnedFd, Errno> {
     let (end, other) =
         socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;

@@ -144,7 +144,8 @@ fn note_short() {
     }
 }
 
-/// Locks the start, so that no other thread starts an instance while the process forks.
+/// Takes the lock for starting an instance, so that no other thread starts one while the process
+/// forks.
 pub(crate) fn hold() -> MutexGuard<'static, ()> {
     STARTING.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -192,8 +192,8 @@ fn consider(fd: c_int, peer: SocketAddr, is_connecting: bool) {
     let Some(local) = addresses::local(fd) else { return };
     let known = table::socket(fd);
     if known.as_ref().is_some_and(|known| (known.local, known.peer) == (local, peer)) {
-        // The program has repeated `connect` to find out whether the socket is connected. This is
-        // the answer.
+        // The program has repeated `connect` to find out whether the socket is connected, and the
+        // kernel has reported success. Record this, because `connect` reports success only once.
         let _first = known.is_some_and(|known| known.ends_to_connect());
         return;
     }

@@ -30,9 +30,9 @@ pub(crate) fn only_markers(set: c_int) -> Vec<Arc<Connection>> {
     if is_ready { Vec::new() } else { of_markers }
 }
 
-/// Returns true if the kernel checks this registration for bytes and can report them again. For a
-/// one-shot registration this returns false, because it may have reported its event, and would
-/// report the event twice.
+/// Returns true if the kernel checks this registration for bytes and can report them again. Returns
+/// false for a one-shot registration: if it has already reported its event, changing it would make
+/// the kernel report the event twice.
 const fn can_be_hidden(known: &Registered) -> bool {
     known.events & OF_BYTES as u32 != 0 && known.events & libc::EPOLLONESHOT as u32 == 0
 }

@@ -36,8 +36,9 @@ fn clear(fd: c_int) {
     set_errno(before);
 }
 
-/// Defines functions that return a descriptor. Called by the program, they clear the number in the
-/// table. Called by this library, they make the descriptor private.
+/// Defines functions that return a descriptor. If the program calls such a function, the function
+/// clears the number in the table. If this library calls it, the function makes the descriptor
+/// private.
 macro_rules! opening {
     ($($symbol:ident ($($argument:ident: $kind:ty),*);)*) => {
         $(

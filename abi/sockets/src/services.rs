@@ -1,6 +1,6 @@
-//! Records how earlier connections of this process went. With these records, the library does not
-//! send an offer for each connection to a peer without the library. If connections to a service
-//! usually last, a new connection to it moves at its first use.
+//! Records the outcome of earlier connections of this process. If a peer was silent, the library
+//! tries to move connections to it only once a minute. If the last connections to a service have
+//! lasted, the next connection to this service moves at its first use.
 
 #![expect(clippy::disallowed_methods, reason = "when a peer was silent")]
 
@@ -81,9 +81,9 @@ pub(crate) fn is_unanswered(socket: &Socket) -> bool {
     matches!(route, Some(Route::Left(Reason::NoOffer | Reason::NoAnswer)))
 }
 
-/// Calls `ask` with the records. Returns `None` if another thread holds the lock. This is
-/// acceptable because the result is not essential. Waiting is not, because in a forked child that
-/// thread may not exist.
+/// Calls `ask` with the records. Returns `None` if another thread holds the lock, because the
+/// result is not essential. Does not wait for the lock, because the thread that holds the lock may
+/// not exist in a forked child.
 fn with<R>(socket: &Socket, ask: impl FnOnce(&mut Peers, Duration, Service) -> R) -> Option<R> {
     with_service(Service::of(socket.role, socket.local, socket.peer), ask)
 }

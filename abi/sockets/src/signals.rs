@@ -5,10 +5,11 @@ use std::cell::Cell;
 use libc::c_int;
 use nix::errno::Errno;
 
-/// Makes a call that must be restarted after a signal handler has run, like calls in the kernel for
-/// handlers with `SA_RESTART`. The library does not know which handler runs, so it restarts the
-/// call only if all handlers have that flag. The handler runs after the thread has left the call.
-/// Then [`is_restarted`] returns whether the call must be repeated.
+/// Makes a call. If a signal interrupts the call (`EINTR`), decides whether the call must be
+/// repeated after the handler has run, as the kernel repeats calls for handlers with `SA_RESTART`.
+/// The library does not know which handler will run. Therefore the call is repeated only if all
+/// handlers have this flag. The handler runs after the thread has left the call. After that,
+/// [`is_restarted`] returns the decision.
 pub(crate) fn restarted<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     let result = call();
     if matches!(result, Err(Errno::EINTR)) {

@@ -16,7 +16,7 @@ use crate::trial::OnTrial;
 /// A TCP connection of the program that may move or has moved.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// Names the connection in calls of the crate `sockets`. Unique within a process.
+    /// Identifies the connection in calls of the crate `sockets`. Unique within a process.
     pub(crate) token: u64,
     pub(crate) role: Role,
     /// This side's TCP address and port.
@@ -44,10 +44,10 @@ pub(crate) struct Socket {
     /// Set when the connection begins to move. The inner value is `None` if the connection stays on
     /// TCP.
     connection: OnceLock<Option<Arc<Connection>>>,
-    /// A thread holds this lock while the connection begins to move. It also holds the lock while
-    /// the kernel handles a query before that.
+    /// A thread holds this lock while the connection begins to move. If the connection has not
+    /// begun to move, a thread also holds the lock while the kernel handles a query.
     beginning: Mutex<()>,
-    /// Set if the process forked before it used the connection.
+    /// Set if the process forked before the program used the connection.
     share: OnceLock<Share>,
     /// In a forked child: the TCP socket of a moved connection. The child uses it after the parent
     /// has returned the connection to TCP.
@@ -67,8 +67,8 @@ pub(crate) enum Owner {
 }
 
 impl Socket {
-    /// Returns true if the connection may begin to move. It may not while a call on its earlier
-    /// attempt is pending.
+    /// Returns true if the connection may begin to move. After an early move that failed, no call
+    /// on the earlier connection object may be pending.
     pub(crate) fn may_begin(&self) -> bool {
         self.before.as_ref().is_none_or(|before| Arc::strong_count(before) == 1)
     }
@@ -163,8 +163,8 @@ impl Socket {
         self.is_connecting.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if a repeated `connect` to the same peer must report success. A `connect` does
-    /// so once.
+    /// Returns true if a repeated `connect` to the same peer must report success. Returns true only
+    /// once for each connection.
     pub(crate) fn ends_to_connect(&self) -> bool {
         self.is_connecting.swap(false, Ordering::Relaxed)
     }
@@ -199,8 +199,8 @@ impl Socket {
         self.beginning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a kernel call on a connection that has not begun to move. Keeps the connection from
-    /// beginning until the call has returned. Returns `None` if the decision to move or to stay is
+    /// Makes a kernel call on a connection that has not begun to move. The connection cannot begin
+    /// to move before the call has returned. Returns `None` if the decision to move or to stay is
     /// already made.
     pub(crate) fn before_it_begins<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
         if !self.is_unused() {

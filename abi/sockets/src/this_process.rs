@@ -8,8 +8,7 @@ pub(crate) fn begin() {
 }
 
 /// Returns true if the tables belong to the calling process. Returns false if this process shares
-/// the memory of the owner (`vfork`), or if it is a copy that the library has not noticed
-/// (`clone`).
+/// the memory of the owner (`vfork`), or if `clone` created it and the library did not notice.
 pub(crate) fn is_home() -> bool {
     HOME.load(Ordering::Relaxed) == pid()
 }

@@ -62,8 +62,8 @@ impl OnTrial {
         self.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, entered).is_ok()
     }
 
-    /// Handles the return of a call. Returns true if the connection must begin to move now. It
-    /// begins only if `may_begin` returns true.
+    /// Handles the return of a call. Returns true if the connection must begin to move now. Returns
+    /// false if `may_begin` returns false.
     #[inline]
     pub(crate) fn leave(
         &self,

@@ -1,5 +1,5 @@
 /* One thread queries a connection and sets its options. Another thread uses the connection, so
- * that it moves during the queries. */
+ * that the connection moves during the queries. */
 #include "pair.h"
 #include <pthread.h>
 

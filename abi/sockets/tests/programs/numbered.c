@@ -86,8 +86,8 @@ int main(int count, char **words) {
             read_file_at(fd, file(), how);
             return 0;
         }
-        /* The peer has received the end. Until here, no call that a library sees has created a
-         * descriptor. */
+        /* The peer has received the end of the stream. Only calls that no library sees have
+         * created descriptors so far. */
         int copied = has_ended[0];
         char byte;
         CHECK(read(copied, &byte, 1) == 1);
