@@ -11,11 +11,11 @@ use libc::{c_char, c_int};
 
 use crate::walk::PATH_BYTES_MAX;
 
-/// True if this process has ever opened such a descriptor. While it is false, no descriptor is
-/// checked.
+/// True if this process has ever opened a descriptor of a virtual folder. While this value is
+/// false, the library checks no descriptor.
 static ARE_ANY: AtomicBool = AtomicBool::new(false);
 
-/// The first bytes of such a file. They identify it.
+/// The first bytes of the file in memory of a virtual folder. They identify such a file.
 const MARK: &[u8] = b"folder of libethernot_paths.so\0";
 
 const MARK_BYTES: libc::off_t = 31;

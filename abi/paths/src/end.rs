@@ -6,9 +6,9 @@ use libc::{c_int, c_void};
 
 use crate::next::call_next;
 
-/// Registers a function that is called before the process ends by `_exit`. `libibverbs.so.1` uses
-/// it to send the work that the program posted last. A hardware adapter would send this work after
-/// the process has ended.
+/// Registers a function that this library calls before the process ends by `_exit`.
+/// `libibverbs.so.1` registers a function that sends the work that the program posted last. A
+/// hardware adapter would send this work even after the process has ended.
 ///
 /// # Safety
 /// `call` must never be unloaded. It must be safe to call in a signal handler.

@@ -224,8 +224,8 @@ impl Folder {
         numbering.add(self.path.get(..self.length).unwrap_or_default());
         match name {
             b"." => {}
-            // `..` gets a number that differs from the parent folder's number. Programs do not use
-            // the number of `..`.
+            // `..` gets an inode number that differs from the parent folder's inode number. This
+            // does no harm, because programs do not use the inode number of `..`.
             name => {
                 numbering.add(b"/");
                 numbering.add(name);

@@ -4,24 +4,26 @@
 //!
 //! UCX finds no device without `/dev/infiniband/…`; NCCL and pyverbs read files in `/sys`. These
 //! files exist in no file system. `libibverbs.so.1` answers lookups of their paths
-//! (`ethernot_path`). This library opens a file as a file in memory (`memfd`), and a device as
-//! `/dev/null`. So no file remains, however the process ends. A container or an ordinary user needs
-//! no special rights. A folder in a mount namespace would need such rights, and a process that
-//! removes the folder.
+//! (`ethernot_path`). If a program opens a file, this library opens a file in memory (`memfd`). If
+//! a program opens a device, it opens `/dev/null`. So no file remains after the process, even if
+//! the process is killed. A container or an ordinary user needs no special rights. In contrast, a
+//! folder in a mount namespace would need such rights, and a process that removes the folder.
 //!
-//! `/sys/class/infiniband/edge0` is a link to `/sys/devices/virtual/infiniband/edge0`, as for every
-//! device without hardware. Programs go from there to parent folders. Therefore the library
-//! [walks](walk) along each path, including links and `..`. If a program opens a folder, it gets a
-//! descriptor, and other paths may be relative to this descriptor ([descriptors]).
+//! `/sys/class/infiniband/edge0` is a link to `/sys/devices/virtual/infiniband/edge0`. The kernel
+//! uses such links for every device without hardware. Programs go from the target to its parent
+//! folders. Therefore the library [walks](walk) along each path, including links and `..`. If a
+//! program opens a folder, it gets a descriptor, and other paths may be relative to this descriptor
+//! ([descriptors]).
 //!
-//! Programs also list devices by [netlink], but a kernel without RDMA does not support that.
+//! Programs also list devices by [netlink]. The library answers these requests itself, because a
+//! kernel without RDMA does not answer them.
 //!
 //! If a program ends by `_exit`, the library first sends the work that the program posted last
 //! ([end]).
 //!
 //! Every other path goes to the C library after a check of its first bytes. The check takes no
-//! lock, allocates no memory and leaves `errno` unchanged. So these functions can be used where the
-//! C library's can: in signal handlers, after a fork, and in allocators.
+//! lock, allocates no memory and leaves `errno` unchanged. So a program may call these functions
+//! wherever it may call those of the C library: in signal handlers, after a fork, and in allocators.
 //!
 //! The library does not redirect:
 //!

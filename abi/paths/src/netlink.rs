@@ -100,7 +100,8 @@ fn open(kind: c_int) -> Option<c_int> {
     made
 }
 
-/// Returns the address of the socket with this count in this process.
+/// Returns the address of a virtual netlink socket of this process. `count` is a number that no
+/// other such socket of the process has.
 fn address_of(count: u32) -> (sockaddr_un, socklen_t) {
     // SAFETY: all fields are numbers, for which zeros are valid.
     let mut address: sockaddr_un = unsafe { zeroed() };

@@ -30,8 +30,8 @@ impl Next {
         // SAFETY: the name ends with a zero byte.
         let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if found.is_null() {
-            // The C library has symbols for old programs only. These are found only together with
-            // their version.
+            // The C library keeps some symbols only for old programs. `dlsym` does not find such a
+            // symbol without its version.
             // SAFETY: both names end with a zero byte.
             found = unsafe {
                 libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), FIRST_VERSION.as_ptr())

@@ -1,5 +1,5 @@
-//! Tests what a program sees. This test program calls functions of the C library, which are
-//! intercepted here.
+//! Tests what a program sees. The tests call functions of the C library, and this library
+//! intercepts the calls.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -133,7 +133,7 @@ fn links_and_parent_folders_are_those_of_the_file_system() {
     assert_eq!(above("..").expect("ours"), Path::new("/sys/devices/virtual/infiniband"));
     assert_eq!(above("../../../../../proc/self/./..").expect("the host's"), Path::new("/proc"));
     assert!(fs::read_to_string(format!("{LINK}/../edge0/node_guid")).is_ok());
-    // The link of the second device leads to the host, through a further link of the host.
+    // The link of the second device leads to a link of the host, which leads to a folder.
     assert!(fs::read_to_string("/sys/class/infiniband/edge1/status").is_ok());
     assert_eq!(
         fs::canonicalize("/sys/class/infiniband/edge1/..").expect("the host's"),

@@ -7,13 +7,14 @@ use libc::{c_char, c_int};
 use crate::descriptors;
 use crate::standing::{Standing, Text, look, may_be_ours};
 
-/// Where a walk has ended.
+/// The place at which a walk has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum WalkPlace {
-    /// At or below a virtual folder. The value states what is there. The path of the walk is its
-    /// full path.
+    /// At or below a virtual folder. The value describes the object at the place. The path of the
+    /// walk is the full path of this object.
     Ours(Standing),
-    /// At a path of the host. The path of the walk leads there without a virtual link.
+    /// At a path of the host. The path of the walk leads to the same place, and contains no virtual
+    /// link.
     Host,
     /// The walk has failed with this error number.
     Failed(c_int),
@@ -133,8 +134,7 @@ impl Walk {
                 Standing::File | Standing::Device if !is_last || wants_folder => {
                     return Err(libc::ENOTDIR);
                 }
-                // If a link of the host is the last step, leave it to the C library, which follows
-                // it.
+                // If the last name is a link of the host, the C library follows the link.
                 Standing::Elsewhere if !is_last => self.read_host_link(),
                 _ => None,
             };
