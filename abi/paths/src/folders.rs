@@ -14,8 +14,9 @@ use crate::walk::{Numbering, PATH_BYTES_MAX, Walk, WalkPlace};
 ///
 /// The first field of a virtual folder is `mark`, which contains the address of [`MARK`]. A `DIR`
 /// of the C library begins with its descriptor and a lock, and these bytes never equal this
-/// address. So the library recognises virtual folders without a list. A list would need a lock, and
-/// that lock could stay locked in a forked child.
+/// address. So the first bytes show whether a `DIR` is a virtual folder, and the library needs no
+/// list of virtual folders. A list would need a lock, and that lock could stay locked in a forked
+/// child.
 #[repr(C)]
 struct Folder {
     mark: usize,

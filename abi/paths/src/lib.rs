@@ -4,10 +4,11 @@
 //!
 //! UCX finds no device without `/dev/infiniband/…`; NCCL and pyverbs read files in `/sys`. These
 //! files exist in no file system. `libibverbs.so.1` answers lookups of their paths
-//! (`ethernot_path`). If a program opens a file, this library opens a file in memory (`memfd`). If
-//! a program opens a device, it opens `/dev/null`. So no file remains after the process, even if
-//! the process is killed. A container or an ordinary user needs no special rights. In contrast, a
-//! folder in a mount namespace would need such rights, and a process that removes the folder.
+//! (`ethernot_path`). If a program opens such a file, this library opens a file in memory (`memfd`)
+//! instead. If a program opens a device, this library opens `/dev/null`. So no file remains after
+//! the process, even if the process is killed. A container or an ordinary user needs no special
+//! rights. In contrast, a folder in a mount namespace would need such rights, and a process that
+//! removes the folder.
 //!
 //! `/sys/class/infiniband/edge0` is a link to `/sys/devices/virtual/infiniband/edge0`. The kernel
 //! uses such links for every device without hardware. Programs go from the target to its parent
@@ -23,7 +24,8 @@
 //!
 //! Every other path goes to the C library after a check of its first bytes. The check takes no
 //! lock, allocates no memory and leaves `errno` unchanged. So a program may call these functions
-//! wherever it may call those of the C library: in signal handlers, after a fork, and in allocators.
+//! wherever it may call those of the C library: in signal handlers, after a fork, and in
+//! allocators.
 //!
 //! The library does not redirect:
 //!

@@ -1,9 +1,10 @@
 //! The connection table: the descriptor numbers of each connection, and the registrations of these
 //! numbers in `epoll` sets.
 //!
-//! Every call that changes numbers holds the lock of the table. So a connection can replace its TCP
-//! socket at all of its numbers at once. A thread that holds this lock must not call a function
-//! that takes another lock of this library.
+//! Every call that changes numbers holds the lock of the table. So a thread that holds the lock can
+//! replace the TCP socket of a connection at all of its numbers, and no number changes at the same
+//! time. A thread that holds this lock must not call a function that takes another lock of this
+//! library.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -27,8 +27,8 @@ impl Found {
         Self { count, hidden: Vec::new() }
     }
 
-    /// Returns true if all reports of the kernel were wrong. Then a further poll would return the
-    /// same reports at once.
+    /// Returns true if all reports of the kernel were wrong. In that case a further poll would
+    /// return the same reports at once.
     pub(crate) fn is_all_hidden(&self) -> bool {
         self.count == 0 && !self.hidden.is_empty()
     }
@@ -98,8 +98,8 @@ impl Found {
             if let Some(connections) = all_hidden(of_event.clone()) {
                 event.events &= !(OF_BYTES as u32);
                 let is_dropped = event.events & REPORTED == 0;
-                // The kernel has reported this event once, and the program does not get it. So arm
-                // the registration again.
+                // The library hides this event from the program, and the kernel reports the event
+                // only once. Arm the registration again, so that the kernel reports a later event.
                 of_event.for_each(|known| connection_table::lock().arm_again(known, is_dropped));
                 hidden.extend(connections);
                 if is_dropped {

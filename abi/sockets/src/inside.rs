@@ -13,8 +13,8 @@ unsafe extern "C" fn fcntl_of_ours(fd: c_int, command: c_int, argument: usize) -
     if !matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
         return control(fd, command, argument);
     }
-    // Duplicate directly to a high number. So a program never finds a low number in use by this
-    // library.
+    // Duplicate directly to a high number. Otherwise a program could find a low number in use for a
+    // moment.
     let lowest = LOWEST.load(Ordering::Relaxed).cast_unsigned() as usize;
     let high = control(fd, command, argument.max(lowest));
     kept(if high < 0 { control(fd, command, argument) } else { high })

@@ -8,7 +8,8 @@
 //! This library itself also calls `read`, `write`, `open` and `close`. These calls must not be
 //! treated like the program's. Therefore the linker (`cargo xtask libraries`, with the list in
 //! `names.txt`) binds each name twice: to one function for the program, and to another for code in
-//! this library. This avoids recursion without a flag for each thread.
+//! this library. Without the two bindings, the library would need a flag for each thread to detect
+//! its own calls.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod addresses;

@@ -328,6 +328,6 @@ fn all() -> Vec<(Arc<Socket>, Vec<c_int>)> {
     connection_table.all().map(|(socket, numbers)| (Arc::clone(socket), numbers.to_vec())).collect()
 }
 
-/// The error of `wordexp` when there is no memory. It is also returned if the C library lacks the
-/// function.
+/// The error of `wordexp` when there is no memory. This library also returns this error if the C
+/// library lacks the function.
 const WRDE_NOSPACE: c_int = 1;

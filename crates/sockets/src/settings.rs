@@ -38,7 +38,7 @@ pub struct Settings {
     counters: Option<PathBuf>,
     /// Name of the program, if a rule depends on the name.
     program: String,
-    /// True if the settings are invalid. Then no connection moves.
+    /// True if the settings are invalid. In that case no connection moves.
     is_wrong: bool,
 }
 

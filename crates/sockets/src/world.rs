@@ -61,7 +61,7 @@ pub(crate) struct Network {
     /// While true, arrived data is not acknowledged.
     pub(crate) is_slow: AtomicBool,
     unacknowledged: Mutex<Vec<(usize, u32)>>,
-    /// True if the group is lost. It then carries nothing.
+    /// True if the group is lost. A lost group carries nothing.
     is_lost: AtomicBool,
 }
 

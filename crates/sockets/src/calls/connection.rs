@@ -78,7 +78,8 @@ pub struct Connection {
     has_reported_bytes: AtomicBool,
 }
 
-/// Socket options that the program has set. They are applied to the stream when it is created.
+/// Socket options that the program has set. The library applies them to the stream when the
+/// connection moves.
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
     no_delay: bool,

@@ -18,8 +18,8 @@ use crate::wire::SwitchMarker;
 pub(crate) enum Reading {
     /// Like an ordinary socket.
     Plain,
-    /// The switch marker is expected. Bytes that may be its beginning stay in the kernel. So the
-    /// library buffers no bytes of a connection that then stays on TCP.
+    /// The switch marker is expected. Bytes that may be its beginning stay in the kernel. The
+    /// library does not buffer them, because the connection may still stay on TCP.
     Expecting(SwitchMarker, Expects),
     /// The switch marker may never arrive, so the library holds no bytes back for it. If a switch
     /// marker does arrive, this side answers it.

@@ -121,8 +121,8 @@ impl Group {
         let (region, offset, length) = self.receive_buffers.location(buffer);
         let context = Context::ReceiveBuffer(buffer).bits();
         let receive = Receive { region, offset, length, context };
-        // The engine has room for all receive buffers. It refuses one only if the connection has
-        // ended.
+        // The engine has room for all receive buffers. It refuses a receive buffer only if the
+        // connection has ended.
         let _closed = engine.post_receive(memory, self.handle, receive);
     }
 

@@ -182,8 +182,8 @@ impl ReceiveBuffers {
 /// usually reads some bytes.
 pub(crate) const RING_BYTES: u32 = 256 * 1024;
 
-/// Size of the ring to send from, in bytes. One half keeps a copy of the peer's ring, whose bytes
-/// may have to be retransmitted by TCP. The other half holds unsent bytes.
+/// Size of the ring to send from, in bytes. One half keeps the bytes that are in the peer's ring,
+/// because this side may have to send them a second time by TCP. The other half holds unsent bytes.
 const SEND_RING_BYTES: u32 = 2 * RING_BYTES;
 
 /// Number of pairs of rings that are registered together. 8 × 256 KiB are 2 MiB of receive rings.

@@ -51,8 +51,8 @@ pub(crate) struct End {
     socket: Mutex<Option<Arc<OwnedFd>>>,
     /// True if the program may wait for the descriptor in the kernel.
     is_watched: AtomicBool,
-    /// True if the program uses edge-triggered waits (`EPOLLET`). Then each arrival must be
-    /// reported.
+    /// True if the program uses edge-triggered waits (`EPOLLET`). In that case the library must
+    /// report each arrival.
     reports_edges: AtomicBool,
     /// True if the socket pair is full, because the send ring was full.
     is_full: AtomicBool,
@@ -83,7 +83,7 @@ pub(crate) fn pair(tcp: BorrowedFd<'_>) -> Result<(OwnedFd, OwnedFd), Errno> {
     if !is_non_blocking(tcp) {
         fcntl(&program, FcntlArg::F_SETFL(OFlag::empty()))?;
     }
-    // With such a small buffer, one or two more messages make the program's end unwritable.
+    // The buffer is so small that one or two more messages make the program's end unwritable.
     setsockopt(&program, sockopt::SndBuf, &LEAST_BYTES)?;
     send(program.as_raw_fd(), &[0; KEPT_BYTES], MsgFlags::MSG_NOSIGNAL)?;
     Ok((program, library))
@@ -175,8 +175,9 @@ impl End {
             return;
         }
         inside.filling += send_some(program, &[0; FILLING_BYTES]);
-        // Send one more byte in a separate message. It stays when the pair is emptied, and its
-        // buffer is small.
+        // Send one more byte in a separate message. When the library empties the pair, it reads the
+        // oldest bytes first, so that this last byte stays unread. The byte's buffer in the kernel
+        // is small.
         inside.filling += send_some(program, &[0; KEPT_BYTES]);
     }
 
@@ -329,8 +330,9 @@ const LEAST_BYTES: usize = 4096;
 /// Number of bytes that always stay unread in the library's end.
 const KEPT_BYTES: usize = 1;
 
-/// Size of the message that makes the program's end unwritable, in bytes. It is a part of the send
-/// buffer. The kernel reports a descriptor as writable while a quarter of the buffer is free.
+/// Size of the message that makes the program's end unwritable, in bytes. The kernel reports a Unix
+/// socket as writable while at most a quarter of its send buffer is in use. This message uses more
+/// than a quarter of the doubled [`LEAST_BYTES`].
 const FILLING_BYTES: usize = 2048;
 
 /// Size of the send buffer of the program's end in a relay, in bytes.

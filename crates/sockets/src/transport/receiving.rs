@@ -33,8 +33,8 @@ struct EngineSide {
     arrived: AtomicU64,
     /// The position up to which the program has consumed bytes, as in the last credit to the peer.
     credited: AtomicU64,
-    /// The value of `credited` before the last credit. It is restored if that credit cannot be
-    /// posted.
+    /// The value of `credited` before the last credit. [`ReceiveHalf::take_back`] restores this
+    /// value if the engine cannot post that credit.
     credited_before: AtomicU64,
     /// The position at which the stream ends; [`NO_END`] until the peer sends End.
     end: AtomicU64,

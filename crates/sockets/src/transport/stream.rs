@@ -656,8 +656,8 @@ impl Stream {
     /// Returns true if the peer has all bytes that it will ever get, or if the peer is lost.
     pub(crate) fn is_out(&self) -> bool {
         let state = &self.state;
-        // The peer has sent End and closed TCP. So it has received this side's End, or its process
-        // has ended.
+        // The peer has sent End and closed TCP. A peer closes TCP only after it has received this
+        // side's End, or when its process ends.
         let is_closed =
             state.has(Bit::EndPosted) && state.has(Bit::TcpDone) && self.receiving.has_end();
         self.has_ended()

@@ -211,8 +211,8 @@ impl State {
         Some(Ok(()))
     }
 
-    /// Returns true if all bytes have arrived and both ends agree. This must hold in each state
-    /// whose only possible events are that an end begins to go home and that the group is lost.
+    /// Returns true if all bytes have arrived and both ends agree. The result must be true in each
+    /// state in which only the events [`Event::Begin`] and [`Event::Lose`] are possible.
     fn is_whole(&self, limits: Limits) -> bool {
         let is_agreed = self.ends[0].is_home == self.ends[1].is_home;
         is_agreed && self.ends.iter().all(|end| end.got == limits.written)
