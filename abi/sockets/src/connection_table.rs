@@ -261,7 +261,7 @@ impl ConnectionTable {
     }
 
     /// Makes the kernel report an event of a registration a second time. Does nothing if the
-    /// registration no longer exists, or if the kernel reports the event again anyway.
+    /// registration no longer exists, or if the kernel reports the event again by itself.
     pub(crate) fn arm_again(&self, known: &Registered, is_dropped: bool) {
         let registration = known.registration();
         if self.has(&registration) && known.is_reported_once(is_dropped) {

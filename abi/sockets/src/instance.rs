@@ -75,7 +75,7 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
     services::note_asked(socket);
     socket.is_begun.count();
     let (token, local, peer) = (socket.token, socket.local, socket.peer);
-    // Read the options before the move. After the move, the number may no longer name the TCP
+    // Read the options before the move. After the move, the number may no longer refer to the TCP
     // socket.
     let is_prompt = getsockopt(&borrowed(fd), sockopt::TcpNoDelay) == Ok(true);
     let is_corked = is_corked(fd);

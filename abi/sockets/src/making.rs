@@ -163,7 +163,7 @@ enum Again {
     /// The kernel's result and `errno`. The connection is still on TCP.
     Kernel((c_int, c_int)),
     /// The result for a moved connection, equal to the kernel's result for TCP. The kernel itself
-    /// cannot answer, because the number now names another descriptor.
+    /// cannot answer, because the number no longer refers to the TCP socket.
     Moved(c_int),
 }
 

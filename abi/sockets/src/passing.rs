@@ -91,6 +91,6 @@ pub(crate) unsafe fn of_message(message: *const msghdr, mut with: impl FnMut(c_i
     }
 }
 
-/// The time for which one attempt waits for a connection to return to TCP. A peer that is not
-/// stopped answers at once.
+/// The time for which one attempt waits for a connection to return to TCP. A running peer answers
+/// much sooner.
 pub(crate) const HOME_LIMIT: Duration = Duration::from_secs(2);

@@ -182,9 +182,9 @@ pub fn write_if_due() {
     }
 }
 
-/// Writes the counters file if the settings name a folder for it and the report has changed. The
-/// caller must call this when the process ends. Counts connections that are still undecided as left
-/// to TCP.
+/// Writes the counters file, if the settings name a folder for it and the report has changed. First
+/// counts connections that are still undecided as left to TCP. The caller must call this function
+/// when the process ends.
 pub fn finish() {
     COUNTERS.end_undecided();
     let Some(folder) = folder() else { return };

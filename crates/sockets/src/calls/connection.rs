@@ -61,7 +61,7 @@ pub struct Connection {
     life: Arc<Life>,
     began: counters::Beginning,
     /// True from the moment at which the program begins to close the connection. The descriptor
-    /// number may soon name another file.
+    /// number may soon refer to another file.
     is_closing: AtomicBool,
     /// Raised when a waiting thread of the program must check the connection again.
     pub(crate) mark: Arc<Mark>,
@@ -119,7 +119,7 @@ impl Connection {
         })
     }
 
-    /// Returns the token that names the connection in calls of [`DescriptorTable`].
+    /// Returns the token that identifies the connection in calls of [`DescriptorTable`].
     pub const fn token(&self) -> u64 {
         self.token
     }
@@ -555,9 +555,9 @@ impl Connection {
     }
 
     /// Returns a moved connection to TCP. Waits at most `limit` for the return. After the return,
-    /// the program's descriptor numbers name the TCP socket, and the kernel handles all calls.
-    /// Returns false if the connection cannot return, or if `limit` passed first; then the return
-    /// may complete later.
+    /// the program's descriptor numbers refer to the TCP socket, and the kernel handles all calls.
+    /// Returns false if the connection cannot return, or if `limit` passed first. In the second
+    /// case the return may complete later.
     pub fn go_home(&self, limit: Duration) -> bool {
         let Some(stream) = self.moved() else { return self.is_left() };
         if !stream.begin_home() {
@@ -594,7 +594,7 @@ impl Connection {
         if let Some(end) = self.descriptors.duplicate(self.token) {
             set_non_blocking(tcp.as_fd(), is_non_blocking(end.as_fd()));
         }
-        // Retire the socket pair first. After `put`, the numbers name the TCP socket, where the
+        // Retire the socket pair first. After `put`, the numbers refer to the TCP socket, where the
         // library must not read or write.
         stream.end.retire();
         // No descriptor is left to replace if the program has closed the connection.
@@ -692,7 +692,7 @@ impl Connection {
 
     /// Handles readiness of the library's end of the socket pair. The program may have closed its
     /// last descriptor by a call that the library does not interpose. In that case the descriptor
-    /// numbers may already name other files, so this method notifies the descriptor table.
+    /// numbers may already refer to other files, so this method notifies the descriptor table.
     pub(crate) fn on_end_ready(&self) {
         if self.stream.get().is_some_and(|stream| stream.state.has(Bit::Released)) {
             self.descriptors.closed(self.token);
@@ -732,8 +732,8 @@ impl Connection {
     }
 
     /// Prepares for the close of the program's last descriptor of the connection. Pending calls of
-    /// other threads fail with `EBADF`. Without this, they could use the descriptor number when it
-    /// names another file.
+    /// other threads fail with `EBADF`. Without this, these calls could use the descriptor number
+    /// after it refers to another file.
     pub fn closing(&self) {
         {
             // Calls check `is_closing` under these locks before they use the number.

@@ -28,6 +28,7 @@ pub trait DescriptorTable: Send + Sync {
     fn decided(&self, token: u64);
 
     /// Notifies the table that all descriptors of a moved connection are closed, perhaps by calls
-    /// that the library does not interpose. The descriptor numbers are free or name other files.
+    /// that the library does not interpose. The descriptor numbers are free or refer to other
+    /// files.
     fn closed(&self, token: u64);
 }

@@ -57,7 +57,7 @@ impl Connection {
     /// `None` if the connection expects no switch marker.
     fn scanned(&self, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Option<(usize, Scan)> {
         let reading = lock(&self.reading);
-        // A connection moves only under this lock, so `fd` still names the TCP socket.
+        // A connection moves only under this lock, so `fd` still refers to the TCP socket.
         let scan_bytes: &dyn Fn(&[u8]) -> Scan = match &*reading {
             Reading::Expecting(marker, _) => &|bytes| scan(bytes, marker),
             Reading::Awaiting(watch, _) => &|bytes| watch.scan(bytes),

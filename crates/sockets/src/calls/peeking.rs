@@ -48,7 +48,7 @@ impl Connection {
         let ended = poll(&mut entries, PollTimeout::ZERO);
         let limit = Waiting::ToReceive.limit(fd);
         if ended != Ok(0) || limit.is_some_and(|limit| peeking.waited >= limit) {
-            // If the connection has moved, `fd` names another descriptor.
+            // If the connection has moved, `fd` no longer refers to the TCP socket.
             return self.moved().is_some();
         }
         peeking.waited += STEP;

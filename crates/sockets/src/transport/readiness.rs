@@ -70,7 +70,8 @@ struct Inside {
     /// or because the stream has ended.
     is_silent: bool,
     is_hung_up: bool,
-    /// True if the program is closing its last descriptor number, which may soon name another file.
+    /// True if the program is closing its last descriptor number. The number may soon refer to
+    /// another file.
     is_closing: bool,
 }
 

@@ -115,8 +115,8 @@ pub(crate) struct Stream {
     is_held: HeldFlag,
     /// The progress of going home; `None` before the stream begins to go home.
     homing: Mutex<Option<Homing>>,
-    /// The record that the peer wrote into TCP when it began to go home. This end takes the record
-    /// when it goes home itself.
+    /// The record that the peer wrote into TCP when it began to go home. This end handles the
+    /// record when it goes home itself.
     peer_record: Mutex<Option<Record>>,
 }
 
