@@ -1,10 +1,10 @@
 //! Calls that wait for several descriptors. The thread sleeps on links and descriptors at the same
 //! time, so that bytes from the edge wake it.
 //!
-//! The kernel has the readiness of each descriptor, also for moved connections. Therefore a poll by
-//! the kernel gives the result of each wait. The result is corrected for the
-//! [switch markers](crate::hidden) that the kernel counts as bytes. All other code here only makes
-//! sure that the poll happens in time.
+//! The kernel has the readiness of each descriptor, also for moved connections. Therefore the
+//! result of each wait is that of a poll by the kernel. Only the [switch markers](crate::hidden)
+//! that the kernel counts as bytes need a correction. All other code here makes sure that the poll
+//! happens in time.
 
 #![expect(clippy::disallowed_methods, reason = "programs say how long they wait")]
 
