@@ -23,7 +23,7 @@ pub const OPERATION_SHARE: u32 = 16;
 /// Maximum number of operations, beyond the shares of their connections, that wait for receives of
 /// peers without reducing the room of others. It is enough for 256 connections with a window of 256
 /// each. 65 536 × 256 B = 16 MiB, which equals the shares of 4096 connections.
-pub(crate) const WAITING_MAX: u32 = 1 << 16;
+pub(crate) const NOT_READY_MAX: u32 = 1 << 16;
 
 /// Number of lists of pieces that each half of a connection may use in any case: one for a receive
 /// that is being filled, one for the next message, and two in reserve.

@@ -11,7 +11,7 @@ use work::{
 };
 
 use crate::inbound::InOperation;
-use crate::limits::{LIST_SHARE, OPERATION_SHARE, PoolLimits, WAITING_MAX};
+use crate::limits::{LIST_SHARE, OPERATION_SHARE, PoolLimits, NOT_READY_MAX};
 use crate::lists::Lists;
 use crate::order_pool::OrderPool;
 use crate::outbound::{OutOperation, Response, Retransmission};
@@ -110,7 +110,7 @@ impl Beyond {
     /// share no longer reduce the room of others. If too many operations are waiting already,
     /// changes nothing and returns false.
     pub(crate) const fn spare(&mut self, count: u32) -> bool {
-        if self.waiting + count > WAITING_MAX {
+        if self.waiting + count > NOT_READY_MAX {
             return false;
         }
         self.common -= count;

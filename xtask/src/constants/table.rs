@@ -578,7 +578,7 @@ pub(super) const FILES: &[File] = &[
             ("ORDER_BLOCK_BYTES", Is(Capacity)),
             ("SHARED_RECEIVES_MAX", Is(Capacity)),
             ("SHARED_WINDOW", Behaviour("1 << 20")),
-            ("WAITING_MAX", Is(Capacity)),
+            ("NOT_READY_MAX", Is(Capacity)),
         ],
     },
     File {

@@ -25,7 +25,10 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Self {
-        cargo(&["build", "--quiet", "--package", "ethernot", "--example", "key_value"]);
+        // The build of all tests has built the example (`build_for_tests` of xtask).
+        if env::var_os("X_BUILD_ALL").is_none() || profile() == "release" {
+            cargo(&["build", "--quiet", "--package", "ethernot", "--example", "key_value"]);
+        }
         let program = target_folder().join(profile()).join("examples/key_value");
         let mut process = Command::new(program)
             .args(["serve", "127.0.0.1:0"])
