@@ -10,8 +10,9 @@ use crate::connection::Connection;
 
 /// Holds one encoded ack section.
 ///
-/// Keeps its memory for reuse, because clearing all of the memory for each batch costs more than
-/// filling the part in use. A default value allocates on first use.
+/// The section keeps its memory for the next batch. A new section for each batch would clear all of
+/// the memory, which costs more than filling the part in use. A default value allocates on first
+/// use.
 #[derive(Debug, Default)]
 pub(crate) struct AckBytes {
     blocks: Vec<AckBlock>,
@@ -33,8 +34,8 @@ impl AckBytes {
         self.bytes.resize(ACK_SECTION_BYTES_MAX, 0);
     }
 
-    /// Writes the pending acknowledgements of every link and reports deliveries. Acknowledgements
-    /// beyond `limit` bytes stay pending.
+    /// Writes the pending acknowledgements of every link, and the report of deliveries, into at
+    /// most `limit` bytes. Acknowledgements without room stay pending.
     pub(crate) fn fill(&mut self, now: Instant, connection: &mut Connection, limit: usize) {
         if self.blocks.is_empty() {
             self.allocate();
@@ -94,7 +95,8 @@ impl AckBytes {
     }
 }
 
-/// Bytes of an ack section without blocks; bytes of the longest block.
+/// Bytes of an ack section without blocks. `ACK_BLOCK_BYTES_MAX` is the length of the longest
+/// block.
 const ACK_SECTION_BYTES_MIN: usize = ack_section_bytes(&[]);
 const ACK_BLOCK_BYTES_MAX: usize = 12 + 8 * ACK_BLOCK_WORDS_MAX;
 
@@ -102,5 +104,6 @@ const ACK_BLOCK_BYTES_MAX: usize = 12 + 8 * ACK_BLOCK_WORDS_MAX;
 /// bytes of payload.
 pub(crate) const BESIDE_ACKS_BYTES: usize = HEADER_BYTES_MAX + 12;
 
-/// Checks that the smallest frame of the protocol has room for an ack section about two links.
+/// Checks that the smallest frame of the protocol has room for an ack section with blocks about two
+/// links.
 const _: () = assert!(256 - BESIDE_ACKS_BYTES >= ACK_SECTION_BYTES_MIN + 2 * ACK_BLOCK_BYTES_MAX);

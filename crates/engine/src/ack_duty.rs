@@ -1,8 +1,8 @@
-//! Decides whether acknowledgements are sent now. No other code makes that decision.
+//! Decides whether this end sends acknowledgements now. No other code makes that decision.
 //!
 //! [`ReceivedPackets`] computes for one link when an acknowledgement is due, and whether a data
-//! frame should carry it. The decision here also depends on the other links, and on the frames that
-//! this end is about to send.
+//! frame should carry it. The decision in this file also depends on the other links, and on the
+//! frames that this end is about to send.
 
 use delivery::{Instant, ReceivedPackets};
 
@@ -13,7 +13,8 @@ pub(crate) enum AckDuty {
     Ride,
     /// Send them now, in a frame without data.
     Alone,
-    /// Send them later: with data, with more to report, or at their deadline.
+    /// Send them later: with data, together with acknowledgements of more packets, or at their
+    /// deadline.
     Later,
     /// No acknowledgement is pending.
     Nothing,
@@ -22,8 +23,8 @@ pub(crate) enum AckDuty {
 /// When the engine decides about acknowledgements.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Moment {
-    /// Data is about to leave. `has_news` says that some deliveries or credits were not reported
-    /// yet. Every acknowledgement reports them.
+    /// Data is about to leave. `has_news` says that this end has deliveries or credits to report.
+    /// Every acknowledgement reports them.
     DataLeaves { has_news: bool },
     /// No data can leave now.
     NoData,
@@ -35,8 +36,8 @@ impl AckDuty {
     /// Decides what to do with the pending acknowledgements of `links`.
     ///
     /// If `must_report` is true, the peer must receive a report in any case. `data_follows` returns
-    /// whether data will follow within [`RIDE_WAIT_NS`]; this function calls it only if the answer
-    /// matters.
+    /// whether data will follow within [`RIDE_WAIT_NS`]. This function calls `data_follows` only if
+    /// the decision depends on the result.
     #[inline]
     pub(crate) fn decide<'a>(
         now: Instant,
@@ -45,8 +46,8 @@ impl AckDuty {
         data_follows: impl FnOnce() -> bool,
         links: &(impl Iterator<Item = &'a ReceivedPackets> + Clone),
     ) -> Self {
-        // This code runs in every turn. To keep it cheap, each case passes over the links few
-        // times.
+        // This code runs in every turn. To keep it cheap, each case iterates over the links as few
+        // times as possible.
         let mut links = links.clone();
         let is_now = must_report
             || match moment {
@@ -70,11 +71,11 @@ impl AckDuty {
         }
     }
 
-    /// Returns when to decide again about a link's acknowledgement.
+    /// Returns the time at which the engine decides again about a link's acknowledgement.
     ///
     /// If an acknowledgement is overdue and was not sent, the link is full. The engine serves the
-    /// connection when the link has room, so no timer is needed: a timer would only keep the
-    /// calling thread busy.
+    /// connection when the link has room, so this case needs no timer. A timer that has already
+    /// expired would only keep the calling thread busy.
     #[inline]
     pub(crate) fn again_at(now: Instant, received: &ReceivedPackets) -> Instant {
         let due = received.deadline();
@@ -83,9 +84,9 @@ impl AckDuty {
     }
 }
 
-/// How long a due acknowledgement waits for data that will be sent soon, in nanoseconds: the time
-/// of two full frames at 1 Gb/s. The acknowledgement reports this delay to the peer, which
-/// subtracts it from the round trip.
+/// How long a due acknowledgement waits for data that will be sent soon, in nanoseconds. In this
+/// time, a link of 1 Gb/s sends two full frames. The acknowledgement reports this delay to the
+/// peer, which subtracts the delay from the measured round trip.
 pub(crate) const RIDE_WAIT_NS: u64 = 25_000;
 
 #[cfg(test)]

@@ -25,8 +25,8 @@ impl Parts<'_> {
         if connection.reported_mut().take_question() {
             return self.acknowledge_everywhere(now, connection, emit);
         }
-        // One small frame may not have room for all acknowledgements. The next frame carries the
-        // rest.
+        // If one small frame does not have room for all acknowledgements, the next frame carries
+        // the remaining ones.
         for _ in 0..connection.paths().len() {
             if duty != AckDuty::Alone {
                 break;
@@ -95,7 +95,7 @@ impl Parts<'_> {
 }
 
 impl Connection {
-    /// Returns what to do with pending acknowledgements if no data will follow them.
+    /// Decides what to do with pending acknowledgements if no data will follow them.
     #[inline]
     pub(crate) fn ack_duty(&self, now: Instant, moment: Moment) -> AckDuty {
         self.ack_duty_with(now, moment, self.reported().must_report(), || false)

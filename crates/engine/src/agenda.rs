@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 
 use delivery::{Instant, TimerQueue};
 
-/// Lists of connections, by index, to serve: at a time, in this turn, or before the thread sleeps.
+/// Lists of connections, by index, that the engine serves at a time, in this turn, or before the
+/// thread sleeps.
 ///
 /// Each connection is on each list at most once. The ready list may still contain the index of a
-/// connection that has ended. The turn then skips the index, or serves the connection that now has
-/// it.
+/// connection that has ended. In that case the turn skips the index. If a new connection has
+/// received the index, the turn serves the new connection.
 #[derive(Debug)]
 pub(crate) struct Agenda {
     timers: TimerQueue,
@@ -234,8 +235,8 @@ mod tests {
         assert_eq!((agenda.next_stalled(), agenda.next_stalled()), (Some(1), None));
         assert_eq!((agenda.next_owing(), agenda.next_owing()), (Some(1), None));
         assert_eq!(agenda.next_deadline(), Instant(6));
-        // The ready list may keep the index of the forgotten connection. A later connection with
-        // this index is then served once.
+        // The ready list may keep the index of the forgotten connection. The engine then serves a
+        // later connection with this index once.
         agenda.mark_ready(0);
         assert_eq!((agenda.next_ready(), agenda.next_ready()), (Some(0), None));
     }

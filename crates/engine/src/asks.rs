@@ -5,11 +5,12 @@ use wire_edge::LinkIndex;
 
 use crate::path::Path;
 
-/// Counts data frames since this end last asked the peer for an acknowledgement. One
-/// acknowledgement covers all links. Each link also counts its own frames.
+/// Counts the data frames that this end sent on all links after it last asked the peer for an
+/// acknowledgement. The next acknowledgement covers all links. Each link also counts its own
+/// frames.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
-    /// Number of data frames sent on all links since the last question.
+    /// Number of data frames sent on all links after the last question.
     unasked: u32,
     /// The link of the last question.
     asked_on: Option<LinkIndex>,
@@ -19,7 +20,7 @@ delivery::pack_fields!(Asks { unasked, asked_on });
 
 impl Asks {
     /// Counts one more data frame on the link at `position`. Returns whether the frame should ask
-    /// for an acknowledgement, which will cover all links.
+    /// for an acknowledgement. The acknowledgement will cover all links.
     #[inline]
     pub(crate) fn asks_with_next(&mut self, paths: &mut [Path], position: usize) -> bool {
         self.unasked += 1;
@@ -37,8 +38,8 @@ impl Asks {
     /// links.
     ///
     /// * Two consecutive questions should use different links, because a link may have failed.
-    /// * A link with a long round trip should not be used: the peer would acknowledge before the
-    ///   question arrives.
+    /// * A question should not use a link with a long round trip: the peer would acknowledge for
+    ///   another reason before the question arrives.
     fn may_ask_for_all(&self, paths: &[Path], position: usize) -> bool {
         let [_, _, ..] = paths else { return true };
         let nearest = paths.iter().filter(|path| path.may_carry_data());
@@ -57,8 +58,8 @@ impl Asks {
     }
 
     /// Handles the acknowledgement of frames of a link. If no frame is in flight, this end needs no
-    /// further acknowledgement, and its count of frames starts again at 0. So two ends that answer
-    /// each other never ask.
+    /// further acknowledgement, and its count of frames starts again at 0. Therefore two ends that
+    /// send requests and replies alternately never ask.
     #[inline]
     pub(crate) fn on_acknowledged(&mut self, paths: &mut [Path], link: LinkIndex) {
         let mut is_idle = true;
@@ -78,8 +79,8 @@ impl Asks {
 /// After this many more frames, a question may use the same link as the last question.
 const ASK_TURN_FRAMES: u32 = 16;
 
-/// A link is too slow for questions if its round trip exceeds twice the shortest one by this time,
-/// in nanoseconds.
+/// A link is too slow for questions if its round trip exceeds twice the shortest round trip of the
+/// connection by more than this time, in nanoseconds.
 const ASK_LATE_NS: u64 = 100_000;
 
 #[cfg(test)]

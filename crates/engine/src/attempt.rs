@@ -1,4 +1,5 @@
-//! An attempt to set up a connection: the addresses to try, and the content of the Hello.
+//! An attempt to set up a connection: the places to try, and the content of the Hello. A place is a
+//! link of this end and an address of the peer.
 
 use delivery::{Instant, LinkId};
 use wire_edge::{COOKIE_BYTES, PeerAddr};
@@ -8,7 +9,7 @@ use wire_edge::{COOKIE_BYTES, PeerAddr};
 pub(crate) struct Attempt {
     started_at: Instant,
     service: u32,
-    /// Links and addresses to try, in order. The first that answers becomes link 0.
+    /// Places to try, in order. The first place that answers becomes link 0.
     places: Vec<(LinkId, PeerAddr)>,
     /// Index in `places` of the next place to try.
     next: usize,
@@ -63,7 +64,7 @@ impl Attempt {
         &self.places
     }
 
-    /// Returns whether this is one of the places to try.
+    /// Returns whether `place` is one of the places to try.
     pub(crate) fn asks_at(&self, place: (LinkId, PeerAddr)) -> bool {
         self.places.contains(&place)
     }
@@ -88,8 +89,8 @@ impl Attempt {
     }
 
     //= protocol.md: moved.2
-    /// Redirects the attempt to the place that the peer named, and drops all other places. Returns
-    /// false if the attempt was redirected before.
+    /// Redirects the attempt to the place that the peer named, and drops all other places. If the
+    /// attempt was redirected before, returns false and does nothing.
     pub(crate) fn on_moved(&mut self, place: (LinkId, PeerAddr), service: u32) -> bool {
         if core::mem::replace(&mut self.has_moved, true) {
             return false;

@@ -1,12 +1,12 @@
-//! The content of this end's Close.
+//! The content of the Close that this end sends.
 
 use wire_edge::{CLOSE_PRIVATE_BYTES_MAX, CloseReason, Control, OperationNumber};
 
-/// The content of this end's Close.
+/// The content of the Close that this end sends.
 #[derive(Debug)]
 pub(crate) struct CloseNotice {
     reason: CloseReason,
-    /// The operation that caused the close; 0 if the cause is no operation.
+    /// The operation that caused the close; 0 if no operation caused it.
     operation: OperationNumber,
     private_data: Vec<u8>,
 }

@@ -11,8 +11,8 @@ use crate::reception::CONFIRM_NS;
 /// When the sender of data asks its peer for an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Asking {
-    /// The sender asks so often that its window does not fill up, and with the last frame before it
-    /// has nothing more to send.
+    /// The sender asks often enough that acknowledgements arrive before its window is full. It also
+    /// asks with the last frame before it has nothing more to send.
     #[default]
     Spaced,
     /// The sender never asks. The peer alone decides when to acknowledge.
@@ -28,20 +28,21 @@ pub struct EngineConfig {
     pub connections_max: u32,
     /// Maximum number of connection requests that the application has not answered.
     pub requests_max: u32,
-    /// While other requests wait for room: the time that a peer has to confirm an accepted
-    /// connection, in nanoseconds. Raise this limit if many processes of one host often have
-    /// requests waiting.
+    /// The time that a peer has to confirm an accepted connection, in nanoseconds. The limit
+    /// applies only if other requests wait for room. Raise it if many processes of one host often
+    /// request connections at the same time.
     pub confirm_ns: u64,
     /// Maximum number of links of one connection, 1 to 16.
     pub links_max: u8,
     /// Limits of the operation records that all connections share.
     pub pools: PoolLimits,
-    /// How many of a peer's operations the endpoint tracks beyond the last delivered one, 1 to
-    /// 65536.
+    /// Number of a peer's operations that the endpoint tracks, starting at the first operation that
+    /// is not delivered, 1 to 65536.
     pub operation_window: u32,
     /// How many of a peer's reads and atomics the endpoint answers at a time, at most 4096.
     pub read_depth: u16,
-    /// Memory per connection for fragments of operations that must wait for earlier ones, in bytes.
+    /// Memory per connection for fragments of operations that must wait for earlier operations, in
+    /// bytes.
     pub order_pool_bytes: u32,
     /// Maximum number of posted receives per connection.
     pub receives_max: u32,
@@ -61,17 +62,17 @@ pub struct EngineConfig {
     /// How long a peer may be silent while this end waits for it, in nanoseconds. After that time
     /// the peer counts as unreachable. The same limit applies to the set-up of a connection.
     pub silence_budget_ns: u64,
-    /// When the peer of an idle connection was silent for this time, in nanoseconds, this end asks
-    /// whether the peer still runs and which links it has. `u64::MAX` turns the question off.
+    /// If the peer of an idle connection was silent for this time, in nanoseconds, this end asks
+    /// whether the peer still runs and which links the peer has. `u64::MAX` turns the question off.
     pub keep_alive_ns: u64,
-    /// A connection without activity for this time, in nanoseconds and at least 1, is compressed to
-    /// a fifth of its memory. `u64::MAX` turns this off. Compression does not change what the
-    /// connection does.
+    /// If a connection has no activity for this time, in nanoseconds and at least 1, the endpoint
+    /// compresses its state to a fifth of the memory. `u64::MAX` turns this off. Compression has no
+    /// effect besides the use of memory.
     pub rest_ns: u64,
-    /// How data is spread over links.
+    /// How the sender distributes data over links.
     pub scheduling: SchedulingPolicy,
-    /// How many connections can have packets in flight, or be expanded from their compressed state,
-    /// at one time without an allocation.
+    /// Number of connections that can have packets in flight, or can be expanded from their
+    /// compressed state, at the same time without an allocation.
     pub active_connections: usize,
     /// Maximum number of packets in flight on one link of one connection, 256 to 4096.
     pub packets_max: u16,
@@ -80,8 +81,8 @@ pub struct EngineConfig {
     /// [`Engine::exchange_scratch`](crate::Engine::exchange_scratch).
     pub allocates_ahead: bool,
     /// Number of the first packet, operation and message of every connection. The protocol demands
-    /// 0. Simulations that test the wrap-around of numbers set another value, at least 2048 and the
-    /// same at both ends.
+    /// 0. Simulations that test the wrap-around of numbers set another value: at least 2048, and
+    /// equal at both ends.
     pub numbers_from: u32,
 }
 
@@ -112,7 +113,7 @@ delivery::setters!(EngineConfig {
 });
 
 impl EngineConfig {
-    /// Checks that an endpoint works with these settings and can use each of them unchanged.
+    /// Checks that an endpoint can use each of these settings unchanged.
     ///
     /// # Errors
     /// [`SettingError`], with the setting and its range.
@@ -156,11 +157,11 @@ impl EngineConfig {
     ///   24 frames or after 500 µs.
     /// * A coarse timeout retransmits the oldest frame.
     ///
-    /// The paper does not state the window, the count and the timeouts. The values here fill one 1
-    /// Gb/s link and cause as many extra frames as the paper reports.
+    /// The paper does not state the window, the count and the timeouts. The values in this function
+    /// fill one 1 Gb/s link and cause as many extra frames as the paper reports.
     ///
-    /// Strict operations correspond to the paper's set-up "2L-1G", in which all frames are
-    /// delivered in order; relaxed operations correspond to "2Lu-1G".
+    /// Strict operations correspond to the set-up "2L-1G" of the paper, in which all frames are
+    /// delivered in order. Relaxed operations correspond to "2Lu-1G".
     pub fn multiedge() -> Self {
         Self {
             acknowledgement: AckPolicy::default()
@@ -176,12 +177,12 @@ impl EngineConfig {
     }
 }
 
-// Beyond the limits of the pools, every connection has some records of its own. For 16 384
-// connections, the default maximum, these records take at most 256 MiB.
+// If the pools have reached their limits, each connection still has some records for itself. For 16
+// 384 connections, the default maximum, these records take at most 256 MiB.
 const _: () = assert!(16_384 * SHARE_BYTES <= 256 << 20);
 
-/// Maximum number of connections of any endpoint. If an endpoint has this many, one in 4096 guessed
-/// ids belongs to a connection.
+/// Maximum number of connections of any endpoint. If an endpoint has this many connections, one in
+/// 4096 guessed ids belongs to a connection.
 pub(crate) const CONNECTIONS_MAX: u32 = 1 << 20;
 
 /// Largest window of operations that the protocol lets an end announce.
@@ -191,19 +192,22 @@ pub(crate) const OPERATION_WINDOW_MAX: u32 = 65_536;
 /// this limit.
 pub(crate) const READ_DEPTH_MAX: u16 = 4096;
 
-/// Lowest first number, apart from 0. Numbers below the first one must be older than any window.
+/// Lowest first number, apart from 0. The distance from 0 is longer than any window of packets, so
+/// that numbers below the first number count as old.
 const NUMBERS_FROM_MIN: u64 = 2048;
 
-/// Default of [`EngineConfig::rest_ns`]. Compressing and expanding a connection take some
-/// microseconds together. So a connection that does both all the time costs less than a thousandth
-/// of a processor. A busy connection is never compressed.
+/// Default of [`EngineConfig::rest_ns`]. To compress and expand a connection takes some
+/// microseconds in total, so even a connection that the engine compresses and expands after every
+/// 10 ms costs less than a thousandth of a processor. The engine never compresses a busy
+/// connection.
 const REST_NS: u64 = 10_000_000;
 
-/// Frames of one link per explicit acknowledgement: 4.2 % extra frames. The paper reports 5.5 %; a
-/// fifth of these are drops.
+/// Frames of one link per explicit acknowledgement: 4.2 % extra frames. The paper reports 5.5 %,
+/// and a fifth of those extra frames replace dropped frames.
 const MULTIEDGE_FRAMES_PER_ACK: u16 = 24;
 
-/// Longest delay of an acknowledgement, in nanoseconds: 41 full frames at 1 Gb/s.
+/// Longest delay of an acknowledgement, in nanoseconds. In this time, a link of 1 Gb/s sends 41
+/// full frames.
 const MULTIEDGE_ACK_DELAY_NS: u32 = 500_000;
 
 /// Window of each link, in frames. The window exceeds twice the number of frames per

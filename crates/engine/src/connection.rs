@@ -25,8 +25,8 @@ use crate::retry::Retry;
 use crate::spreading::Spreading;
 use crate::terms::OwnTerms;
 
-/// One connection of an endpoint. It consists of parts, each with its own state, and of the changes
-/// of phase, which concern several parts.
+/// One connection of an endpoint. Each part of the connection has its own state. The functions of
+/// this type that change the phase concern several parts.
 #[derive(Debug)]
 pub(crate) struct Connection {
     handle: ConnectionHandle,
@@ -55,8 +55,9 @@ pub(crate) struct Connection {
     terms: Option<Box<OwnTerms>>,
 }
 
-/// Calls a macro with the parts of a connection, except the links, that are written when the
-/// connection is compressed. Writing and reading use this one list, so both have the same order.
+/// Calls a macro with those parts of a connection that the engine writes when it compresses the
+/// connection, except the links. Writing and reading use this one list, so both have the same
+/// order.
 macro_rules! with_written_parts {
     ($callee:ident) => {
         $callee!(names, pairs, spreading, asks, requests, reported, liveness, retry)
@@ -80,7 +81,7 @@ macro_rules! lend {
 }
 
 impl Connection {
-    /// Creates a connection. Only the names of this end are known. No operation completes before
+    /// Creates a connection that has only the names of this end. No operation completes before
     /// [`begin_operations`](Self::begin_operations).
     pub(crate) fn new(
         config: &EngineConfig,
@@ -255,15 +256,15 @@ impl Connection {
         self.attempt.take()
     }
 
-    /// Begins to close the connection, with this reason for the peer.
+    /// Begins to close the connection. The Close reports `close` to the peer.
     pub(crate) fn begin_close(&mut self, now: Instant, close: (CloseReason, OperationNumber)) {
         self.phase = self.phase.on_closing();
         self.close.begin(close);
         self.retry.begin(now);
     }
 
-    /// Handles a Close of the peer. Until the time `until`, this end answers repetitions of the
-    /// Close.
+    /// Handles a Close of the peer. This end answers repetitions of the Close until the time
+    /// `until`.
     pub(crate) fn drain(&mut self, until: Instant) {
         if self.phase != Phase::Drained {
             self.phase = self.phase.on_drained();
@@ -289,7 +290,8 @@ impl Connection {
         self.terms.as_ref().map_or(config.silence_budget_ns, |terms| terms.silence_ns())
     }
 
-    /// Returns after how much silence this end asks the peer for a sign of life, in nanoseconds.
+    /// Returns the time of silence after which this end asks the peer for a sign of life, in
+    /// nanoseconds.
     pub(crate) fn keep_alive_ns(&self, config: &EngineConfig) -> u64 {
         self.terms.as_ref().map_or(config.keep_alive_ns, |terms| terms.keep_alive_ns())
     }
@@ -317,8 +319,8 @@ impl Connection {
         }
     }
 
-    /// On a queue pair: defers a refusal until the peer has received all answers. On any other
-    /// connection: returns false and does nothing.
+    /// On a queue pair, defers the refusal of a request of the peer until the peer has received all
+    /// answers. On any other connection, returns false and does nothing.
     pub(crate) fn refuse_later(&mut self, close: (CloseReason, OperationNumber)) -> bool {
         match &mut self.terms {
             Some(terms) if terms.is_queue_pair() => {
@@ -344,8 +346,8 @@ impl Connection {
     /// Records that this connection asks its peer for a sign of life on behalf of all connections
     /// over the same links.
     ///
-    /// If the connection uses only the settings of the endpoint, returns false and records nothing:
-    /// the connection then asks only for itself.
+    /// Returns false and records nothing if the connection uses only the settings of the endpoint.
+    /// In that case the connection asks only for itself.
     pub(crate) fn asks_for_all(&mut self) -> bool {
         self.terms.as_mut().map(|terms| terms.ask_for_all()).is_some()
     }
@@ -357,7 +359,7 @@ impl Connection {
         self.terms.as_mut().is_some_and(|terms| terms.take_asking_for_all())
     }
 
-    /// If this is a queue pair, returns the timeout for missing receives of the peer.
+    /// Returns the timeout for missing receives of the peer, if this is a queue pair.
     pub(crate) fn receive_wait_mut(&mut self) -> Option<&mut ReceiveWait> {
         self.terms
             .as_mut()
@@ -381,16 +383,16 @@ impl Connection {
 
 /// Compressed state of an idle connection.
 impl Connection {
-    /// Returns whether nothing is pending:
+    /// Returns whether all these conditions hold:
     ///
     /// * the connection is established,
     /// * no packet is in flight, and no acknowledgement is pending,
     /// * this end waits for nothing and has nothing to report.
     ///
-    /// Only a timer or new work can change that.
+    /// After that, only a timer or new work can change the state.
     pub(crate) fn is_at_rest(&self) -> bool {
-        // This code runs whenever a connection was served. The condition that fails most often
-        // comes first.
+        // This code runs whenever the engine has served a connection. The condition that fails most
+        // often is the first, because the test ends at the first failure.
         self.outbound.is_at_rest()
             && self.paths.iter().all(Path::is_at_rest)
             && self.inbound.is_at_rest()
@@ -404,7 +406,7 @@ impl Connection {
             && self.close.is_empty()
     }
 
-    /// Writes the state that differs between idle connections and is not stored elsewhere.
+    /// Writes the state that differs between idle connections and is not stored in another place.
     pub(crate) fn pack(&self) -> Box<[u8]> {
         let mut to = Packer::new(self.liveness.heard_at());
         macro_rules! pack {
@@ -430,9 +432,9 @@ impl Connection {
         to.finish()
     }
 
-    /// Restores a connection from the bytes that [`Connection::pack`] wrote. The links use the
-    /// memory of `paths`, which is empty. No operation is pending. The connection asks its peer for
-    /// a sign of life at the time `ask_at`.
+    /// Restores a connection from the bytes that [`Connection::pack`] wrote. The restored
+    /// connection has no pending operation. The links use the memory of `paths`, which is empty.
+    /// The connection asks its peer for a sign of life at the time `ask_at`.
     pub(crate) fn unpack(
         bytes: &[u8],
         handle: ConnectionHandle,
@@ -513,9 +515,10 @@ impl Connection {
     //= protocol.md: reset.2, index.3
     /// Returns whether frames from the address of `path` come from the peer.
     ///
-    /// If the peer has answered on the link, they do. If the peer answered only under an earlier
-    /// use of the index, another host may have the address now. In that case, the address is
-    /// accepted only while no link is up, because this end then has no other address to ask.
+    /// If the peer has answered on the link, the frames come from the peer. If the peer has
+    /// answered only before the index was reused, another host may have the address now. In that
+    /// case, this end accepts the address only while no link is up, because this end then has no
+    /// other address to ask.
     pub(crate) fn is_peer_at(&self, path: &Path) -> bool {
         let is_up = |path: &Path| path.may_carry_data();
         let was_link = || self.paths.was_link(path.pair());
@@ -536,9 +539,9 @@ impl Connection {
     }
 
     //= protocol.md: ack.9
-    /// Handles a fragment that arrived twice. All our acknowledgements go over one link, which
-    /// perhaps loses them. So this end sends a frame on each link: a link without an answer has
-    /// failed.
+    /// Handles a fragment that arrived twice. The reason may be that all our acknowledgements use
+    /// one link, and that this link loses them. So this end sends a frame on each link. A link
+    /// without an answer has failed.
     #[cold]
     pub(crate) fn doubt_links(&mut self) {
         if self.paths.len() > 1 {
@@ -563,11 +566,11 @@ impl Connection {
 
     //= protocol.md: silence.2, silence.5
     /// Returns the time from which the silence of the peer counts, if the peer sends nothing after
-    /// `now`; `None` if this end waits for nothing.
+    /// `now`. Returns `None` if this end waits for nothing.
     ///
-    /// If this end has no outstanding operation, no application waits, and the peer may be
-    /// computing with no thread that drives its endpoint. Then the silence counts only from the
-    /// time at which an idle connection would ask.
+    /// If this end has no outstanding operation, no application waits for the peer. The peer may be
+    /// busy with a computation, with no thread that drives its endpoint. In that case, the silence
+    /// counts only from the time at which an idle connection would ask the peer.
     #[inline]
     pub(crate) fn silent_since(&self, now: Instant, config: &EngineConfig) -> Option<Instant> {
         if !self.awaits_peer() {
@@ -599,7 +602,8 @@ impl Connection {
         self.asks.on_acknowledged(&mut self.paths, link);
     }
 
-    /// Returns when pacing lets a link transmit next, if this end has something to send.
+    /// Returns the time from which pacing allows a link to transmit, if this end has something to
+    /// send.
     #[inline]
     pub(crate) fn opens_at(&self, now: Instant, batches: bool) -> Instant {
         if !self.outbound.wants_to_send() {
@@ -658,8 +662,8 @@ impl EngineConfig {
         inbound
     }
 
-    /// Creates the state of this end's operations on a new connection. `peer` has the limits that
-    /// the peer granted.
+    /// Creates the state of this end's operations on a new connection. `peer` contains the limits
+    /// that the peer granted.
     pub(crate) fn outbound(
         &self,
         handle: ConnectionHandle,
@@ -673,7 +677,7 @@ impl EngineConfig {
     }
 }
 
-/// Limits to use until the peer grants some.
+/// Limits that apply until the peer grants limits.
 pub(crate) const NOTHING_GRANTED: PeerLimits = PeerLimits {
     operation_window: 0,
     read_depth: 0,

@@ -1,5 +1,6 @@
 //! Handles control messages of the peer and their effects: links that join, fail and leave, and the
-//! end of a connection. This file only queues messages to the peer; `control_frames.rs` sends them.
+//! end of a connection. The code in this file only queues messages to the peer; the code in
+//! `control_frames.rs` sends them.
 
 use delivery::{Instant, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
 use semantics::OperationError;
@@ -16,11 +17,11 @@ use crate::phase::Phase;
 
 impl Engine {
     //= protocol.md: join.8
-    /// Adds a link to an established connection, and returns the index of the link. If the
-    /// connection has the link already, returns the index of that link.
+    /// Adds a link to an established connection, and returns the index of the link. If the link is
+    /// already part of the connection, returns the existing index.
     ///
     /// The link carries data after the peer has answered on it. If the peer does not answer, the
-    /// engine drops the link, and the initiator tries it again later.
+    /// engine removes the link, and the initiator tries the link again later.
     ///
     /// # Errors
     /// The connection does not exist or is not established, the link is not attached, or all link
@@ -85,7 +86,7 @@ impl Parts<'_> {
     /// Removes a link that the peer opened but on which the peer does not answer.
     ///
     /// The two ends may still reach each other later, or over another link. This end does not try
-    /// the source address of the frames, because the address may belong to another host. The peer
+    /// the source address of the frames, because that address may belong to another host. The peer
     /// announces its own addresses.
     pub(crate) fn doubt_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let Some(path) = connection.path_mut(index) else { return false };
@@ -98,8 +99,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: remove.3
-    /// Handles the loss of a link's interface. The connection keeps its last link until it finds
-    /// another one.
+    /// Handles the loss of a link's interface. If the link is the last one of the connection, the
+    /// connection keeps it until another link works.
     pub(crate) fn lose_path(&mut self, connection: &mut Connection, index: LinkIndex) {
         if !self.remove_path_of(connection, index)
             && let Some(path) = connection.path_mut(index)
@@ -236,8 +237,8 @@ impl Parts<'_> {
         let Some(path) = connection.path_mut(index) else { return };
         path.on_answered();
         let pair = path.pair();
-        // If two links of the connection are the same pair, only one of them stays. The initiator
-        // decides which one.
+        // If two links of the connection have the same link of this end and the same address of the
+        // peer, only one of the two stays. The initiator decides which one.
         let is_same = |path: &&Path| path.pair() == pair && path.index() != index;
         if connection.is_initiator()
             && let Some(other) = connection.paths().iter().find(is_same)
@@ -281,7 +282,8 @@ impl Parts<'_> {
         if let LinkEvent::Changed(caps) = event {
             self.on_address_changed(connection, link, &caps);
         }
-        // A link on trial may now work or fail, so look at the trials again.
+        // A link on which challenges test the route may now work or fail, so check these links
+        // again.
         if matches!(event, LinkEvent::Changed(_) | LinkEvent::Down) {
             connection.pairs_mut().look();
         }
@@ -299,8 +301,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Handles a change of a link's address. The peer drops frames from the new address under the
-    /// old link index, so links of the connection with the old address are lost.
+    /// Handles a change of a link's address. The peer drops frames that have the new address and
+    /// the old link index. Therefore, links of the connection with the old address are lost.
     fn on_address_changed(&mut self, connection: &mut Connection, link: LinkId, caps: &LinkCaps) {
         let changed: Vec<LinkIndex> = connection
             .paths()
@@ -317,8 +319,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: close.1
-    /// Begins to close a connection and reports the close to the peer. Operations and receives
-    /// complete with the reason.
+    /// Begins to close a connection and reports the close to the peer. Outstanding operations and
+    /// receives complete with the reason.
     pub(crate) fn begin_close(
         &mut self,
         now: Instant,
@@ -337,11 +339,11 @@ impl Parts<'_> {
     }
 
     //= protocol.md: overrun.1, queue-pair.3, fault.3
-    /// Closes a queue pair that cannot continue. The causes are:
+    /// Closes a queue pair that cannot continue, for one of these reasons:
     ///
     /// * a completion was lost,
     /// * an operation failed on this side, or
-    /// * a refusal was deferred, and the peer has received all answers now.
+    /// * this end deferred a refusal, and the peer has now received all answers.
     #[inline]
     pub(crate) fn end_if_over(&mut self, now: Instant, connection: &mut Connection) {
         if connection.is_overrun() || connection.outbound().is_faulty() || connection.has_refused()
@@ -456,8 +458,8 @@ impl Parts<'_> {
                     connection.pairs_mut().forget(pair.1, None);
                 }
             }
-            // The report is about the only link. Ignore it, because the timeouts of the link will
-            // show whether the link works.
+            // The report is about the only link of the connection. Ignore the report, because the
+            // timeouts of the link will show whether the link works.
             LinkStatus::Down => {}
         }
     }
@@ -510,8 +512,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: set-up.17
-    /// Handles a report of the network that the address `peer`, to which this end tries to connect,
-    /// has no listener.
+    /// Handles a report of the network that nothing listens at the address `peer`, to which this
+    /// end tries to connect.
     pub(crate) fn on_refused(&mut self, connection: &mut Connection, link: LinkId, peer: PeerAddr) {
         let Some(attempt) = connection.attempt_mut() else { return };
         if attempt.give_up((link, peer)) {

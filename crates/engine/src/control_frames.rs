@@ -41,8 +41,8 @@ impl Parts<'_> {
             if !challenged && !waits {
                 continue;
             }
-            // Count the challenge even if the link is full: a link whose driver accepts no
-            // challenge does not work.
+            // Count the challenge even if the link is full: if the driver never accepts a
+            // challenge, the link does not work and must fail.
             if challenged {
                 path.count_challenge();
             }
@@ -90,14 +90,14 @@ impl Parts<'_> {
         let mut body = Vec::with_capacity(64);
         gather_messages(&mut body, connection, position, control, what.challenge, &statuses);
         self.gather_addresses(&mut body, addresses.unwrap_or(0));
-        // Short frames are padded. A peer that has forgotten the connection answers only a frame
-        // that is at least as long as a Reset. A frame with one Ping may be the only frame that
-        // this end ever sends to such a peer.
+        // Pad short frames. If the peer has forgotten the connection, the peer answers by a Reset,
+        // and only to a frame that is at least as long as the Reset. A frame with one Ping may be
+        // the only frame that this end ever sends to such a peer.
         let len = body.len();
         pad(&mut body, len);
-        // Loss detection retransmits neither questions and answers about whether a link works, nor
-        // frames that end a connection. Frames that end a connection have a timer, or answer a
-        // frame that the peer repeats.
+        // Loss detection does not retransmit questions and answers about whether a link works,
+        // because a timer repeats the questions. Loss detection does not retransmit frames that end
+        // a connection. Such a frame has a timer, or it answers a frame that the peer repeats.
         let is_repeated = carried.slot != 0 && connection.phase() == Phase::Established;
         let is_urgent = control & (PING | LINKS | CLOSE) != 0;
         let urgent = if is_urgent { Flags::ACK_NOW } else { Flags::NONE };
@@ -178,8 +178,8 @@ fn gather_messages(
     if control & READY != 0 {
         add(body, Control::Ready);
     }
-    // Name the message that lacks a receive now. The message that lacked one before may have a
-    // receive since then.
+    // Name the message that lacks a receive now. The peer may have posted the receive for the
+    // message that lacked one earlier.
     if control & NOT_READY != 0
         && let Some(message) = connection.inbound().lacks_receive()
     {
@@ -208,8 +208,8 @@ fn add(body: &mut Vec<u8>, message: Control<'_>) {
 }
 
 //= protocol.md: amplify.5
-/// Returns whether the challenge that is due on a link may be sent. For a link on trial,
-/// `Parts::join_links` limits the number of challenges.
+/// Returns whether the challenge that is due on a link may be sent. For a link that is being
+/// tested, `Parts::join_links` limits the number of challenges.
 fn may_challenge(path: &Path) -> bool {
     let bytes = if path.pending().nonce().is_some() {
         CONTROL_FRAME_BYTES + NONCE_BYTES
@@ -220,7 +220,7 @@ fn may_challenge(path: &Path) -> bool {
 }
 
 //= protocol.md: status.1
-/// Moves the pending reports about all links to the link at position `nearest`.
+/// Moves the pending reports about all links into the queue of the link at position `nearest`.
 fn gather_status(connection: &mut Connection, nearest: usize) {
     if connection.paths().len() < 2 {
         return;
@@ -259,11 +259,11 @@ fn statuses_of(
     statuses
 }
 
-/// Bytes of a control frame with one message of at most 12 bytes; bytes of each further challenge
-/// or response.
+/// Bytes of a control frame with one message of at most 12 bytes. The next constant is the bytes of
+/// each further challenge or response.
 const CONTROL_FRAME_BYTES: u64 = wire_edge::COMMON_BYTES as u64 + CONTROL_BODY_MIN as u64;
 const NONCE_BYTES: u64 = 10;
 
-/// Maximum number of addresses in one control frame. Each takes 22 bytes. Together with all other
-/// possible messages, the frame of an open connection stays below 256 bytes.
+/// Maximum number of addresses in one control frame. Each address takes 22 bytes. With this limit,
+/// a frame with all other possible messages of an open connection stays below 256 bytes.
 const ADDRESSES_PER_FRAME: usize = 6;

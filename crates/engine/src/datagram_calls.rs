@@ -1,4 +1,4 @@
-//! Datagrams: the calls of the application, and frames that arrive.
+//! Datagrams: the calls of the application, and the handling of frames that arrive.
 
 use delivery::{Instant, LinkId, RxFrame};
 use mem::MemoryAccess;
@@ -47,8 +47,8 @@ impl Engine {
         Some(datagram_payload_max(caps.frame_bytes_max))
     }
 
-    /// Adds a port to a group. The caller passes datagrams of the group to
-    /// [`Engine::handle_group_frame`], which gives them to the port.
+    /// Adds a port to a group. The caller receives the datagrams of the group and passes them to
+    /// [`Engine::handle_group_frame`], which delivers them to the port.
     ///
     /// # Errors
     /// [`DatagramError::NotGroup`] or [`DatagramError::NoGroupLeft`].
@@ -96,8 +96,9 @@ impl Engine {
     }
 
     //= protocol.md: datagram.7
-    /// Posts a buffer for one datagram: 40 bytes of route header, then the payload. The completion
-    /// counts the bytes of the header too, and its `value` is the sender's queue pair number.
+    /// Posts a buffer for one datagram: 40 bytes of route header, then the payload. The length in
+    /// the completion includes the header. The `value` of the completion is the sender's queue pair
+    /// number.
     ///
     /// # Errors
     /// [`DatagramError::LocalAccess`], [`DatagramError::ReceiveQueueFull`],
@@ -111,8 +112,8 @@ impl Engine {
         let Receive { region, offset, length, context } = receive;
         let pieces = [Piece { region, offset, length }];
         let Ok(list) = PieceList::new(&pieces) else {
-            // The buffer would end beyond 2^64, where no region has bytes. Return the error of the
-            // access.
+            // The buffer would end beyond 2^64, where no region has bytes. Return the error that an
+            // access to the buffer returns.
             memory.source(region, offset, length)?;
             return Ok(());
         };
@@ -135,8 +136,8 @@ impl Engine {
         datagrams.post_receive(memory, &mut around, port, list, context)
     }
 
-    /// Posts a receive of `length` bytes whose memory is missing. The call succeeds. The receive
-    /// fails when a datagram consumes it.
+    /// Posts a receive of `length` bytes whose memory does not exist. The call succeeds. The
+    /// receive fails when a datagram consumes it.
     ///
     /// # Errors
     /// The errors of [`Engine::post_datagram_receive`], except those about memory.
@@ -149,14 +150,14 @@ impl Engine {
         self.lend_datagrams().0.post_failed_receive(port, length, context)
     }
 
-    /// Sets the time for the datagram calls. The engine needs the time because it drops datagrams
-    /// that wait too long for a receive.
+    /// Sets the current time for the datagram calls. The engine needs the time because it drops
+    /// datagrams that wait too long for a receive.
     #[inline]
     pub fn note_time(&mut self, now: Instant) {
         self.begin_turn(now);
     }
 
-    /// Withdraws the receives of a port. These receives have no completions.
+    /// Withdraws the receives of a port without completions.
     ///
     /// # Errors
     /// [`DatagramError::Closed`].
@@ -176,8 +177,8 @@ impl Engine {
         self.datagrams().map_or(0, Datagrams::waiting)
     }
 
-    /// Handles a frame that was sent to a group. Multicast sockets accept only datagrams, so all
-    /// other frames are dropped.
+    /// Handles a frame that a peer sent to a group. Multicast sockets accept only datagrams, so the
+    /// engine drops all other frames.
     #[expect(clippy::needless_pass_by_value, reason = "a frame is handed over, not lent")]
     pub fn handle_group_frame(
         &mut self,

@@ -1,4 +1,4 @@
-//! Types for datagram ports, which serve queue pairs without connections: requests and errors.
+//! Types for datagram ports, which serve queue pairs without connections: parameters and errors.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use semantics::{CompletionQueue, Owner, SharedReceives};
 use thiserror::Error;
 use wire_edge::{PeerAddr, QueuePairNumber};
 
-/// Identifies an open port of an endpoint. During one life of the endpoint, no two ports get equal
-/// names.
+/// Identifies an open port of an endpoint. While the endpoint exists, no two ports get equal
+/// identifiers.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct DatagramPort {
     pub(crate) number: QueuePairNumber,
@@ -22,8 +22,8 @@ impl DatagramPort {
         self.number
     }
 
-    /// Returns the owner that the completions of the port carry. The owner of a port never equals
-    /// that of a connection, because connections have smaller indices.
+    /// Returns the owner that the completions of the port contain. The owner of a port never equals
+    /// the owner of a connection, because connections have smaller indices.
     pub const fn owner(self) -> Owner {
         Owner::new(PORT_INDEX | self.number.get(), self.life)
     }
@@ -36,15 +36,15 @@ pub struct PortRequest {
     pub number: QueuePairNumber,
     /// The queue key that datagrams must carry.
     pub key: u32,
-    /// Queue for the completions of sent datagrams. The port reserves no places in the queue. Queue
-    /// pairs do not reserve places either.
+    /// Queue for the completions of sent datagrams. The port does not reserve places in the queue;
+    /// queue pairs do not reserve places either.
     pub send: Arc<CompletionQueue>,
     /// Queue for the completions of receives; `send` may be the same queue.
     pub receive: Arc<CompletionQueue>,
     /// Maximum number of posted receives. Has no effect if `shared_receives` is set.
     pub receives_max: u32,
-    /// Shared queue from which the port takes its receives, together with other ports and
-    /// connections. If connections wait for a receive, datagrams do not take it.
+    /// Shared queue from which this port, other ports and connections take receives. If a
+    /// connection waits for a receive, the connection gets the receive before any datagram.
     pub shared_receives: Option<Arc<SharedReceives>>,
 }
 
@@ -74,7 +74,8 @@ pub struct OutgoingDatagram {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum DatagramError {
-    /// This number is not available: it stands for all members of a group.
+    /// The number [`QueuePairNumber::GROUP`] is not available for a port: it stands for all members
+    /// of a group.
     #[error("queue pair number 0xffffff names the members of a group, not a port")]
     NumberOfGroup,
     /// Another port has this number.
@@ -115,7 +116,7 @@ pub enum DatagramError {
     /// The address is not a group address.
     #[error("{0} is not the address of a group")]
     NotGroup(PeerAddr),
-    /// The ports of the endpoint have joined groups the maximum number of times.
+    /// The memberships of all ports in all groups have reached the maximum number.
     #[error(
         "the datagram ports of the endpoint have joined groups {0} times, the most there can be"
     )]

@@ -21,8 +21,8 @@ use crate::scratch::{BATCH_BYTES_MAX, Scratch};
 
 /// The datagram ports of an endpoint, and the datagrams that wait for their links.
 ///
-/// If an arriving datagram does not have the number and key of a port, it costs only one look-up.
-/// Otherwise it consumes at most one posted receive of the port.
+/// If no port has the number and key of an arriving datagram, the datagram costs only one look-up.
+/// Otherwise the datagram consumes at most one posted receive of the port.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
     ports: HashMap<QueuePairNumber, Port>,
@@ -101,7 +101,7 @@ impl Waiting {
     }
 }
 
-/// State that datagrams share with connections.
+/// State that datagrams and connections use together.
 pub(crate) struct Around<'a> {
     pub(crate) pools: &'a mut Pools,
     pub(crate) counters: &'a mut EndpointCounters,
@@ -302,7 +302,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Posts a receive whose memory is missing. The receive fails when a datagram consumes it.
+    /// Posts a receive whose memory does not exist. The receive fails when a datagram consumes it.
     pub(crate) fn post_failed_receive(
         &mut self,
         port: DatagramPort,
@@ -334,9 +334,8 @@ impl Datagrams {
     }
 
     //= protocol.md: datagram.2
-    /// Posts a datagram with the bytes of a scatter/gather list. A payload that is short or has
-    /// several entries is copied. Any other payload stays in its region until the datagram is
-    /// passed to its link.
+    /// Posts a datagram with the bytes of a scatter/gather list. Copies a payload that is short or
+    /// has several entries. Any other payload stays in its region until the link gets the datagram.
     pub(crate) fn post(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -402,8 +401,8 @@ impl Datagrams {
                 }
                 let (taken, is_unmapped) = match scratch.emit(links, link, emit) {
                     Emitted::Taken(taken) => (taken, false),
-                    // Do not retransmit a datagram that may have left, because a receiver cannot
-                    // distinguish a datagram from a copy of it.
+                    // Do not retransmit a datagram that may have left the host, because a receiver
+                    // cannot distinguish a copy from a second datagram.
                     Emitted::Doubtful { taken, doubtful } => (taken + doubtful, false),
                     Emitted::PayloadUnmapped(taken) => (taken, true),
                 };
@@ -426,7 +425,8 @@ impl Datagrams {
     }
 
     /// Puts datagrams for one peer into a batch, at most as many as the link accepts in one call.
-    /// Returns their number. Returns 0 if the payload of the first datagram is gone.
+    /// Returns the number of datagrams. Returns 0 if the payload of the first datagram does not
+    /// exist any more.
     fn fill(
         &self,
         memory: &MemoryAccess<'_>,
@@ -455,7 +455,7 @@ impl Datagrams {
         scratch.len()
     }
 
-    /// Removes the first datagram that waits for a link, and completes it with `result`.
+    /// Removes the first datagram that waits for a link, and completes the datagram with `result`.
     fn done(&mut self, pools: &mut Pools, index: usize, result: Result<(), OperationError>) {
         let Some(waiting) = self.waiting.get_mut(index).and_then(VecDeque::pop_front) else {
             return;
@@ -547,7 +547,7 @@ impl Port {
         if !self.kept.is_empty() {
             self.deliver_kept(memory, around, store);
         }
-        // The cast is safe: no link carries a frame of more than 65 507 bytes.
+        // The cast loses nothing, because no link carries a frame of more than 65 507 bytes.
         let header = route_header(route.from, route.to, payload.len() as u16);
         let parts = [header.as_slice().into(), payload];
         let said = Said {
@@ -555,7 +555,7 @@ impl Port {
             immediate: datagram.immediate,
             solicited: datagram.solicited,
         };
-        // Datagrams that wait for a receive come before this one.
+        // Datagrams that already wait for a receive are delivered before this datagram.
         if self.kept.is_empty() && self.deliver(memory, around, said, parts) {
             return;
         }
@@ -577,8 +577,8 @@ impl Port {
         }
     }
 
-    /// Puts a datagram into the oldest receive. Returns false if there is no receive. A datagram
-    /// that does not fit is dropped and counted.
+    /// Puts a datagram into the oldest receive. Returns false if there is no receive. Drops and
+    /// counts a datagram that does not fit into the receive.
     fn deliver(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -776,21 +776,21 @@ fn scatter<'a>(
     Ok(())
 }
 
-/// Checks that a buffer has room for a datagram header and a copied payload.
+/// Checks that a buffer of 320 bytes has room for a datagram header and a copied payload.
 const _: () = assert!(DATAGRAM_HEADER_BYTES + COPIED_BYTES_MAX as usize <= 320);
 
-/// Maximum length of a payload that is copied behind the header, in bytes. For such a short
-/// payload, a separate scatter/gather entry costs the kernel more than the copy.
+/// Maximum length of a payload that `post` copies behind the header, in bytes. For such a short
+/// payload, a separate scatter/gather entry costs the kernel more than the copy costs.
 const COPIED_BYTES_MAX: u32 = 256;
 
-/// Maximum number of ports of an endpoint: sixteen slots of 4096 numbers each.
+/// Maximum number of ports of an endpoint: 16 slots of 4096 numbers each.
 const PORTS_MAX: usize = 1 << 16;
 
 /// Maximum number of memberships in all groups together; 1024 memberships take 8 KiB. The engine
 /// handles each datagram to a group once per member.
 const MEMBERSHIPS_MAX: usize = 1024;
 
-/// Maximum number of datagrams that wait for their links. A program may post this many at once.
-/// Each takes 96 bytes, and up to 4 KiB if its payload is gathered from several entries. All
-/// together take at most 4 MiB.
+/// Maximum number of datagrams that wait for their links. A program may post this many datagrams at
+/// once. Each datagram takes 96 bytes, and up to 4 KiB if `post` gathers its payload from several
+/// entries. All datagrams together take at most 4 MiB.
 const WAITING_MAX: usize = 1024;

@@ -1,13 +1,13 @@
-//! Defers the short last fragments of operations to the end of their batch.
+//! Defers short last fragments of operations to the end of the batch.
 //!
 //! With segmentation offload, the driver passes many frames of equal size to the kernel in one
 //! call, for the cost of one frame. Only the last of these frames may be shorter. So a short frame
 //! at the end of an operation would end the call in the middle of a batch.
 //!
-//! For example, an operation of 64 KiB has 46 frames, little more than one call accepts. With short
-//! frames in between, each operation would need two or three calls. Instead, the full frames of the
-//! next operation go first. On connections with several links, the order of frames can change in
-//! any case.
+//! For example, an operation of 64 KiB has 46 frames, little more than one call accepts. If short
+//! frames were in between, each operation would need two or three calls. To avoid these calls, the
+//! full frames of the next operation go before the short frame. On connections with several links,
+//! the order of frames can change in any case.
 
 use delivery::Instant;
 use mem::MemoryAccess;
@@ -25,8 +25,8 @@ impl Parts<'_> {
     /// * the next operation may overtake this one, and
     /// * batches of the link at `position` are long.
     ///
-    /// Returns false if the fragment has to be sent now. `room` is the size of a fragment that
-    /// fills a frame, in bytes.
+    /// Returns false if the fragment has to be sent now. `room` is the payload of a full frame, in
+    /// bytes.
     #[inline]
     pub(crate) fn defers(
         &mut self,
@@ -55,10 +55,11 @@ impl Parts<'_> {
         true
     }
 
-    /// Appends the deferred fragments to the batch. Returns whether there were any.
+    /// Appends the deferred fragments to the batch. Returns whether there were any fragments.
     ///
     /// # Errors
-    /// The memory of a fragment is gone. The engine sends the remaining fragments next.
+    /// The memory of a fragment does not exist any more. The engine sends the remaining fragments
+    /// next.
     #[inline]
     pub(crate) fn push_tails(
         &mut self,

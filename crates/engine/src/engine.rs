@@ -1,4 +1,4 @@
-//! The endpoint: the calls of applications and runtimes.
+//! The endpoint: the calls that applications and runtimes use.
 
 use std::sync::Arc;
 
@@ -58,16 +58,16 @@ pub struct Engine {
     news: News,
     counters: EndpointCounters,
     scratch: Scratch,
-    /// Created when the first port is opened or the first datagram arrives.
+    /// `None` until a caller opens the first port or the first datagram arrives.
     datagrams: Option<Box<Datagrams>>,
 }
 
 /// The parameters of a connection to open.
 #[derive(Clone, Debug)]
 pub struct ConnectRequest {
-    /// Links, and the peer's address on each, best first. The first link that answers becomes link
-    /// 0 of the connection, and the others join the connection. The connection also uses addresses
-    /// that the peer announces later.
+    /// Links, and the peer's address on each link, best first. The first link that answers becomes
+    /// link 0 of the connection. The other links join the connection later. The connection also
+    /// uses addresses that the peer announces later.
     pub paths: Vec<(LinkId, PeerAddr)>,
     /// The number of the peer's listener.
     pub service: u32,
@@ -100,9 +100,9 @@ const LISTED_AHEAD: u32 = 64;
 
 impl Engine {
     //= protocol.md: reset.4
-    /// Creates an endpoint without links. `seed` must be unpredictable, except in a simulation.
-    /// `status` is the table in which the engine stores the state of operations; handles of
-    /// operations read it.
+    /// Creates an endpoint without links. `seed` must be unpredictable, except in a simulation. The
+    /// engine stores the state of operations in the table `status`, from which handles of
+    /// operations read the state.
     ///
     /// # Errors
     /// The errors of [`EngineConfig::check`].
@@ -118,7 +118,7 @@ impl Engine {
         entropy.fill_bytes(&mut cookie_key);
         let records = usize::from(config.packets_max);
         let ahead = config.allocates_ahead;
-        // Initial room of the lists of connections.
+        // Number of connections for which the lists have room at the start.
         let listed = if ahead { LISTED_AHEAD } else { 0 };
         let pools = if ahead { Pools::new } else { Pools::growing };
         let connections =
@@ -151,13 +151,13 @@ impl Engine {
     }
 
     /// Swaps the engine's scratch memory with `scratch`. Call this function before
-    /// [`Engine::poll_transmit`] and again after that call.
+    /// [`Engine::poll_transmit`], and a second time after [`Engine::poll_transmit`].
     pub fn exchange_scratch(&mut self, scratch: &mut Scratch) {
         core::mem::swap(&mut self.scratch, scratch);
     }
 
-    /// Adds a link to the endpoint, or replaces the capabilities of the link. Established
-    /// connections also use the link, after a link of the peer answers on it.
+    /// Adds a link to the endpoint, or replaces the capabilities of an attached link. An
+    /// established connection also uses the link if an address of the peer answers on it.
     ///
     /// # Errors
     /// [`EngineLinkError`], one variant for each cause.
@@ -179,8 +179,8 @@ impl Engine {
         });
     }
 
-    /// Returns the incarnation: a random number that the endpoint chooses at its start. Peers
-    /// compare it to detect a restart of the endpoint.
+    /// Returns the incarnation: a random number that the endpoint chooses when it starts. Peers
+    /// compare this number to detect a restart of the endpoint.
     pub const fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -234,8 +234,8 @@ impl Engine {
 
     /// Closes a connection, or rejects a request that was not answered yet.
     ///
-    /// Outstanding operations complete as flushed. The peer gets `private_data`: at most 128 bytes,
-    /// the rest is cut off. [`Event::Closed`] follows.
+    /// Outstanding operations complete as flushed. The peer receives the first 128 bytes of
+    /// `private_data`. [`Event::Closed`] follows.
     ///
     /// # Errors
     /// [`Unknown`] if there is no such connection.
@@ -251,13 +251,13 @@ impl Engine {
         self.with_handle(handle, close).ok_or(Unknown)
     }
 
-    /// Closes a connection because an operation that was not posted yet needs local memory that is
-    /// gone.
+    /// Closes a connection because local memory of an operation is gone before the operation was
+    /// posted.
     ///
-    /// The effect is the same as when the memory disappears after the post: outstanding operations
-    /// are flushed, and [`Event::Closed`] follows with
+    /// The effect is the same as when the memory disappears after the post: the engine flushes
+    /// outstanding operations, and [`Event::Closed`] follows with
     /// [`Closed::LocalMemory`](crate::Closed::LocalMemory). If the connection is closing already,
-    /// does nothing.
+    /// this call does nothing.
     ///
     /// # Errors
     /// [`Unknown`] if there is no such connection.
@@ -275,8 +275,8 @@ impl Engine {
         self.with_handle(handle, close).ok_or(Unknown)
     }
 
-    /// Sets the timeouts of a connection, in nanoseconds. Verbs programs set them after they have
-    /// connected.
+    /// Sets the timeouts of a connection, in nanoseconds. Verbs programs set these timeouts after
+    /// they have connected.
     ///
     /// `silence_ns` limits how long the peer may be silent (see
     /// [`Grants::silence_ns`](crate::Grants::silence_ns)). `not_ready_ns` limits how long an
@@ -329,8 +329,8 @@ impl Engine {
         self.post_by(handle, |outbound, pools| outbound.post_list(memory, pools, operation, list))
     }
 
-    /// Posts work of a queue pair that failed before the caller could pass it to the engine. The
-    /// work completes with `error` after all earlier work, and the connection ends.
+    /// Posts work of a queue pair that failed before the caller could pass the work to the engine.
+    /// The work completes with `error` after all earlier work, and the connection ends.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -361,7 +361,8 @@ impl Engine {
     }
 
     //= protocol.md: credit.4
-    /// Posts a buffer for one message. The connection need not be established.
+    /// Posts a buffer for one message. The caller may post buffers before the connection is
+    /// established.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -374,8 +375,8 @@ impl Engine {
         self.post_receive_by(handle, |inbound, _| inbound.post_receive(memory, receive))
     }
 
-    /// Posts a receive as [`Engine::post_receive`] does. The message is reported in a slot of the
-    /// status table, and has no completion.
+    /// Posts a receive like [`Engine::post_receive`]. The engine reports the message in a slot of
+    /// the status table, and queues no completion.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -391,7 +392,7 @@ impl Engine {
         })
     }
 
-    /// Checks whether [`Engine::post_followed_receive`] would post the receive.
+    /// Checks whether [`Engine::post_followed_receive`] would succeed. Posts nothing.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -420,8 +421,8 @@ impl Engine {
         })
     }
 
-    /// Posts a receive of a queue pair whose memory is missing. If a message consumes the receive,
-    /// the receive completes with an error, and the connection ends.
+    /// Posts a receive of a queue pair whose memory does not exist. If a message consumes the
+    /// receive, the receive completes with an error, and the connection ends.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -480,13 +481,13 @@ impl Engine {
         self.with_each(|parts, connection| parts.on_link_event(now, connection, link, event));
     }
 
-    /// Returns when to call [`Engine::handle_timeout`]. Any other call may change this time.
+    /// Returns the time at which the caller must call [`Engine::handle_timeout`]. Any other call
+    /// may change this time.
     pub fn poll_timeout(&self) -> Instant {
         self.agenda.next_deadline()
     }
 
-    /// Returns whether nothing is pending, so that only keep-alives of idle connections would wake
-    /// the endpoint. Visits every connection.
+    /// Returns whether only keep-alives of idle connections are pending. Visits every connection.
     pub fn is_idle(&self) -> bool {
         let is_awake_at_rest = |connection: &Connection| {
             let deadline = self.agenda.deadline(connection.handle().index);
@@ -518,9 +519,9 @@ impl Engine {
             || self.has_datagrams()
     }
 
-    /// Returns whether [`Engine::poll_transmit`] has something to send now. If it has not, the
-    /// caller may do its next piece of work first and call [`Engine::poll_transmit`] after that.
-    /// Until that call, [`Engine::poll_timeout`] is out of date.
+    /// Returns whether [`Engine::poll_transmit`] has something to send now. If the result is false,
+    /// the caller may do other work before it calls [`Engine::poll_transmit`]. Until that call,
+    /// [`Engine::poll_timeout`] returns a time that is out of date.
     #[inline]
     pub fn is_urgent(&self, now: Instant) -> bool {
         let mut ready = self.agenda.ready();
@@ -529,7 +530,7 @@ impl Engine {
             (Some(index), None) => {
                 self.connections.at(index).is_some_and(|connection| !connection.is_urgent(now))
             }
-            // With two or more connections, a search would cost more than it saves.
+            // For two or more connections, a search would cost more time than the caller saves.
             (Some(_), Some(_)) => false,
         };
         let is_quiet = is_quiet && self.replies.is_empty() && self.agenda.stalled() == 0;
@@ -575,15 +576,15 @@ impl Engine {
         self.pools.take_below_limit()
     }
 
-    /// Takes the next completion queue for which an application waits. After the turn, the caller
-    /// wakes the application or signals the queue's descriptor.
+    /// Removes and returns the next completion queue that must wake an application. After the turn,
+    /// the caller wakes the application or signals the queue's descriptor.
     #[inline]
     pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
         self.pools.take_fired()
     }
 
-    /// Returns how many times the engine reported something to applications, by a completion or in
-    /// the status table. If the number has changed since an earlier call, there is something new.
+    /// Returns the number of reports to applications so far. A report is a completion or a change
+    /// in the status table. If the number differs from an earlier result, there is a new report.
     #[inline]
     pub const fn report_count(&self) -> u64 {
         self.pools.report_count()
@@ -604,8 +605,8 @@ impl Engine {
         }
     }
 
-    /// Returns the number of operations of a connection that are posted and not complete; 0 if
-    /// there is no such connection.
+    /// Returns the number of operations of a connection that were posted and are not complete.
+    /// Returns 0 if there is no such connection.
     #[inline]
     pub fn outstanding(&self, handle: ConnectionHandle) -> u32 {
         // A compressed connection has no outstanding operations.
@@ -613,8 +614,8 @@ impl Engine {
         connection.map_or(0, |connection| connection.outbound().outstanding())
     }
 
-    /// Returns how many operations are posted on a connection, and whether the connection has room
-    /// for more. If there is no such connection, returns the default value.
+    /// Returns the number of operations posted on a connection, and whether the connection has room
+    /// for more operations. If there is no such connection, returns the default value.
     #[inline]
     pub fn posting_room(&self, handle: ConnectionHandle) -> PostingRoom {
         let room = |connection: &Connection| connection.outbound().posting_room();
@@ -627,13 +628,14 @@ impl Engine {
         }
     }
 
-    /// Requests a notification when this connection has room for work of an application that waits:
+    /// Requests a notification for an application that waits for room on this connection. Each of
+    /// these events makes room:
     ///
-    /// * one of its operations completes,
-    /// * its peer grants more messages, or
-    /// * a message consumes one of its receives.
+    /// * an operation of the connection completes,
+    /// * the peer grants more messages, or
+    /// * a message consumes a receive of the connection.
     ///
-    /// [`Engine::poll_room`] then returns the connection once.
+    /// After the next such event, [`Engine::poll_room`] returns the connection once.
     pub fn await_room(&mut self, handle: ConnectionHandle) {
         self.pools.await_room(handle.owner());
     }
@@ -649,8 +651,8 @@ impl Engine {
         self.pools.has_room_news()
     }
 
-    /// Returns whether operations of any connection are posted and not complete. Visits every
-    /// connection.
+    /// Returns whether any connection has an operation that was posted and is not complete. Visits
+    /// every connection.
     pub fn has_outstanding(&self) -> bool {
         self.connections.iter().any(|connection| connection.outbound().outstanding() > 0)
     }
@@ -673,18 +675,19 @@ impl Engine {
         self.pools.in_use()
     }
 
-    /// Returns how many answers to reads and atomics of peers this endpoint has begun so far.
+    /// Returns the number of answers to reads and atomics of peers that this endpoint has begun to
+    /// send.
     pub const fn answers_begun(&self) -> u64 {
         self.pools.answers_begun()
     }
 
-    /// Returns the number of connections in all phases.
+    /// Returns the number of connections, whatever their phase.
     pub const fn connection_count(&self) -> u32 {
         self.connections.used()
     }
 
-    /// Returns whether a peer has yet to acknowledge the close of a connection. Visits every
-    /// connection.
+    /// Returns whether the close of any connection is not yet acknowledged by the peer. Visits
+    /// every connection.
     pub fn is_closing(&self) -> bool {
         self.connections.iter().any(|connection| connection.phase() == Phase::Closing)
     }
@@ -719,8 +722,8 @@ impl Engine {
         (&mut self.connections, parts)
     }
 
-    /// Borrows the datagrams, creating them on first use, and the state that they share with
-    /// connections.
+    /// Borrows the datagrams, and the state that datagrams and connections use together. Creates
+    /// the datagrams on first use.
     #[inline]
     pub(crate) fn lend_datagrams(&mut self) -> (&mut Datagrams, Around<'_>) {
         let around = Around {
@@ -743,8 +746,7 @@ impl Engine {
         self.lend().1
     }
 
-    /// Runs `work` on a connection of the table, and adds the connection to the list of those to
-    /// serve.
+    /// Runs `work` on a connection of the table, and adds the connection to the ready list.
     pub(crate) fn with_index<R>(
         &mut self,
         index: u32,
@@ -757,8 +759,7 @@ impl Engine {
         Some(result)
     }
 
-    /// Runs `work` on the connection with this handle, and adds the connection to the list of those
-    /// to serve.
+    /// Runs `work` on the connection with this handle, and adds the connection to the ready list.
     pub(crate) fn with_handle<R>(
         &mut self,
         handle: ConnectionHandle,
@@ -767,7 +768,7 @@ impl Engine {
         self.connections.has(handle).then(|| self.with_index(handle.index, work))?
     }
 
-    /// Runs `work` on every connection, and adds each to the list of those to serve.
+    /// Runs `work` on every connection, and adds every connection to the ready list.
     fn with_each(&mut self, mut work: impl FnMut(&mut Parts<'_>, &mut Connection)) {
         for index in self.connections.indices() {
             self.with_index(index, &mut work);
@@ -779,14 +780,14 @@ impl Engine {
         (&self.connections, &self.pools, self.datagrams.as_deref())
     }
 
-    /// Adds a new connection to the table and to the list of those to serve.
+    /// Adds a new connection to the table and to the ready list.
     pub(crate) fn adopt(&mut self, connection: Box<Connection>) {
         let (connections, mut parts) = self.lend();
         parts.agenda.admit(connection.handle().index);
         parts.put_back(connections, connection);
     }
 
-    /// Creates a connection with new names in this phase; `None` if the table is full.
+    /// Creates a connection in this phase, with new ids. Returns `None` if the table is full.
     pub(crate) fn fresh_connection(&mut self, phase: Phase) -> Option<Box<Connection>> {
         let (handle, id) = self.connections.reserve(|| self.entropy.next_u32())?;
         let names = Names::new(id, Epoch(self.entropy.next_u32() as u16));

@@ -1,4 +1,4 @@
-//! What the engine reports to the application besides completions: events of connections, reasons
+//! The reports of the engine to the application, except completions: events of connections, reasons
 //! for the end of a connection, and errors of calls.
 
 use delivery::{LinkCounters, LinkId, LinkState, SettingError};
@@ -6,8 +6,8 @@ use semantics::{OperationError, Owner};
 use thiserror::Error;
 use wire_edge::{CloseReason, PeerAddr, RejectReason};
 
-/// Identifies a connection of an endpoint. During one life of the endpoint, no two connections get
-/// equal handles.
+/// Identifies a connection of an endpoint. While the endpoint exists, no two connections get equal
+/// handles.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ConnectionHandle {
     pub(crate) index: u32,
@@ -20,12 +20,12 @@ impl ConnectionHandle {
         self.index
     }
 
-    /// Returns the connection whose completions carry this owner.
+    /// Returns the connection whose completions contain this owner.
     pub const fn of(owner: Owner) -> Self {
         Self { index: owner.index(), generation: owner.life() }
     }
 
-    /// Returns the owner that the completions of this connection carry.
+    /// Returns the owner that the completions of this connection contain.
     pub const fn owner(self) -> Owner {
         Owner::new(self.index, self.generation)
     }
@@ -55,8 +55,8 @@ pub enum Event {
         /// The private data that the peer sent with its Accept.
         private_data: Vec<u8>,
     },
-    /// The connection has ended, or could not be established. All outstanding operations and
-    /// receives were completed before this event.
+    /// The connection has ended, or could not be established. The engine has completed all
+    /// outstanding operations and receives before this event.
     Closed {
         /// The connection.
         connection: ConnectionHandle,
@@ -94,7 +94,7 @@ pub enum Closed {
     /// This side ended the connection because of an action of the peer.
     #[error("ended because the peer broke a rule: {0:?}; report it, with a capture of the link")]
     PeerMisbehaved(CloseReason),
-    /// Local memory of an operation is gone.
+    /// Local memory of an operation was deregistered or unmapped while the operation used it.
     #[error(
         "the local memory of an operation was deregistered or unmapped while it was in use; keep it until the operation \
          is complete"
@@ -134,20 +134,21 @@ pub enum Closed {
         /// How long the peer was silent, in milliseconds.
         silence_ms: u64,
     },
-    /// Nothing listens at the peer's address.
+    /// No program listens at the peer's address.
     #[error("nothing listens at {0} (port unreachable); start the peer, or correct the address")]
     Refused(PeerAddr),
-    /// The peer does not know the connection. Either the peer has restarted, or it received nothing
-    /// from this side for too long and dropped the connection.
+    /// The peer does not know the connection. Either the peer has restarted, or the peer dropped
+    /// the connection because it received nothing from this side for too long.
     #[error(
         "the peer does not know the connection: it restarted, or heard nothing of this side for too long; connect again"
     )]
     PeerRestarted,
-    /// An operation of this queue pair failed on this side. Its completion has the cause.
+    /// An operation of this queue pair failed on this side. The completion of the operation
+    /// contains the cause.
     #[error("an operation of this side failed; its completion says why")]
     OperationFailed,
-    /// A completion queue of the connection had no room for a completion, and the connection had
-    /// reserved no place for it.
+    /// A completion queue had no room for a completion of this connection, which had reserved no
+    /// place in the queue.
     #[error(
         "a completion of the connection was lost, as its completion queue was full; make it larger, or poll it \
          before more work is posted than it has room for"
@@ -177,7 +178,7 @@ impl Closed {
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The request has no link and address.
+    /// The request contains no link and address.
     #[error("a connection needs at least one link and peer address; name some")]
     NoPath,
     /// The link is not attached.
@@ -189,7 +190,7 @@ pub enum ConnectError {
     /// The terms are invalid.
     #[error(transparent)]
     Terms(#[from] SettingError),
-    /// All connections are in use.
+    /// The endpoint already has the maximum number of connections.
     #[error("all {0} connections of the endpoint are in use; close some or raise the limit")]
     NoConnectionLeft(u32),
 }
@@ -204,7 +205,7 @@ pub enum AcceptError {
     /// There is more private data than a frame can carry.
     #[error("{0} bytes of private data are more than the {max} a handshake carries; send the rest as a message", max = wire_edge::PRIVATE_BYTES_MAX)]
     PrivateData(usize),
-    /// The terms are invalid. The application can still answer the request.
+    /// The terms are invalid. The application can call `accept` again or reject the request.
     #[error(transparent)]
     Terms(#[from] SettingError),
 }
@@ -222,20 +223,20 @@ pub struct PathInfo {
     pub index: u8,
     /// The link at this endpoint.
     pub link: LinkId,
-    /// The peer's address on it.
+    /// The peer's address on this link.
     pub peer: PeerAddr,
     /// State of the link.
     pub state: LinkState,
     /// Smoothed round trip, in nanoseconds.
     pub srtt_ns: u64,
-    /// Measured rate, in bytes per second, if one was measured.
+    /// Measured rate, in bytes per second; `None` if the rate was not measured.
     pub rate_bytes_per_second: Option<u64>,
     /// Congestion window, in bytes.
     pub window_bytes: u32,
     /// Bytes in flight.
     pub in_flight_bytes: u32,
-    /// Number of records of packets: packets in flight, and lost packets that may still be
-    /// acknowledged.
+    /// Number of packets that the engine remembers: packets in flight, and lost packets that the
+    /// peer may still acknowledge.
     pub packets: u16,
     /// Size of the largest frame that this end sends on the link, in bytes.
     pub frame_bytes: u16,
@@ -251,9 +252,9 @@ pub struct ConnectionInfo {
     pub established: bool,
     /// Whether the connection is a queue pair, because both ends asked for one.
     pub queue_pair: bool,
-    /// Operations posted and not complete.
+    /// Operations that were posted and are not complete.
     pub outstanding: u32,
-    /// How many more messages this end may post before a message must wait for a receive of the
+    /// Number of messages that this end may post before a message must wait for a receive of the
     /// peer.
     pub credits: u32,
     /// Links of the connection.

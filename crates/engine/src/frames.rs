@@ -3,12 +3,13 @@
 //!
 //! If a driver does not accept a frame:
 //!
-//! * the packet number goes to the next frame, and no counter counts the frame,
+//! * the next frame gets the packet number, and no counter counts the frame,
 //! * the data and acknowledgements of the frame are queued again,
-//! * control messages were not removed from their queue and stay pending.
+//! * control messages stay in their queue, because the engine removes them only from sent frames.
 //!
-//! If the driver does not know whether a frame left the host, the same applies, except that the
-//! packet number is not reused: the peer may have received the frame.
+//! If the driver does not know whether a frame left the host, the engine does the same with data,
+//! acknowledgements and control messages. The engine does not reuse the packet number, because the
+//! peer may have received the frame.
 
 use delivery::{Instant, LinkId};
 use semantics::{Carried, LocalFault};
@@ -73,9 +74,9 @@ impl Parts<'_> {
         }
     }
 
-    /// Takes back the frames after the first `taken`, which the driver did not accept. Returns the
-    /// content of the first of them. If the batch is empty, because no frame could be built, only
-    /// queues the acknowledgements again.
+    /// Queues the content of the frames after the first `taken` again, because the driver did not
+    /// accept these frames. Returns the content of the first of them. If the batch is empty,
+    /// because the engine could not build a frame, only queues the acknowledgements again.
     #[cold]
     pub(crate) fn take_back(
         &mut self,
@@ -102,9 +103,9 @@ impl Parts<'_> {
     }
 
     //= protocol.md: packet.1
-    /// Handles the last `frames` frames of the batch that the driver may or may not have sent.
-    /// Their data is retransmitted under new packet numbers, and their acknowledgements are
-    /// repeated.
+    /// Handles the last `frames` frames of the batch, about which the driver does not know whether
+    /// they left the host. The engine retransmits their data under new packet numbers, and repeats
+    /// their acknowledgements.
     #[cold]
     fn disown(
         &mut self,
@@ -127,12 +128,13 @@ impl Parts<'_> {
     /// Returns how many frames of a batch the driver accepts in one call.
     pub(crate) fn segments(&self, link: LinkId) -> usize {
         let segments = self.links.caps(link).map_or(1, |caps| usize::from(caps.segments));
-        // If the caller lent scratch memory without capacity, the memory grows as needed.
+        // If the caller lent scratch memory without capacity, allow one frame: the memory grows as
+        // needed.
         segments.clamp(1, self.scratch.room().max(1))
     }
 
-    /// Returns whether the link has segmentation offload. With it, a call for many frames costs as
-    /// little as a call for one.
+    /// Returns whether the link has segmentation offload. With offload, a call for many frames
+    /// costs about as much as a call for one frame.
     pub(crate) fn offloads(&self, link: LinkId) -> bool {
         self.links.caps(link).is_some_and(|caps| caps.offloads)
     }
@@ -143,8 +145,8 @@ impl Parts<'_> {
     }
 
     /// Returns whether a link of the connection is full. The driver of a full link will have room
-    /// soon but does not report that. Returns false for a link that is down, because its driver
-    /// reports when it is up again.
+    /// soon, but gives no signal when it has room. Returns false for a link that is down, because a
+    /// driver reports when its link is up again.
     pub(crate) fn is_full(&self, path: &Path) -> bool {
         self.links.is_full(path.link(), path.peer())
     }

@@ -82,7 +82,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Rejects a request, with private data (at most 512 bytes, the rest is cut off).
+    /// Rejects a request. The peer receives the first 512 bytes of `private_data`.
     ///
     /// # Errors
     /// [`Unknown`] if there is no such connection.
@@ -107,8 +107,8 @@ impl Engine {
     ) {
         let mut parts = self.parts();
         if !parts.links.is_attached(link) {
-            // The link is not attached: no reply could be sent over it, and no connection could use
-            // it.
+            // The link is not attached. Without an attached link, this end cannot reply, and a
+            // connection cannot use the link.
             parts.counters.wrong_address += 1;
             return;
         }
@@ -146,15 +146,16 @@ impl Parts<'_> {
             return;
         }
         let Some(attempt) = connection.attempt() else { return };
-        // The pause between frames grows only after each address received a Hello.
+        // The pause between repetitions grows only after this end has sent a Hello to each address.
         let said = usize::from(connection.retry().count());
         let rounds = match connection.phase() {
             Phase::Connecting => said / attempt.places().len().max(1),
             _ => said,
         };
         let pause_ns = (HANDSHAKE_RETRY_NS << rounds.min(6)).min(HANDSHAKE_RETRY_NS_MAX);
-        // The random part prevents that hosts that start together, for instance after a power
-        // failure, repeat their frames at the same times.
+        // The random part separates the frames of hosts that start at the same time, for instance
+        // after a power failure. Without it, these hosts would repeat their frames at the same
+        // times.
         let spread_ns = self.random() % (pause_ns / 4);
         connection.retry_mut().again(now.after_ns(pause_ns + spread_ns));
         let phase = connection.phase();
@@ -185,8 +186,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: amplify.1, reset.1
-    /// Answers a frame of an unknown connection by a Reset. The peer may still use a connection
-    /// from before this endpoint started.
+    /// Answers a frame of an unknown connection by a Reset. Such a frame arrives if a peer still
+    /// uses a connection from before this endpoint started.
     #[cold]
     pub(crate) fn reset(
         &mut self,
@@ -197,7 +198,7 @@ impl Parts<'_> {
         epoch: Epoch,
     ) {
         let Ok(decoded) = wire_edge::decode_split(frame.bytes, frame.outside.len()) else { return };
-        // Resets are limited in rate, and a Reset must not be longer than the frame that it
+        // Limit the rate of Resets, and send no Reset that is longer than the frame that it
         // answers.
         if frame.len() < RESET_BYTES || !self.reception.may_reset(now) {
             self.counters.rate_limited += 1;
@@ -225,8 +226,8 @@ impl Parts<'_> {
         connection.end();
     }
 
-    /// Adds a link to a connection. Returns false if the link is not attached or the parameters of
-    /// the peer are unknown.
+    /// Adds a link to a connection. Returns false if the link is not attached, or if this end does
+    /// not have the parameters of the peer.
     pub(crate) fn open_path(
         &mut self,
         now: Instant,
@@ -255,10 +256,10 @@ impl Parts<'_> {
     //= protocol.md: set-up.18, join.3, join.8, index.2
     /// Returns a free link index of a connection, within the limits of both sides.
     ///
-    /// * The initiator takes low indices and the responder high ones, so that the two ends rarely
-    ///   open two links under one index.
-    /// * An index that was not used lately comes first.
-    /// * With `at_once`, returns only an index that the peer accepts for a new link at that time.
+    /// * The initiator takes low indices and the responder takes high ones, so that the two ends
+    ///   rarely open two links under one index.
+    /// * An index that was free for a long time is preferred to one that was used recently.
+    /// * With `at_once`, returns only an index under which the peer accepts a new link immediately.
     pub(crate) fn free_index(
         &self,
         connection: &Connection,
@@ -322,8 +323,9 @@ impl Engine {
     }
 
     //= protocol.md: phase.4
-    /// Ends the waiting requests of a host that leaves connections unconfirmed while requests of
-    /// other hosts wait. An initiator that still wants its connection repeats its Hello.
+    /// Ends the waiting requests of a host that does not confirm connections while requests of
+    /// other hosts wait. If an initiator still wants its connection, the initiator repeats its
+    /// Hello.
     pub(crate) fn withdraw_requests(&mut self, from: PeerAddr) {
         if !self.parts().reception.has_requests_of(from) {
             return;
@@ -405,7 +407,7 @@ impl Engine {
         };
         self.with_index(index, |parts, connection| {
             if connection.phase() != Phase::Connecting {
-                // The peer repeats its Accept until it receives a packet of this end, so send one.
+                // The peer repeats its Accept until a packet of this end arrives, so send a packet.
                 if let (Handshake::Accept { .. }, Phase::Established) = (body, connection.phase())
                     && let Some(path) = connection.paths_mut().first_mut()
                     && path.send().in_flight_bytes() == 0
@@ -416,8 +418,8 @@ impl Engine {
             }
             let asked = connection.attempt().is_some_and(|attempt| attempt.asks_at((link, from)));
             if !asked {
-                // This end sent no Hello to that address, so the sender of this answer guessed the
-                // ids.
+                // This end sent no Hello to that address. The sender of this answer therefore
+                // guessed the ids.
                 parts.counters.wrong_address += 1;
                 return;
             }
@@ -494,8 +496,8 @@ impl Parts<'_> {
 
 impl Engine {
     //= protocol.md: close.6, reset.2, reset.3
-    /// Handles a Reset: the peer does not know the connection. The Reset counts only if it names a
-    /// packet that this end sent.
+    /// Handles a Reset: the peer does not know the connection. Ignores the Reset if it does not
+    /// name a packet that this end sent.
     fn on_reset(
         &mut self,
         _memory: &MemoryAccess<'_>,
@@ -539,7 +541,7 @@ impl Parts<'_> {
         self.replies.push(self.counters, (link, to), destination, source, body);
     }
 
-    /// Returns the addresses of this end, at most as many as fit a frame to `place`.
+    /// Returns the addresses of this end, at most as many as fit into a frame to `place`.
     fn local_addresses(
         &self,
         place: Option<&(LinkId, PeerAddr)>,
@@ -575,8 +577,8 @@ impl Parts<'_> {
 }
 
 //= protocol.md: moved.2
-/// Continues the attempt at the place to which the service has moved, as the answer of `from` says.
-/// Returns false if the attempt ignores the answer.
+/// Continues the attempt at the place that the peer at `from` named in its answer, because the
+/// service has moved there. Returns false if the attempt ignores the answer.
 fn follows(
     connection: &mut Connection,
     (link, from): (LinkId, PeerAddr),
@@ -589,7 +591,7 @@ fn follows(
     attempt.on_moved((link, there), moved.service)
 }
 
-/// Returns the limits that a peer grants by its parameters.
+/// Returns the limits that a peer grants in its parameters.
 const fn granted(parameters: &Parameters) -> PeerLimits {
     PeerLimits {
         operation_window: parameters.operation_window,
@@ -604,8 +606,9 @@ const fn granted(parameters: &Parameters) -> PeerLimits {
 const HANDSHAKE_RETRY_NS: u64 = 10_000_000;
 /// Longest pause between repetitions, in nanoseconds.
 const HANDSHAKE_RETRY_NS_MAX: u64 = 500_000_000;
-/// Pause before the next Hello after a Pending, in nanoseconds. The peer's application already has
-/// the request, so there is no hurry.
+/// Pause before the next Hello after a Pending, in nanoseconds. The pause is long because the
+/// peer's application already has the request, and a further Hello only shows that this end still
+/// waits.
 const PENDING_RETRY_NS: u64 = 500_000_000;
 /// Bytes of a Hello without addresses and private data. An Accept is shorter.
 const HELLO_BYTES: usize = 112;

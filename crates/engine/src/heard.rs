@@ -8,15 +8,15 @@ pub(crate) enum Heard {
     /// No frame has arrived.
     #[default]
     Never,
-    /// Frames arrived only before the index was reused. The peer may not know that the earlier link
-    /// is gone.
+    /// Frames arrived only before this end reused the index. The peer may not know that the earlier
+    /// link was removed.
     Before,
-    /// A frame has arrived on the present link.
+    /// A frame has arrived on the link that now has the index.
     Here,
 }
 
 impl Heard {
-    /// Returns the state after the index is reused.
+    /// Returns the state after this end reuses the index.
     pub(crate) const fn renewed(self) -> Self {
         match self {
             Self::Never => Self::Never,

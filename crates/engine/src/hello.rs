@@ -21,8 +21,8 @@ impl Hello<'_> {
     }
 }
 
-/// The fields that are equal in every Hello of one attempt to connect, whatever address sent the
-/// Hello.
+/// The fields that are equal in every Hello of one attempt to connect, even if the initiator sends
+/// the Hello from several addresses.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct HelloKey {
     incarnation: u64,

@@ -1,15 +1,16 @@
 //! Finds out which links of the two ends reach each other, by trials of pairs (protocol.md §7.4). A
 //! pair is a link of this end and an address of the peer.
 //!
-//! Addresses say little about which links reach each other: prefixes of IP addresses are a good
-//! guess, Ethernet addresses give no hint. So the initiator tries pairs, likely ones first. Each
-//! link and each address is in one trial at a time.
+//! Addresses only hint at which links reach each other. Two IP addresses with the same prefix
+//! probably reach each other; Ethernet addresses give no hint. So the initiator tries pairs, likely
+//! pairs first. At any time, each link and each address is in at most one trial.
 //!
 //! If a pair does not answer, its link index becomes free and the initiator tries the next pair.
-//! When no pair is left, a new round begins after a pause, which grows with each round.
+//! When the initiator has tried all pairs, it pauses, and then begins a new round. The pause grows
+//! with each round.
 //!
-//! The responder only announces its addresses, so that the two ends do not open one pair under two
-//! indices. But if a connection has lost its last link, either end tries pairs.
+//! The responder only announces its addresses. If both ends tried pairs, they could open one pair
+//! under two indices. But if a connection has lost its last link, either end tries pairs.
 
 use delivery::{Instant, LinkId, PathState};
 use wire_edge::{LinkIndex, PeerAddr};
@@ -32,7 +33,7 @@ impl Connection {
     }
 
     /// Handles a link that can carry frames again and is not part of the connection. Does nothing
-    /// if the application does not want the link.
+    /// if the application has excluded the link from the connection.
     pub(crate) fn welcome_back(&mut self, link: LinkId) {
         if self.pairs().unwanted() >> link.0 & 1 == 0 {
             self.pairs_mut().welcome(link);
@@ -41,8 +42,8 @@ impl Connection {
     }
 
     //= protocol.md: join.6
-    /// Announces the address of a link to the peer. Only a responder does so, because only the
-    /// initiator tries pairs.
+    /// Announces the address of a link to the peer. Does nothing at the initiator, because its peer
+    /// tries no pairs.
     pub(crate) fn announce_address(&mut self, link: LinkId) {
         if !self.is_initiator()
             && let Some(path) = self.paths_mut().first_mut()
@@ -52,14 +53,14 @@ impl Connection {
         }
     }
 
-    /// Records a pair that answers, whichever end opened it, so that this end can try it again
-    /// after a failure.
+    /// Records a pair on which the peer has answered, whichever end opened the pair. If the pair
+    /// fails later, this end can try it again.
     pub(crate) fn keep_pair(&mut self, (link, peer): (LinkId, PeerAddr)) {
         let (pairs, paths) = self.pairs_and_paths();
         pairs.keep((link, peer), paths);
     }
 
-    /// Handles the peer's rejection of a pair that was on trial. The peer may accept the pair
+    /// Handles the peer's rejection of a pair that this end tried. The peer may accept the pair
     /// later.
     pub(crate) fn on_trial_refused(&mut self, pair: (LinkId, PeerAddr)) {
         self.pairs_mut().on_unwanted(pair);
@@ -76,8 +77,8 @@ impl Connection {
     }
 
     //= protocol.md: join.7
-    /// Announces addresses again after the peer has received a report about removed links. A peer
-    /// that received this report after the address of a link had forgotten that address.
+    /// Announces addresses again after the peer has received a report about removed links. If that
+    /// report arrived after the address of a link, the peer has forgotten the address.
     pub(crate) fn announce_addresses_again(&mut self, links: u16) {
         if self.is_initiator() {
             return;
@@ -90,8 +91,8 @@ impl Connection {
     }
 
     //= protocol.md: compare.4
-    /// Handles an address that the peer repeats. If this end knows the address already, the search
-    /// does not start again.
+    /// Handles an address that the peer repeats. Does not start the search again if this end knows
+    /// the address already.
     pub(crate) fn remember_address(&mut self, address: PeerAddr) {
         if !self.pairs().knows(address) {
             self.learn_address(address);
@@ -115,8 +116,8 @@ impl Parts<'_> {
     pub(crate) fn join_links(&mut self, now: Instant, connection: &mut Connection) {
         let mut joining = match connection.pairs_mut().begin_step() {
             Some(joining) => joining,
-            // A responder tries pairs only if it has lost its last link or its application asked
-            // for a pair.
+            // A responder tries pairs only if it has lost its last link, or if its application
+            // requested a pair.
             None if connection.paths().iter().any(|path| path.is_lost() || path.is_trial()) => {
                 Box::default()
             }
@@ -149,7 +150,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: join.4, join.5
-    /// Drops pairs on trial that got the maximum number of challenges or whose link is down.
+    /// Ends the trials of pairs that got the maximum number of challenges or whose link is down.
     fn end_trials(&mut self, now: Instant, connection: &mut Connection, joining: &mut Joining) {
         let most = joining.challenges_max();
         let is_up = |link: LinkId| self.links.is_usable(link);
@@ -165,11 +166,12 @@ impl Parts<'_> {
             let (pair, was_heard) = (path.pair(), path.is_heard());
             if was_challenged {
                 joining.on_failed(pair);
-                // The initiator may find a pair that works with this link.
+                // The pair failed, but the initiator may find another pair for this link.
                 connection.announce_address(pair.0);
             }
             if was_heard {
-                // The peer may assume that the link works, so report the removal.
+                // The peer has received frames on the link and may assume that the link works, so
+                // report the removal.
                 self.remove_path_of(connection, index);
             } else {
                 self.drop_unnoticed(connection, index);

@@ -1,4 +1,5 @@
-//! Pairs of links that may join a connection, ranked by how likely they reach each other.
+//! Pairs of links that may join a connection, ranked by the likelihood that their two ends reach
+//! each other.
 
 use core::cmp::Reverse;
 use core::net::IpAddr;
@@ -11,25 +12,27 @@ use wire_edge::{ADDRESSES_MAX, PeerAddr};
 pub(crate) struct Joining {
     /// Known addresses of the peer.
     addresses: Vec<PeerAddr>,
-    /// Pairs named by the application, in its order. The engine tries them before all others.
+    /// Pairs that the application requested, in the application's order. The engine tries these
+    /// pairs before all others.
     asked: Vec<(LinkId, PeerAddr)>,
     /// Pairs that did not answer in this round.
     failed: Vec<(LinkId, PeerAddr)>,
-    /// Links (by bit) that the application does not want on this connection.
+    /// Links (by bit) that the application has excluded from this connection.
     unwanted: u16,
-    /// Number of consecutive rounds that found no pair.
+    /// Number of consecutive rounds that did not find a pair.
     rounds: u8,
     /// When the next round begins; `None` while a round runs.
     again_at: Option<Instant>,
-    /// If all link indices are in use: when one becomes free for the next trial.
+    /// The time at which a link index becomes free for the next trial, if all indices are in use.
     index_at: Option<Instant>,
 }
 
 delivery::pack_fields!(Joining { addresses, asked, failed, unwanted, rounds, again_at, index_at });
 
 impl Joining {
-    /// Creates the state for a connection over `first`, whose initiator named `asked` and whose
-    /// peer announced `announced`. Returns `None` if no other pair is possible.
+    /// Creates the state for a connection that uses the pair `first`. `asked` are the pairs that
+    /// the initiator named, and `announced` are the addresses that the peer announced. Returns
+    /// `None` if no other pair is possible.
     pub(crate) fn new(
         first: (LinkId, PeerAddr),
         asked: Vec<(LinkId, PeerAddr)>,
@@ -44,18 +47,18 @@ impl Joining {
         has_other.then(|| Box::new(joining))
     }
 
-    /// Returns when to try pairs again. Trials have their own deadlines.
+    /// Returns the time at which to try pairs again. Trials in progress have their own deadlines.
     pub(crate) fn deadline(&self) -> Instant {
         let index_at = self.index_at.unwrap_or(Instant::NEVER);
         self.again_at.unwrap_or(Instant::NEVER).min(index_at)
     }
 
-    /// Returns the links (by bit) that the application does not want on this connection.
+    /// Returns the links (by bit) that the application has excluded from this connection.
     pub(crate) const fn unwanted(&self) -> u16 {
         self.unwanted
     }
 
-    /// Returns whether this is a known address of the peer.
+    /// Returns whether `address` is a known address of the peer.
     pub(crate) fn knows(&self, address: PeerAddr) -> bool {
         self.addresses.contains(&address)
     }
@@ -65,8 +68,8 @@ impl Joining {
         self.failed.contains(&pair)
     }
 
-    /// Returns the wanted pairs of `links` and the peer's addresses, best first. `lost` are the
-    /// peer's addresses of lost links.
+    /// Returns the pairs to try, best first: pairs of `links` and the peer's addresses, without
+    /// excluded links. `lost` are the addresses of the peer on lost links.
     pub(crate) fn pairs(
         &self,
         links: &[(LinkId, PeerAddr)],
@@ -94,13 +97,13 @@ impl Joining {
         self.asked.retain(|&(_, address)| address != peer);
     }
 
-    /// Records that the application does not want this link.
+    /// Records that the application excludes this link from the connection.
     pub(crate) const fn exclude(&mut self, link: LinkId) {
         self.unwanted |= 1 << link.0;
     }
 
-    /// Records that the application wants this link, or that the link was attached. A new round
-    /// begins.
+    /// Records that the application wants this link, or that the link was attached to the endpoint.
+    /// A new round begins.
     pub(crate) fn welcome(&mut self, link: LinkId) {
         self.unwanted &= !(1 << link.0);
         self.failed.retain(|&(failed, _)| failed != link);
@@ -113,7 +116,7 @@ impl Joining {
         self.asked.push(pair);
     }
 
-    /// Records a pair that answers, whichever end opened it.
+    /// Records a pair on which the peer has answered, whichever end opened the pair.
     pub(crate) fn keep(
         &mut self,
         (link, peer): (LinkId, PeerAddr),
@@ -123,7 +126,7 @@ impl Joining {
         self.learn(peer, is_used);
     }
 
-    /// Records a pair that did not answer, or that the peer does not want now.
+    /// Records a pair that did not answer, or that the peer has rejected for now.
     pub(crate) fn on_failed(&mut self, pair: (LinkId, PeerAddr)) {
         self.failed.push(pair);
     }
@@ -149,8 +152,8 @@ impl Joining {
         self.index_at = at;
     }
 
-    /// Ends a step of the search, after all possible pairs were tried. If pairs have failed and no
-    /// trial is pending, the next round begins after a pause.
+    /// Ends a step of the search, in which this end tried all possible pairs. If pairs have failed
+    /// and no trial is pending, the next round begins after a pause.
     pub(crate) fn end_step(&mut self, now: Instant, has_failed_pair: bool, is_trying: bool) {
         if !has_failed_pair {
             self.again_at = None;
@@ -164,8 +167,8 @@ impl Joining {
     fn learn(&mut self, address: PeerAddr, is_used: impl Fn(PeerAddr) -> bool) {
         if !self.addresses.contains(&address) {
             let full = self.addresses.len() >= ADDRESSES_MAX;
-            // The list is full. Remove an address that no link uses, because its announcement may
-            // be out of date.
+            // The list is full. Remove an address that no link uses, because the peer may have
+            // withdrawn it.
             if let Some(old) = self.addresses.iter().position(|&old| full && !is_used(old)) {
                 let old = self.addresses.remove(old);
                 self.asked.retain(|&(_, asked)| asked != old);
@@ -178,14 +181,15 @@ impl Joining {
         self.failed.retain(|&(_, failed)| failed != address);
     }
 
-    /// Begins a new round at once, because results about a link or an address are out of date.
+    /// Begins a new round immediately, because earlier failures may no longer apply to a link or an
+    /// address.
     const fn refresh(&mut self) {
         self.rounds = 0;
         self.again_at = None;
     }
 
-    /// Returns after how many unanswered challenges a trial ends. The number grows with each round,
-    /// because the route may have a long round trip.
+    /// Returns the number of unanswered challenges after which a trial ends. The number grows with
+    /// each round, because the route may have a long round trip.
     pub(crate) fn challenges_max(&self) -> u64 {
         (TRIAL_CHALLENGES + u64::from(self.rounds)).min(TRIAL_CHALLENGES_MAX)
     }
@@ -193,13 +197,16 @@ impl Joining {
 
 //= protocol.md: join.1
 /// Returns all pairs of a local link and a peer address that may reach each other, likely pairs
-/// first. `links` are local links with their addresses, `peers` the addresses that the peer
-/// announced, both in order.
+/// first. `links` are local links with their addresses. `peers` are the addresses that the peer
+/// announced. Both lists are in order of preference.
 ///
-/// Both addresses of a pair have the same family. IP addresses are ranked by the length of their
-/// common prefix, then by their position. Ethernet addresses are ranked by position alone, because
-/// identical hosts list their interfaces in the same order. Addresses of shared memory form a pair
-/// if their first 8 bytes, which name the host, are equal.
+/// The two addresses of a pair belong to the same family:
+///
+/// * IP addresses are ranked by the length of their common prefix, then by their position.
+/// * Ethernet addresses are ranked by position alone, because identical hosts list their interfaces
+///   in the same order.
+/// * Addresses of shared memory form a pair if their first 8 bytes, which identify the host, are
+///   equal.
 pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(LinkId, PeerAddr)> {
     let mut ranked = Vec::new();
     for (at, &(link, local)) in links.iter().enumerate() {
@@ -213,7 +220,7 @@ pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(Link
                 continue;
             }
             let place = peers[..to].iter().filter(|other| other.0[0] == peer.0[0]).count();
-            // For each value of `shift`, every link is paired with a different address.
+            // For each value of `shift`, each link forms a pair with a different address.
             let shift = (place + count - own_place % count) % count;
             ranked.push((Reverse(nearness), shift, at, (link, peer)));
         }
@@ -223,8 +230,8 @@ pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(Link
 }
 
 //= protocol.md: join.2
-/// Returns how likely two addresses reach each other, as the number of bits in their common prefix;
-/// `None` if they cannot.
+/// Returns a score for the likelihood that two addresses reach each other: the number of bits in
+/// their common prefix. Returns `None` if they cannot reach each other.
 fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
     // A group address does not belong to one peer. A frame to a group would reach other hosts.
     if peer.is_group() {
@@ -258,9 +265,9 @@ fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
 const ETHERNET: u8 = 1;
 const SHARED_MEMORY: u8 = 2;
 
-/// Number of challenges of a trial in the first round, which take 150 ms.
+/// Number of challenges of a trial in the first round. These challenges take 150 ms in total.
 pub(crate) const TRIAL_CHALLENGES: u64 = 4;
-/// Maximum number of challenges of a trial, in late rounds; they take 910 ms.
+/// Maximum number of challenges of a trial, in late rounds. These challenges take 910 ms in total.
 const TRIAL_CHALLENGES_MAX: u64 = 8;
 /// Pause before this end tries failed pairs again, in nanoseconds. The pause doubles with each
 /// round.

@@ -21,11 +21,11 @@ impl Connection {
 
 impl Parts<'_> {
     //= protocol.md: silence.3
-    /// If no sign of life of the peer arrived lately, asks the peer for one on every link.
+    /// Asks the peer for a sign of life on every link, if no sign of life arrived recently.
     #[cold]
     pub(crate) fn keep_alive(&mut self, now: Instant, connection: &mut Connection) {
-        // If a link does not work, the peer may not know the link, even if the peer answers on
-        // other links. Then this connection must ask.
+        // If a link does not work, the peer may not know that link, even if the peer answers on
+        // other links. In that case, this connection must ask.
         let is_doubtful = |path: &Path| path.is_settled() && !path.may_carry_data();
         let is_doubtful = connection.paths().iter().any(is_doubtful);
         if !is_doubtful && self.others_ask(now, connection) {
@@ -70,7 +70,7 @@ impl Parts<'_> {
         true
     }
 
-    /// Handles a sign of life of the peer of a connection that asked on behalf of all connections.
+    /// Handles a sign of life of the peer, if this connection asked on behalf of all connections.
     #[cold]
     pub(crate) fn on_answer_for_all(&mut self, now: Instant, connection: &Connection) {
         for path in connection.paths().iter().filter(|path| path.may_carry_data()) {
@@ -79,7 +79,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: compare.4
-    /// Announces on the link with the shortest round trip which links this end has, and the
+    /// Announces the links of this end on the link with the shortest round trip. Also announces the
     /// addresses of links that are not part of the connection.
     fn announce_links(&self, connection: &mut Connection) {
         let idle = self.links_without_part(connection);
@@ -91,8 +91,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: compare.2, compare.3
-    /// Compares this end's links with those that the peer lists. Removes links that only one end
-    /// has.
+    /// Compares this end's links with the links that the peer lists. Removes links that only one
+    /// end has.
     #[cold]
     pub(crate) fn on_links(&mut self, now: Instant, connection: &mut Connection, theirs: u16) {
         let is_theirs = |index: LinkIndex| theirs >> index.0 & 1 != 0;
@@ -129,8 +129,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Returns the usable links (by bit) of this end that are not part of the connection. Returns
-    /// none at the initiator, because its peer tries no pairs.
+    /// Returns the usable links (by bit) of this end that are not part of the connection. Returns 0
+    /// at the initiator, because its peer tries no pairs.
     fn links_without_part(&self, connection: &Connection) -> u16 {
         if connection.is_initiator() {
             return 0;

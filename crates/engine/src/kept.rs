@@ -1,4 +1,5 @@
-//! Datagrams that wait for a receive: their storage and its limits, and how long they wait.
+//! Storage for datagrams that wait for a receive. The storage limits the bytes and the waiting time
+//! of these datagrams.
 
 use delivery::Instant;
 use mem::Payload;
@@ -68,7 +69,7 @@ impl Store {
 }
 
 impl Kept {
-    /// Returns by how many bytes the datagram counts towards the storage limits.
+    /// Returns the number of bytes that the datagram counts towards the storage limits.
     pub(crate) const fn cost(&self) -> usize {
         cost(self.bytes.len())
     }
@@ -90,9 +91,9 @@ const PORT_KEPT_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of bytes stored for all ports of an endpoint: enough for sixteen full ports.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
-/// How long a datagram waits for a receive, in nanoseconds. A program that polls gets a processor
-/// within this time, even if the machine has ten times more work than processors.
+/// How long a datagram waits for a receive, in nanoseconds. Within this time, a program that polls
+/// gets a processor even if the machine has work for ten times as many processors.
 const DATAGRAM_KEPT_NS: u64 = 1_000_000_000;
 
-/// Maximum number of buffers kept for reuse. Each has at most 4 KiB.
+/// Maximum number of buffers that the storage keeps for reuse. Each buffer has at most 4 KiB.
 const SPARE_MAX: usize = 256;

@@ -10,7 +10,8 @@
 //! 3. [`Engine::poll_transmit`] once, which also acknowledges the received frames,
 //! 4. [`Engine::poll_event`] on the control path, until it returns `None`.
 //!
-//! The engine puts completions into the completion queues itself; no call returns them.
+//! The engine itself puts completions into the completion queues. The functions above do not return
+//! completions.
 #![forbid(unsafe_code)]
 
 mod ack_bytes;

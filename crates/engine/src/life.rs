@@ -2,8 +2,8 @@
 
 use delivery::{Pack, Packer, Unpacker};
 
-/// The role of a link on its connection. A separate state says whether the link carries data: see
-/// [`delivery::PathState`].
+/// The role of a link on its connection. A separate state, [`delivery::PathState`], says whether
+/// the link carries data.
 ///
 /// | role    | answered | lost    | back    |
 /// |---------|----------|---------|---------|
@@ -12,20 +12,21 @@ use delivery::{Pack, Packer, Unpacker};
 /// | Settled | –        | Lost    | –       |
 /// | Lost    | –        | –       | Settled |
 ///
-/// "(gone)" means that the link is removed: a connection keeps a link without an interface only if
-/// it is the last one on which the peer has answered. A removed link
+/// "(gone)" means that the connection removes the link. A connection keeps a link without an
+/// interface only if no other link has an answer of the peer. A removed link
 /// [retires](crate::link_set::Retired) its index.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Life {
-    /// This end tries whether the link reaches the peer. The peer has not answered yet.
+    /// This end tests by challenges whether the link reaches the peer. The peer has not answered
+    /// yet.
     Trial,
-    /// The peer opened the link and has not answered on it yet. This end does not know whether the
-    /// peer or another host has the address.
+    /// The peer opened the link and has not answered on it yet. The address of the link may belong
+    /// to the peer or to another host.
     Offered,
     /// The peer has answered. Both ends should have the link.
     Settled,
-    /// The only link of the connection, and its interface is gone. Another link replaces this one
-    /// when the connection finds one.
+    /// The last link on which the peer has answered, after its interface disappeared. Another link
+    /// replaces this link when the connection finds one.
     Lost,
 }
 
@@ -38,8 +39,8 @@ impl Life {
         }
     }
 
-    /// Returns the role after the interface is gone, for a link that stays because the connection
-    /// has no other.
+    /// Returns the role after the interface is gone. The link stays because the connection has no
+    /// other link.
     pub(crate) const fn on_lost(self) -> Self {
         assert!(self.has_answered(), "the link that stays is one on which the peer has answered");
         Self::Lost

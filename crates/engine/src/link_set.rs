@@ -1,4 +1,4 @@
-//! The links of a connection, and the state that remains of removed links.
+//! The links of a connection, and the state that the connection keeps of removed links.
 
 use core::ops::{Deref, DerefMut};
 
@@ -9,15 +9,17 @@ use crate::path::Path;
 
 /// The links of a connection. Derefs to a slice.
 ///
-/// The position of a link may change when a link is [removed](LinkSet::remove); the index of a link
-/// does not change. No two links have equal indices. Unless the set is empty, the peer has answered
-/// on at least one link.
+/// When a link is [removed](LinkSet::remove), the positions of other links may change, but their
+/// indices do not change. No two links have equal indices. Unless the set is empty, the peer has
+/// answered on at least one link.
 #[derive(Debug, Default)]
 pub(crate) struct LinkSet {
     links: Vec<Path>,
-    /// Removed links, kept so that their packet numbers are not reused.
+    /// Removed links. They keep the last packet numbers, because the protocol never reuses a packet
+    /// number.
     retired: Vec<Retired>,
-    /// Pairs of removed links on which the peer had answered, the newest last.
+    /// The link and the peer's address of each removed link on which the peer had answered, newest
+    /// last.
     former: Vec<(LinkId, PeerAddr)>,
 }
 
@@ -26,9 +28,9 @@ pub(crate) struct LinkSet {
 pub(crate) struct Retired {
     /// When the link was removed.
     pub(crate) at: Instant,
-    /// The peer does not know the link, or has itself replaced the link by another one under this
-    /// index. So neither end reports anything about the link, and frames of a later link cannot
-    /// belong to this one.
+    /// Whether the peer does not know the link, or has itself replaced the link by another link
+    /// under this index. In both cases, neither end reports anything about the removed link, and no
+    /// late frame of the removed link can be confused with a frame of a later link.
     pub(crate) is_unnoticed: bool,
     pub(crate) path: Path,
 }
@@ -36,10 +38,10 @@ pub(crate) struct Retired {
 delivery::pack_fields!(Retired { at, is_unnoticed, path });
 
 impl Retired {
-    /// Returns when the index may be used for a trial.
+    /// Returns the time from which the index may be used for a trial.
     ///
-    /// If the peer does not know the removed link, that is at once. Otherwise it is when the peer
-    /// can assume that no frame of the removed link is still in flight.
+    /// If the peer does not know the removed link, this is the time of the removal. Otherwise it is
+    /// the time after which no frame of the removed link should still be in flight.
     pub(crate) fn reusable_at(&self) -> Instant {
         if self.is_unnoticed { Instant::default() } else { self.at.after_ns(2 * RETIRED_NS) }
     }
@@ -108,13 +110,13 @@ impl LinkSet {
             path.is_validated() || self.has_answer_beside(path.index()),
             "the first link is one on which the peer has answered"
         );
-        // Most connections have only one link, so no room for more is allocated ahead.
+        // Most connections have only one link, so allocate no room for further links.
         self.links.reserve_exact(1);
         self.links.push(path);
     }
 
-    /// Returns whether the peer has answered on a link other than `index`. If it has not, the link
-    /// `index` must stay.
+    /// Returns whether the peer has answered on a link apart from `index`. If the result is false,
+    /// the caller must keep the link `index`.
     pub(crate) fn has_answer_beside(&self, index: LinkIndex) -> bool {
         self.links.iter().any(|path| path.is_validated() && path.index() != index)
     }
@@ -126,8 +128,9 @@ impl LinkSet {
         path
     }
 
-    /// Stores a removed link, whose packet numbers the next link with this index continues. If the
-    /// peer has answered on the link, also stores its pair.
+    /// Stores a removed link. The next link with this index continues its packet numbers. If the
+    /// peer has answered on the removed link, also stores the link and the peer's address in the
+    /// list of former links.
     pub(crate) fn retire(&mut self, at: Instant, path: Path) {
         if path.is_validated() {
             let pair = path.pair();
@@ -140,30 +143,31 @@ impl LinkSet {
         self.retired.push(Retired { at, is_unnoticed: false, path });
     }
 
-    /// Marks the link that was retired last as unknown to the peer.
+    /// Marks the most recently retired link as unknown to the peer.
     pub(crate) fn forget_last_retired(&mut self) {
         if let Some(retired) = self.retired.last_mut() {
             retired.is_unnoticed = true;
         }
     }
 
-    /// Returns the removed link that had this index, if the index is free.
+    /// Returns the removed link that had this index, if no link has the index now.
     pub(crate) fn retired(&self, index: LinkIndex) -> Option<&Retired> {
         self.retired.iter().find(|retired| retired.path.index() == index)
     }
 
-    /// Takes the removed link that had this index, for [`Path::renew`].
+    /// Removes and returns the removed link that had this index, for [`Path::renew`].
     pub(crate) fn take_retired(&mut self, index: LinkIndex) -> Option<Path> {
         let before = self.retired.iter().position(|retired| retired.path.index() == index)?;
         Some(self.retired.swap_remove(before).path)
     }
 
-    /// Returns when the first index of a removed link may be used for a trial, if there are any.
+    /// Returns the earliest time at which the index of a removed link may be used for a trial.
     pub(crate) fn index_reusable_at(&self) -> Option<Instant> {
         self.retired.iter().map(Retired::reusable_at).min()
     }
 
-    /// Returns whether this pair was a link of the connection, on which the peer had answered.
+    /// Returns whether the peer had answered on a removed link of the connection with this link and
+    /// address.
     pub(crate) fn was_link(&self, pair: (LinkId, PeerAddr)) -> bool {
         self.former.contains(&pair)
     }
@@ -193,6 +197,7 @@ impl LinkSet {
     }
 }
 
-/// How long frames of a removed link may still arrive, in nanoseconds. A challenge that arrives
-/// within this time does not open the link again. A challenge that the peer repeats later opens it.
+/// Time for which frames of a removed link may still arrive, in nanoseconds. A challenge that
+/// arrives within this time does not open the link again. If the peer repeats the challenge later,
+/// the challenge opens the link.
 pub(crate) const RETIRED_NS: u64 = 1_000_000_000;

@@ -1,4 +1,4 @@
-//! The links of the endpoint: which are attached, their capabilities, and which drivers have room.
+//! The attached links of the endpoint, their capabilities, and which drivers have room for frames.
 
 use delivery::{LINKS_MAX, LinkCaps, LinkId};
 use thiserror::Error;
@@ -12,8 +12,8 @@ pub(crate) struct Links {
     attached: [Option<Attached>; LINKS_MAX],
     /// Links (by bit) whose driver refused frames in this turn.
     full: u16,
-    /// Links and peers for which a driver refused frames in this turn. The driver may have room for
-    /// other peers.
+    /// Links and peers for which a driver refused frames in this turn. The driver may still have
+    /// room for frames to other peers.
     full_for: Vec<(LinkId, PeerAddr)>,
 }
 
@@ -66,8 +66,8 @@ impl Links {
         }
     }
 
-    /// Handles new capabilities of a link. A link with too small frames counts as down. Returns
-    /// whether the link is up.
+    /// Handles new capabilities of a link. If the largest frame is now too small, the link counts
+    /// as down. Returns whether the link is up.
     pub(crate) fn on_changed(&mut self, link: LinkId, caps: LinkCaps) -> bool {
         let is_up = caps.frame_bytes_max >= FRAME_BYTES_MIN;
         if let Some(Some(known)) = self.attached.get_mut(usize::from(link.0)) {
@@ -122,7 +122,7 @@ impl Links {
         usable.fold(0, |all, (link, _)| all | 1 << link.0)
     }
 
-    /// Begins a turn: drivers may have room again.
+    /// Begins a turn. Drivers that refused frames in the last turn may have room again.
     pub(crate) fn begin_turn(&mut self) {
         self.full = 0;
         self.full_for.clear();
@@ -148,9 +148,9 @@ impl Links {
         !self.is_usable(link) || self.has_no_room(link, to)
     }
 
-    /// Returns whether a link is full. The driver of a full link will have room soon but does not
-    /// report that. Returns false for a link that is down, because its driver reports when it is up
-    /// again.
+    /// Returns whether a link is full. The driver of a full link will have room soon, but gives no
+    /// signal when it has room. Returns false for a link that is down, because a driver reports
+    /// when its link is up again.
     #[inline]
     pub(crate) fn is_full(&self, link: LinkId, to: PeerAddr) -> bool {
         self.is_usable(link) && self.has_no_room(link, to)
@@ -164,8 +164,8 @@ impl Links {
 }
 
 /// Returns whether the driver has separate room for this peer. Over shared memory, each peer has
-/// its own ring, and a peer that does not read fills only its own ring. Other drivers have one
-/// queue for all peers.
+/// its own ring, so a peer that does not read fills only one ring. Other drivers have one queue for
+/// all peers.
 pub(crate) const fn is_full_alone(to: PeerAddr) -> bool {
     to.is_shared_memory()
 }

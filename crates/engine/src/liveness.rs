@@ -1,5 +1,5 @@
-//! Liveness of the peer: when its last frame arrived, how long it may be silent, and when this end
-//! asks it for a sign of life.
+//! Liveness of the peer: when the last frame of the peer arrived, how long the peer may be silent,
+//! and when this end asks the peer for a sign of life.
 
 use delivery::{Instant, SilenceBudget};
 
@@ -7,14 +7,15 @@ use delivery::{Instant, SilenceBudget};
 #[derive(Debug)]
 pub(crate) struct Liveness {
     silence: SilenceBudget,
-    /// Whether a new packet of the peer has arrived since the connection was last served.
+    /// Whether a new packet of the peer has arrived after the engine last served the connection.
     is_heard: bool,
-    /// When the connection was last served after the arrival of a new packet of the peer.
+    /// When the engine served the connection after the last arrival of a new packet of the peer.
     heard_at: Instant,
-    /// When to check whether a frame of the peer arrived lately, and to ask the peer if none did.
-    /// [`Instant::NEVER`] until the connection is established.
+    /// When to check whether a frame of the peer arrived recently. If no frame arrived, this end
+    /// asks the peer. [`Instant::NEVER`] until the connection is established.
     ask_at: Instant,
-    /// Whether to ask the peer at `ask_at` in any case, because links were added or removed.
+    /// Whether to ask the peer at `ask_at` even if frames arrived, because links were added or
+    /// removed.
     compares_links: bool,
 }
 
@@ -24,7 +25,7 @@ delivery::pack_fields!(Liveness { silence, heard_at, compares_links }
     is_heard = false, ask_at = Instant::NEVER);
 
 impl Liveness {
-    /// Creates the state for a peer from which nothing has arrived yet. The peer may be silent for
+    /// Creates the state for a peer that has not sent anything yet. The peer may be silent for
     /// `silence_budget_ns` nanoseconds.
     pub(crate) fn new(silence_budget_ns: u64) -> Self {
         Self {
@@ -41,13 +42,13 @@ impl Liveness {
         self.silence = SilenceBudget::new(silence_budget_ns);
     }
 
-    /// Starts the keep-alive: the connection is established.
+    /// Starts the keep-alive when the connection is established.
     pub(crate) fn begin(&mut self, now: Instant, keep_alive_ns: u64) {
         self.silence.on_progress(None);
         self.ask_at = now.after_ns(keep_alive_ns);
     }
 
-    /// Restores the time of the next question, for a compressed connection that is expanded.
+    /// Restores the time of the next question when a compressed connection is expanded.
     pub(crate) const fn wake(&mut self, ask_at: Instant) {
         self.ask_at = ask_at;
     }
@@ -67,7 +68,7 @@ impl Liveness {
         core::mem::replace(&mut self.is_heard, false)
     }
 
-    /// Records that this end waits for the peer, whose silence counts from `since`.
+    /// Records that this end waits for the peer. The silence of the peer counts from `since`.
     #[inline]
     pub(crate) fn on_waiting(&mut self, since: Instant) {
         self.silence.on_waiting(since);
@@ -75,21 +76,22 @@ impl Liveness {
 
     /// Records a sign of life, or that this end stopped waiting for the peer.
     ///
-    /// If `silent_since` is a time, this end waits for the peer, whose silence counts from that
-    /// time.
+    /// If this end still waits for the peer, `silent_since` is the time from which the silence
+    /// counts. Otherwise `silent_since` is `None`.
     #[inline]
     pub(crate) const fn on_progress(&mut self, silent_since: Option<Instant>) {
         self.silence.on_progress(silent_since);
     }
 
-    /// Returns whether the peer counts as unreachable. If the application computed for long,
-    /// packets of the peer may have arrived without being handled. Such packets count as signs of
-    /// life.
+    /// Returns whether the peer counts as unreachable. Packets of the peer that arrived count as
+    /// signs of life, even if this end has not handled them, for instance because the application
+    /// was computing for a long time.
     pub(crate) fn is_exhausted(&self, now: Instant) -> bool {
         !self.is_heard && self.silence.is_exhausted(now)
     }
 
-    /// Returns when the peer counts as unreachable if no frame of it arrives before that time.
+    /// Returns the time at which the peer counts as unreachable if no frame of the peer arrives
+    /// until then.
     #[inline]
     pub(crate) const fn exhausted_at(&self) -> Instant {
         self.silence.deadline()
@@ -107,8 +109,8 @@ impl Liveness {
     }
 
     //= protocol.md: silence.3, compare.1
-    /// Returns whether to ask the peer now, because it was silent for `keep_alive_ns` or a link may
-    /// have failed.
+    /// Returns whether to ask the peer now. The reason is that the peer was silent for
+    /// `keep_alive_ns`, or that a link may have failed.
     pub(crate) fn poll_question(
         &mut self,
         now: Instant,
@@ -127,7 +129,7 @@ impl Liveness {
         self.ask_at = until;
     }
 
-    /// Returns whether this end asks the peer at `ask_at` in any case.
+    /// Returns whether this end asks the peer at `ask_at` even if frames have arrived.
     pub(crate) const fn compares_links(&self) -> bool {
         self.compares_links
     }
@@ -141,13 +143,13 @@ impl Liveness {
         }
     }
 
-    /// Returns whether this end waits for nothing, and all packets that arrived were handled.
+    /// Returns whether this end waits for nothing, and has handled all packets that arrived.
     pub(crate) fn is_at_rest(&self) -> bool {
         !self.is_heard && self.silence.deadline() == Instant::NEVER
     }
 }
 
-/// How long after a change of its links this end compares them with the peer's links, in
+/// Time between a change of this end's links and the comparison with the peer's links, in
 /// nanoseconds. This time exceeds the time for which a removed link keeps its index.
 const COMPARE_NS: u64 = 3_000_000_000;
 

@@ -4,8 +4,8 @@ use wire_edge::{ConnectionId, Epoch, Parameters};
 
 use crate::hello::{Hello, HelloKey};
 
-/// The names of a connection. This end's names never change; the names of the peer do not change
-/// after the handshake.
+/// The ids and epochs of a connection. This end's id and epoch never change. The peer's id and
+/// epoch do not change after the handshake.
 #[derive(Debug)]
 pub(crate) struct Names {
     /// The id of the connection in frames to this end, which this end chose.
@@ -24,18 +24,18 @@ pub(crate) struct Names {
 delivery::pack_fields!(Names { id, epoch, peer_id, peer, hello_key });
 
 impl Names {
-    /// Creates the names of a connection whose peer is not known yet.
+    /// Creates the value for a connection whose peer is not known yet.
     pub(crate) const fn new(id: ConnectionId, epoch: Epoch) -> Self {
         Self { id, epoch, peer_id: ConnectionId(0), peer: None, hello_key: None }
     }
 
-    /// Records the peer's names from its Accept.
+    /// Records the peer's id and parameters from its Accept.
     pub(crate) fn on_accepted(&mut self, id: ConnectionId, parameters: &Parameters) {
         assert!(self.peer.is_none(), "a connection has one peer");
         (self.peer_id, self.peer) = (id, Some(*parameters));
     }
 
-    /// Records the peer's names from its Hello.
+    /// Records the peer's id and parameters from its Hello.
     pub(crate) fn on_requested(&mut self, hello: &Hello<'_>) {
         self.on_accepted(hello.source, &hello.parameters);
         self.hello_key = Some(hello.key());

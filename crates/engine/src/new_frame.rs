@@ -11,15 +11,16 @@ use crate::purpose::Purpose;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Emitted {
     /// The number of frames, from the start of the batch, that the link accepted. If the link did
-    /// not accept all frames, it is full: over shared memory for this peer, otherwise for all
-    /// peers.
+    /// not accept all frames, the link is full. A ring of shared memory is then full only for this
+    /// peer; any other link is full for all peers.
     Taken(usize),
-    /// The link accepted some frames, and further frames may have left the host. The kernel reports
-    /// a full interface in the same way when the interface got some of the frames.
+    /// The link accepted some frames, and further frames may have left the host. The reason is that
+    /// the kernel can report a full interface after the interface has already sent some of the
+    /// frames.
     Doubtful {
         /// Number of frames, from the start, that the link accepted.
         taken: usize,
-        /// Number of frames after these that may have left the host.
+        /// Number of frames, after the accepted frames, that may have left the host.
         doubtful: usize,
     },
     /// The payload of the frame with this index is not mapped, because the application unmapped
@@ -36,7 +37,8 @@ pub(crate) struct NewFrame<'a> {
     pub(crate) header: &'a Header,
     pub(crate) flags: Flags,
     pub(crate) body: Body<'a>,
-    /// The record of the content. The engine gets it back if the frame is lost.
+    /// The record of the content. If the frame is lost, the engine uses the record to retransmit
+    /// the content.
     pub(crate) carried: Carried,
 }
 
@@ -59,7 +61,7 @@ pub(crate) enum Sent {
 }
 
 /// Appends a small body after the headers. For a large body, returns where its bytes are. Returns
-/// `None` if the memory of the body is gone. The frame begins at `start`.
+/// `None` if the memory of the body does not exist any more. The frame begins at `start`.
 #[inline]
 pub(crate) fn append_body<'a>(
     out: &mut Vec<u8>,
@@ -117,8 +119,8 @@ pub(crate) fn pad(out: &mut Vec<u8>, len: usize) {
 /// Bytes of the common header.
 pub(crate) const COMMON_BYTES: u32 = wire_edge::COMMON_BYTES as u32;
 
-/// Shortest body of a control frame, in bytes. With the common header, the frame has 24 bytes, as
-/// many as a Reset.
+/// Shortest body of a control frame, in bytes. With the common header, the frame has 24 bytes,
+/// which is the length of a Reset.
 pub(crate) const CONTROL_BODY_MIN: usize = 12;
 
 /// Type of the control message without effect (protocol.md §3.5).

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use crate::event::Event;
 
-/// Events of connections, oldest first. Each event is returned once.
+/// Events of connections, oldest first. The queue returns each event once.
 #[derive(Debug)]
 pub(crate) struct News {
     events: VecDeque<Event>,
-    /// How many events the queue keeps memory for when it is empty.
+    /// The number of events for which the queue keeps memory while it is empty.
     kept: usize,
 }
 
@@ -36,8 +36,8 @@ impl News {
     }
 }
 
-/// Number of events for which an endpoint keeps memory. With few connections, it rarely has more at
-/// one time.
+/// Number of events for which an endpoint keeps memory. An endpoint with few connections rarely has
+/// more events at one time.
 const EVENTS_KEPT: usize = 64;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Messages for which the peer has no receive: when they are retransmitted, and how long they wait
-//! (protocol.md §5.8).
+//! Messages for which the peer has no receive. Decides when to retransmit them and how long they
+//! wait (protocol.md §5.8).
 
 use delivery::Instant;
 use wire_edge::MessageNumber;
@@ -9,8 +9,8 @@ use crate::parts::Parts;
 
 impl Parts<'_> {
     //= protocol.md: queue-pair.4
-    /// Handles the report that the peer has no receive for a message. Takes back the message and
-    /// all later operations from all links.
+    /// Handles the report that the peer has no receive for a message. Queues the message and all
+    /// later operations again, from all links.
     #[cold]
     pub(crate) fn on_not_ready(
         &mut self,
@@ -55,8 +55,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: queue-pair.5
-    /// Retransmits a message that waits for a receive of the peer, or gives the message up, if that
-    /// is due.
+    /// If it is time, retransmits a message that waits for a receive of the peer, or ends the wait
+    /// with an error.
     pub(crate) fn wait_for_receive(&mut self, now: Instant, connection: &mut Connection) {
         if !connection.is_open() || !connection.is_queue_pair() {
             return;
@@ -81,7 +81,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Returns when to call [`Parts::wait_for_receive`] if nothing else happens before.
+    /// Returns the time at which to call [`Parts::wait_for_receive`] if no event changes the wait
+    /// earlier.
     pub(crate) fn receive_awaited_until(
         &mut self,
         now: Instant,

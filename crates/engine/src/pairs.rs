@@ -1,4 +1,5 @@
-//! The pairs of links that may join a connection, and the addresses that this end announced.
+//! The pairs of links that may join a connection, and the links whose address this end has
+//! announced.
 
 use delivery::{Instant, LinkId};
 use wire_edge::PeerAddr;
@@ -9,16 +10,18 @@ use crate::path::Path;
 /// State about pairs that may join a connection, and about links of this end that the peer may try.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs {
-    /// The known addresses and pairs; `None` if this end knows no pair to try.
+    /// The known addresses of the peer, and the state of the search; `None` if this end knows no
+    /// pair to try.
     joining: Option<Box<Joining>>,
-    /// Links (by bit) that are not part of the connection and whose address was announced to the
-    /// peer.
+    /// Links (by bit) that are not part of the connection and whose address this end has announced
+    /// to the peer.
     announced_addresses: u16,
     /// Whether to look for pairs that may join.
     is_due: bool,
 }
 
-// A connection with a search due is not compressed, so the flag is false after expansion.
+// The engine does not compress a connection whose search is due, so the flag is false after
+// expansion.
 delivery::pack_fields!(Pairs { joining, announced_addresses } is_due = false);
 
 impl Pairs {
@@ -33,8 +36,8 @@ impl Pairs {
         self.is_due
     }
 
-    /// Takes the known addresses and pairs for a step of the search. The caller returns them by
-    /// [`Pairs::go_on_with`].
+    /// Removes and returns the known addresses and pairs for a step of the search. The caller
+    /// returns them by [`Pairs::go_on_with`].
     pub(crate) const fn begin_step(&mut self) -> Option<Box<Joining>> {
         self.is_due = false;
         self.joining.take()
@@ -51,7 +54,8 @@ impl Pairs {
         *self = Self { joining, announced_addresses: 0, is_due: true };
     }
 
-    /// Returns when to search again. Some links of `paths` may be on trial.
+    /// Returns the time of the next step of the search. Trials of links in `paths` also have
+    /// deadlines.
     pub(crate) fn deadline(&self, paths: &[Path]) -> Instant {
         if self.is_due {
             return Instant::default();
@@ -67,7 +71,7 @@ impl Pairs {
 
     //= protocol.md: remove.2
     /// Removes an address at which the peer does not want to receive frames. `unwanted` is a link
-    /// that the application of this end does not want.
+    /// that the application of this end excludes, if there is one.
     pub(crate) fn forget(&mut self, peer: PeerAddr, unwanted: Option<LinkId>) {
         if let Some(joining) = &mut self.joining {
             joining.forget(peer);
@@ -79,7 +83,7 @@ impl Pairs {
     }
 
     /// Records that the application wants this link on the connection, or that the link was
-    /// attached.
+    /// attached to the endpoint.
     pub(crate) fn welcome(&mut self, link: LinkId) {
         if let Some(joining) = &mut self.joining {
             joining.welcome(link);
@@ -87,17 +91,18 @@ impl Pairs {
         self.look();
     }
 
-    /// Records that the address of a link of this end is announced to the peer.
+    /// Records that this end announces the address of a link to the peer.
     pub(crate) const fn on_address_announced(&mut self, link: LinkId) {
         self.announced_addresses |= 1 << link.0;
     }
 
-    /// Returns the links (by bit) whose address was announced and that are still wanted.
+    /// Returns the links (by bit) whose address this end has announced and that the application has
+    /// not excluded.
     pub(crate) fn announced_addresses(&self) -> u16 {
         self.announced_addresses & !self.unwanted()
     }
 
-    /// Records a pair that answers, whichever end opened it.
+    /// Records a pair on which the peer has answered, whichever end opened the pair.
     pub(crate) fn keep(&mut self, pair: (LinkId, PeerAddr), paths: &[Path]) {
         self.announced_addresses &= !(1 << pair.0.0);
         if let Some(joining) = &mut self.joining {
@@ -105,7 +110,8 @@ impl Pairs {
         }
     }
 
-    /// Records that the peer rejected a pair that was on trial. The peer may accept the pair later.
+    /// Records that the peer rejected a pair that this end tried. The peer may accept the pair
+    /// later.
     pub(crate) fn on_unwanted(&mut self, pair: (LinkId, PeerAddr)) {
         if let Some(joining) = &mut self.joining {
             joining.on_failed(pair);
@@ -120,7 +126,7 @@ impl Pairs {
         }
     }
 
-    /// Returns whether this is a known address of the peer.
+    /// Returns whether `address` is a known address of the peer.
     pub(crate) fn knows(&self, address: PeerAddr) -> bool {
         self.joining.as_ref().is_some_and(|joining| joining.knows(address))
     }

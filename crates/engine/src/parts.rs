@@ -22,13 +22,13 @@ use crate::watch::Watch;
 
 /// The parts of an [`Engine`](crate::Engine) that its connections share.
 ///
-/// A step works on these parts and on one connection. The connection is out of the table during the
-/// step, and the step cannot reach any other connection.
+/// A step of the engine works on these parts and on one connection. During the step, the connection
+/// is not in the table, and the step cannot reach any other connection.
 #[derive(Debug)]
 pub(crate) struct Parts<'a> {
     pub(crate) config: &'a EngineConfig,
-    /// A random number that the endpoint chooses at its start. Peers compare it to detect a
-    /// restart.
+    /// A random number that the endpoint chooses when it starts. Peers compare this number to
+    /// detect a restart.
     pub(crate) incarnation: u64,
     /// When the last turn began.
     pub(crate) turn_at: Instant,
@@ -60,8 +60,8 @@ impl Parts<'_> {
         connection.is_at_rest() && !self.agenda.awaits_turn(connection.handle().index)
     }
 
-    /// Puts a connection back into the table and on the list of those to serve. Drops a connection
-    /// that has ended.
+    /// Puts a connection back into the table and on the ready list. Drops a connection that has
+    /// ended.
     #[inline]
     pub(crate) fn put_back(
         &mut self,

@@ -34,15 +34,16 @@ pub(crate) struct Path {
     counters: LinkCounters,
     /// Control messages to send on this link.
     pending: Pending,
-    /// Consecutive refusals, which say that the peer's address has no listener.
+    /// Consecutive refusals. They report that nothing listens at the peer's address.
     refusals: Refusals,
-    /// The role of this link on the connection: on trial, offered, settled or lost.
+    /// The role of this link on the connection: trial, offered, settled or lost.
     life: Life,
     heard: Heard,
     /// Whether the peer asked to use this link only while no other link works.
     is_backup: bool,
     opened_at: Instant,
-    /// When the last new packet arrived on this link; at first, when the link was opened.
+    /// When the last new packet arrived on this link. The initial value is the time when the link
+    /// was opened.
     heard_at: Instant,
     /// When the peer last acknowledged something on this link.
     progress_at: Instant,
@@ -109,15 +110,16 @@ impl Path {
             is_backup: false,
             opened_at: now,
             heard_at: now,
-            // A path without progress says nothing about other links, so this time lies in the
-            // past.
+            // The initial value lies in the past, because a path that never made progress must not
+            // make other links look silent.
             progress_at: Instant::default(),
         }
     }
 
     //= protocol.md: index.1
-    /// Reuses the link index for `fresh`, which may use any local link. Packet numbers continue,
-    /// because the protocol never reuses them. All other state is that of `fresh`.
+    /// Reuses the link index for `fresh`, which may be a path over a different local link. Packet
+    /// numbers continue, because the protocol never reuses them. All other state comes from
+    /// `fresh`.
     pub(crate) fn renew(
         self,
         fresh: Self,
@@ -137,7 +139,7 @@ impl Path {
     }
 
     //= protocol.md: state.3
-    /// Discards the measurements, because the restored link may use another route.
+    /// Discards the measurements, because the link may use another route after it was down.
     pub(crate) fn restart(
         &mut self,
         now: Instant,
@@ -244,15 +246,17 @@ impl Path {
     }
 
     //= protocol.md: amplify.6
-    /// Returns whether this link may send another control frame that the peer must acknowledge. The
-    /// window does not limit such frames, so their number in flight has its own limit. Further
-    /// messages wait, as a few bits, until the peer acknowledges earlier ones or a probe is due.
-    /// Returns false while the peer has not answered on this link.
+    /// Returns whether this link may send another control frame that the peer must acknowledge.
+    ///
+    /// The window does not limit such frames, so the number in flight has a separate limit. Further
+    /// messages wait until the peer acknowledges earlier frames or a probe is due; each waiting
+    /// message takes only a bit. Returns false while the peer has not answered on this link.
     pub(crate) const fn may_report(&self) -> bool {
         self.is_validated() && (self.pending.may_report() || self.sending.may_probe())
     }
 
-    /// Returns whether this link has nothing in flight, to report or to acknowledge.
+    /// Returns whether this link has no frame in flight, no pending report and no pending
+    /// acknowledgement.
     pub(crate) fn is_at_rest(&self) -> bool {
         let is_at_rest = self.send().is_at_rest();
         let is_all_heard = self.pending.is_all_heard();
@@ -270,32 +274,34 @@ impl Path {
         self.heard != Heard::Never
     }
 
-    /// Returns whether the peer has answered at its address. Before that, the address may belong to
-    /// another host, so it gets no data and only a few small frames.
+    /// Returns whether the peer has answered at its address. Before an answer, the address may
+    /// belong to another host, so this end sends no data and only a few small frames to it.
     pub(crate) const fn is_validated(&self) -> bool {
         self.life.has_answered()
     }
 
     //= protocol.md: amplify.5
-    /// Returns whether `bytes` bytes may go to the peer's address. An address that is not validated
-    /// may get at most [`UNPROVEN_FACTOR`] times the bytes that were received from it.
+    /// Returns whether `bytes` more bytes may go to the peer's address. If the peer has not
+    /// answered at this address, at most [`UNPROVEN_FACTOR`] times the bytes received from it may
+    /// go there.
     pub(crate) const fn may_answer(&self, bytes: u64) -> bool {
         let most = UNPROVEN_FACTOR * self.counters.bytes_received;
         self.is_validated() || self.counters.bytes_sent + bytes <= most
     }
 
-    /// Returns whether `packet`, the low 32 bits of a number, is among the last [`RESET_PACKETS_MAX`] packets sent.
+    /// Returns whether `packet`, the low 32 bits of a packet number, is one of the last
+    /// [`RESET_PACKETS_MAX`] packets sent.
     pub(crate) const fn has_sent_lately(&self, packet: u32) -> bool {
         let behind = self.send().next_packet().truncate().wrapping_sub(packet);
         behind >= 1 && behind <= RESET_PACKETS_MAX
     }
 
-    /// Returns whether both ends should have this link: it is neither on trial, nor offered, nor lost.
+    /// Returns whether the role of this link is settled: both ends should have it.
     pub(crate) const fn is_settled(&self) -> bool {
         matches!(self.life, Life::Settled)
     }
 
-    /// Returns whether this end has this link on trial: the peer has not answered yet.
+    /// Returns whether this end still tests the link: the peer has not answered yet.
     pub(crate) const fn is_trial(&self) -> bool {
         matches!(self.life, Life::Trial)
     }
@@ -305,7 +311,8 @@ impl Path {
         matches!(self.life, Life::Offered)
     }
 
-    /// Returns whether the interface of this link is gone. The link stays because the connection has no other.
+    /// Returns whether the interface of this link is gone. Such a link stays only because the
+    /// connection has no other link.
     pub(crate) const fn is_lost(&self) -> bool {
         matches!(self.life, Life::Lost)
     }
@@ -320,7 +327,7 @@ impl Path {
         self.life = self.life.on_answered();
     }
 
-    /// Marks the link as lost: its interface is gone, but the connection has no other link.
+    /// Marks the link as lost: its interface is gone, and the connection has no other link.
     #[must_use]
     pub(crate) fn on_lost(&mut self) -> Option<PathChange> {
         self.life = self.life.on_lost();
@@ -338,8 +345,9 @@ impl Path {
         !self.state.may_carry_data() && self.heard_at.after_ns(STALE_NS) <= now
     }
 
-    /// Returns when a trial of this link ends without an answer: one pause after `challenges` challenges.
-    /// [`Instant::NEVER`] if the link is not on trial.
+    /// Returns the time at which a trial of this link ends without an answer: one pause after the
+    /// last of `challenges` challenges. Returns [`Instant::NEVER`] if this end does not test the
+    /// link.
     pub(crate) const fn trial_ends_at(&self, challenges: u64) -> Instant {
         if self.is_trial() && self.counters.path_challenges_sent >= challenges {
             self.state.deadline()
@@ -379,7 +387,8 @@ impl Path {
         }
     }
 
-    /// Returns the earliest deadline, without that of the path MTU, which matters only with data.
+    /// Returns the earliest deadline. Ignores the deadline of the path MTU, which matters only
+    /// while the link carries data.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         let acknowledgement_at = AckDuty::again_at(now, &self.received);
         let asked_at = self.state.deadline().min(self.refusals.deadline());
@@ -389,7 +398,7 @@ impl Path {
 
 /// Sending.
 impl Path {
-    /// Records a frame that is sent. `has_acks` says whether it carries acknowledgements.
+    /// Records a frame that is sent. `has_acks` says whether the frame carries acknowledgements.
     #[inline]
     pub(crate) fn on_sent(
         &mut self,
@@ -409,9 +418,9 @@ impl Path {
         counters.piggybacked_acks_sent += u64::from(has_acks && purpose != Purpose::Acknowledge);
     }
 
-    /// Takes back the last `frames` frames, which the driver did not accept. They have `bytes`
-    /// bytes in all and were sent for `purpose`. They count as never sent. Passes their contents to
-    /// `back`, newest first.
+    /// Reverses the sending of the last `frames` frames, which the driver did not accept. The
+    /// frames have `bytes` bytes in all and were sent for `purpose`. They count as never sent.
+    /// Passes their contents to `back`, newest first.
     pub(crate) fn unsend(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -433,8 +442,9 @@ impl Path {
         counters.piggybacked_acks_sent -= u64::from(has_acks && purpose != Purpose::Acknowledge);
     }
 
-    /// Handles the last `frames` frames, sent for `purpose`, that the driver may or may not have
-    /// sent. They count as sent. Passes their contents to `back`, newest first, for retransmission.
+    /// Handles the last `frames` frames, sent for `purpose`, if the driver does not know whether it
+    /// sent them. The frames count as sent. Passes their contents to `back`, newest first, for
+    /// retransmission.
     pub(crate) fn disown(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -449,7 +459,8 @@ impl Path {
         });
     }
 
-    /// Records that the link used the frame that it might send although the window is closed.
+    /// Records that the link has used its permission to send one frame although the window is
+    /// closed.
     #[inline]
     pub(crate) const fn use_probe(&mut self) {
         self.sending.use_probe();
@@ -474,7 +485,8 @@ impl Path {
         self.sending.has_room(now)
     }
 
-    /// Returns [`Path::has_room`], less `bytes` bytes for frames that are still to be built.
+    /// Returns whether [`Path::has_room`] holds after frames of `bytes` bytes, which are not built
+    /// yet.
     #[inline]
     pub(crate) fn has_room_beside(&self, now: Instant, bytes: u32) -> bool {
         if bytes == 0 {
@@ -517,7 +529,7 @@ impl Path {
         self.sending.set_application_limited(is_limited);
     }
 
-    /// Counts a turn that sent no data on this link although it had room and data was waiting.
+    /// Counts a turn in which this link got no data although it had room and data was waiting.
     pub(crate) const fn on_left_idle(&mut self) {
         self.counters.idle_with_data += 1;
     }
@@ -538,13 +550,13 @@ impl Path {
         self.sending.on_too_big(limit, is_proven);
     }
 
-    /// Handles a new frame size limit of the link, in bytes. The link is up.
+    /// Handles a new limit for the size of frames, in bytes, of a link that is up.
     pub(crate) fn on_link_changed(&mut self, now: Instant, limit: u16) {
         self.sending.set_limit(limit);
         self.state.on_link_up(now);
         if self.send().in_flight_bytes() > 0 {
-            // While no frame passed, the probe timeout may have grown long. The answer to a Ping
-            // arrives earlier than that timeout.
+            // While no frame passed, the probe timeout may have become long. A Ping now gets an
+            // answer sooner than that timeout.
             self.say(PING);
         }
     }
@@ -596,8 +608,9 @@ impl Path {
         self.counters.mtu_probes_lost += u64::from(matches!(returned.probe, Some((Fate::Lost, _))));
     }
 
-    /// Returns when this end began to wait for an acknowledgement without progress. Returns `now`
-    /// if no packet is in flight.
+    /// Returns the start of the current wait for an acknowledgement. This is the time at which the
+    /// oldest packet in flight was sent, or the time of the last progress if that is later. Without
+    /// a packet in flight, the oldest packet counts as sent at `now`.
     pub(crate) fn waits_since(&self, now: Instant) -> Instant {
         self.send().oldest_sent_at().unwrap_or(now).max(self.progress_at)
     }
@@ -608,9 +621,9 @@ impl Path {
     }
 
     //= protocol.md: again.2
-    /// Takes the oldest content in flight for retransmission, after a probe timeout. If the content
-    /// is not data, queues a Ping instead. Returns `None` if only a probe of the path MTU was in
-    /// flight.
+    /// Removes and returns the oldest content in flight for retransmission, after a probe timeout.
+    /// If the content is not data, queues a Ping instead. Returns `None` if only a probe of the
+    /// path MTU was in flight.
     pub(crate) fn probe(&mut self, now: Instant) -> Option<Probe> {
         let Some((carried, may_be_size)) = self.sending.probe(now) else {
             self.say(PING);
@@ -627,7 +640,8 @@ impl Path {
         Some(Probe { data: Some(carried), may_be_size })
     }
 
-    /// Handles a probe timeout. If other links made progress, this link becomes suspect.
+    /// Handles a probe timeout. If other links made progress during the timeout, this link becomes
+    /// suspect.
     #[must_use]
     pub(crate) fn on_probe_timeout(
         &mut self,
@@ -638,7 +652,8 @@ impl Path {
     }
 
     //= protocol.md: state.2
-    /// Takes back everything in flight. Passes data to `operations`. Returns control messages.
+    /// Removes everything in flight from this link. Passes data to `operations`, and returns
+    /// control messages.
     pub(crate) fn give_up(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -658,8 +673,8 @@ impl Path {
         lost
     }
 
-    /// Takes back the content in flight that the peer has refused, and passes it to `operations`.
-    /// The refusal does not count as congestion.
+    /// Removes the content that the peer has refused from the content in flight, and passes it to
+    /// `operations`. The refusal does not count as congestion.
     pub(crate) fn take_refused(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -673,7 +688,7 @@ impl Path {
         });
     }
 
-    /// Drops the records of everything in flight. The caller no longer needs the results.
+    /// Drops the records of everything in flight, because the caller no longer needs the results.
     pub(crate) fn let_go(&mut self, pool: &mut SentPool<Carried>) {
         self.sending.drain(pool, &mut |_| {});
         self.pending.on_given_up();
@@ -682,8 +697,8 @@ impl Path {
 
 /// Receiving.
 impl Path {
-    /// Handles the arrival of a frame with a packet. Returns whether the packet is new. If it is
-    /// not, the caller drops its content.
+    /// Handles the arrival of a frame with a packet. Returns whether the packet is new. If the
+    /// packet is not new, the caller drops its content.
     #[inline]
     pub(crate) fn on_frame(&mut self, now: Instant, frame_bytes: usize, packet: &Packet) -> bool {
         let arrival = self.received.classify(packet.number);
@@ -716,7 +731,8 @@ impl Path {
         self.received.observe(now, received_at, number, is_marked, eliciting, asks);
     }
 
-    /// Records the arrival of a data frame. `is_out_of_order` says whether later data arrived before it.
+    /// Records the arrival of a data frame. `is_out_of_order` says whether later data arrived
+    /// before this frame.
     #[inline]
     pub(crate) fn on_data(&mut self, is_out_of_order: bool) {
         self.counters.data_frames_received += 1;
@@ -728,7 +744,8 @@ impl Path {
         self.counters.control_frames_received += 1;
     }
 
-    /// Counts a frame with acknowledgements. `are_alone`: the frame has no other content.
+    /// Counts a frame with acknowledgements. `are_alone` says whether the frame has no other
+    /// content.
     pub(crate) const fn on_acks(&mut self, are_alone: bool) {
         if are_alone {
             self.counters.explicit_acks_received += 1;
@@ -748,7 +765,8 @@ impl Path {
         self.counters.not_placed += 1;
     }
 
-    /// Counts a fragment for which there was no room. This end does not acknowledge its packet.
+    /// Counts a fragment for which this end had no room. This end does not acknowledge the packet
+    /// of the fragment.
     pub(crate) const fn on_refused(&mut self, refusal: Refusal) {
         match refusal {
             Refusal::Window => self.counters.dropped_outside_window += 1,
@@ -758,12 +776,13 @@ impl Path {
         }
     }
 
-    /// Writes an acknowledgement of the packets received on this link, if there are any to acknowledge.
+    /// Writes an acknowledgement of the packets received on this link. Returns `None` if no packet
+    /// waits for an acknowledgement.
     pub(crate) fn acknowledge(&mut self, now: Instant) -> Option<AckBlock> {
         self.received.write_block(now, self.index)
     }
 
-    /// Returns whether packet `number` was sent after all packets received so far.
+    /// Returns whether the peer sent packet `number` after all packets received so far.
     pub(crate) fn is_ahead(&self, number: u32) -> bool {
         matches!(self.received.classify(number), Arrival::New { out_of_order: false, .. })
     }
@@ -829,7 +848,7 @@ impl Path {
         self.pending.announce(false);
     }
 
-    /// Answers the peer's challenge with this nonce.
+    /// Queues the answer to the peer's challenge with this nonce.
     pub(crate) const fn answer(&mut self, nonce: u64) {
         self.pending.answer(nonce);
     }
@@ -852,9 +871,9 @@ impl Path {
         has_failed
     }
 
-    /// Handles the finding of another connection that the address has no listener. Returns whether
-    /// the finding is new for this link. If the peer sent something on this link while the other
-    /// connection asked, ignores the finding.
+    /// Handles the discovery of another connection that nothing listens at the address. Returns
+    /// whether this is new for the link. Ignores the discovery if the peer sent something on this
+    /// link while the other connection asked.
     pub(crate) fn on_no_listener_found(&mut self, now: Instant) -> bool {
         let is_heard = self.heard_at.after_ns(2 * QUESTION_NS) > now;
         let is_news = !is_heard && !self.refusals.have_failed();
@@ -864,7 +883,8 @@ impl Path {
         is_news
     }
 
-    /// Asks by a Ping if the peer's address has a listener, if that is due after a refusal.
+    /// Sends a Ping if a question is due after a refusal. The answer shows that the peer's address
+    /// has a listener.
     pub(crate) fn ask_after_refusal(&mut self, now: Instant) {
         if self.refusals.poll_question(now, self.send().next_packet()) {
             self.say(PING);
@@ -876,7 +896,7 @@ impl Path {
         self.refusals.deadline() != Instant::NEVER
     }
 
-    /// Returns whether the peer's address may have a listener, according to the reports so far.
+    /// Returns false if the reports so far show that nothing listens at the peer's address.
     pub(crate) const fn may_be_listened_at(&self) -> bool {
         !self.refusals.have_failed()
     }
@@ -922,7 +942,7 @@ impl Path {
         self.state.unanswered()
     }
 
-    /// Handles the failure of the local link, which carries no frames now.
+    /// Handles the failure of the local link. The link carries no frames until it recovers.
     #[must_use]
     pub(crate) fn on_link_down(&mut self) -> Option<PathChange> {
         self.state.on_link_down()
@@ -948,7 +968,7 @@ impl Path {
         self.is_backup = true;
     }
 
-    /// Counts a suspicion or a failure of the link. If the link has failed, also reports that to
+    /// Counts a suspicion or a failure of the link. After a failure, also reports the failure to
     /// the peer.
     pub(crate) const fn on_out_of_use(&mut self, has_failed: bool) {
         if has_failed {
@@ -978,21 +998,22 @@ pub(crate) struct Acknowledged {
 /// The probe to send after a probe timeout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
-    /// The content of the oldest data frame, to retransmit. If there is none, a Ping is queued.
+    /// The content of the oldest data frame, to retransmit; `None` if a Ping was queued instead.
     pub(crate) data: Option<Carried>,
     /// Whether the cause may be the size of frames instead of a broken link.
     pub(crate) may_be_size: bool,
 }
 
-/// How many times the bytes received from an address that is not validated may be sent to it.
+/// Limit for an address that is not validated: this end may send it at most this many times the
+/// bytes that this end received from it.
 const UNPROVEN_FACTOR: u64 = 3;
 
-/// How many of the latest packets a reset or report may name. A host that names one of them has
-/// seen our frames, because a guess of the 32-bit number almost never hits.
+/// A Reset or a report counts only if it names one of this many latest packets. A host that names
+/// one of them has seen our frames, because a guess of the 32-bit number almost never succeeds.
 const RESET_PACKETS_MAX: u32 = 4096;
 
-/// How long a link that carries no data may be silent, in nanoseconds: the time of five challenges.
-/// After that time, the peer may have reused the link index.
+/// If a link that carries no data is silent for this long, in nanoseconds, the peer may have reused
+/// the link index. Five challenges fit in this time.
 const STALE_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]

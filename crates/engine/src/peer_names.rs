@@ -1,28 +1,29 @@
-//! Finds connections by the names that their peers chose.
+//! Finds connections by the ids and epochs that their peers chose.
 
 use std::collections::HashMap;
 
 use wire_edge::{ConnectionId, Epoch};
 
-/// Maps the id and epoch in frames of this end to a connection. Resets and reports quote the two.
-/// Peers choose them; if two peers choose equal names, the names belong to the newest connection.
+/// Maps the id and epoch in frames from this end to a connection. Resets and reports quote this id
+/// and epoch. The peers choose them. If two peers choose equal values, the newest connection gets
+/// the entry.
 #[derive(Debug, Default)]
 pub(crate) struct PeerNames {
     connections: HashMap<(ConnectionId, Epoch), u32>,
 }
 
 impl PeerNames {
-    /// Records the names that the peer of a connection announced.
+    /// Records the id and epoch that the peer of a connection announced.
     pub(crate) fn learn(&mut self, names: (ConnectionId, Epoch), index: u32) {
         self.connections.insert(names, index);
     }
 
-    /// Returns the connection with these names.
+    /// Returns the connection with this id and epoch.
     pub(crate) fn find(&self, names: (ConnectionId, Epoch)) -> Option<u32> {
         self.connections.get(&names).copied()
     }
 
-    /// Removes the names of a connection that has ended. Keeps names that now belong to a newer
+    /// Removes the entry of a connection that has ended. Keeps an entry that now belongs to a newer
     /// connection.
     pub(crate) fn forget(&mut self, names: (ConnectionId, Epoch), index: u32) {
         if self.find(names) == Some(index) {

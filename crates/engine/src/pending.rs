@@ -18,8 +18,8 @@ pub(crate) const NOT_READY: u16 = 16;
 /// Bit of [`Pending::say`]: report that this end has receives again.
 pub(crate) const READY: u16 = 32;
 
-/// Bit of [`semantics::Carried::slot`] that marks a path MTU probe. The low 16 bits are the size of
-/// the probe in bytes.
+/// Bit of [`semantics::Carried::slot`] that marks a path MTU probe. The low 16 bits of the slot are
+/// the size of the probe in bytes.
 pub(crate) const MTU_PROBE: u32 = 1 << 31;
 /// Bit of [`semantics::Carried::slot`] that marks a report about links. In the frame's `offset`,
 /// the low half has a bit for each link whose status was sent. The high half has a bit for each
@@ -33,7 +33,7 @@ pub(crate) struct Pending {
     messages: u16,
     /// Nonce of the peer's challenge to answer on this link.
     answer: Option<u64>,
-    /// Whether the status of this link has to be reported, on any link that works.
+    /// Whether this link's status has to be reported. Any link that works may carry the report.
     announces: bool,
     /// Links (by bit) whose status or removal has to be reported on this link.
     statuses: u32,
@@ -61,12 +61,14 @@ impl Pending {
         self.answer = None;
     }
 
-    /// Sets whether the status of this link has to be reported, on any link that works.
+    /// Sets whether this link's status has to be reported. Any link that works may carry the
+    /// report.
     pub(crate) const fn announce(&mut self, announces: bool) {
         self.announces = announces;
     }
 
-    /// Queues reports of the status of these links (by bit). A link may have been removed.
+    /// Queues reports of the status of these links (by bit). The bit of a removed link reports its
+    /// removal.
     pub(crate) const fn report_statuses(&mut self, links: u32) {
         self.statuses |= links;
     }
@@ -86,7 +88,8 @@ impl Pending {
         self.answer
     }
 
-    /// Returns whether the status of this link has to be reported, on any link that works.
+    /// Returns whether this link's status has to be reported. Any link that works may carry the
+    /// report.
     pub(crate) const fn announces(&self) -> bool {
         self.announces
     }
@@ -125,8 +128,8 @@ impl Pending {
     }
 
     /// Returns the record of a frame with these messages. If the frame is lost, the record says
-    /// what to retransmit. With `of_links`, the frame also has the addresses of those links and all
-    /// pending statuses.
+    /// what to retransmit. If `of_links` has a value, the frame also contains all pending statuses
+    /// and the addresses of those links.
     pub(crate) fn carried(&self, messages: u16, of_links: Option<u16>) -> Carried {
         let (slot, offset) = match of_links {
             Some(addresses) => (STATUS, self.statuses & 0xffff | u32::from(addresses) << 16),
@@ -138,8 +141,8 @@ impl Pending {
 
     /// Records that a frame with these messages and the pending answer was sent.
     ///
-    /// `is_acknowledged` says whether the peer must acknowledge the frame. If it is false, the end
-    /// that asks repeats its question.
+    /// `is_acknowledged` says whether the peer must acknowledge the frame. If the peer need not
+    /// acknowledge the frame, the end that asks repeats its question.
     pub(crate) const fn on_sent(
         &mut self,
         messages: u16,
@@ -151,7 +154,7 @@ impl Pending {
         self.reports += is_acknowledged as u16;
         let Some(addresses) = of_links else { return };
         self.statuses = 0;
-        // A frame without addresses means that all links to announce are detached now.
+        // A frame without addresses means that all links in `self.addresses` are now detached.
         self.addresses = if addresses == 0 { 0 } else { self.addresses & !addresses };
         if self.addresses != 0 {
             // The remaining addresses go into another frame with the same question.
@@ -184,13 +187,13 @@ impl Pending {
         self.reports = 0;
     }
 
-    /// Moves the pending messages of another link to this one, except the answer to a challenge.
+    /// Moves the pending messages of another link to this link, except the answer to a challenge.
     pub(crate) const fn inherit(&mut self, other: &mut Self) {
         self.messages |= core::mem::replace(&mut other.messages, 0);
         self.inherit_of_links(other);
     }
 
-    /// Moves the pending reports about links of another link to this one.
+    /// Moves the pending reports about links from another link to this link.
     pub(crate) const fn inherit_of_links(&mut self, other: &mut Self) {
         self.statuses |= core::mem::replace(&mut other.statuses, 0);
         self.addresses |= core::mem::replace(&mut other.addresses, 0);
@@ -227,7 +230,7 @@ impl LostControl {
     }
 }
 
-/// Maximum number of control frames with reports in flight on a link. Three frames carry the
-/// addresses of 16 links, and one frame the status of all links. Each frame has at most 256 bytes,
-/// so all together have at most 2 KiB.
+/// Maximum number of control frames with reports in flight on a link. The addresses of 16 links
+/// need three frames, and the status of all links needs one frame. Each frame has at most 256
+/// bytes, so eight frames have at most 2 KiB.
 const REPORTS_MAX: u16 = 8;

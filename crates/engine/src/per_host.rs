@@ -1,12 +1,13 @@
-//! Counts things for each host of peers, so that no host uses more than its share of a common
-//! limit.
+//! Counts objects for each host of peers, so that a limit per host can apply in addition to a
+//! common limit.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use wire_edge::PeerAddr;
 
-/// Counts for each host ([`PeerAddr::host`]), and their sum. Hosts with count 0 have no entry.
+/// The count of each host ([`PeerAddr::host`]), and the sum of all counts. Hosts with count 0 have
+/// no entry.
 #[derive(Debug, Default)]
 pub(crate) struct PerHost {
     all: u32,

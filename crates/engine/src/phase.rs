@@ -18,7 +18,7 @@ pub(crate) enum Phase {
     Connecting,
     /// The application decides about the peer's Hello.
     Requested,
-    /// This end has sent Accept. A frame of the peer has yet to prove that the Accept arrived.
+    /// This end has sent Accept. No frame of the peer has proved yet that the Accept arrived.
     Accepted,
     /// Operations can be posted.
     Established,
@@ -38,19 +38,19 @@ impl Phase {
     }
 
     /// Returns the phase after the peer accepted, or after a frame proved that the peer received
-    /// our Accept.
+    /// this end's Accept.
     pub(crate) const fn on_established(self) -> Self {
         assert!(matches!(self, Self::Connecting | Self::Accepted), "it is established once");
         Self::Established
     }
 
-    /// Returns the phase after this end closed.
+    /// Returns the phase after this end began to close the connection.
     pub(crate) const fn on_closing(self) -> Self {
         assert!(matches!(self, Self::Accepted | Self::Established), "it is closed once");
         Self::Closing
     }
 
-    /// Returns the phase after the peer closed.
+    /// Returns the phase after the peer closed the connection.
     pub(crate) const fn on_drained(self) -> Self {
         let was_known = !matches!(self, Self::Connecting | Self::Requested | Self::Gone);
         assert!(was_known, "the peer closes only a connection that it may know");

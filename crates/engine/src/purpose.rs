@@ -7,11 +7,12 @@ use delivery::{LinkCounters, PacketClass};
 pub(crate) enum Purpose {
     /// Content of operations.
     Data,
-    /// An acknowledgement and nothing else.
+    /// An acknowledgement without other content.
     Acknowledge,
     /// A report that the peer must receive. A lost report is retransmitted.
     Report,
-    /// A question or an answer. If one is lost, the end that asks repeats its question.
+    /// A question or an answer. If the question or the answer is lost, the end that asks repeats
+    /// its question.
     Ask,
     /// A probe that tests whether frames of this size arrive.
     ProbeMtu,

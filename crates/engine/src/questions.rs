@@ -1,4 +1,5 @@
-//! Limits how often the connections of an endpoint ask their peers for news.
+//! Limits how often the connections of an endpoint ask their peers for news: reports of deliveries
+//! and credits.
 
 use delivery::{Instant, RateLimiter};
 
@@ -13,7 +14,7 @@ pub(crate) struct Questions {
 }
 
 impl Questions {
-    /// Creates the limits, of which nothing is used.
+    /// Creates the limits with their full allowance.
     pub(crate) fn new() -> Self {
         Self {
             news: RateLimiter::new(NEWS_PER_S, NEWS_AT_ONCE),
@@ -22,36 +23,37 @@ impl Questions {
     }
 
     //= protocol.md: news.3
-    /// Returns whether a connection may ask for news now. If it may not, returns when it may try
-    /// again.
+    /// Returns whether a connection may ask for news now. If the limit is exhausted, returns the
+    /// time of the next attempt.
     pub(crate) fn may_ask(&mut self, now: Instant) -> Result<(), Instant> {
         if self.news.allow(now) { Ok(()) } else { Err(now.after_ns(CROWDED_NS)) }
     }
 
     //= protocol.md: news.3
     /// Returns whether a connection may now retransmit a message for which its peer had no receive.
-    /// If it may not, returns when it may try again.
+    /// If the limit is exhausted, returns the time of the next attempt.
     pub(crate) fn may_try(&mut self, now: Instant) -> Result<(), Instant> {
         if self.receives.allow(now) { Ok(()) } else { Err(now.after_ns(CROWDED_NS)) }
     }
 }
 
-/// How many questions for news the endpoint may send per second. Each question and its answer take
-/// 10 µs at both ends, so all together take 2 % of a processor.
+/// Maximum number of questions for news that the endpoint sends per second. A question and its
+/// answer together take 10 µs of processor time at each end, so 2000 of them take 2 % of a
+/// processor.
 const NEWS_PER_S: u32 = 2000;
 
-/// How many questions for news the endpoint may send in one burst. A burst comes from connections
-/// that all wait for the same peer process.
+/// Maximum number of questions for news in one burst. A burst occurs if many connections wait for
+/// the same peer process.
 const NEWS_AT_ONCE: u32 = 256;
 
-/// How many messages per second the endpoint may retransmit without a Ready, after the peer had no
-/// receive for them. Each message takes up to 16 frames.
+/// Maximum number of messages per second that the endpoint retransmits without a Ready, after the
+/// peer had no receive for them. Each message takes up to 16 frames.
 const TRIES_PER_S: u32 = 500;
 
-/// How many such messages the endpoint may retransmit in one burst.
+/// Maximum number of such messages in one burst.
 const TRIES_AT_ONCE: u32 = 64;
 
-/// How long a connection waits if it may not ask now, in nanoseconds.
+/// How long a connection waits if the limit is exhausted, in nanoseconds.
 const CROWDED_NS: u64 = 320_000_000;
 
 #[cfg(test)]
@@ -61,8 +63,8 @@ mod tests {
     //= protocol.md: news.3
     #[test]
     fn a_few_that_wait_ask_as_often_as_they_like_and_thousands_in_turn() {
-        // The number of waiting connections, each of which asks every 20 ms; and whether the limits
-        // allow all their questions for 10 s.
+        // The number of waiting connections, each of which asks every 20 ms, and whether the limits
+        // allow all questions for 10 s.
         for (connections, all_are_asked) in [(1, true), (30, true), (4000, false)] {
             let mut questions = Questions::new();
             let mut due = vec![Instant(0); connections];

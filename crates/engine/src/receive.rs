@@ -56,8 +56,8 @@ impl Engine {
             parts.receive(now, memory, link, &frame, &mut connection);
             parts.end_if_over(now, &mut connection);
         } else {
-            // Answer like for an unknown connection, so that guessing an id does not reveal a
-            // connection.
+            // Give the answer that an unknown connection would get, so that a guess of an id does
+            // not reveal a connection.
             parts.counters.wrong_epoch += 1;
             parts.reset(now, link, &frame, id, epoch);
         }
@@ -75,8 +75,8 @@ impl Parts<'_> {
         frame: &RxFrame<'_>,
         connection: &mut Connection,
     ) {
-        // Borrow the frame from the result instead of moving it. A move of a value that was just
-        // written makes the processor wait for each store.
+        // Borrow the frame from the result instead of moving it. To move a value that was just
+        // written, the processor must wait for each store.
         let result = wire_edge::decode_split(frame.bytes, frame.outside.len());
         let Ok(decoded) = &result else {
             self.counters.malformed += 1;
@@ -109,17 +109,17 @@ impl Parts<'_> {
         connection.liveness_mut().on_heard();
         if let Some(acks) = &decoded.acks {
             self.handle_acks(now, memory, connection, position, decoded, acks, frame.received_at);
-            // The acknowledgements in the frame may have restored a link. A restored link can cause
-            // the removal of others, perhaps of this one.
+            // The acknowledgements in the frame may have restored a link. When a link is restored,
+            // the engine may remove other links, including the link of this frame.
             let still = connection.paths().iter().position(|path| path.index() == index);
             let Some(still) = still else { return };
             position = still;
         }
         let delivered = connection.inbound().delivered();
         if self.handle_body(now, memory, connection, position, decoded, payload) {
-            // If the later frames of an operation arrived first, over other links, a frame from the
-            // middle completes the operation. Treat it like the last frame, because no later frame
-            // of the operation will ask for an acknowledgement.
+            // On several links, the later frames of an operation can arrive first. In that case, a
+            // frame from the middle completes the operation. Treat this frame like the last frame,
+            // because no later frame of the operation will ask for an acknowledgement.
             let completes = connection.inbound().delivered() != delivered;
             let eliciting = if completes { packet.eliciting.as_last() } else { packet.eliciting };
             // The content of the frame may have removed the link.
@@ -159,14 +159,14 @@ impl Parts<'_> {
         }
         let challenge = is_challenge(decoded);
         let room = connection.paths().len() < usize::from(self.config.links_max);
-        // A late challenge, sent before the link was removed, must not open the link again.
+        // A late challenge, which the peer sent before the link was removed, must not open the link
+        // again.
         let settled = connection.paths().retired(index).is_none_or(|retired| {
             let is_next = retired.is_unnoticed && retired.path.is_ahead(decoded.prefix.packet);
             is_next || now >= retired.at.after_ns(RETIRED_NS)
         });
-        // In phase Accepted, a challenge proves like any other frame that the peer has our Accept.
-        // If the peer has removed the link of the handshake, the challenge may be the only frame
-        // that arrives.
+        // In phase Accepted, a challenge proves that the peer has our Accept, like any other frame.
+        // If the peer has removed the link of the handshake, no other frame may arrive.
         let open = matches!(connection.phase(), Phase::Accepted | Phase::Established);
         if !challenge || !settled || !open || frame.from.is_group() {
             return None;
@@ -184,8 +184,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: join.9, join.10
-    /// Frees an index under which the peer opens another link, if this end can give up its own
-    /// link. Returns whether the index is free.
+    /// Frees an index under which the peer opens another link, if this end can give up its own link
+    /// with that index. Returns whether the index is free.
     #[cold]
     fn vacates(
         &mut self,
@@ -197,7 +197,8 @@ impl Parts<'_> {
         let Some(path) = connection.path_mut(index) else { return true };
         let link = path.link();
         if path.is_offered() {
-            // The peer gave up the pair of this link and tries another one.
+            // The peer gave up the pair of this link and now tries another pair under the same
+            // index.
             return path.is_ahead(frame.prefix.packet) && self.drop_unnoticed(connection, index);
         }
         if path.is_settled() && path.is_stale(now) && path.is_ahead(frame.prefix.packet) {
@@ -208,16 +209,17 @@ impl Parts<'_> {
         if connection.is_initiator() || !is_new || !self.drop_unnoticed(connection, index) {
             return false;
         }
-        // This end gave its trial up. The peer is the initiator and will try the pair if it knows
-        // the address.
+        // This end ended its trial. The peer is the initiator, and tries the pair if it knows the
+        // address.
         connection.announce_address(link);
         true
     }
 
     //= protocol.md: compare.5
-    /// Resolves an index that the two ends use for different links, on which neither end receives
-    /// frames of the other. The initiator removes its link. The responder replaces its link by the
-    /// one that the peer opens. Returns whether the peer's link replaces the link of this end.
+    /// Resolves a conflict about an index: the two ends use the index for different links, and
+    /// neither end receives frames of the other on it. The initiator removes its link. The
+    /// responder replaces its link by the link that the peer opens. Returns whether the peer's link
+    /// replaces the link of this end.
     #[cold]
     fn replaces_stale(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         if connection.is_initiator() {
@@ -230,8 +232,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: join.9
-    /// If both ends opened the same pair, decides which link stays: the link with the initiator's
-    /// index. Returns whether the peer may open the pair.
+    /// If both ends opened the same pair, decides which of the two links stays: the link with the
+    /// initiator's index. Returns whether the peer may open the pair.
     #[cold]
     fn gives_way(&mut self, connection: &mut Connection, place: (LinkId, PeerAddr)) -> bool {
         let own = connection.paths().iter().find(|path| path.pair() == place);
@@ -469,7 +471,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: shared.3
-    /// Resumes the message that lacked a receive, because a receive was posted.
+    /// Resumes the message that waited for a receive, because the application posted a receive.
     pub(crate) fn on_receive_there(
         &mut self,
         now: Instant,
@@ -506,8 +508,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: shared.4
-    /// Records a connection whose deliveries wait until the application polls. If a receive is
-    /// missing instead, reports that to the peer.
+    /// Records a connection whose deliveries wait until the application polls. If the deliveries
+    /// wait for a receive instead, reports that to the peer.
     #[inline]
     fn note_stall(&mut self, connection: &mut Connection) {
         if !connection.inbound().is_stalled() {
@@ -558,9 +560,9 @@ impl Parts<'_> {
     }
 
     //= protocol.md: answer.9, violation.6, queue-pair.3, fault.3
-    /// Closes a connection because local memory is gone. The fault is reported for the local
-    /// operation that needed the memory. If a read of the peer needed the memory, the peer gets the
-    /// error for an unknown key.
+    /// Closes a connection because local memory is gone. If a local operation needed the memory,
+    /// the close reports the fault for that operation. If a read of the peer needed the memory, the
+    /// peer gets the error for an unknown key.
     #[cold]
     pub(crate) fn local_memory_gone(
         &mut self,
@@ -599,7 +601,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: answer.8, queue-pair.3
-    /// Handles the report that the peer cannot retransmit a part of an answer, because the memory
+    /// Handles the peer's report that it cannot retransmit a part of an answer, because the memory
     /// of the answer is gone. Does nothing if this end has all parts of the answer.
     #[cold]
     pub(crate) fn on_answer_gone(
@@ -626,12 +628,13 @@ impl Parts<'_> {
 }
 
 //= protocol.md: remove.4
-/// Returns whether this end must open a removed link again, because of a frame in which the peer
-/// removes all others.
+/// Returns whether this end must open a removed link again, because the peer removes all other
+/// links in this frame.
 ///
-/// If one end removes a link while its peer removes all others, no common link is left. Then the
-/// initiator's removal applies, and the responder reopens its removed link. But if the peer does
-/// not receive the initiator's removal, the initiator reopens the link after half of `RETIRED_NS`.
+/// It can happen that this end removes one link, and that the peer removes all other links at the
+/// same time. No common link is left. In that case the removal by the initiator applies, and the
+/// responder reopens the link that it removed. But if the peer does not receive the initiator's
+/// removal, the initiator reopens its removed link after half of `RETIRED_NS`.
 fn takes_back(
     now: Instant,
     connection: &Connection,
@@ -655,8 +658,8 @@ fn takes_back(
             matches!(message, Ok(Control::LinkStatus(which, LinkStatus::Removed)) if which == path.index())
         })
     };
-    // Links on which the peer has not answered do not count, because such a link is never the last
-    // one.
+    // Ignore links on which the peer has not answered, because such a link never counts as the last
+    // link.
     was_here && connection.paths().iter().all(|path| !path.is_validated() || is_removed(path))
 }
 
@@ -667,7 +670,8 @@ fn is_challenge(frame: &Frame<'_>) -> bool {
             .any(|message| matches!(message, Ok(Control::PathChallenge(_))))
 }
 
-/// Returns whether a frame asks for an acknowledgement, and whether more of its operation follows.
+/// Returns whether a frame asks for an acknowledgement, and whether more frames of its operation
+/// follow.
 #[inline]
 fn eliciting(frame: &Frame<'_>) -> Eliciting {
     if !frame.header.kind().is_ack_eliciting() {
@@ -682,8 +686,8 @@ fn eliciting(frame: &Frame<'_>) -> Eliciting {
         {
             Eliciting::Midway
         }
-        // No program answers these frames, so no data will follow that could carry their
-        // acknowledgement. Do not wait for it.
+        // No program answers these frames, so no data will follow that could carry the
+        // acknowledgement. Do not wait for data.
         Header::Probe | Header::Control if frame.prefix.flags.contains(Flags::ACK_NOW) => {
             Eliciting::Midway
         }

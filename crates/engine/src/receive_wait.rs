@@ -1,4 +1,4 @@
-//! How long a queue pair waits for receives of its peer.
+//! How long the operations of a queue pair wait for receives of the peer.
 
 use delivery::Instant;
 use wire_edge::OperationNumber;
@@ -8,14 +8,14 @@ use wire_edge::OperationNumber;
 pub(crate) struct ReceiveWait {
     /// How long an operation waits, in nanoseconds; `None` for no limit.
     budget_ns: Option<u64>,
-    /// The operation that waits, or was just retransmitted, and when its wait began.
+    /// The operation that waits or was just retransmitted, and the time at which its wait began.
     waiting: Option<(OperationNumber, Instant)>,
     /// When to retransmit a refused message even if the peer has sent no Ready.
     try_at: Instant,
 }
 
 impl ReceiveWait {
-    /// Creates the state while no operation waits.
+    /// Creates the state for a queue pair without a waiting operation.
     pub(crate) const fn new(budget_ns: Option<u64>) -> Self {
         Self { budget_ns, waiting: None, try_at: Instant::NEVER }
     }
@@ -50,8 +50,8 @@ impl ReceiveWait {
         tries
     }
 
-    /// Updates the wait. `waits` is the operation that waits now, if any. All operations before
-    /// `delivered` are complete.
+    /// Updates the wait. `waits` is the operation that waits now, if there is one. All operations
+    /// before `delivered` are complete.
     pub(crate) fn look(
         &mut self,
         now: Instant,
@@ -78,7 +78,7 @@ impl ReceiveWait {
     }
 }
 
-/// Pause before a message for which the peer had no receive is retransmitted, in nanoseconds.
-/// Usually a Ready arrives earlier. The retransmission is needed if a Ready overtook its `NotReady`
-/// on another link.
+/// Pause before the retransmission of a message for which the peer had no receive, in nanoseconds.
+/// Usually a Ready arrives earlier. If a Ready overtook its `NotReady` on another link, only this
+/// retransmission continues the operation.
 const TRY_NS: u64 = 100_000_000;

@@ -1,5 +1,5 @@
-//! Requests for connections: which services listen, which Hellos the endpoint admits, and how many
-//! replies strangers get.
+//! Requests for connections: the services that listen, the admission of Hellos, and limits for
+//! replies to strangers. A stranger is a host that has not returned a cookie.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,20 +12,19 @@ use crate::per_host::PerHost;
 /// State of connection requests until the peer has confirmed the connection, and rate limits for
 /// strangers. The endpoint stores nothing about strangers.
 ///
-/// Each Hello belongs to at most one connection. No host has more requests or unconfirmed
-/// connections than its share.
+/// Each Hello belongs to at most one connection. The numbers of requests and of unconfirmed
+/// connections are limited for each host.
 #[derive(Debug)]
 pub(crate) struct Reception {
     listeners: HashSet<u32>,
     cookies: CookieJar,
-    /// Connections by the fields that all repetitions of a Hello share. So a repeated Hello finds
-    /// its connection, whatever address of the peer sent it.
+    /// Connections by the fields that all repetitions of a Hello have in common. With this map, a
+    /// repeated Hello finds its connection, even if the peer sent it from another address.
     hellos: HashMap<HelloKey, u32>,
     /// Number of requests per host that the application has not answered.
     requests: PerHost,
     requests_max: u32,
-    /// Number of connections per host that this end accepted but no frame of the peer has
-    /// confirmed.
+    /// Number of connections per host that this end accepted and the peer has not confirmed yet.
     unconfirmed: PerHost,
     /// Maximum number of connections.
     connections_max: u32,
@@ -33,7 +32,7 @@ pub(crate) struct Reception {
     confirm_ns: u64,
     answers: RateLimiter,
     resets: RateLimiter,
-    /// Limits the rate of reports without proof, because each costs a visit to every connection.
+    /// Limits the rate of reports without proof, because each such report visits every connection.
     hearsay: RateLimiter,
 }
 
@@ -73,8 +72,8 @@ impl Reception {
             unconfirmed: PerHost::default(),
             connections_max,
             confirm_ns,
-            // If a cluster of 10 000 hosts connects within a second, 40 000 Hellos arrive. Each
-            // answer takes 3 µs, so all answers take an eighth of a processor.
+            // If a cluster of 10 000 hosts connects within a second, 40 000 Hellos arrive. To
+            // answer a Hello takes 3 µs, so all answers take an eighth of a processor.
             answers: RateLimiter::new(40_000, 8000),
             resets: RateLimiter::new(1000, 100),
             hearsay: RateLimiter::new(10, 10),
@@ -102,7 +101,8 @@ impl Reception {
     ) -> Admission {
         let (source, service) = (hello.source, hello.parameters.service);
         let cookie = self.cookies.verify(now, from, source, service, &hello.cookie);
-        // A valid cookie proves the source address. Hellos of strangers are limited in rate.
+        // A valid cookie proves the source address. Limit the rate of Hellos without a valid
+        // cookie.
         if cookie.is_err() && !self.answers.allow(now) {
             counters.rate_limited += 1;
             return Admission::Ignored;
@@ -123,7 +123,8 @@ impl Reception {
             return Admission::Repeated(index);
         }
         if self.unconfirmed.of(from) >= self.unconfirmed_share() {
-            // The host may ask again later, because each connection that it confirms makes room.
+            // The host may ask again later, because each connection that the host confirms makes
+            // room.
             counters.rate_limited += 1;
             return Admission::Ignored;
         }
@@ -135,21 +136,21 @@ impl Reception {
     }
 
     //= protocol.md: phase.1
-    /// Returns whether one more request of the host at `from` may wait. Each host is limited to a
-    /// share, which leaves room for other hosts.
+    /// Returns whether one more request of the host at `from` may wait. Each host has a limit,
+    /// which leaves room for other hosts.
     fn has_room_for_request(&self, from: PeerAddr) -> bool {
         let share = (self.requests_max / HOST_SHARE).max(1);
         self.requests.all() < self.requests_max && self.requests.of(from) < share
     }
 
     //= protocol.md: phase.2
-    /// Returns how many connections one host may leave unconfirmed at a time.
+    /// Returns the maximum number of unconfirmed connections of one host.
     fn unconfirmed_share(&self) -> u32 {
         (self.connections_max / HOST_SHARE).max(1)
     }
 
-    /// Records that a Hello became a request, which waits for the application. `index` is that of
-    /// the connection.
+    /// Records that a Hello became a request, which waits for the application. `index` is the index
+    /// of the connection.
     pub(crate) fn on_requested(&mut self, from: PeerAddr, key: HelloKey, index: u32) {
         self.hellos.insert(key, index);
         self.requests.add(from);
@@ -185,8 +186,8 @@ impl Reception {
     }
 
     //= protocol.md: phase.3
-    /// Returns whether an accepted connection was unconfirmed for too long while its place is
-    /// needed for waiting requests or future connections. `connections` is the number of
+    /// Returns whether an accepted connection must end, because the peer has not confirmed it in
+    /// time and other requests or future connections need its place. `connections` is the number of
     /// connections in use.
     pub(crate) fn is_overdue(
         &self,
@@ -218,13 +219,13 @@ impl Reception {
     }
 }
 
-/// Each host may have this fraction (one in four) of all waiting requests, and of all unconfirmed
-/// connections. So only four hosts together can shut out other hosts.
+/// Each host may have one in this many of all waiting requests, and of all unconfirmed connections.
+/// Therefore, only four hosts together can shut out other hosts.
 const HOST_SHARE: u32 = 4;
 
-/// How long a peer has to confirm a connection while other requests wait, in nanoseconds. With the
-/// round trip of a continent, this end can send four Accepts in this time, of which three may be
-/// lost.
+/// How long a peer has to confirm a connection while other requests wait, in nanoseconds. If the
+/// round trip crosses a continent, this end can send four Accepts in this time, and three of them
+/// may be lost.
 pub(crate) const CONFIRM_NS: u64 = 200_000_000;
 
 #[cfg(test)]
@@ -236,8 +237,8 @@ mod tests {
     const SERVICE: u32 = 7;
     const NOW: Instant = Instant(1_000_000);
 
-    /// Returns a reception with limits of 8 requests, 2 per host, and of 16 connections, 4
-    /// unconfirmed ones per host.
+    /// Returns a reception with room for 8 requests, 2 of them per host, and for 16 connections, 4
+    /// of them unconfirmed per host.
     fn reception() -> (Reception, EndpointCounters) {
         let mut reception = Reception::new([5; 16], 8, 16, CONFIRM_NS);
         reception.listen(SERVICE);

@@ -1,5 +1,5 @@
-//! Redirect ports. A redirect port answers at an address where peers ask for services of other
-//! endpoints.
+//! Redirect ports. Peers ask a redirect port for services, and the port answers with the place of
+//! the service at another endpoint.
 
 use delivery::{Instant, RateLimiter};
 use wire_edge::{
@@ -7,10 +7,11 @@ use wire_edge::{
     RejectReason, VERSION, decode_handshake, preamble,
 };
 
-/// A redirect port. It answers at an address where peers ask for services of other endpoints.
+/// A redirect port. Peers ask it for services, and the port answers with the place of the service
+/// at another endpoint.
 ///
-/// The answer to each Hello names the place of the service. A redirect port stores nothing about
-/// peers and their connections. Established connections do not use it.
+/// A redirect port stores nothing about peers and their connections. Established connections do not
+/// use it.
 #[derive(Debug)]
 pub struct RedirectPort {
     /// The place of each service.
@@ -24,7 +25,7 @@ pub const REDIRECT_ANSWER_BYTES_MAX: usize = PREAMBLE_BYTES + REJECT_BYTES + MOV
 impl RedirectPort {
     /// Creates a redirect port for these services, each with its place.
     pub fn new(moved: Vec<(u32, Moved)>) -> Self {
-        // The limits are those of an endpoint: protocol.md §4.2.
+        // These are the limits of an endpoint: protocol.md §4.2.
         Self { moved, answers: RateLimiter::new(40_000, 8000) }
     }
 
@@ -70,7 +71,7 @@ impl RedirectPort {
     }
 }
 
-/// The step number of a Hello, which is the same in all versions.
+/// The value of the step field of a Hello. It is the same in all versions.
 const HELLO: u8 = 1;
 
 const PREAMBLE_BYTES: usize = 16;
@@ -116,8 +117,8 @@ mod tests {
         bytes
     }
 
-    /// Returns the answer of a redirect port to a frame. The rate limit allows an answer at the
-    /// time used.
+    /// Returns the answer of a redirect port to a frame, at a time when the rate limit allows an
+    /// answer.
     fn said(
         redirect_port: &mut RedirectPort,
         from: &str,

@@ -1,4 +1,4 @@
-//! Refusals by a peer's host: how often it refused frames because an address has no listener, and
+//! Refusals: reports of a peer's host that an address has no listener. Counts them, and decides
 //! when to ask at that address.
 
 use delivery::Instant;
@@ -15,14 +15,14 @@ pub(crate) enum Report {
 
 /// Counts consecutive refusals by the address of a link.
 ///
-/// A process may be about to restart, and a report may be late. So after a refusal, this end asks
-/// the address [`QUESTIONS`] times. Only the refusal of a packet that was sent after the latest
+/// A process may be about to restart, and a report may arrive late. So after a refusal, this end
+/// asks the address [`QUESTIONS`] times. Only the refusal of a packet sent after the latest
 /// question counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusals {
     count: u8,
-    /// The packet number of the last question; `None` if no question was sent since the last
-    /// refusal.
+    /// The packet number of the last question; `None` if this end has sent no question after the
+    /// last refusal.
     asked: Option<u32>,
     ask_at: Instant,
 }
@@ -33,7 +33,7 @@ impl Refusals {
     /// The state of a new link, and of a link on which a frame has arrived.
     pub(crate) const NONE: Self = Self { count: 0, asked: None, ask_at: Instant::NEVER };
 
-    /// Handles the refusal of a packet. Returns whether the link fails because of it.
+    /// Handles the refusal of a packet. Returns whether the link fails because of this refusal.
     pub(crate) fn on_refused(&mut self, now: Instant, packet: u32) -> bool {
         let counts = match self.asked {
             Some(asked) => packet.wrapping_sub(asked) < 1 << 31,
@@ -51,12 +51,12 @@ impl Refusals {
         false
     }
 
-    /// Handles the finding of another connection that the address has no listener.
+    /// Handles the discovery of another connection that the address has no listener.
     pub(crate) const fn fail(&mut self) {
         *self = Self { count: QUESTIONS + 1, ..Self::NONE };
     }
 
-    /// Returns whether to ask now, with the packet of number `next`.
+    /// Returns whether to ask now. The question will be the packet with number `next`.
     pub(crate) fn poll_question(&mut self, now: Instant, next: PacketNumber) -> bool {
         if now < self.ask_at {
             return false;
@@ -77,7 +77,7 @@ impl Refusals {
     }
 }
 
-/// How many refused questions it takes until the peer counts as gone.
+/// Number of refused questions after which the peer counts as gone.
 const QUESTIONS: u8 = 3;
 /// Pause before the second and the third question, in nanoseconds. A running peer answers within
 /// this time.

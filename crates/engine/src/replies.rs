@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use delivery::{EndpointCounters, LinkId};
 use wire_edge::{ConnectionId, HANDSHAKE_BYTES_MAX, Handshake, HandshakeFrame, PeerAddr, VERSION};
 
-/// Handshake frames that wait, oldest first, at most [`REPLIES_MAX`]. Their number is limited,
-/// because strangers cause them.
+/// Handshake frames that wait, oldest first, at most [`REPLIES_MAX`]. The limit is necessary,
+/// because strangers cause these frames.
 #[derive(Debug)]
 pub(crate) struct Replies {
     waiting: VecDeque<Reply>,
@@ -34,13 +34,14 @@ impl Replies {
         self.waiting.is_empty()
     }
 
-    /// Returns whether a further frame would be dropped.
+    /// Returns whether the queue would drop a further frame.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= REPLIES_MAX
     }
 
     //= protocol.md: amplify.3, amplify.4
-    /// Queues a frame with these connection ids. Drops a frame that must not be sent.
+    /// Queues a handshake frame with these connection ids. Drops the frame if the protocol forbids
+    /// sending it.
     pub(crate) fn push(
         &mut self,
         counters: &mut EndpointCounters,
@@ -50,7 +51,8 @@ impl Replies {
         body: Handshake<'_>,
     ) {
         if to.is_group() {
-            // No peer sends from a group address, so do not answer.
+            // A frame from a group address is forged, because no peer sends from such an address.
+            // Do not answer.
             counters.wrong_address += 1;
             return;
         }
@@ -65,8 +67,8 @@ impl Replies {
         self.waiting.push_back(Reply { link, to, bytes });
     }
 
-    /// Passes each waiting frame to `send` once. `send` returns whether the frame is done. Returns
-    /// whether some frames still wait.
+    /// Passes each waiting frame to `send` once. `send` returns true if the frame need not wait any
+    /// longer. Returns whether some frames still wait.
     #[inline]
     pub(crate) fn offer(&mut self, send: impl FnMut(&Reply) -> bool) -> bool {
         !self.waiting.is_empty() && self.offer_all(send)
@@ -91,9 +93,9 @@ impl Replies {
     }
 }
 
-/// Maximum number of waiting answers to strangers, for a burst of requests in one turn. Further
-/// answers are dropped, and the strangers ask again. Each has at most 944 bytes, so all together
-/// take 240 KB.
+/// Maximum number of waiting answers to strangers, enough for a burst of requests in one turn. The
+/// engine drops further answers, and the strangers ask again. Each answer has at most 944 bytes, so
+/// 256 answers take 240 KB.
 const REPLIES_MAX: usize = 256;
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //! listener (protocol.md §7.8).
 //!
 //! An attacker that knows two addresses can forge such reports. If a report quotes a frame that
-//! this end sent, the report counts as proven, because no host off the path knows the frame's
-//! numbers. Other reports are limited in rate, and only cause this end to ask the peer.
+//! this end sent, the report counts as proven, because a host that is not on the path cannot know
+//! the numbers in the frame. This end limits the rate of other reports, and only asks the peer
+//! after one of them.
 
 use delivery::{Evidence, Instant, LinkId};
 use wire_edge::PeerAddr;
@@ -48,8 +49,8 @@ impl Engine {
                 on_hearsay(connection, (link, peer), report);
             }),
             Evidence::Local => {
-                // An idle connection sends no frames that could be refused, so only this report
-                // shows that its peer has ended.
+                // An idle connection sends no frames that a host could refuse, so only this report
+                // shows that the peer of the connection has ended.
                 let which = if report == Report::Refused { Which::All } else { Which::Awake };
                 let mut is_dead = false;
                 self.each_at((link, peer), which, |parts, connection| {
@@ -63,8 +64,9 @@ impl Engine {
     }
 
     //= protocol.md: report.6
-    /// Spreads the finding of one connection that an address has no listener. The other connections
-    /// do not ask, because networks report only a few refusals a second.
+    /// Informs all connections that nothing listens at an address, after one connection has found
+    /// this. The other connections do not ask, because networks report only a few refusals a
+    /// second.
     #[cold]
     fn on_address_dead(&mut self, now: Instant, place: (LinkId, PeerAddr)) {
         self.each_at(place, Which::All, |parts, connection| {
@@ -80,8 +82,8 @@ impl Engine {
     }
 
     //= protocol.md: report.1
-    /// Returns the connection that sent a frame with these first bytes to the address. Also returns
-    /// the packet number, if the frame has one. Ignores packets that were not sent recently.
+    /// Returns the connection that sent a frame with these first bytes to the address, and the
+    /// packet number, if the frame has one. Ignores packets that were not sent recently.
     fn sender_of(
         &mut self,
         link: LinkId,
@@ -103,7 +105,7 @@ impl Engine {
         is_sent.then_some((index, Some(prefix.packet)))
     }
 
-    /// Runs `work` on each connection that has a link to this address or a trial of one.
+    /// Runs `work` on each connection that uses or tests a link to this address.
     fn each_at(
         &mut self,
         place: (LinkId, PeerAddr),
@@ -136,8 +138,9 @@ enum Which {
 
 impl Parts<'_> {
     //= protocol.md: report.3
-    /// Handles a proven report about `packet`, or about the newest packet. Returns whether an
-    /// established connection has just found that the address has no listener.
+    /// Handles a proven report about `packet`, or about the newest packet if `packet` is `None`.
+    /// Returns whether the report shows for the first time that nothing listens at the address of
+    /// an established connection.
     fn on_proven(
         &mut self,
         now: Instant,
@@ -174,8 +177,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: report.4
-    /// Handles the finding that the address of a link has no listener, after repeated refusals. If
-    /// the peer's addresses on all links have no listener, the peer is gone.
+    /// Handles repeated refusals, which show that nothing listens at the address of a link. If this
+    /// holds for the peer's addresses on all links, the peer is gone.
     fn on_no_listener(
         &mut self,
         now: Instant,
@@ -191,7 +194,8 @@ impl Parts<'_> {
         let Some(path) = connection.path_mut(index) else { return };
         let change = path.on_said_broken(now);
         self.on_path_change(now, connection, index, change);
-        // Pings on the other links show whether the link or the peer has failed.
+        // Send Pings on the other links. Their answers show whether only the link or the whole peer
+        // has failed.
         for path in connection.paths_mut().iter_mut().filter(|path| path.may_carry_data()) {
             path.say(PING);
         }
@@ -199,13 +203,13 @@ impl Parts<'_> {
 }
 
 //= protocol.md: report.5
-/// Handles a report without proof, which may be forged. So this end only asks the peer.
+/// Handles a report without proof. The report may be forged, so this end only asks the peer.
 fn on_hearsay(connection: &mut Connection, place: (LinkId, PeerAddr), report: Report) {
     let is_it = |path: &&mut Path| path.pair() == place && path.is_validated();
     let Some(path) = connection.paths_mut().iter_mut().find(is_it) else { return };
     match report {
         Report::TooBig(limit) => path.on_too_big(limit, false),
-        // The acknowledgement of a packet in flight answers the question, so no Ping is needed.
+        // If a packet is in flight, its acknowledgement answers the question, so no Ping is needed.
         Report::Refused if path.send().in_flight_bytes() == 0 => path.say(PING),
         Report::Refused => {}
     }

@@ -1,10 +1,10 @@
-//! What this end has reported to its peer about deliveries and receives, and what it has still to
-//! report.
+//! The deliveries and receives that this end has reported to its peer, and the reports that are
+//! still to be sent.
 
 use semantics::Inbound;
 use wire_edge::{MessageNumber, OperationNumber};
 
-/// What this end has reported in ack sections, apart from packets.
+/// The last reports in ack sections, without the acknowledgements of packets.
 #[derive(Debug)]
 pub(crate) struct Reported {
     /// The number of the first operation not reported as delivered.
@@ -13,15 +13,16 @@ pub(crate) struct Reported {
     credit: MessageNumber,
     /// Whether this end must send a report even if it has no packet to acknowledge.
     must_report: bool,
-    /// Whether the peer has asked for news. The answer goes over every link, because one link may
-    /// lose the frames to the peer.
+    /// Whether the peer has asked for news: for a report of deliveries and credits. The answer uses
+    /// every link, because one link may lose all frames to the peer.
     is_asked: bool,
 }
 
 delivery::pack_fields!(Reported { delivered, credit } must_report = false, is_asked = false);
 
 impl Reported {
-    /// Creates the state before any report. Operations and messages are numbered from `first`.
+    /// Creates the state before any report. `first` is the number of the first operation and
+    /// message.
     pub(crate) const fn new(first: u32) -> Self {
         Self {
             delivered: OperationNumber(first),
@@ -47,26 +48,26 @@ impl Reported {
         self.must_report
     }
 
-    /// Handles a question of the peer for news. If the connection has several links, the answer
-    /// goes over all of them.
+    /// Handles a question of the peer for news. If the connection has several links
+    /// (`has_several`), the answer uses all of them.
     pub(crate) const fn on_question(&mut self, has_several: bool) {
         self.is_asked = has_several;
     }
 
-    /// Returns whether the peer has asked for news and the answer must go over every link.
+    /// Returns whether the peer has asked for news and the answer must use every link.
     #[inline]
     pub(crate) const fn is_asked(&self) -> bool {
         self.is_asked
     }
 
-    /// Returns whether the answer to the peer must go over every link, and clears the question,
-    /// because the caller is about to send the answer.
+    /// Returns whether the answer to the peer must use every link. Also clears the question,
+    /// because the caller sends the answer next.
     #[inline]
     pub(crate) const fn take_question(&mut self) -> bool {
         core::mem::replace(&mut self.is_asked, false)
     }
 
-    /// Returns whether there are deliveries or credits that were not reported.
+    /// Returns whether this end has deliveries or credits that it has not reported.
     #[inline]
     pub(crate) fn has_news(&self, inbound: &Inbound) -> bool {
         self.delivered != inbound.delivered() || self.credit != inbound.credit()
@@ -78,7 +79,7 @@ impl Reported {
     }
 
     /// Returns whether the peer may soon wait for a receive, because at least half of its credit is
-    /// used up. Before that, other acknowledgements report new receives.
+    /// used up. If more credit is left, acknowledgements for other reasons report new receives.
     pub(crate) fn lacks_credit(&self, inbound: &Inbound) -> bool {
         let posted = inbound.credit().since(self.credit);
         posted > 0 && self.credit.since(inbound.next_message()) <= posted
@@ -92,7 +93,7 @@ impl Reported {
         *self = Self { delivered, credit, must_report: false, is_asked: self.is_asked };
     }
 
-    /// Returns whether nothing waits to be reported.
+    /// Returns whether no report is pending.
     pub(crate) const fn is_at_rest(&self) -> bool {
         !self.must_report && !self.is_asked
     }

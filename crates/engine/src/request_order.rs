@@ -1,4 +1,5 @@
-//! The furthest byte in the peer's requests so far. A fragment before this byte is out of order.
+//! The furthest byte in the peer's requests so far. If a fragment lies before this byte, the
+//! fragment is out of order.
 
 use wire_edge::OperationNumber;
 
@@ -12,7 +13,7 @@ pub(crate) struct RequestOrder {
 delivery::pack_fields!(RequestOrder { operation, offset });
 
 impl RequestOrder {
-    /// Creates the state for operations that are numbered from `first` on.
+    /// Creates the state before any fragment. `first` is the number of the first operation.
     pub(crate) const fn new(first: u32) -> Self {
         Self { operation: OperationNumber(first), offset: 0 }
     }

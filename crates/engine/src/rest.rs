@@ -1,13 +1,14 @@
-//! Compressed connections: idle connections in little memory.
+//! Compressed connections: idle connections whose state takes little memory.
 //!
-//! A connection takes 550 bytes and each of its links 1160. Most of these are needed only while the
-//! ends exchange frames. In compressed form, a connection with one link takes about 400 bytes. The
-//! engine compresses a connection when nothing has happened on it for
+//! A connection takes 550 bytes and each of its links 1160 bytes. The ends need most of this state
+//! only while they exchange frames. In compressed form, a connection with one link takes about 400
+//! bytes. The engine compresses a connection when nothing has happened on it for
 //! [`EngineConfig::rest_ns`](crate::EngineConfig::rest_ns).
 //!
-//! The compressed form is exact, so the connection later continues with the same state. When a
-//! connection is taken out of the table, it is expanded again. The next connection to be expanded
-//! uses its old memory. So only compression allocates, and only the compressed form.
+//! The compressed form is exact, so the connection later continues with the same state. When the
+//! engine takes a connection out of the table, the connection is expanded. The engine keeps the
+//! memory of a connection that it has compressed, and uses it for the next connection that it
+//! expands. So only compression allocates, and only for the compressed form.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use crate::terms::OwnTerms;
 #[derive(Debug)]
 pub(crate) struct Resting {
     queue: Arc<CompletionQueue>,
-    /// State that ordinary connections do not have.
+    /// State that usual connections do not have.
     rare: Option<Box<Rare>>,
     inbound: InboundAtRest,
     outbound: OutboundAtRest,
@@ -35,8 +36,8 @@ pub(crate) struct Resting {
     bytes: Box<[u8]>,
 }
 
-/// State that few connections have: their own settings, or queues that differ from the usual single
-/// one that reserves places.
+/// State that only few connections have: own settings, or unusual queues. The usual case is a
+/// single queue that reserves places.
 #[derive(Debug)]
 struct Rare {
     terms: Option<Box<OwnTerms>>,
@@ -44,15 +45,15 @@ struct Rare {
 }
 
 impl Connection {
-    /// Returns the first timer of a connection [at rest](Connection::is_at_rest). The timer ends
-    /// the compressed state.
+    /// Returns the time of the first timer of a connection [at rest](Connection::is_at_rest). At
+    /// that time, the compressed state ends.
     pub(crate) fn rest_ends_at(&self) -> Instant {
         let challenges = self.paths().iter().map(Path::challenge_at);
         challenges.fold(self.liveness().ask_at().min(self.join_deadline()), Instant::min)
     }
 
-    /// Compresses a connection [at rest](Connection::is_at_rest). After that, the caller may use
-    /// only the memory of the connection.
+    /// Compresses a connection [at rest](Connection::is_at_rest). After this call, the caller may
+    /// use only the memory of `self`.
     pub(crate) fn rest(&mut self, limits: InboundLimits) -> Resting {
         debug_assert!(self.is_at_rest(), "packing loses nothing that is pending");
         let bytes = self.pack();
@@ -72,9 +73,9 @@ impl Connection {
 }
 
 impl Resting {
-    /// Returns the connection as before the compression, but without its receives, which stay here
-    /// until [`Resting::wake`]. The links of the connection use the memory of `paths`, which is
-    /// empty.
+    /// Returns the connection in its state before the compression, but without its receives. The
+    /// receives stay in `self` until [`Resting::wake`]. The links of the connection use the memory
+    /// of `paths`, which is empty.
     pub(crate) fn read(
         &self,
         handle: ConnectionHandle,
@@ -87,8 +88,8 @@ impl Resting {
         connection
     }
 
-    /// Returns the connection as before the compression. The links of the connection use the memory
-    /// of `paths`, which is empty.
+    /// Returns the connection in its state before the compression. The links of the connection use
+    /// the memory of `paths`, which is empty.
     pub(crate) fn wake(
         mut self,
         handle: ConnectionHandle,
@@ -117,7 +118,7 @@ impl Resting {
         }
     }
 
-    /// Returns the connection without its receives and its own settings.
+    /// Returns the connection without its receives and without its own settings.
     fn read_usual(
         &self,
         handle: ConnectionHandle,

@@ -1,8 +1,9 @@
-//! Repetitions of a handshake frame, a Close or a question for news, while no answer arrives.
+//! Schedules the repetition of a handshake frame, a Close or a question for news until an answer
+//! arrives.
 
 use delivery::Instant;
 
-/// The time of the next repetition, and the number of transmissions since the last success.
+/// The time of the next repetition, and the number of transmissions after the last success.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retry {
     at: Instant,
@@ -13,7 +14,7 @@ pub(crate) struct Retry {
 delivery::pack_fields!(Retry { count } at = Instant::NEVER);
 
 impl Retry {
-    /// The state in which nothing is to be sent.
+    /// The state without a scheduled transmission.
     pub(crate) const NONE: Self = Self { at: Instant::NEVER, count: 0 };
 
     /// Schedules the first transmission at this time.
@@ -62,7 +63,7 @@ impl Retry {
         self.at == Instant::NEVER
     }
 
-    /// Returns the number of transmissions since the last success.
+    /// Returns the number of transmissions after the last success.
     pub(crate) const fn count(&self) -> u8 {
         self.count
     }

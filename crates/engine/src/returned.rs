@@ -1,12 +1,12 @@
-//! Collects what happened to the frames of a link: which of them an acknowledgement or a timeout
-//! found acknowledged or lost.
+//! Collects the fates of the frames of a link: an acknowledgement or a timeout finds that frames
+//! were acknowledged or lost.
 
 use delivery::Fate;
 use semantics::{Carried, CarriedKind};
 
 use crate::pending::{LostControl, MTU_PROBE, STATUS};
 
-/// What an acknowledgement or a timeout found about the frames of a link.
+/// The fates of the frames of a link after an acknowledgement or a timeout.
 #[derive(Debug, Default)]
 pub(crate) struct Returned {
     /// Control messages to retransmit, and the number of control frames that are no longer in
@@ -14,19 +14,19 @@ pub(crate) struct Returned {
     pub(crate) control: LostControl,
     /// Number of data frames declared lost.
     pub(crate) data_lost: u64,
-    /// Number of packets declared lost, and number of packets that arrived although they had been
-    /// declared lost.
+    /// Number of packets declared lost. `spurious_losses` counts packets that arrived although
+    /// they had been declared lost.
     pub(crate) packets_lost: u64,
     pub(crate) spurious_losses: u64,
     /// Whether the acknowledgement covers a packet that was not acknowledged before.
     pub(crate) is_progress: bool,
     /// Whether the peer has received a report of link statuses.
     pub(crate) has_reported_statuses: bool,
-    /// Lower bound for the size of the largest acknowledged data frame, and that of the largest
-    /// lost one, in bytes.
+    /// Lower bounds for the size of the largest acknowledged data frame, and for the size of the
+    /// largest lost data frame, in bytes.
     pub(crate) acked_bytes: u32,
     pub(crate) lost_bytes: u32,
-    /// The fate of the path MTU probe, and its size in bytes.
+    /// The fate of the path MTU probe, and the size of the probe in bytes.
     pub(crate) probe: Option<(Fate, u16)>,
 }
 
@@ -61,7 +61,7 @@ impl Returned {
     }
 }
 
-/// Returns a lower bound for the size of a data frame, in bytes: the size of its payload with the
+/// Returns a lower bound for the size of a data frame, in bytes: the size of its payload plus the
 /// shortest headers.
 const fn frame_bytes_min(carried: &Carried) -> u32 {
     OPERATION_HEADER_BYTES + carried.length as u32

@@ -1,4 +1,5 @@
-//! Builds the frames of connections. All of these frames get their encoding and their numbers here.
+//! Builds the frames of connections. Only this code encodes these frames and assigns their packet
+//! numbers.
 
 use delivery::{Instant, LinkId, SentPool, TxBatch};
 use mem::PayloadSlice;
@@ -15,20 +16,22 @@ use crate::path::Path;
 use crate::purpose::Purpose;
 use crate::tails::Tails;
 
-/// Scratch memory in which frames are built, about 50 KiB. It holds no state between two calls.
+/// Scratch memory in which the engine builds frames, about 50 KiB. The memory contains no state
+/// between two calls.
 ///
 /// An engine that [allocates ahead](crate::EngineConfig::allocates_ahead) has its own scratch
-/// memory. Several engines in one process can share one scratch memory if the process calls one
+/// memory. Several engines in one process can use the same scratch memory if the process calls one
 /// engine at a time.
 ///
-/// The next frame carries the acknowledgements that were written. Later frames do not carry them.
+/// After acknowledgements are written, the next frame carries them. Later frames do not repeat
+/// them.
 #[derive(Debug)]
 pub struct Scratch {
     batch: Batch,
     /// Batches of a connection with several links, by position of the link.
     spare_batches: Vec<Batch>,
     acks: AckBytes,
-    /// Fragments deferred to the end of the batch.
+    /// Fragments that the engine deferred to the end of the batch.
     pub(crate) tails: Tails,
 }
 
@@ -74,7 +77,7 @@ impl Scratch {
         self.batch.frames.is_empty()
     }
 
-    /// Returns how many frames fit a batch.
+    /// Returns the maximum number of frames in a batch.
     pub(crate) fn room(&self) -> usize {
         self.batch.frames.room()
     }
@@ -96,19 +99,19 @@ impl Scratch {
         }
     }
 
-    /// Swaps the current batch with that of the link at `position`.
+    /// Swaps the current batch with the batch of the link at `position`.
     pub(crate) fn exchange(&mut self, position: usize) {
         if let Some(spare) = self.spare_batches.get_mut(position) {
             core::mem::swap(&mut self.batch, spare);
         }
     }
 
-    /// Writes the pending acknowledgements, at most `limit` bytes of them, for the next frame.
+    /// Writes the pending acknowledgements for the next frame, at most `limit` bytes.
     pub(crate) fn write_acks(&mut self, now: Instant, connection: &mut Connection, limit: usize) {
         self.acks.fill(now, connection, limit);
     }
 
-    /// Writes a report of what was delivered on a connection that has ended, for the next frame.
+    /// Writes a report of the deliveries of a connection that has ended, for the next frame.
     pub(crate) fn write_last_acks(&mut self, connection: &Connection) {
         self.acks.fill_last(connection);
     }
@@ -120,7 +123,7 @@ impl Scratch {
     }
 
     /// Drops the acknowledgements written for the next frame. Returns whether there were any. If
-    /// so, the caller must report them later.
+    /// the result is true, the caller must report these acknowledgements later.
     #[inline]
     pub(crate) const fn drop_acks(&mut self) -> bool {
         self.acks.clear()
@@ -129,8 +132,8 @@ impl Scratch {
     /// Appends a frame as the next packet of the link. The frame carries the acknowledgements that
     /// were written for it. `connection` and `epoch` are the id and epoch that the peer chose.
     ///
-    /// Returns the bytes of the frame. If the memory of the payload is gone, returns `None`, and
-    /// the caller must discard the batch.
+    /// Returns the bytes of the frame. Returns `None` if the memory of the payload does not exist
+    /// any more. In that case, the caller must discard the batch.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -156,7 +159,8 @@ impl Scratch {
         let len = encode_header(&prefix, frame.header, &mut bytes);
         let out = batch.frames.header_mut();
         let start = out.len();
-        // Copy a fixed length and truncate, because a copy of fixed length takes only a few stores.
+        // Copy a fixed length and truncate afterwards, because a copy of fixed length needs only a
+        // few store instructions.
         out.extend_from_slice(&bytes);
         out.truncate(start + len);
         if has_acks {
@@ -166,8 +170,8 @@ impl Scratch {
         batch.purpose = frame.purpose;
         let outside = append_body(out, start, &frame.body)?;
         let bytes = (out.len() - start) as u32 + outside.len;
-        // The source of a local operation does not change until the operation is complete. The
-        // memory that a peer reads may change right after the read.
+        // The source of a local operation does not change until the operation is complete. In
+        // contrast, the memory that a peer reads may change right after the read.
         if matches!(
             frame.header,
             Header::Write { .. } | Header::Send { .. } | Header::SendInvalidate { .. }
@@ -185,8 +189,8 @@ impl Scratch {
         self.batch.flags = self.batch.flags.with(Flags::ACK_NOW);
     }
 
-    /// Appends a datagram to the batch: `frame` is the header with copied payload, `outside` the
-    /// remaining payload.
+    /// Appends a datagram to the batch. `frame` is the header with the copied payload, and
+    /// `outside` is the remaining payload.
     #[inline]
     pub(crate) fn push_datagram(&mut self, frame: &[u8], outside: PayloadSlice<'_>) {
         self.batch.purpose = Purpose::Data;
@@ -195,7 +199,7 @@ impl Scratch {
     }
 
     /// Passes one encoded frame that belongs to no connection to a driver. Returns false if the
-    /// driver has no room for it.
+    /// driver has no room for the frame.
     pub(crate) fn send_encoded(
         &mut self,
         links: &mut Links,
@@ -236,8 +240,8 @@ impl Scratch {
             unmapped @ Emitted::PayloadUnmapped(_) if self.batch.purpose == Purpose::Data => {
                 unmapped
             }
-            // These frames have no payload that could be unmapped. If a driver reports an unmapped
-            // payload in spite of that, treat the frames as lost.
+            // These frames have no payload that could be unmapped. If a driver still reports an
+            // unmapped payload, treat the frames as lost.
             Emitted::Taken(_) | Emitted::Doubtful { .. } | Emitted::PayloadUnmapped(_) => {
                 Emitted::Taken(frames)
             }
@@ -245,14 +249,15 @@ impl Scratch {
     }
 }
 
-/// Frames that are passed to a driver together.
+/// Frames that the engine passes to a driver together.
 ///
-/// The flags of a frame depend on whether it is the last one of its batch. So the last frame stays
-/// open until the next frame begins or the batch is passed on. A closed frame does not change.
+/// The flags of a frame depend on whether the frame is the last one of its batch. So the flags of
+/// the newest frame are written only when the next frame begins or the engine passes the batch to a
+/// driver. Until then, the frame is "open". A closed frame does not change.
 #[derive(Debug)]
 struct Batch {
     frames: TxBatch,
-    /// The offset of the open frame, or [`NONE_OPEN`], and its flags.
+    /// The offset of the open frame, or [`NONE_OPEN`] if no frame is open; then the frame's flags.
     open_at: u32,
     flags: Flags,
     /// The purpose of all frames of the batch.
@@ -282,21 +287,21 @@ impl Batch {
     }
 }
 
-/// Maximum bytes of a batch. This is the largest UDP payload, so segmentation offload accepts the
-/// whole batch.
+/// Maximum number of bytes in a batch. A UDP payload cannot be longer, so segmentation offload
+/// accepts every batch.
 pub(crate) const BATCH_BYTES_MAX: u32 = 65_507;
 
 /// Maximum number of frames in a batch. Every kernel with UDP GSO accepts 64 segments.
 const BATCH_FRAMES: usize = 64;
 
-/// Header bytes of a batch: at most 52 bytes of header and 256 copied bytes for each frame, and one
-/// ack section.
+/// Header bytes of a batch. Each frame has at most 52 bytes of header and 256 copied bytes, and one
+/// frame has an ack section.
 const BATCH_HEADER_BYTES: usize = BATCH_FRAMES * 320 + 1400;
 
 /// Offset of the flags in a frame.
 const FLAGS_OFFSET: usize = 1;
 
-/// Value of `open_at` without an open frame: an offset beyond all headers of a batch.
+/// Value of `open_at` if no frame is open: an offset beyond all headers of a batch.
 const NONE_OPEN: u32 = u32::MAX;
 
 #[cfg(test)]
@@ -346,7 +351,7 @@ mod tests {
         links
     }
 
-    /// Calls `look` with each frame, decoded, that the driver of the link gets. The link is up.
+    /// Calls `look` with each frame, decoded, that the driver of the link receives. The link is up.
     fn emitted(scratch: &mut Scratch, mut look: impl FnMut(usize, &Frame<'_>)) {
         let emit: Emit<'_> = &mut |_, batch| {
             for index in 0..batch.len() {
@@ -407,7 +412,7 @@ mod tests {
         assert!(!send(&mut links, &mut scratch, 1));
         links.begin_turn();
         assert!(send(&mut links, &mut scratch, 1));
-        // Frames for a link that is down are dropped without a call of the driver.
+        // If a link is down, the engine drops its frames without a call of the driver.
         links.on_down(LINK);
         assert!(send(&mut links, &mut scratch, 0));
         assert_eq!(calls, 2);

@@ -21,10 +21,10 @@ use crate::returned::Returned;
 pub(crate) struct Sending {
     half: SendHalf<Carried>,
     mtu: PathMtu,
-    /// Number of frames that the link may send although the window is closed: probes after a
-    /// timeout.
+    /// Number of probe frames that the link may send after a timeout although the window is closed.
     probes_allowed: u8,
-    /// Number of data frames sent since this end last asked the peer for an acknowledgement.
+    /// Number of data frames that this end sent after it last asked the peer for an
+    /// acknowledgement.
     unasked: u32,
 }
 
@@ -47,8 +47,8 @@ impl Sending {
     }
 
     //= protocol.md: index.1
-    /// Continues the packet numbers of `before`, which the protocol never reuses. All other state
-    /// is that of `self`.
+    /// Continues the packet numbers of `before`, because the protocol never reuses a packet number.
+    /// All other state comes from `self`.
     pub(crate) fn after(self, before: Self) -> Self {
         let mut after = Self { half: before.half, ..self };
         after.follow_mtu();
@@ -56,7 +56,7 @@ impl Sending {
     }
 
     //= protocol.md: state.3
-    /// Discards the measurements, because the restored link may use another route.
+    /// Discards the measurements, because the link may use another route after it was down.
     pub(crate) fn restart(
         &mut self,
         now: Instant,
@@ -91,7 +91,8 @@ impl Sending {
         self.probes_allowed = self.probes_allowed.max(1);
     }
 
-    /// Records that the link used the frame that it might send although the window is closed.
+    /// Records that the link has used its permission to send one frame although the window is
+    /// closed.
     #[inline]
     pub(crate) const fn use_probe(&mut self) {
         self.probes_allowed = self.probes_allowed.saturating_sub(1);
@@ -119,8 +120,8 @@ impl Sending {
         self.unasked = 0;
     }
 
-    /// Calls [`SendHalf::begin_train`], because data follows a silence or the peer answers with
-    /// data.
+    /// Calls [`SendHalf::begin_train`], because the link sends data after a silence, or because
+    /// this end answers the peer with data.
     pub(crate) const fn begin_train(&mut self, now: Instant) {
         self.half.begin_train(now);
     }
@@ -156,8 +157,8 @@ impl Sending {
         self.half.on_sent(pool, now, bytes, purpose.class(), carried);
     }
 
-    /// Takes back the last `frames` frames, which the driver did not accept. Passes their contents
-    /// to `back`, newest first.
+    /// Reverses the sending of the last `frames` frames, which the driver did not accept. Passes
+    /// their contents to `back`, newest first.
     pub(crate) fn unsend(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -171,8 +172,8 @@ impl Sending {
         }
     }
 
-    /// Handles the last `frames` frames, which the driver may or may not have sent. Passes their
-    /// contents to `back`, newest first.
+    /// Handles the last `frames` frames, if the driver does not know whether it sent them. Passes
+    /// their contents to `back`, newest first.
     pub(crate) fn disown(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -268,7 +269,7 @@ impl Sending {
         self.half.retire(pool, is_refused, back);
     }
 
-    /// Takes back everything in flight, so that other links retransmit it. Passes the contents to
+    /// Removes everything in flight, so that other links retransmit it. Passes the contents to
     /// `back`, oldest first. Packet numbers continue.
     pub(crate) fn drain(&mut self, pool: &mut SentPool<Carried>, back: &mut impl FnMut(Carried)) {
         self.half.drain(pool, back);
@@ -286,7 +287,7 @@ impl Sending {
     }
 
     /// Handles a report that frames of more than `limit` bytes do not pass. `is_proven` says
-    /// whether the report comes with proof.
+    /// whether the report quotes a frame of this end.
     pub(crate) fn on_too_big(&mut self, limit: u16, is_proven: bool) {
         if is_proven {
             self.mtu.on_frame_too_big(limit);
@@ -331,8 +332,8 @@ fn send_config(
         ..SendConfig::default()
     };
     // Shared memory loses nothing: no queue overflows, because the sender waits when a ring is
-    // full. On a network, a long delay means congestion. Here it means that the processor of the
-    // peer does something else for a while.
+    // full. On a network, a long delay means congestion. Over shared memory, a long delay means
+    // that the processor of the peer runs other work for a while.
     if caps.local.is_shared_memory() {
         return SendConfig {
             algorithm: CongestionAlgorithm::Fixed { frames: MEMORY_WINDOW_FRAMES },
@@ -344,13 +345,13 @@ fn send_config(
     own
 }
 
-/// Window over shared memory, in frames. This is four times the number of frames after which the
-/// sender asks for an acknowledgement, so the sender never waits for one.
+/// Window over shared memory, in frames. The window is four times the number of frames after which
+/// the sender asks for an acknowledgement, so the sender never waits for an acknowledgement.
 const MEMORY_WINDOW_FRAMES: u32 = 256;
 
 /// Shortest probe timeout over shared memory, in nanoseconds. The kernel may give the processor to
-/// other processes for some milliseconds at a time. If the peer's process ends, its socket reports
-/// that at once.
+/// other processes for some milliseconds at a time. The timeout need not detect the end of the
+/// peer's process, because the socket of that process reports its end immediately.
 const MEMORY_PROBE_NS: u64 = 50_000_000;
 
 #[cfg(test)]

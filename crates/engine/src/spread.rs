@@ -1,5 +1,5 @@
-//! Spreads the data frames of one connection over several links: chooses a link for each frame, and
-//! limits the frames that each link gets in a turn (sender.md, 8).
+//! Distributes the data frames of one connection over several links: chooses a link for each frame,
+//! and limits the frames that each link gets in a turn (sender.md, 8).
 
 use delivery::{Instant, LINKS_MAX, LinkView, QUANTUM_NS, SchedulingPolicy};
 use mem::MemoryAccess;
@@ -12,24 +12,24 @@ use crate::path::Path;
 use crate::scratch::BATCH_BYTES_MAX;
 use crate::transmit::may_send;
 
-/// The frames of one turn for one link.
+/// The frames that one link gets in one turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     frames: usize,
     bytes: u32,
-    /// Number of frames, of all links, that were cut before the first frame of this share.
+    /// Number of frames, over all links, that were cut before the first frame of this share.
     first: usize,
     /// Whether the first frame of this share carries the acknowledgements.
     acks: bool,
 }
 
-/// The shares of all links in one turn.
+/// The shares of all links in one turn: for each link, the frames that it gets.
 #[derive(Debug)]
 struct Spread {
     views: [LinkView; LINKS_MAX],
     shares: [Share; LINKS_MAX],
     rtt_min_ns: u64,
-    /// How long a link should take to carry its share of one turn, in nanoseconds.
+    /// The time that a link should need to transmit its share of one turn, in nanoseconds.
     turn_ns: u64,
     /// Whether the round trips of the links differ by more than [`LONGER_NS`].
     has_long: bool,
@@ -40,20 +40,25 @@ struct Spread {
 }
 
 impl Spread {
-    /// Returns the maximum bytes of one link's share.
+    /// Returns the maximum number of bytes that one link gets in one turn: its share.
     ///
-    /// Small shares suit links without segmentation offload. While the processor sends a long burst
-    /// on one link, it cannot serve the other links, and frames in a queue can no longer move to
-    /// another link. If the network lets the burst pass at once, as a token bucket does, its frames
-    /// overtake those of the other links. If the round trips of the links differ much, frames
-    /// arrive out of order in any case. Then larger shares leave fewer gaps.
+    /// Without segmentation offload, shares are small, for two reasons:
     ///
-    /// With segmentation offload, the cost is per batch, so shares are large. With small shares,
-    /// two unshaped links would carry less than one of them.
+    /// * While the processor sends a long burst on one link, it cannot serve the other links, and
+    ///   frames in the queue of a link can no longer move to another link.
+    /// * A network may let a whole burst pass immediately, for instance by a token bucket. The
+    ///   frames of such a burst then overtake the frames of the other links.
     ///
-    /// Shares follow the long-term rates of the links. The largest recent rate may come from a
-    /// burst: it can by chance be twice that of an equally fast link. If the host is the
-    /// bottleneck, such rates would also keep the shares as they are.
+    /// If the round trips of the links differ much, frames arrive out of order in any case. Then
+    /// shares are larger, because larger shares leave fewer gaps.
+    ///
+    /// With segmentation offload, each batch has a cost, whatever its length. So shares are large.
+    /// With small shares, two unshaped links would carry less than one of these links alone.
+    ///
+    /// Shares follow the long-term rates of the links. The largest recent rate is not suitable,
+    /// because it may come from a burst: by chance it can be twice the rate of an equally fast
+    /// link. If the host is the bottleneck, shares would also determine the recent rates, and so
+    /// preserve themselves.
     fn share_bytes(&self, path: &Path, path_offloads: bool, frame_bytes: u32) -> u32 {
         let rate = path.send().estimate().carried().unwrap_or(0);
         let burst = rate.saturating_mul(self.turn_ns) / 1_000_000_000;
@@ -69,7 +74,8 @@ impl Spread {
         burst.max(least).min(BATCH_BYTES_MAX)
     }
 
-    /// Returns the position of the share whose first frame was cut first, if there is any.
+    /// Returns the position of the share whose first frame was cut first. Returns `None` if no
+    /// share is left.
     fn first_share(&self) -> Option<usize> {
         let shares = self.shares.iter().enumerate().filter(|(_, share)| share.frames > 0);
         shares.min_by_key(|(_, share)| share.first).map(|(position, _)| position)
@@ -77,11 +83,11 @@ impl Spread {
 }
 
 impl Parts<'_> {
-    /// Cuts frames for all links, each for the link that would deliver it first, and passes each
-    /// link its batch.
+    /// Cuts frames for all links, and passes each link its batch. Each frame goes to the link that
+    /// would deliver it first.
     ///
-    /// The frames of a turn are cut in the order in which they should arrive, in whichever batch
-    /// they are. So large batches do not cause frames to overtake each other.
+    /// The engine cuts the frames of a turn in the order in which they should arrive, independently
+    /// of their batches. So frames do not overtake each other because batches are large.
     #[inline(never)]
     pub(crate) fn spread(
         &mut self,
@@ -124,8 +130,8 @@ impl Parts<'_> {
             Ok(()) => self.emit_shares(now, connection, spread, emit),
             Err(fault) => {
                 self.take_back_shares(connection, spread);
-                // Perhaps no frame was cut that could carry the acknowledgements written above, so
-                // report them later.
+                // It can happen that no frame was cut that could carry the written
+                // acknowledgements. Report them later.
                 connection.reported_mut().report_if(true);
                 self.local_memory_gone(now, connection, fault);
                 Sent::Failed
@@ -133,7 +139,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Takes back all frames of the turn. The engine has not passed any of them to a driver.
+    /// Reverses the cutting of all frames of the turn. The engine has not passed any of them to a
+    /// driver.
     #[cold]
     fn take_back_shares(&mut self, connection: &mut Connection, mut spread: Spread) {
         while let Some(position) = spread.first_share() {
@@ -226,8 +233,8 @@ impl Parts<'_> {
         chosen.filter(|&link| may_send(now, &connection.paths()[link]))
     }
 
-    /// Passes each link its batch. The engine sends frames that a driver does not accept in the
-    /// next batch.
+    /// Passes each link its batch. If a driver does not accept a frame, the engine sends the frame
+    /// in the next batch.
     fn emit_shares(
         &mut self,
         now: Instant,
@@ -237,8 +244,9 @@ impl Parts<'_> {
     ) -> Sent {
         let mut outcome = Sent::Nothing;
         let nothing_left = !connection.outbound().wants_to_send();
-        // If a link has room left, the scheduler held it back or it had its full share. Then the
-        // frames that it delivers show how much it was given, not its rate.
+        // If a link has room left, the scheduler gave it no more frames, or the link had its full
+        // share. The number of frames that the link delivers then shows how many frames it was
+        // given, and not the rate of the link.
         //
         // But if frames have waited on a link for long, that link is the bottleneck. Check all
         // links, because this turn may have given some of them no frame.
@@ -285,9 +293,9 @@ fn count_idle(now: Instant, connection: &mut Connection, spread: &Spread) {
 
 /// Returns how long the batches of one turn should keep the links busy, in nanoseconds.
 ///
-/// A turn costs a host the same for any number of frames, and sends at least one frame per link. On
-/// a slow link that has a queue already, one frame takes long. The other links then get the bytes
-/// that they carry in that time.
+/// A turn costs a host the same for any number of frames, and sends at least one frame on each
+/// link. If a slow link already has a queue, one frame takes long on it. The other links then get
+/// as many bytes as they transmit in that time.
 fn turn_ns(paths: &[Path]) -> u64 {
     let frame_ns = |path: &Path| {
         let (estimate, frame_bytes) = (path.send().estimate(), path.frame_bytes());
@@ -297,17 +305,18 @@ fn turn_ns(paths: &[Path]) -> u64 {
     paths.iter().filter_map(frame_ns).max().unwrap_or(0).clamp(QUANTUM_NS, TURN_NS_MAX)
 }
 
-/// Maximum duration of one turn on the links, in nanoseconds. This is the time of a frame of 9000
-/// bytes at 1 Gb/s, and some margin.
+/// Maximum duration of one turn on the links, in nanoseconds: the time of a frame of 9000 bytes at
+/// 1 Gb/s, and some margin.
 const TURN_NS_MAX: u64 = 100_000;
 
-/// If two round trips differ by more than this, in nanoseconds, one counts as much longer. Each
-/// link then gets `RUN_FRAMES` consecutive frames.
+/// If two round trips differ by more than this time, in nanoseconds, one of them counts as much
+/// longer. Each link then gets `RUN_FRAMES` consecutive frames.
 const LONGER_NS: u64 = 1_000_000;
 const RUN_FRAMES: u32 = 4;
 
-/// Share of a link with segmentation offload: the bytes that it carries in 190 µs, but at least
-/// `OFFLOADED_FRAMES` frames. From 2.75 Gb/s, such a share fills a batch.
+/// Number of shares per second that a link with segmentation offload transmits. The share of such a
+/// link is therefore the number of bytes that the link transmits in 190 µs, but at least
+/// `OFFLOADED_FRAMES` frames. At rates from 2.75 Gb/s, such a share fills a batch.
 const OFFLOADED_SHARES_PER_SECOND: u64 = 5_250;
 pub(crate) const OFFLOADED_FRAMES: u32 = 16;
 

@@ -1,20 +1,21 @@
-//! State for spreading the data of a connection over its links (sender.md, 8).
+//! State for the distribution of a connection's data over its links (sender.md, 8).
 
 use delivery::{Instant, LINKS_MAX, LinkView, Next, SchedulerState, SchedulingPolicy, next};
 
 /// The scheduler of a connection, and its record of earlier frames. Identifies a link by its
-/// position, which stays valid until a link is [removed](Self::on_positions_shifted).
+/// position. A position stays valid until a link is [removed](Self::on_positions_shifted).
 #[derive(Debug)]
 pub(crate) struct Spreading {
     /// The scheduler; only a connection with several links has one.
     scheduler: Option<Box<SchedulerState>>,
-    /// When to check again whether a link that leaves data to better links should get some.
+    /// A link may leave data to better links. This is the time at which to check again whether such
+    /// a link should get data.
     again_at: Instant,
-    /// Position of the link of the newest data frame, and the time at which the frame should
-    /// arrive. The position is [`LINKS_MAX`] if that link was removed. The time does not include
-    /// the delay that all links share.
+    /// The position of the link that got the newest data frame, and the time at which that frame
+    /// should arrive. The position is [`LINKS_MAX`] if that link was removed. The time does not
+    /// include the part of the delay that is equal on all links.
     arrives_at: (usize, Instant),
-    /// Number of data frames since [`Spreading::falls_together`] last returned true.
+    /// Number of data frames after [`Spreading::falls_together`] last returned true.
     in_step: u32,
 }
 
@@ -35,15 +36,15 @@ impl Spreading {
         }
     }
 
-    /// Discards what the scheduler learnt about the link at `position`.
+    /// Discards the scheduler's knowledge about the link at `position`.
     pub(crate) fn forget(&mut self, position: usize) {
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.forget(position);
         }
     }
 
-    /// Handles the removal of a link. Discards everything that the scheduler learnt, because
-    /// positions have changed.
+    /// Handles the removal of a link. Discards all knowledge of the scheduler, because positions
+    /// have changed.
     pub(crate) fn on_positions_shifted(&mut self) {
         self.arrives_at = (LINKS_MAX, Instant::default());
         if let Some(scheduler) = &mut self.scheduler {
@@ -51,7 +52,8 @@ impl Spreading {
         }
     }
 
-    /// Returns when to check again whether a waiting link should get data.
+    /// Returns the time at which to check again whether a link that leaves data to better links
+    /// should get data.
     #[inline]
     pub(crate) const fn again_at(&self) -> Instant {
         self.again_at
@@ -82,12 +84,12 @@ impl Spreading {
         self.arrives_at = (position, view.idle_at.after_ns(view.one_way_ns));
     }
 
-    /// Returns whether the next frame of the link at `position` would arrive at the time of the
-    /// newest frame of another, equally fast link.
+    /// Returns whether the next frame of the link at `position` would arrive at the same time as
+    /// the newest frame of another, equally fast link.
     ///
-    /// Then chance decides which of the two frames arrives first, and the following frames meet in
-    /// the same way. If this function returns true, the caller sends half a frame. After that,
-    /// frames of the two links arrive at different times for long.
+    /// In that case, chance decides which of the two frames arrives first, and the following frames
+    /// also arrive in pairs. If this function returns true, the caller sends half a frame. After
+    /// this shorter frame, frames of the two links arrive at different times for a long while.
     pub(crate) fn falls_together(
         &mut self,
         views: &[LinkView; LINKS_MAX],
@@ -137,8 +139,8 @@ mod tests {
         has_share: false,
     };
 
-    /// Returns the numbers of the frames after which a frame of the second of two equal links falls
-    /// together with one of the first.
+    /// Cuts `frames` frames for two equal links. Returns the numbers of those frames of the second
+    /// link that would arrive at the same time as a frame of the first link.
     fn found(mut spreading: Spreading, frames: u32) -> Vec<u32> {
         let mut views = [VIEW; LINKS_MAX];
         views[0].idle_at = VIEW.idle_at.after_ns(1400 * 8);

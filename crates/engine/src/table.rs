@@ -1,5 +1,5 @@
-//! The connection table, and the ids by which frames find connections. Ids are random, so that no
-//! host can guess one.
+//! The connection table, and the ids in frames that identify connections. Ids are random, so that
+//! no host can guess an id.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -15,8 +15,8 @@ use crate::rest::Resting;
 
 /// Connections by index, by handle, and by the id in their frames.
 ///
-/// For each connection, the id is drawn at random from all 32 bits. So the ids that a peer knows
-/// reveal nothing about ids of other connections.
+/// The table draws each id at random from all 32-bit values. So the ids that a peer knows reveal
+/// nothing about the ids of other connections.
 #[derive(Debug)]
 pub(crate) struct ConnectionTable {
     slots: Vec<Slot>,
@@ -25,17 +25,17 @@ pub(crate) struct ConnectionTable {
     used: u32,
     /// Maps each id to the slot of its connection.
     ids: HashMap<ConnectionId, u32, BuildHasherDefault<IdHasher>>,
-    /// The id of the last look-up, and its index. Consecutive frames often belong to the same
-    /// connection.
+    /// The id of the last look-up, and the index that it returned. The pair saves a look-up,
+    /// because consecutive frames often belong to the same connection.
     last: (ConnectionId, u32),
-    /// Memory for compressed connections that are expanded, at most `spare_max` entries.
+    /// Memory for compressed connections that the table expands, at most `spare_max` entries.
     #[expect(clippy::vec_box, reason = "the box is what is kept")]
     spare: Vec<Box<Connection>>,
     spare_max: usize,
     /// The limits that connections grant by default.
     limits: InboundLimits,
-    /// The queue of connections for which the application has not chosen one. It has no room for
-    /// completions.
+    /// The queue of connections for which the application has not chosen a queue. Such connections
+    /// complete nothing, so the queue needs no room for completions.
     unowned_queue: Queues,
 }
 
@@ -56,14 +56,14 @@ impl Hasher for IdHasher {
 
     #[inline]
     fn write_u32(&mut self, id: u32) {
-        // The multiplication mixes the id into the highest and the lowest bits, which the hash
-        // table uses.
+        // The multiplication mixes the id into the highest and the lowest bits. The hash table uses
+        // these bits.
         self.0 = (self.0 ^ u64::from(id)).wrapping_mul(GOLDEN_RATIO);
     }
 }
 
-/// 2^64 divided by the golden ratio, rounded to an odd number. Its multiples are evenly
-/// distributed.
+/// 2^64 divided by the golden ratio, rounded to an odd number. The multiples of this number are
+/// evenly distributed.
 const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[derive(Debug)]
@@ -75,14 +75,14 @@ struct Slot {
 /// The content of a slot.
 #[derive(Debug)]
 enum Content {
-    /// The slot is free, or its connection is taken out of the table.
+    /// The slot is free, or its connection was taken out of the table.
     Nothing,
     Awake(Box<Connection>),
     Resting(Box<Resting>),
 }
 
 impl ConnectionTable {
-    /// Creates an empty table for an endpoint. `unowned_queue` has no room for completions.
+    /// Creates an empty table for an endpoint. `unowned_queue` needs no room for completions.
     pub(crate) fn new(config: &EngineConfig, unowned_queue: Queues) -> Self {
         Self {
             slots: Vec::new(),
@@ -99,8 +99,8 @@ impl ConnectionTable {
     }
 
     //= protocol.md: name.1
-    /// Reserves a slot. Returns the handle of its connection, and an id drawn by `random`; `None`
-    /// if all connections are in use.
+    /// Reserves a slot. Returns the handle of the slot's connection, and an id drawn by `random`.
+    /// Returns `None` if the endpoint has the maximum number of connections.
     pub(crate) fn reserve(
         &mut self,
         mut random: impl FnMut() -> u32,
@@ -132,7 +132,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Takes a connection out of the table, and expands it if it is compressed. After that, the
+    /// Takes a connection out of the table. If the connection is compressed, expands it. Later the
     /// caller [puts it back](ConnectionTable::put) or [releases](ConnectionTable::release) its
     /// slot.
     #[inline]
@@ -148,20 +148,19 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns whether a connection with this handle exists. The connection may be taken out of the
-    /// table.
+    /// Returns whether a connection with this handle exists, in the table or taken out of it.
     pub(crate) fn has(&self, handle: ConnectionHandle) -> bool {
         let slot = self.slots.get(handle.index as usize);
         slot.is_some_and(|slot| slot.generation == handle.generation)
     }
 
-    /// Returns the queue of connections for which the application has not chosen one. It has no
-    /// room for completions.
+    /// Returns the queue of connections for which the application has not chosen a queue. The queue
+    /// has no room for completions.
     pub(crate) const fn unowned_queue(&self) -> &Queues {
         &self.unowned_queue
     }
 
-    /// Takes the connection with this handle out of the table, as [`ConnectionTable::take`] does.
+    /// Takes the connection with this handle out of the table, like [`ConnectionTable::take`].
     pub(crate) fn take_handle(&mut self, handle: ConnectionHandle) -> Option<Box<Connection>> {
         if self.has(handle) { self.take(handle.index) } else { None }
     }
@@ -203,7 +202,7 @@ impl ConnectionTable {
         if self.has(handle) { self.look_at(handle.index, look) } else { None }
     }
 
-    /// Calls `look` with the connection that has this index, as [`ConnectionTable::look`] does.
+    /// Calls `look` with the connection that has this index, like [`ConnectionTable::look`].
     pub(crate) fn look_at<R>(&self, index: u32, look: impl FnOnce(&Connection) -> R) -> Option<R> {
         let slot = self.slots.get(index as usize)?;
         match &slot.content {
@@ -216,8 +215,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns the connection with this index. Returns `None` if the connection is taken out of the
-    /// table or compressed.
+    /// Returns the connection with this index. Returns `None` if the connection was taken out of
+    /// the table or is compressed.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> Option<&Connection> {
         match &self.slots.get(index as usize)?.content {
@@ -263,7 +262,7 @@ impl ConnectionTable {
         self.used
     }
 
-    /// Returns all indices that are or were in use.
+    /// Returns all indices that are in use or were used earlier.
     pub(crate) fn indices(&self) -> core::ops::Range<u32> {
         0..self.slots.len() as u32
     }

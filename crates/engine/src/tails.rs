@@ -1,8 +1,8 @@
-//! Fragments that were cut and wait for the end of their batch.
+//! Fragments that wait for the end of their batch. Each is the last fragment of its operation.
 
 use semantics::Carried;
 
-/// Fragments that were cut but are not in frames yet.
+/// Fragments that were cut from operations but are not in frames yet.
 #[derive(Debug, Default)]
 pub(crate) struct Tails {
     list: Vec<Carried>,
@@ -21,7 +21,7 @@ impl Tails {
         self.list.len()
     }
 
-    /// Returns an upper limit for the bytes of the frames of all fragments.
+    /// Returns an upper limit for the total size of the frames of all fragments, in bytes.
     #[inline]
     pub(crate) const fn bytes(&self) -> u32 {
         self.bytes
@@ -60,6 +60,6 @@ impl Tails {
     }
 }
 
-/// Maximum number of operations in one batch whose last fragments are deferred. In a batch of 44
-/// frames, that suffices for operations of 4 KiB or more.
+/// Maximum number of deferred fragments in one batch. If a batch has 44 frames, this number
+/// suffices for operations of 4 KiB or more.
 const TAILS_MAX: usize = 16;

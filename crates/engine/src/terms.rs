@@ -1,4 +1,4 @@
-//! Settings of one connection that differ from those of its endpoint.
+//! Settings of one connection that differ from the settings of its endpoint.
 
 use std::sync::Arc;
 
@@ -10,43 +10,45 @@ use wire_edge::{CloseReason, OperationNumber};
 use crate::config::{EngineConfig, READ_DEPTH_MAX};
 use crate::receive_wait::ReceiveWait;
 
-/// Settings of one end of a connection. A setting without a value takes the value of the endpoint.
+/// Settings of one end of a connection. If a setting has no value, the setting of the endpoint
+/// applies.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Terms {
-    /// Whether this end wants a verbs queue pair. If both ends do, the connection is a queue pair
-    /// (protocol.md §5.8). A queue pair asks its peer for a sign of life every half second, or as
-    /// often as the grants say.
+    /// Whether this end wants a verbs queue pair. The connection is a queue pair if both ends want
+    /// it (protocol.md §5.8). An idle queue pair asks its peer for a sign of life every half
+    /// second, or after [`Grants::keep_alive_ns`].
     pub queue_pair: bool,
     /// Limits that this end grants its peer.
     pub grants: Grants,
-    /// Shared queue from which a queue pair takes its receives. With such a queue, its completion
-    /// queues reserve no places. If the peer wants no queue pair, the connection does not use the
-    /// shared queue.
+    /// Shared queue from which a queue pair takes its receives. If this is set, the connection
+    /// reserves no places in its completion queues. If the peer wants no queue pair, the connection
+    /// does not use the shared queue.
     pub shared_receives: Option<Arc<SharedReceives>>,
     /// How long the oldest operation of a queue pair waits for a receive of the peer, in
-    /// nanoseconds, before the operation fails; `None` for no limit.
+    /// nanoseconds. After that time, the operation fails. `None` means no limit.
     pub not_ready_ns: Option<u64>,
 }
 
-/// Limits that one end of a connection grants its peer; `None` for the limits of the endpoint.
+/// Limits that one end of a connection grants its peer. `None` means the limit of the endpoint.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Grants {
-    /// How many reads and atomics of the peer this end answers at a time: see
+    /// Number of reads and atomics of the peer that this end answers at a time: see
     /// [`EngineConfig::read_depth`].
     pub read_depth: Option<u16>,
     /// Maximum number of posted receives: see [`EngineConfig::receives_max`].
     pub receives: Option<u32>,
     /// How long the peer may be silent, in nanoseconds: see [`EngineConfig::silence_budget_ns`].
     pub silence_ns: Option<u64>,
-    /// Silence after which an idle connection asks its peer, in nanoseconds: see
-    /// [`EngineConfig::keep_alive_ns`].
+    /// Time of silence after which an idle connection asks its peer for a sign of life, in
+    /// nanoseconds: see [`EngineConfig::keep_alive_ns`].
     pub keep_alive_ns: Option<u64>,
-    /// Memory for fragments that must wait, in bytes: see [`EngineConfig::order_pool_bytes`].
+    /// Memory for fragments that must wait for earlier operations, in bytes: see
+    /// [`EngineConfig::order_pool_bytes`].
     pub order_pool_bytes: Option<u32>,
-    /// Rights of the peer on this connection. They limit the rights that a region grants; `None`
-    /// sets no limit.
+    /// Maximum rights of the peer on this connection. The peer has a right only if the region also
+    /// grants it. `None` sets no maximum.
     pub rights: Option<Rights>,
 }
 
@@ -78,8 +80,8 @@ impl Terms {
     }
 }
 
-/// Settings of one connection. A connection that uses the settings of its endpoint has no such
-/// value.
+/// Settings of one connection. If a connection uses only the settings of its endpoint, it has no
+/// value of this type.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnTerms {
     limits: InboundLimits,
@@ -87,16 +89,18 @@ pub(crate) struct OwnTerms {
     keep_alive_ns: u64,
     /// Whether this end wants a queue pair.
     wants_queue_pair: bool,
-    /// Whether the connection is a queue pair, because the peer also wants one.
+    /// Whether the connection is a queue pair. It is a queue pair if both ends want this.
     is_queue_pair: bool,
-    /// Shared queue of the receives. When the connection becomes a queue pair, it takes this queue.
+    /// Shared queue for receives. If the connection becomes a queue pair, it takes its receives
+    /// from this queue.
     shared_receives: Option<Arc<SharedReceives>>,
-    /// Whether this connection has asked on behalf of all connections to its peer, and no frame of
-    /// the peer has arrived since.
+    /// Whether this connection has asked on behalf of all connections to its peer, and still waits
+    /// for an answer of the peer.
     asks_for_all: bool,
-    /// The wait of operations for receives of the peer.
+    /// State of operations that wait for receives of the peer.
     receive_wait: ReceiveWait,
-    /// Reason and operation of a refusal that waits until the peer has all earlier answers.
+    /// Reason and operation of a deferred refusal, which waits until the peer has all earlier
+    /// answers.
     refused: Option<(CloseReason, OperationNumber)>,
 }
 
@@ -138,12 +142,13 @@ impl OwnTerms {
         self.limits
     }
 
-    /// Returns how long the peer may be silent while this end waits for it, in nanoseconds.
+    /// Returns how long the peer may be silent while this end waits for the peer, in nanoseconds.
     pub(crate) const fn silence_ns(&self) -> u64 {
         self.silence_ns
     }
 
-    /// Returns after how much silence this end asks the peer for a sign of life, in nanoseconds.
+    /// Returns the time of silence after which this end asks the peer for a sign of life, in
+    /// nanoseconds.
     pub(crate) const fn keep_alive_ns(&self) -> u64 {
         self.keep_alive_ns
     }
@@ -153,7 +158,7 @@ impl OwnTerms {
         self.wants_queue_pair
     }
 
-    /// Returns whether the connection is a queue pair, because both ends want one.
+    /// Returns whether the connection is a queue pair. It is a queue pair if both ends want this.
     pub(crate) const fn is_queue_pair(&self) -> bool {
         self.is_queue_pair
     }
@@ -176,25 +181,25 @@ impl OwnTerms {
     }
 
     /// Ends the question on behalf of all connections, because a frame of the peer has arrived.
-    /// Returns whether there was such a question.
+    /// Returns whether this connection had asked such a question.
     #[inline]
     pub(crate) const fn take_asking_for_all(&mut self) -> bool {
         core::mem::replace(&mut self.asks_for_all, false)
     }
 
-    /// Returns the wait of operations for receives of the peer.
+    /// Returns the state of operations that wait for receives of the peer.
     pub(crate) const fn receive_wait_mut(&mut self) -> &mut ReceiveWait {
         &mut self.receive_wait
     }
 
-    /// Sets the timeouts in nanoseconds: `silence_ns` for the silence of the peer, `not_ready_ns`
-    /// for a missing receive.
+    /// Sets two timeouts in nanoseconds: `silence_ns` limits the silence of the peer, and
+    /// `not_ready_ns` limits the wait for a receive of the peer.
     pub(crate) const fn set_patience(&mut self, silence_ns: u64, not_ready_ns: Option<u64>) {
         self.silence_ns = silence_ns;
         self.receive_wait.set_budget(not_ready_ns);
     }
 
-    /// Stores a refusal, which is deferred until the peer has received all answers.
+    /// Stores a refusal. This end sends the refusal after the peer has received all answers.
     pub(crate) const fn set_refused(&mut self, close: (CloseReason, OperationNumber)) {
         self.refused = Some(close);
     }
@@ -211,7 +216,7 @@ impl OwnTerms {
     }
 }
 
-/// Silence after which a queue pair asks its peer, in nanoseconds. With this value, a verbs program
-/// notices within a second that its peer was killed. With a network adapter, it notices as fast,
-/// because the peer's kernel reports the end.
+/// Time of silence after which a queue pair asks its peer for a sign of life, in nanoseconds. With
+/// this value, a verbs program notices within a second that its peer was killed. A verbs program on
+/// a network adapter notices equally fast, because the peer's kernel reports the end.
 const QUEUE_PAIR_KEEP_ALIVE_NS: u64 = 500_000_000;

@@ -1,5 +1,5 @@
 //! Handles timers: probe timeouts, repetitions of handshake and Close frames, questions for news,
-//! peers that are silent for too long, and idle connections to compress.
+//! peers that are silent for too long, and the compression of idle connections.
 
 use delivery::{Fate, Instant};
 use mem::MemoryAccess;
@@ -13,8 +13,8 @@ use crate::pending::{CLOSE, PING};
 use crate::phase::Phase;
 
 impl Engine {
-    /// Handles everything due at `now`. The caller calls this function when the time from
-    /// [`Engine::poll_timeout`] has passed, and calls [`Engine::poll_transmit`] after it.
+    /// Handles everything that is due at `now`. Call this function when the time from
+    /// [`Engine::poll_timeout`] has passed, and call [`Engine::poll_transmit`] after it.
     pub fn handle_timeout(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
         let _ = memory;
         while let Some(index) = self.parts().agenda.next_due(now) {
@@ -35,8 +35,8 @@ impl Engine {
         }
     }
 
-    /// Compresses all idle connections at once, for a caller that knows that nothing will happen on
-    /// them for a while. Visits every connection.
+    /// Compresses all idle connections immediately, for a caller that knows that nothing will
+    /// happen on these connections for a while. Visits every connection.
     pub fn rest(&mut self) {
         let (connections, mut parts) = self.lend();
         for index in connections.indices() {
@@ -50,8 +50,8 @@ impl Engine {
         parts.trim();
     }
 
-    /// Compresses a connection whose timer has expired, if nothing is pending on it and nothing
-    /// else is due.
+    /// Compresses a connection whose timer has expired, if the connection has no pending work and
+    /// no other timer is due.
     fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
         let (connections, mut parts) = self.lend();
         let Some(connection) = connections.at(index) else { return false };
@@ -75,7 +75,7 @@ impl Parts<'_> {
         if self.agenda.is_ready(index)
             && matches!(connection.phase(), Phase::Connecting | Phase::Accepted)
         {
-            // The handshake frame waits for room on a link, so no timer is needed.
+            // The handshake frame waits for room on a link, so the connection needs no timer.
             deadline = Instant::NEVER;
         }
         if !matches!(connection.phase(), Phase::Closing | Phase::Drained) {
@@ -86,8 +86,8 @@ impl Parts<'_> {
             for path in connection.paths() {
                 deadline = deadline.min(path.deadline(now));
             }
-            // With several links, other links would send the frames that wait for a batch, so do
-            // not wait.
+            // If the connection has several links, do not wait for a full batch: other links would
+            // send the waiting frames.
             let batches = match connection.paths().as_slice() {
                 [only] => self.offloads(only.link()),
                 _ => false,
@@ -105,7 +105,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: close.2
-    /// If it is time, repeats the Close, or gives up after the last repetition.
+    /// Repeats the Close if it is due. After the last repetition, ends the connection.
     pub(crate) fn serve_close(now: Instant, connection: &mut Connection) {
         if !connection.retry().is_due(now) {
             return;
@@ -121,8 +121,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: silence.2
-    /// Returns whether a connection was not set up in time. `used` is the number of connections in
-    /// use.
+    /// Returns whether the time for the set-up of a connection has ended. `used` is the number of
+    /// connections in use.
     fn is_set_up_over(&self, now: Instant, connection: &Connection, used: u32) -> bool {
         let (Phase::Connecting | Phase::Accepted, Some(state)) =
             (connection.phase(), connection.attempt())
@@ -173,8 +173,9 @@ impl Parts<'_> {
     }
 
     //= protocol.md: challenge.2, join.10
-    /// Drops links that the peer opened but on which it never answered. The peer chose the address
-    /// of such a link, and the host at that address may be another one that wants no challenges.
+    /// Drops links that the peer opened but on which the peer never answered. The peer chose the
+    /// address of such a link. The address may belong to another host, which must not receive more
+    /// challenges.
     fn drop_unanswered(&mut self, connection: &mut Connection) {
         let unanswered = |path: &Path| path.is_offered() && path.unanswered() >= CHALLENGES_MAX;
         while let Some(index) =
@@ -197,7 +198,7 @@ impl Parts<'_> {
         if path.send().deadline() > now {
             return;
         }
-        // Compare with other links only if they made progress after this link last did.
+        // Other links count only if they made progress after this link last made progress.
         let others_progress = others_at > path.waits_since(now);
         let pools = &mut *self.pools;
         let is_probe_due = path.on_timeout(self.sent, now, &mut |fate, carried| {
@@ -205,13 +206,14 @@ impl Parts<'_> {
                 outbound.on_lost(pools, carried);
             }
         });
-        // If a question is due after a refusal, send that question instead of a probe. The network
-        // reports only a few refusals a second, and a refused probe would use up one of them.
+        // If a question is due after a refusal, send the question instead of a probe. The network
+        // reports only a few refusals a second, and a refused probe would use up one of these
+        // reports.
         let is_question_due = connection.paths()[position].is_question_due();
         if is_probe_due && !is_question_due {
             self.probe(now, connection, position, others_progress);
-            // The answers to Pings on the other links show whether only this link is silent or the
-            // peer as a whole. The peer needs no memory to answer a Ping.
+            // Send Pings on the other links. Their answers show whether only this link or the whole
+            // peer is silent. The peer needs no memory to answer a Ping.
             for (other, path) in connection.paths_mut().iter_mut().enumerate() {
                 if other != position && path.may_carry_data() {
                     path.say(PING);
@@ -222,8 +224,8 @@ impl Parts<'_> {
 
     //= protocol.md: again.2
     /// Handles a probe timeout. The best link retransmits the oldest unacknowledged bytes. If this
-    /// link stays silent while others answer, the other links retransmit everything in flight on
-    /// it.
+    /// link stays silent while other links answer, the other links retransmit everything that is in
+    /// flight on this link.
     fn probe(
         &mut self,
         now: Instant,
@@ -235,7 +237,7 @@ impl Parts<'_> {
         let (paths, outbound) = connection.paths_and_outbound();
         let path = &mut paths[position];
         let Some(probe) = path.probe(now) else { return };
-        // While the size of the frames may be the cause, the link does not become suspect.
+        // If the size of the frames may be the cause, the link does not become suspect.
         let others_progress = others_progress && !probe.may_be_size;
         if let Some(carried) = probe.data {
             outbound.on_returned(self.pools, carried);
@@ -246,7 +248,7 @@ impl Parts<'_> {
         }
         let index = path.index();
         if !path.may_carry_data() && !sole_hope {
-            // The link got data while no link was up. Other links are up now and are faster.
+            // This link got its data while no link was up. Now other links are up, and are faster.
             self.give_up(connection, index);
             return;
         }
@@ -255,8 +257,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: news.1
-    /// Schedules a question for news. If operations are outstanding and no packet is in flight,
-    /// this end waits for a frame of the peer, which may be lost.
+    /// Schedules a question for news. If operations are outstanding but no packet is in flight,
+    /// this end waits for a frame of the peer. That frame may have been lost.
     fn ask_for_news(now: Instant, connection: &mut Connection) {
         if connection.phase() != Phase::Established {
             return;
@@ -276,7 +278,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: news.1, news.3
-    /// Asks the peer for news. If too many connections ask, tries again later.
+    /// Asks the peer for news. If the limit for questions is exhausted, schedules the question for
+    /// later.
     fn ask_now(&mut self, now: Instant, connection: &mut Connection) {
         if let Err(until) = self.questions.may_ask(now) {
             return connection.retry_mut().set(until);
@@ -288,14 +291,14 @@ impl Parts<'_> {
         }
     }
 
-    /// Releases memory of control-path lists that grew while many connections were opened or lost.
+    /// Releases memory of lists that grew while many connections were opened or lost.
     fn trim(&mut self) {
         self.news.trim();
         self.replies.trim();
     }
 
-    /// Sets the timer that compresses a connection again. The connection was taken out of the table
-    /// for a step after which it needs no turn.
+    /// Sets the timer that compresses a connection again, after a step that took the connection out
+    /// of the table and left it without work.
     pub(crate) fn rest_later(&mut self, connection: &Connection) {
         let index = connection.handle().index;
         let rests_at = self.turn_at.after_ns(self.config.rest_ns);
@@ -306,14 +309,16 @@ impl Parts<'_> {
 }
 
 /// Number of unanswered challenges after which this end drops a link that the peer opened. The
-/// challenges are 10, 20, 40, 80 and 160 ms apart, so the link survives a few losses.
+/// pauses between the challenges are 10, 20, 40, 80 and 160 ms, so the link survives a few losses.
 const CHALLENGES_MAX: u8 = 6;
 /// Pause before the Close is repeated, in nanoseconds. The pause doubles with each repetition.
 const CLOSE_RETRY_NS: u64 = 20_000_000;
-/// How many times this end sends the Close before the peer counts as gone: 620 ms in all.
+/// Number of transmissions of the Close after which the peer counts as gone. They take 620 ms in
+/// all.
 const CLOSE_TRIES: u8 = 5;
-/// Pause before this end asks the peer for news, in nanoseconds. The pause doubles with each
-/// question that brings no news.
+/// Pause before this end asks the peer for news, in nanoseconds. The pause doubles after each
+/// answer without news.
 const NEWS_NS: u64 = 1_000_000;
-/// Longest pause between questions for news, in nanoseconds (protocol.md §5.5: receiver not ready).
+/// Longest pause between questions for news, in nanoseconds. The protocol also uses this pause
+/// while the receiver is not ready (protocol.md §5.5).
 const NEWS_NS_MAX: u64 = 20_000_000;

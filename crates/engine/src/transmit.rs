@@ -1,5 +1,5 @@
 //! Sends frames, one connection after the other: control frames, data with acknowledgements, and
-//! probes of the path MTU. After that, sends handshake frames to peers without a connection.
+//! probes of the path MTU. Sends handshake frames after the frames of all connections.
 
 use delivery::{Instant, LinkId, TxBatch};
 use mem::MemoryAccess;
@@ -20,12 +20,12 @@ use crate::phase::Phase;
 use crate::purpose::Purpose;
 use crate::scratch::BATCH_BYTES_MAX;
 
-/// The work left for a connection.
+/// Whether a connection has more to send.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Served {
-    /// The connection has nothing to send until something happens.
+    /// The connection has nothing to send until a frame, a timer or a call gives it work.
     Done,
-    /// The connection can send more at once.
+    /// The connection can send more immediately.
     More,
     /// The connection has more to send, but the link is full.
     Blocked,
@@ -36,8 +36,8 @@ const BATCHES_PER_TURN: u32 = 4;
 
 impl Engine {
     /// Passes the frames to send now to `emit`, in batches. Call this function after every other
-    /// call. If it returns true, call it again soon, because one turn was not enough or a link is
-    /// full.
+    /// call. If the result is true, call this function again soon, because one turn did not suffice
+    /// or a link is full.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -73,8 +73,8 @@ impl Engine {
             }
         }
         if parts.links.has_refused() {
-            // The connection that is served first can use all room of a link. So the next turn
-            // begins with another connection.
+            // The connection that the engine serves first may use all room of a link. So begin the
+            // next turn with another connection.
             parts.agenda.rotate();
         }
         more |= parts.send_replies(emit);
@@ -93,7 +93,7 @@ impl Engine {
         let owes_last = |connection: &Connection| {
             connection.ack_duty(now, Moment::BeforeSleep) == AckDuty::Alone
         };
-        // Connections that have not been served yet may also have pending acknowledgements.
+        // Connections that the engine has not served yet may also have pending acknowledgements.
         for index in agenda.ready() {
             if let Some(mut connection) = connections.take(index) {
                 let owes_last = owes_last(&connection);
@@ -142,8 +142,8 @@ impl Parts<'_> {
                 self.on_answer_for_all(now, connection);
             }
         }
-        // A posted operation may have completed at once, and a queue pair may have to close because
-        // of it.
+        // A posted operation may complete immediately. A queue pair may have to close because of
+        // such a completion.
         self.end_if_over(now, connection);
         match connection.phase() {
             Phase::Connecting | Phase::Accepted => {
@@ -174,8 +174,8 @@ impl Parts<'_> {
         }
         match connection.silent_since(now, self.config) {
             Some(since) => connection.liveness_mut().on_waiting(since),
-            // The engine may have stopped waiting without an answer, for instance for a lost probe
-            // of the path MTU. Then this end waits for nothing.
+            // The engine may have stopped waiting without an answer, for instance after it lost a
+            // probe of the path MTU. In that case, this end waits for nothing.
             None => connection.liveness_mut().on_progress(None),
         }
         if sent { served } else { Served::Blocked }
@@ -210,7 +210,7 @@ impl Parts<'_> {
             };
             match sent {
                 Sent::All => {}
-                // The operation failed, but earlier operations of the queue pair continue.
+                // The operation failed, but the earlier operations of the queue pair continue.
                 Sent::Failed if connection.is_open() => {}
                 Sent::Nothing if self.any_full(connection) => return Served::Blocked,
                 Sent::Nothing | Sent::Failed => return Served::Done,
@@ -277,7 +277,8 @@ impl Parts<'_> {
             && bytes + self.scratch.tails.bytes() + frame_bytes <= BATCH_BYTES_MAX
             && connection.outbound().wants_to_send()
         {
-            // The caller has checked that the window has room for the first frame.
+            // The first frame needs no check, because the caller has checked that the window has
+            // room for it.
             let deferred_bytes = self.scratch.tails.bytes();
             if bytes + deferred_bytes > 0 {
                 let path = &connection.paths()[position];
@@ -289,8 +290,8 @@ impl Parts<'_> {
                 }
             }
             let room = frame_bytes - COMMON_BYTES - self.scratch.acks_len() as u32;
-            // Borrow the fragment instead of moving it. A move of a value that was just written
-            // makes the processor wait.
+            // Borrow the fragment instead of moving it. To move a value that was just written, the
+            // processor must wait.
             match &connection.outbound_mut().next_fragment(memory, self.pools, room) {
                 Ok(Some(fragment)) if self.defers(connection, position, fragment, room) => {}
                 Ok(Some(fragment)) => {
@@ -305,8 +306,8 @@ impl Parts<'_> {
         Ok(alone && !has_tails)
     }
 
-    /// Makes the last frame of the batch ask for an acknowledgement, if this end has nothing more
-    /// to send after it.
+    /// Makes the last frame of the batch ask for an acknowledgement, if this end has nothing to
+    /// send after it.
     pub(crate) fn ask_if_last(&mut self, connection: &mut Connection) {
         let asks = self.config.asking == Asking::Spaced && !connection.outbound().wants_to_send();
         if asks {
@@ -344,8 +345,8 @@ impl Parts<'_> {
         pushed.ok_or_else(|| LocalFault::of(&fragment.carried))
     }
 
-    /// Returns how many bytes to send in one batch. With segmentation offload, many frames in one
-    /// call cost little more than one, so the number is higher.
+    /// Returns the number of bytes to send in one batch. With segmentation offload, a call for many
+    /// frames costs little more than a call for one frame, so the number is higher.
     fn burst_bytes(&self, path: &Path) -> u32 {
         let send = path.send();
         if self.offloads(path.link()) { send.batch_bytes() } else { send.quantum_bytes() }
@@ -387,16 +388,16 @@ impl Parts<'_> {
     }
 
     /// Returns whether a link of the connection is full. The driver of a full link will have room
-    /// soon but does not report that. A link that is down does not count, because its driver
-    /// reports when it is up again.
+    /// soon, but gives no signal when it has room. Ignores links that are down, because a driver
+    /// reports when its link is up again.
     fn any_full(&self, connection: &Connection) -> bool {
         connection.paths().iter().any(|path| self.is_full(path))
     }
 }
 
-/// Returns the link that carries all data if there is no choice: the only link, or shared memory.
-/// Shared memory is never slower than links through the kernel, because all links between two
-/// processes of one host use the same processors.
+/// Returns the link that carries all data if there is no choice: the only link, or the link of
+/// shared memory. Shared memory is never slower than links through the kernel, because all links
+/// between two processes of one host use the same processors.
 #[inline]
 fn only_position(connection: &Connection) -> Option<usize> {
     let paths = connection.paths().as_slice();

@@ -5,8 +5,8 @@ use mem::RegionId;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Calls `visit` with each region that operations, receives and datagrams use. The same region
-    /// may be visited several times. Does not visit the receives of shared queues that no
+    /// Calls `visit` with each region that operations, receives and datagrams use. May visit the
+    /// same region several times. Does not visit the regions of receives in shared queues that no
     /// connection has taken yet.
     ///
     /// Visits every record and every connection. [`Engine::visited_count`] returns their number.

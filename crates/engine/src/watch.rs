@@ -1,9 +1,9 @@
-//! Records at which peer addresses this end has asked for a sign of life lately, and which of them
-//! answered.
+//! Records the addresses of peers at which this end has recently asked for a sign of life, and
+//! which of the peers answered.
 //!
-//! Queue pairs ask often, and many of them have the same peer. So one of them asks on behalf of
-//! all. If that one finds that the peer is gone, the engine informs all of them (protocol.md:
-//! report.6), because networks do not report a refusal to each.
+//! Queue pairs ask often, and many of them have the same peer. So one queue pair asks on behalf of
+//! all. If this queue pair finds that the peer is gone, the engine informs all of them
+//! (protocol.md: report.6), because networks do not report a refusal to each queue pair.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use wire_edge::PeerAddr;
 /// A link of this end, and the peer's address on it.
 type PeerLink = (LinkId, PeerAddr);
 
-/// The addresses at which idle connections ask.
+/// The addresses at which idle connections ask for a sign of life.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     places: HashMap<PeerLink, Watched>,
@@ -21,13 +21,13 @@ pub(crate) struct Watch {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
-    /// When the oldest unanswered question was asked.
+    /// When this end asked the oldest unanswered question.
     asked_at: Option<Instant>,
-    /// When a question was last answered.
+    /// When a peer last answered a question.
     answered_at: Option<Instant>,
 }
 
-/// What a connection does when its peer was silent for a while.
+/// The action of a connection whose peer was silent for a while.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Question {
     /// The connection asks.
@@ -39,8 +39,8 @@ pub(crate) enum Question {
 
 impl Watch {
     //= protocol.md: silence.4
-    /// Decides what a connection with links to these places does when it wants to ask. An answer
-    /// that another connection has received is valid for `lasts_ns` nanoseconds.
+    /// Decides whether a connection with links to these places asks now. If another connection has
+    /// received an answer, the answer is valid for `lasts_ns` nanoseconds.
     pub(crate) fn judge(
         &self,
         now: Instant,
@@ -64,7 +64,7 @@ impl Watch {
     pub(crate) fn on_asked(&mut self, now: Instant, place: PeerLink) {
         let is_new = !self.places.contains_key(&place);
         if is_new && self.places.len() == self.places.capacity() {
-            // Drop places at which no connection has asked lately.
+            // Drop places at which no connection has asked recently.
             self.places.retain(|_, watched| {
                 let last = watched.asked_at.max(watched.answered_at).unwrap_or_default();
                 last.after_ns(FORGET_NS) > now
@@ -81,8 +81,9 @@ impl Watch {
     }
 }
 
-/// How long other connections wait for an answer, in nanoseconds. This time is long enough to
-/// detect an address without a listener, and for the round trip of a continent.
+/// How long other connections wait for the answer to a question, in nanoseconds. In this time, a
+/// question can cross a continent and return, and the engine can detect an address without a
+/// listener.
 const ANSWER_WAIT_NS: u64 = 100_000_000;
 
 /// How long a place without questions stays in the list, in nanoseconds.
