@@ -9,13 +9,13 @@ use engine::{Closed, Emitted, EngineConfig};
 use pair::{LinkPlan, Pair};
 use semantics::OperationError;
 
-/// Bytes of an operation. They fill 46 frames, of which the last is short.
+/// Bytes of an operation. They fill 46 frames, and the last frame is short.
 const MESSAGE_BYTES: u32 = 65_536;
 
-/// Number of operations that are outstanding at a time.
+/// Number of operations that are outstanding at the same time.
 const IN_FLIGHT: u64 = 32;
 
-/// Number of places in memory. Consecutive operations write to different places.
+/// Number of ranges of memory. Consecutive operations write to different ranges.
 const PLACES: u64 = 32;
 
 /// Returns a connection over one link with segmentation offload and this rate, in bits per second.
@@ -48,7 +48,7 @@ fn stream(pair: &mut Pair, count: u64) {
 }
 
 /// Returns the number of driver messages per 44 full frames, in a long stream over a link with this
-/// rate. A driver message is what the driver sends in one system call.
+/// rate. A driver message is the content of one system call of the driver.
 fn driver_messages(rate: u64) -> f64 {
     let mut pair = offloading(rate);
     stream(&mut pair, 200);
@@ -61,12 +61,12 @@ fn driver_messages(rate: u64) -> f64 {
 
 #[test]
 fn the_end_of_an_operation_does_not_divide_what_an_offloading_driver_sends_at_once() {
-    // These rates belong to hosts with 0.5 to 4 times the speed of a host that reaches 40 Gb/s. On
-    // slower hosts, batches are always short.
+    // The rates stand for hosts with 0.5, 1, 2 and 4 times the speed of a host that reaches 40
+    // Gb/s. On still slower hosts, batches are always short.
     for gigabits in [20, 40, 80, 160] {
         let messages = driver_messages(gigabits * 1_000_000_000);
-        // Without deferred ends of operations, the value is 2.3 to 2.9. With them, it is 1.5 to
-        // 2.1.
+        // The value is 2.3 to 2.9 without deferred ends of operations, and 1.5 to 2.1 with deferred
+        // ends.
         assert!(messages < 2.2, "{gigabits} Gb/s: {messages:.2} messages for 44 frames");
     }
 }
@@ -87,8 +87,9 @@ fn deferred_ends_arrive_where_frames_are_lost_and_drivers_are_full() {
 }
 
 //= protocol.md: packet.1
-/// A driver reports that it has no room, but the frames leave. The sender must not reuse their
-/// numbers, because the peer would treat the later frames as duplicates.
+/// A driver reports that it has no room, but the frames leave the host. The sender must not reuse
+/// the packet numbers of these frames, because the peer would treat later frames with these numbers
+/// as duplicates.
 #[test]
 fn frames_that_leave_although_their_driver_had_no_room_do_no_harm() {
     let mut pair = offloading(40_000_000_000);
@@ -115,8 +116,8 @@ fn frames_that_leave_although_their_driver_had_no_room_do_no_harm() {
     assert_eq!(info.paths[0].counters.packets_lost, 0, "a refusal is no loss");
 }
 
-/// Asserts that all operations of a stream complete in order after its memory is gone, and that
-/// exactly one of them reports the missing memory.
+/// Asserts that all operations of a stream complete in order after the memory of the stream is
+/// gone, and that exactly one operation reports the missing memory.
 fn assert_the_stream_ends(pair: &mut Pair, first: u64) {
     pair.run_for(5_000_000_000);
     let done = pair.done(0);
@@ -128,8 +129,8 @@ fn assert_the_stream_ends(pair: &mut Pair, first: u64) {
     pair.assert_idle();
 }
 
-/// Returns a pair with a stream whose rate the sender has measured. The stream has the maximum
-/// number of operations outstanding.
+/// Returns a pair with a stream. The sender has measured the rate, and has the maximum number of
+/// operations outstanding.
 fn busy_stream() -> Pair {
     let mut pair = offloading(40_000_000_000);
     stream(&mut pair, 200);

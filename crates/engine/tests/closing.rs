@@ -90,9 +90,9 @@ fn what_is_outstanding_when_a_connection_closes_completes_once() {
     }
 }
 
-/// Sends `messages` messages from the first host to the second, which closes the connection as soon
-/// as it has the last message. Each frame is lost with a probability of `lost` percent. Returns the
-/// results of the sends.
+/// Sends `messages` messages from the first host to the second. The second host closes the
+/// connection immediately after the last message. Each frame is lost with a probability of `lost`
+/// percent. Returns the results of the sends.
 fn sends_to_a_peer_that_closes_at_once(
     pair: &mut Pair,
     seed: u64,
@@ -125,7 +125,7 @@ fn sends_to_a_peer_that_closes_at_once(
     pair.done(0).iter().map(|done| done.result).collect()
 }
 
-/// Asserts `times` times that all sends succeed, on one to three links with a loss of 5 %.
+/// Asserts `times` times that all sends succeed, on one to three links that lose 5 % of all frames.
 fn close_at_once(times: u64) {
     for seed in 0..times {
         let links = 1 + (seed % 3) as u8;
@@ -217,7 +217,7 @@ fn closing_ends_although_no_answer_comes() {
     pair.run_for(1_000_000_000);
     assert_eq!(pair.hosts[0].engine.connection_count(), 0);
     assert!(pair.channels[0][0].frames - before <= 6);
-    // The other end detects the close by its own timeouts, or gets a Reset.
+    // The peer detects the close by its own timeouts, or because it gets a Reset.
     pair.set_up(0, 0, true);
     pair.run_for(10_000_000_000);
     assert_completed_once(&pair);
@@ -291,8 +291,8 @@ fn closing_while_accepting_leaves_nothing() {
 fn a_peer_that_acknowledges_what_was_not_sent_is_refused() {
     let mut pair = Pair::connected(1);
     pair.filter = Box::new(|_, flight| {
-        // In an Ack, the ack section follows the common header, and the first link block follows
-        // the ack section's start. The packet number is at offset 8 of the block.
+        // In an Ack, the ack section follows the common header. The first link block follows the
+        // fixed fields of the ack section. The packet number is at offset 8 of the block.
         let is_ack = decode(&flight.bytes).is_ok_and(|frame| {
             matches!(frame.header, Header::Ack)
                 && frame.acks.is_some_and(|a| a.blocks().count() > 0)

@@ -1,5 +1,5 @@
-//! Sending and receiving datagrams does not allocate after the maximum number of datagrams has
-//! waited once.
+//! After the maximum number of datagrams has waited once, sending and receiving datagrams does not
+//! allocate memory.
 
 #[path = "../../runtime/tests/counting/mod.rs"]
 mod counting;
@@ -30,8 +30,8 @@ fn open(host: &mut Host, number: u32) -> DatagramPort {
     host.engine.open_datagram_port(request).expect("a port")
 }
 
-/// Sends a burst of datagrams, which the other host receives at once. Returns the number of
-/// datagrams received.
+/// Sends a burst of datagrams, which the second host receives immediately. Returns the number of
+/// received datagrams.
 fn exchange(pair: &mut Pair, ports: [DatagramPort; 2], frame: &mut Vec<u8>) -> u64 {
     let now = pair.now;
     let [sender, receiver] = &mut pair.hosts;
@@ -73,7 +73,8 @@ fn exchange(pair: &mut Pair, ports: [DatagramPort; 2], frame: &mut Vec<u8>) -> u
     std::iter::from_fn(|| receiver.queue.poll()).count() as u64
 }
 
-/// This file has only one test, because the test would also count allocations of other tests.
+/// This file has only one test, because the allocator would also count the allocations of other
+/// tests.
 #[test]
 fn ten_thousand_datagrams_allocate_nothing() {
     let mut pair = Pair::new(1);

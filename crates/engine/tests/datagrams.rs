@@ -1,4 +1,4 @@
-//! Datagrams between ports of two endpoints: which of them arrive, which are dropped, and which
+//! Datagrams between ports of two endpoints: which datagrams arrive, which are dropped, and which
 //! wait.
 
 mod pair;
@@ -38,7 +38,7 @@ fn request(host: &Host, own: u32) -> PortRequest {
     }
 }
 
-/// Opens port 0xa0 on the first host and 0xa1 on the second.
+/// Opens port 0xa0 on the first host and port 0xa1 on the second host.
 fn ports(pair: &mut Pair) -> [DatagramPort; 2] {
     [0, 1].map(|host| open(pair, host, 0xa0 + host as u32))
 }
@@ -48,7 +48,7 @@ fn open(pair: &mut Pair, host: usize, own: u32) -> DatagramPort {
     pair.hosts[host].engine.open_datagram_port(request).expect("a port")
 }
 
-/// Returns a datagram from the first host to the port of the second.
+/// Returns a datagram from the first host to the port of the second host.
 fn to_other(context: u64) -> OutgoingDatagram {
     OutgoingDatagram {
         link: LinkId(0),
@@ -166,7 +166,7 @@ fn a_datagram_is_gathered_from_pieces_and_scattered_into_others() {
     let sent = [read(&pair, 0, 10, 100), read(&pair, 0, 500, 300)].concat();
     assert_eq!([read(&pair, 1, 2000, 33), read(&pair, 1, 5000, 367)].concat(), sent);
     assert_eq!(read(&pair, 1, 0, 1), [0x60]);
-    // The next datagram consumes the entries of the next receive.
+    // The next datagram uses the entries of the next receive.
     pair.done(0);
     send(&mut pair, from, 0, 2);
     pair.run_for(1_000_000);
@@ -191,7 +191,7 @@ fn datagrams_that_find_no_receive_wait_for_one_in_their_order() {
     for context in 0..2 {
         receive(&mut pair, to, context * 200, 100, context);
     }
-    // A datagram that arrives now does not overtake the ones that wait.
+    // A datagram that arrives now does not overtake the waiting datagrams.
     deliver(&mut pair, GOOD(), b"3");
     for context in 2..5 {
         receive(&mut pair, to, context * 200, 100, context);
@@ -280,7 +280,7 @@ fn a_post_of_a_shared_receive_returns_that_a_datagram_waits() {
     assert_eq!(bodies, b"01");
     assert_eq!(contexts(&pair.done(1)), [0, 1]);
     share(&pair, &shared, 0, 100, 2);
-    // When a port is closed, the datagrams that wait for its receives are dropped.
+    // When a port is closed, the engine drops the datagrams that wait for receives of the port.
     deliver(&mut pair, GOOD(), b"takes it");
     deliver(&mut pair, GOOD(), b"waits");
     pair.hosts[1].engine.close_datagram_port(ports[0]).expect("open");

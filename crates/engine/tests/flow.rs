@@ -277,7 +277,7 @@ fn a_driver_may_take_any_part_of_a_batch_or_nothing_for_a_while() {
             (sum.0 + path.counters.frames_sent, sum.1 + path.counters.bytes_sent)
         });
         let seen: u64 = pair.channels[0].iter().map(|channel| channel.frames).sum();
-        // The counters omit handshake frames, and frames that a full driver refused.
+        // The counters omit handshake frames and frames that a full driver refused.
         let counted = counters.0;
         assert!(
             counted.abs_diff(seen) <= HANDSHAKE_FRAMES,
@@ -327,7 +327,7 @@ fn unmapped_payload_ends_the_connection_whose_it_is() {
 }
 
 /// Posts the first operation of each end. The first host sends a message, which waits for a
-/// receive; the second host reads memory of the first.
+/// receive. The second host reads memory of the first host.
 fn pair_that_answers() -> (Pair, Region) {
     let mut pair = Pair::connected(1);
     let Host { memory, domain, .. } = &pair.hosts[0];
@@ -419,8 +419,8 @@ fn notifications_wait_for_an_application_that_does_not_poll() {
     pair.assert_idle();
 }
 
-/// Each answer acknowledges the frame that it answers, so a ping-pong needs only one frame in each
-/// direction.
+/// Each answer also acknowledges the frame that it answers, so a ping-pong needs only one frame in
+/// each direction.
 #[test]
 fn two_ends_that_answer_each_other_send_nothing_but_answers() {
     const ROUNDS: u64 = 300;

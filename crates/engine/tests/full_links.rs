@@ -17,10 +17,10 @@ fn an_acknowledgement_that_waits_for_a_full_link_leaves_no_timer_in_the_past() {
     pair.take = Box::new(|host, _, frames| Emitted::Taken(if host == 1 { 0 } else { frames }));
     pair.write(0, 0, 100_000, 1);
     // In each turn, the engine tries to send this write before it sends acknowledgements, and finds
-    // the link full.
+    // that the link is full.
     pair.write(1, 200_000, 8, 2);
     pair.run_until(1_000_000, "the other host cannot send its frames", |pair| pair.hosts[1].more);
-    // The test network panics if time stops because a timer lies in the past.
+    // If a timer lies in the past, time stops. The test network panics in that case.
     pair.run_for(500_000);
     assert!(pair.hosts[1].engine.poll_timeout() > pair.now, "its driver would spin");
     pair.take = Box::new(|_, _, frames| Emitted::Taken(frames));
@@ -33,23 +33,23 @@ fn an_acknowledgement_that_waits_for_a_full_link_leaves_no_timer_in_the_past() {
 fn questions_that_wait_for_a_full_link_leave_no_timer_in_the_past() {
     let mut pair = Pair::new(1);
     pair.take = Box::new(|_, _, _| Emitted::Taken(0));
-    // The number of connections exceeds the number of replies that may wait.
+    // The number of connections exceeds the limit of waiting replies.
     for _ in 0..QUESTIONS {
         pair.connect();
     }
-    // At this time, each connection has to repeat its Hello.
+    // Now each connection has to repeat its Hello.
     pair.turn(0);
     pair.now = pair.now.after_ns(100_000_000);
     pair.turn(0);
     assert!(pair.hosts[0].more && pair.frames == 0);
     assert!(pair.hosts[0].engine.poll_timeout() > pair.now, "its driver would spin");
-    // When the link has room, all Hellos leave at once, without a timer.
+    // When the link has room, all Hellos leave immediately, without a timer.
     pair.take = Box::new(|_, _, frames| Emitted::Taken(frames));
     pair.turn(0);
     assert!(pair.frames >= QUESTIONS, "{} frames", pair.frames);
 }
 
-/// A number of frames above the number of replies that may wait for links.
+/// A number above the limit of waiting replies.
 const QUESTIONS: u64 = 300;
 
 #[test]
@@ -131,11 +131,11 @@ fn probes_of_the_path_mtu_that_a_full_driver_refuses_are_not_taken_for_lost() {
     assert_eq!((path.frame_bytes, probes), (9000, (1, 0)));
 }
 
-/// Several hosts on one link. The first host talks with all others.
+/// Several hosts on one link. The first host exchanges frames with each other host.
 struct Star {
     now: Instant,
     hosts: Vec<Host>,
-    /// Frames in flight, with receiver and sender. They arrive in the next turn.
+    /// Frames in flight, each with its receiver and its sender. They arrive in the next turn.
     wire: VecDeque<(usize, usize, Vec<u8>)>,
     /// Decides how many of the frames for a host the driver of the first host accepts. The
     /// arguments are the host and the number of frames.
@@ -186,7 +186,7 @@ impl Star {
         engine.post(&memory.access(), connection, &operation).unwrap();
     }
 
-    /// Runs one turn of each host, 10 µs after the last one.
+    /// Runs one turn of each host, 10 µs after the previous turn.
     fn turn(&mut self) {
         self.now = self.now.after_ns(10_000);
         let now = self.now;
@@ -262,8 +262,8 @@ fn a_peer_that_reads_no_more_of_its_memory_holds_up_no_other() {
         star.run(100);
         assert_eq!(star.done(), [10 + round]);
     }
-    // The stopped peer sends more Hellos than replies may wait. These Hellos do not delay other
-    // hosts either.
+    // The stopped peer sends more Hellos than the limit of waiting replies. These Hellos do not
+    // delay other hosts either.
     for _ in 0..300 {
         star.connect(1, 0);
     }

@@ -145,7 +145,7 @@ fn one_host_cannot_take_the_place_of_all_requests() {
         |pair: &mut Pair, link, count| (0..count).filter(|_| request(pair, link)).count();
     assert_eq!(requests(&mut pair, 0, 20), 4);
     assert_eq!(requests(&mut pair, 1, 1), 1, "another host has its own share");
-    // Any decision of the application makes room for another request.
+    // Whether the application accepts or rejects a request, there is room for another request.
     let waiting = |event: &Event| match event {
         Event::Requested { connection, .. } => Some(*connection),
         _ => None,
@@ -183,8 +183,8 @@ fn another_version_gets_ours_and_sends_its_own() {
     assert!(replies.len() == 1 && replies[0].len() <= 3 * length);
     let body = decode_handshake(&replies[0]).unwrap().body;
     assert_eq!(body, Handshake::VersionMismatch { lowest: 1, highest: 1 });
-    // Replace the first answer to an initiator by the answer of a peer that speaks versions 2 and
-    // 3.
+    // Replace the first answer to an initiator by the answer of a peer that speaks only versions 2
+    // and 3.
     pair.filter = Box::new(|_, flight| {
         if flight.to == 0 {
             let id = decode_handshake(&flight.bytes).unwrap().destination;
@@ -233,7 +233,7 @@ fn a_limit_of_connections_holds_and_frees_itself() {
     for host in &mut pair.hosts {
         host.events.clear();
     }
-    // The first host reached its own limit, so it is restarted. Then the second host rejects.
+    // The first host has reached its own limit, so restart it. After that, the second host rejects.
     pair.restart(0, 99);
     pair.connect();
     pair.run_for(100_000_000);
@@ -296,7 +296,7 @@ fn an_unreachable_peer_is_given_up_within_the_silence_budget() {
     assert!(matches!(pair.hosts[0].closed()[0], Closed::Unreachable { .. }));
     assert!(pair.channels[0][0].frames < 25, "{} frames", pair.channels[0][0].frames);
     pair.assert_idle();
-    // If the system reports that the address has no listener, the attempt ends at once.
+    // If the system reports that nothing listens at the address, the attempt ends immediately.
     pair.connect();
     let refused = LinkEvent::Refused(address(1, 0), Evidence::Local);
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), refused);
@@ -351,7 +351,7 @@ fn a_restarted_peer_is_noticed_at_the_next_frame() {
     }
 }
 
-/// No packet is in flight, so only a question for news is left to send.
+/// No packet is in flight, so this end can only send a question for news.
 #[test]
 fn a_peer_that_restarts_before_its_answer_arrives_is_noticed() {
     let mut pair = Pair::connected(1);

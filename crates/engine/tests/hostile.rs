@@ -1,4 +1,4 @@
-//! Attacks by peers and strangers, and the limits of their effects (protocol.md §4.5, §7.3, §8).
+//! Attacks by peers and strangers, and the limits of the damage (protocol.md §4.5, §7.3, §8).
 
 mod pair;
 
@@ -16,14 +16,15 @@ use wire_edge::{
     decode, encode_acks, encode_header,
 };
 
-/// An attacker that replaces the first host and sends arbitrary frames in its name.
+/// An attacker that replaces the first host and sends arbitrary frames as the first host.
 struct Rogue {
     /// The prefix of the last frame sent.
     prefix: Prefix,
 }
 
 impl Rogue {
-    /// Replaces the first host of a connected pair. That host sends nothing after this call.
+    /// Replaces the first host of a connected pair by an attacker. The first host sends nothing
+    /// after this call.
     fn replace(pair: &mut Pair) -> Self {
         let prefix = Rc::new(RefCell::new(None));
         let spied = Rc::clone(&prefix);
@@ -230,8 +231,8 @@ fn hello_to(source: u32, cookie: [u8; 24], epoch: u16, service: u32) -> Flight {
     Flight { to: 1, link: 0, from: address(0, 0), bytes }
 }
 
-/// Asks for a connection from the first host over its second link, whose address is not that of the
-/// flood.
+/// Requests a connection from the first host over its second link. The address of that link differs
+/// from the address of the flood.
 fn connect(pair: &mut Pair) {
     let request = ConnectRequest {
         paths: vec![(LinkId(1), address(1, 1))],
@@ -261,7 +262,7 @@ fn a_peer_that_never_confirms_leaves_room_for_others() {
         assert!(pair.hosts[1].engine.connection_count() <= 64 / 4 + 1);
     }
     assert_eq!(pair.hosts[0].established(), 1);
-    // When connections without confirmation end, they make room for others.
+    // When unconfirmed connections end, other connections get their places.
     pair.run_for(10_000_000_000);
     assert_eq!(pair.hosts[1].engine.connection_count(), 1);
 }
@@ -281,7 +282,7 @@ fn a_peer_that_never_confirms_holds_up_no_listener_for_long() {
             connect(&mut pair);
         }
         pair.run_for(1_000_000);
-        // The listener decides about one request at a time, and accepts each.
+        // The listener decides about one request at a time, and accepts each request.
         for event in core::mem::take(&mut pair.hosts[1].events) {
             match event {
                 Event::Requested { connection, .. } => waiting.push(connection),
@@ -325,7 +326,7 @@ fn an_answer_does_not_reveal_whether_a_connection_lives() {
             rogue.prefix = Prefix { connection, epoch, ..prefix };
             let mut answer =
                 answer_to(&mut pair, rogue.control(0, from, &[Control::PathChallenge(1); 2]));
-            // These bytes are the connection id, which is random.
+            // These bytes are the connection id, which is random. Ignore them.
             if let Some(id) = answer.get_mut(12..16) {
                 id.fill(0);
             }
@@ -400,7 +401,7 @@ fn an_acknowledgement_may_take_away_the_link_on_which_it_came() {
         !*cut.borrow() || flight.link == 0
     });
     pair.run_for(4_000_000_000);
-    // Replace a link by a new one over the same pair.
+    // Replace a link by a new link that uses the same two addresses.
     let handle = pair.hosts[0].connection.unwrap();
     pair.hosts[0].engine.remove_path(handle, 1).unwrap();
     let now = pair.now;
@@ -416,7 +417,7 @@ fn an_acknowledgement_may_take_away_the_link_on_which_it_came() {
     pair.run_until(10_000_000_000, "the link is suspected", |pair| {
         states(pair)[1].1 == LinkState::Suspect && pair.hosts[0].info().paths[1].in_flight_bytes > 0
     });
-    // The peer sends on the old link, as if it had removed all other links. The frame also
+    // The peer sends on the old link, as if the peer had removed all other links. The frame also
     // acknowledges the packets in flight on the new link.
     let largest = sent.borrow()[0][2].unwrap().packet;
     let before = sent.borrow()[1][1].unwrap();

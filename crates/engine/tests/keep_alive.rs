@@ -9,8 +9,8 @@ use pair::{Host, Pair};
 use semantics::{AccessFault, OperationError, Request};
 use wire_edge::{CloseReason, Control, Header, LinkStatus, control_messages, decode};
 
-/// Pause between the questions of an idle connection; silence after a question that ends the
-/// connection. Both in nanoseconds.
+/// Pause between the questions of an idle connection, in nanoseconds. Also the silence after a
+/// question that ends the connection, in nanoseconds.
 const KEEP_ALIVE_NS: u64 = 30_000_000_000;
 const SILENCE_NS: u64 = 5_000_000_000;
 
@@ -37,7 +37,7 @@ fn an_idle_connection_goes_on_and_costs_little() {
     for links in 1..4_u8 {
         let mut pair = Pair::connected(links);
         pair.run_for(10_000_000_000);
-        // Each end asks at most every 30 s on each link, and each question gets an answer.
+        // Each end asks at most every 30 s on each link, and each question causes one answer.
         let most = 20 * 2 * u64::from(links) * 2;
         let frames = frames_in(&mut pair, 20 * KEEP_ALIVE_NS);
         assert!((20..=most).contains(&frames), "{frames} frames on {links} links");
@@ -72,8 +72,8 @@ fn an_idle_connection_whose_only_link_is_cut_ends_but_not_for_a_short_cut() {
 }
 
 //= protocol.md: silence.5
-/// A client without a progress thread reads and then computes. It sends its pending
-/// acknowledgements when it polls the next time.
+/// A client without a progress thread reads and then computes. The client sends its pending
+/// acknowledgements at its next poll.
 #[test]
 fn a_client_that_computes_after_a_read_keeps_its_connection_as_long_as_an_idle_one_does() {
     for (computes_ns, survives) in [
@@ -100,7 +100,7 @@ fn a_client_that_computes_after_a_read_keeps_its_connection_as_long_as_an_idle_o
 }
 
 //= protocol.md: silence.2
-/// If an application of this end waits, the silence budget applies to the peer.
+/// The silence budget applies to the peer while an application of this end waits.
 #[test]
 fn an_operation_does_not_wait_for_a_peer_that_computes() {
     let mut pair = Pair::connected(1);
@@ -159,7 +159,7 @@ fn a_link_that_one_end_alone_has_is_given_up() {
     for host in 0..2 {
         let mut pair = Pair::connected(3);
         pair.run_for(10_000_000_000);
-        // The reports of removed links are lost, so only the comparison of links shows that a link
+        // All reports of removed links are lost, so only the comparison of links shows that a link
         // was removed.
         pair.filter = Box::new(|_, flight| {
             let Ok(frame) = decode(&flight.bytes) else { return true };
@@ -225,7 +225,7 @@ fn memory_may_go_when_only_the_acknowledgement_of_a_read_is_missing() {
         pair.run_for(1_000_000_000);
         read(&mut pair, length);
         pair.run_until(1_000_000_000, "the read is done", |pair| {
-            // The peer has sent its acknowledgements, and all of them are lost.
+            // The peer has sent its acknowledgements, and all of them were lost.
             pair.hosts[0].info().outstanding == 0
         });
         pair.wire.clear();
@@ -281,8 +281,8 @@ fn memory_that_goes_before_a_read_of_a_queue_pair_is_answered_ends_it_behind_ear
 }
 
 /// Returns the results of two reads and a write on a queue pair. The second read has `length`
-/// bytes, and its memory is deregistered while the read is outstanding. The answer to the first
-/// read arrives late. The answer to the second read never arrives.
+/// bytes. The memory of the second read is deregistered while this read is outstanding. The answer
+/// to the first read arrives late, and the answer to the second read never arrives.
 fn reads_of_memory_that_goes(length: u32) -> (Pair, Vec<Result<(), OperationError>>) {
     let mut pair = Pair::new(1);
     for host in &mut pair.hosts {

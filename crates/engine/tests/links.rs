@@ -1,4 +1,4 @@
-//! Links that join, fail, come back and differ (protocol.md §7).
+//! Links that join, fail, come back, and differ in their properties (protocol.md §7).
 
 mod pair;
 
@@ -46,8 +46,8 @@ fn a_link_that_is_cut_one_way_in_a_transfer_costs_nothing_but_time_and_comes_bac
             let start = pair.now;
             println!("host {cut_host} is not heard on link {cut_link}");
             finish(&mut pair, 4_000_000, 1);
-            // Over one gigabit link, the transfer takes 34 ms. If a link is cut, the transfer may
-            // take up to one second.
+            // Over one gigabit link, the transfer takes 34 ms. If a link is cut during the
+            // transfer, it may take up to one second.
             assert!(pair.now.since_ns(start) < 1_000_000_000, "{cut_host} {cut_link}");
             pair.run_for(1_000_000_000);
             pair.set_up(cut_host, cut_link, true);
@@ -95,7 +95,7 @@ fn the_only_link_may_be_down_for_a_while_and_no_thread_spins() {
     let up = LinkEvent::Changed(caps(0, 0, &LinkPlan::default()));
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), up);
     finish(&mut pair, 1_000_000, 1);
-    // Cut the link in the middle of a transfer: the loss is detected at once.
+    // Cut the link in the middle of a transfer. The sender detects the loss immediately.
     pair.write(0, 0, 1_000_000, 1);
     pair.turn(0);
     pair.wire.clear();
@@ -149,8 +149,8 @@ fn links_are_added_and_removed_under_load_again_and_again() {
 fn the_link_of_the_handshake_may_go_before_the_target_knows_that_it_is_accepted() {
     let mut pair = Pair::new(2);
     pair.hosts[1].engine.listen(0);
-    // The first link carries only handshake frames, so the target never learns there that its
-    // Accept arrived.
+    // The first link carries only handshake frames. So nothing on this link shows to the target
+    // that its Accept arrived.
     pair.filter = Box::new(|_, flight| {
         let kind = wire_edge::peek(&flight.bytes).map(|(kind, ..)| kind);
         flight.link != 0 || kind == Ok(wire_edge::Kind::Handshake)
@@ -359,7 +359,7 @@ fn probes_that_are_too_large_put_no_link_in_doubt() {
     }
     pair.fill(0, 4_000_000);
     for round in 0..60 {
-        // Small operations use one link, large ones both.
+        // Small operations use one link, large operations use both links.
         let length = if round % 4 == 0 { 100_000 } else { 100 };
         pair.write(0, 0, length, round);
         pair.run_for(30_000_000);
@@ -388,7 +388,7 @@ fn both_ends_may_take_away_different_links_at_the_same_time() {
             pair.write(0, 0, 100_000, 1);
             finish(&mut pair, 100_000, 1);
             pair.run_for(10_000_000_000);
-            // The links that the initiator has removed stay removed.
+            // The links that the initiator has removed do not come back.
             for host in &pair.hosts {
                 let left: Vec<u8> = host.info().paths.iter().map(|path| path.link.0).collect();
                 let wanted = |link: &u8| removed[usize::from(link % 2)] == 1;
@@ -448,7 +448,7 @@ fn both_ends_may_add_the_same_link_at_the_same_time() {
 fn a_peer_that_restarts_while_its_only_link_is_down_says_so_on_one_that_was_taken_away_and_is_back()
 {
     let mut pair = Pair::with(&[GIGABIT; 3], EngineConfig::default());
-    // The third pair of links stays on trial, because no answer arrives on it.
+    // No answer arrives on the third pair of links, so this end keeps sending challenges on it.
     pair.set_up(1, 2, false);
     pair.establish();
     let handle = pair.hosts[0].connection.unwrap();
@@ -491,7 +491,7 @@ fn large_frames_that_vanish_among_small_ones_become_smaller_within_some_round_tr
         let begun = pair.now;
         let mut asked = 0;
         let mut done = Vec::new();
-        // The other host keeps posting reads of 8 and of 1250 bytes. So answers of small and of
+        // The second host keeps posting reads of 8 and of 1250 bytes. So answers of small and of
         // medium size arrive and are acknowledged all the time.
         while done.is_empty() {
             let (key, address) = pair.remote(0, 0);
@@ -523,7 +523,7 @@ fn losses_by_chance_leave_the_frame_size_as_it_is() {
     pair.write(0, 0, 4_000_000, 1);
     finish(&mut pair, 4_000_000, 1);
     let probes = pair.hosts[0].info().paths[0].counters.mtu_probes_sent;
-    // In bursts, large frames are lost but small ones are not.
+    // The network loses large frames in bursts, but no small frames.
     pair.filter = Box::new(|frame, flight| flight.bytes.len() < 1200 || frame % 16 > 1);
     for context in 0..20 {
         pair.write(0, 0, 4_000_000, context);

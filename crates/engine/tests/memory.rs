@@ -1,4 +1,4 @@
-//! Links over shared memory, which lose nothing: which packets are acknowledged on them, and when.
+//! Links over shared memory lose nothing. The tests check which packets are acknowledged, and when.
 
 mod pair;
 

@@ -1,4 +1,5 @@
-//! Services that have moved: a peer that gets the new place of a service asks at that place, once.
+//! Services that have moved. A peer that learns the new place of a service asks there, but follows
+//! only one redirection.
 
 mod pair;
 
@@ -17,7 +18,7 @@ fn redirect_address() -> PeerAddr {
     PeerAddr::from(std::net::SocketAddr::from(([10, 0, 0, 2], 4000)))
 }
 
-/// Asks for a connection to a service at these places.
+/// Requests a connection to a service at these places.
 fn connect(pair: &mut Pair, service: u32, places: &[PeerAddr]) {
     let Host { engine, domain, queue, .. } = &mut pair.hosts[0];
     let request = ConnectRequest {

@@ -1,5 +1,5 @@
-//! Lost, repeated or changed frames of kinds that no other test covers. Each test checks a rule of
-//! the protocol about such frames.
+//! Frames of rare kinds that are lost, repeated or changed. No other test covers these frames. Each
+//! test checks one rule of the protocol.
 
 mod pair;
 
@@ -44,7 +44,7 @@ fn is_accept(flight: &Flight) -> bool {
         .is_ok_and(|frame| matches!(frame.body, Handshake::Accept { .. }))
 }
 
-/// Makes a write and a long pause. Returns the prefix of the last frame to host `to`.
+/// Performs a write, and waits for a long time. Returns the prefix of the last frame to host `to`.
 fn last_prefix(pair: &mut Pair, to: usize) -> Prefix {
     let frames = keep(pair, true, move |flight| flight.to == to && decode(&flight.bytes).is_ok());
     pair.write(1 - to, 0, 8, 0);
@@ -54,7 +54,7 @@ fn last_prefix(pair: &mut Pair, to: usize) -> Prefix {
     last.expect("a write has frames both ways")
 }
 
-/// Returns a challenge that opens a link in the name of the first host.
+/// Returns a challenge that opens a link as if the first host had sent it.
 fn challenge(prefix: Prefix, link: u8, from: PeerAddr) -> Flight {
     let prefix =
         Prefix { link: LinkIndex(link), kind: Kind::Control, flags: Flags::NONE, ..prefix };
@@ -99,7 +99,7 @@ fn a_frame_from_another_address_than_that_of_its_link_is_dropped() {
 //= protocol.md: control.3
 #[test]
 fn the_responder_ignores_addresses_that_the_initiator_sends() {
-    // The responder has an unused link, on which it could try the addresses that the initiator
+    // The responder has an unused link. On this link, it could try the addresses that the initiator
     // announced.
     let mut pair = Pair::new(2);
     pair.hosts[0].engine.detach_link(LinkId(1));
@@ -237,7 +237,8 @@ fn answers_to_a_handshake_are_not_answered() {
     let frames = keep(&mut pair, true, |flight| {
         decode_handshake(&flight.bytes).is_ok() && !is_hello(flight)
     });
-    // Without a listener the answer is a Reject. With one, the answers are a Retry and an Accept.
+    // Without a listener, the answer is a Reject. With a listener, the answers are a Retry and an
+    // Accept.
     pair.connect();
     pair.run_for(10_000_000);
     pair.hosts[1].engine.listen(0);
@@ -309,8 +310,8 @@ fn a_reset_from_an_address_that_has_not_answered_is_ignored() {
         let from = if link == 0 { address(0, 0) } else { victim };
         Flight { to: 1, link: 0, from, bytes }
     };
-    // At least one challenge was sent to that address. Try all packet numbers that the challenge
-    // may have had.
+    // The first host has sent at least one challenge to that address. Try all packet numbers that
+    // the challenge may have had.
     for packet in 0..16 {
         pair.deliver(&mut reset(1, packet));
     }
@@ -441,7 +442,7 @@ fn of_two_pairs_under_one_index_that_of_the_initiator_stays() {
     for to in 0..2 {
         let mut pair = Pair::connected(2);
         let prefix = last_prefix(&mut pair, to);
-        // The real host must not run. It would receive acknowledgements of packets that it has not
+        // The real host must not run: it would receive acknowledgements of packets that it has not
         // sent, and end the connection.
         pair.hosts[1 - to].paused = true;
         let elsewhere = address(1 - to, 5);

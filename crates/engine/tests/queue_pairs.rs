@@ -45,7 +45,7 @@ fn queue_pair(links: u8) -> Pair {
     pair
 }
 
-/// Drops `percent` percent of all frames from now on.
+/// From this call on, drops `percent` percent of all frames.
 fn lose(pair: &mut Pair, seed: u64, percent: u64) {
     let mut random = Random::new(seed);
     pair.filter = Box::new(move |_, _| random.below(100) >= percent);
@@ -55,7 +55,7 @@ fn results(done: &[Completion]) -> Vec<Result<(), OperationError>> {
     done.iter().map(|done| done.result).collect()
 }
 
-/// Returns a request with this key, which a peer may refuse.
+/// Returns a request with this key. The peer refuses the request if the key is wrong.
 fn request(pair: &Pair, what: u64, key: RemoteKey) -> (Request, u32) {
     let (_, address) = pair.remote(1, 1 << 20);
     let sink = pair.hosts[0].region.id;
@@ -173,7 +173,7 @@ fn local_memory_that_goes_fails_its_operation_in_its_turn() {
     }
 }
 
-/// The memory of a connection's next operation is gone, while the connection has a pending
+/// The memory of a connection's next operation is gone, and the same connection has a pending
 /// acknowledgement. A frame of another connection must not carry that acknowledgement.
 #[test]
 fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
@@ -189,7 +189,7 @@ fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
         pair.write(1, 64, 8, 0);
         pair.turn(1);
         // This operation of the first connection stays outstanding, so the connection does not end
-        // at once.
+        // immediately.
         pair.write(0, 128, 8, 0);
         pair.turn(0);
         pair.run_until(SECOND_NS, "a write", |pair| pair.hosts[0].buffer.load_u64(64) == 7);
@@ -221,8 +221,8 @@ fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
     }
 }
 
-/// Creates connections between two hosts that all take their receives from one queue of the second
-/// host.
+/// Creates connections between two hosts. At the second host, all connections take their receives
+/// from one shared queue.
 fn sharing(
     connections: usize,
     links: u8,
@@ -312,7 +312,7 @@ fn no_connection_of_a_thousand_starves_at_a_shared_queue() {
         for (number, [sender, _]) in (0..).zip(&handles) {
             pair.hosts[0].connection = *sender;
             let source = pair.source(0, 0);
-            // The length identifies the connection.
+            // The length of the message identifies the connection.
             let (request, length) = (Request::Send { source }, number);
             pair.post(0, request, length, u64::from(number) * EACH + message);
         }
@@ -338,7 +338,7 @@ fn no_connection_of_a_thousand_starves_at_a_shared_queue() {
     pair.run_for(SECOND_NS);
     sent += pair.done(0).iter().filter(|done| done.result.is_ok()).count() as u64;
     let lost = CONNECTIONS as u64 * EACH - received.min(sent);
-    // When half of all messages have arrived, every connection should have received some.
+    // When half of all messages have arrived, each connection must have received some messages.
     let starved = starved.unwrap_or(CONNECTIONS);
     println!("figure: starved or lost: {}", starved as u64 + lost);
     assert_eq!((starved, lost), (0, 0));
@@ -351,8 +351,8 @@ fn a_peer_without_a_receive_is_no_sign_of_congestion() {
     let windows = [true, false].map(|shares| {
         let (mut pair, shared, _) = sharing(1, 1);
         if !shares {
-            // For comparison: with receives of its own, a connection without credit sends no
-            // message.
+            // For comparison, use connections with their own receives. Such a connection sends no
+            // message without credit.
             pair.hosts[1].terms.shared_receives = None;
             pair.connect();
             pair.run_for(SECOND_NS / 20);
@@ -435,7 +435,8 @@ fn a_message_that_waits_too_long_for_a_receive_fails_and_earlier_ones_do_not() {
         for context in 0..5 {
             pair.post(0, Request::Send { source }, 4000, context);
         }
-        // Each message waits for less than the limit, and all messages together wait for longer.
+        // Each message waits for less than the limit, but all messages together wait for longer
+        // than the limit.
         for _ in 0..3 {
             pair.run_for(SECOND_NS * 8 / 10);
             post(&mut pair);
@@ -482,8 +483,8 @@ fn a_receive_without_memory_fails_when_a_message_comes_for_it_and_not_before() {
     let expected = [OperationError::RemoteOperation, OperationError::EndedByPeer].map(Err);
     assert_eq!(results(&pair.done(0)), expected);
 }
-/// Measures retransmissions while the test posts the receives of a shared queue one after the
-/// other: performance-notes, 47.
+/// Counts retransmissions while the test posts the receives of a shared queue one after the other:
+/// performance-notes, 47.
 #[test]
 #[ignore = "slow: run by hand, with --ignored --nocapture; prints the table of performance-notes, 47"]
 fn resends_where_shared_receives_run_dry() {

@@ -1,4 +1,4 @@
-//! Reports of links about the addresses of peers, genuine and forged (protocol.md §7.8).
+//! Reports of the network about the addresses of peers, genuine and forged (protocol.md §7.8).
 
 mod pair;
 
@@ -12,7 +12,8 @@ use semantics::OperationError;
 
 type Heads = Rc<RefCell<Vec<(u8, Evidence)>>>;
 
-/// Records each later frame of the first host: its link, and the part that a report would quote.
+/// From this call on, records for each frame of the first host its link and the bytes that a report
+/// would quote.
 fn spy(pair: &mut Pair, passes: bool) -> Heads {
     let heads = Heads::default();
     let noted = Rc::clone(&heads);
@@ -25,7 +26,7 @@ fn spy(pair: &mut Pair, passes: bool) -> Heads {
     heads
 }
 
-/// Ends the second host: no address of it has a listener any more.
+/// Ends the second host. After that, nothing listens at its addresses.
 fn kill(pair: &mut Pair) -> Heads {
     let heads = spy(pair, false);
     pair.hosts[1].paused = true;
@@ -38,7 +39,8 @@ fn refuse(pair: &mut Pair, link: u8, evidence: Evidence) {
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(link), event);
 }
 
-/// Advances time by `ns` nanoseconds, while the network refuses every frame.
+/// Advances time by `ns` nanoseconds. During this time, the network reports a refusal for every
+/// frame.
 fn refuse_for(pair: &mut Pair, heads: &Heads, ns: u64) {
     let until = pair.now.after_ns(ns);
     loop {
@@ -64,7 +66,7 @@ fn a_peer_that_was_killed_is_noticed_within_a_second() {
             let config = EngineConfig::default().keep_alive_ns(keep_alive_ns);
             let plans = vec![LinkPlan::default(); links];
             let mut pair = Pair::connected_with(&plans, config);
-            // No other timer may fire when the idle connection asks.
+            // No other timer may expire at the time when the idle connection asks.
             pair.run_for(2 * SECOND_NS - 100_000_000);
             for context in 0..writes {
                 pair.write(0, 0, 1 << 20, context);
@@ -99,7 +101,8 @@ fn a_peer_that_shares_memory_notices_at_once_that_the_other_was_killed_however_i
     pair::share_memory();
     let mut pair = resting(3);
     let heads = kill(&mut pair);
-    // The driver reports first that the peer has ended, then that its address has no listener.
+    // The driver first reports that the peer has ended, and then that nothing listens at the
+    // address.
     refuse(&mut pair, 0, Evidence::Local);
     let until = pair.now.after_ns(SECOND_NS);
     loop {
@@ -121,7 +124,7 @@ fn a_peer_that_shares_memory_notices_at_once_that_the_other_was_killed_however_i
 fn what_one_connection_finds_out_of_an_address_holds_for_all_others() {
     let mut pair = resting(3);
     let heads = kill(&mut pair);
-    // The network reports only a few refusals, and one connection causes all of them.
+    // The network reports only a few refusals. All of them concern frames of one connection.
     pair.write(0, 0, 8, 1);
     refuse_for(&mut pair, &heads, SECOND_NS);
     assert_eq!(pair.hosts[0].closed(), [Closed::Refused(address(1, 0)); 3]);
@@ -135,8 +138,8 @@ fn what_one_connection_finds_out_does_not_end_another_that_lives() {
     let refused = pair.hosts[0].connection;
     let lives = pair.connect();
     pair.run_for(2 * SECOND_NS);
-    // Frames of the first connection to the peer are lost, and the network reports that its address
-    // has no listener.
+    // Drop the frames of the first connection to the peer, and report that nothing listens at the
+    // address of the peer.
     let heads = Heads::default();
     let noted = Rc::clone(&heads);
     let first = pair.hosts[0].engine.info(refused.unwrap()).map(|info| info.paths[0].counters);
@@ -198,7 +201,7 @@ fn no_report_ends_a_connection_whose_peer_answers() {
         pair.fill(0, 1 << 20);
         for round in 0..20 {
             pair.write(0, 0, if round % 4 == 0 { 8 } else { 1 << 20 }, round);
-            // Even forged reports of an attacker that sees all frames do not end the connection.
+            // Even an attacker that sees all frames cannot end the connection by forged reports.
             refuse_for(&mut pair, &heads, 10_000_000);
             for count in 0..100 {
                 let evidence = [Evidence::Hearsay, Evidence::Quoted([count; 16])];

@@ -9,7 +9,8 @@ use semantics::Request;
 
 const NEVER: u64 = u64::MAX;
 
-/// Creates a connection over `links` links that is compressed after `rest_ns` idle nanoseconds.
+/// Creates a connection over `links` links. The engine compresses the connection after `rest_ns`
+/// idle nanoseconds.
 fn resting_after(rest_ns: u64, links: u8) -> Pair {
     let config = EngineConfig::default().rest_ns(rest_ns);
     Pair::connected_with(&vec![LinkPlan::default(); usize::from(links)], config)
@@ -20,8 +21,8 @@ fn state_of(pair: &Pair) -> String {
     format!("{:?} {:?}", pair.hosts[0].info(), pair.hosts[1].info())
 }
 
-/// Runs writes, reads and messages with pauses and lost frames. Returns the state that both ends
-/// report after each pause.
+/// Runs writes, reads and messages with pauses and lost frames. Returns the reports of both ends
+/// after each pause.
 fn history(rest_ns: u64, links: u8) -> Vec<String> {
     let mut pair = resting_after(rest_ns, links);
     let mut frames = 0_u32;

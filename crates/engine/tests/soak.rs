@@ -1,5 +1,5 @@
-//! Random faults for some time, then a period without faults. At the end, each posted operation
-//! must have happened exactly once.
+//! Random faults for some time, followed by a period without faults. At the end, each posted
+//! operation must have taken effect exactly once.
 
 mod pair;
 
@@ -8,7 +8,8 @@ use engine::{Emitted, EngineConfig};
 use pair::{Host, LinkPlan, Pair, address, caps};
 use semantics::{CompletionKind, OperationFlags, Order, Request};
 
-/// Bytes of memory that each operation uses alone; number of operations of each host.
+/// Bytes of memory that only one operation uses. The next constant is the number of operations of
+/// each host.
 const PLACE_BYTES: u64 = 16_384;
 const OPERATIONS: u64 = 100;
 
@@ -42,7 +43,7 @@ fn post(pair: &mut Pair, dice: &mut Dice, host: usize, context: u64) -> Completi
     let (request, length, kind) = match dice.roll(5) {
         0 | 1 => (Request::Write { source, key, address }, length, CompletionKind::Write),
         2 => {
-            // At this offset, both hosts have equal bytes from the start.
+            // At this offset, the memories of both hosts are equal from the start.
             let same = 3_600_000;
             let address = pair.remote(1 - host, same).1;
             let read = Request::Read { sink, sink_offset: same, key, address };
@@ -84,7 +85,7 @@ fn disturb(pair: &mut Pair, dice: &mut Dice, links: u8) {
                 engine.add_path(now, connection.unwrap(), LinkId(link), address(1 - host, link));
         }
         6 => pair.hosts[host].paused ^= true,
-        // After this change, frames may overtake others or be overtaken.
+        // After this change, the order of frames in the network can change.
         7 | 8 => {
             pair.channels[host][usize::from(link)].delay_ns = 1_000 + dice.roll(200_000);
         }
@@ -123,7 +124,7 @@ fn disturbed_pair(seed: u64, dice: &mut Dice, links: u8) -> Pair {
         .read_depth(1 + dice.roll(8) as u16)
         .operation_window([2, 16, 1024][dice.roll(3) as usize])
         .rest_ns([1, 1_000_000, u64::MAX][seed as usize % 3])
-        // A long budget, because faults must not end the connection in this test.
+        // The budget is long, because faults must not end the connection in this test.
         .silence_budget_ns(600_000_000_000);
     let mut pair = Pair::connected_with(&vec![plan; usize::from(links)], config);
     pair.hosts[0].buffer.write(3_600_000, &[0xee; 16_000]);

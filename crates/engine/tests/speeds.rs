@@ -1,5 +1,5 @@
-//! Measures costs for the acceptance table: two engines run in one thread, which copies the frames
-//! from one to the other.
+//! Measures costs for the acceptance table. Two engines run in one thread, which copies the frames
+//! from one engine to the other.
 
 mod pair;
 
@@ -13,17 +13,17 @@ use pair::{Host, Pair, address};
 use semantics::{OperationFlags, Receive, Request, SharedReceives};
 
 /// Number of connections between the two engines. It exceeds the number of outstanding messages, so
-/// that each connection has at most one outstanding message.
+/// each connection has at most one outstanding message.
 const CONNECTIONS: usize = 1000;
 
-/// Messages per connection in a round; number of outstanding messages.
+/// Messages per connection in a round. The next constant is the number of outstanding messages.
 const MESSAGES: u64 = 40;
 const IN_FLIGHT: u64 = 256;
 
 const MESSAGE_BYTES: u32 = 64;
 
-/// Many connections between two hosts. Either they share a queue with one receive per outstanding
-/// message, or each has one receive of its own.
+/// Many connections between two hosts. Either all connections share a queue with one receive per
+/// outstanding message, or each connection has one receive.
 struct Setting {
     pair: Pair,
     shared: Option<Arc<SharedReceives>>,
@@ -82,7 +82,7 @@ impl Setting {
         }
     }
 
-    /// Runs a turn of both hosts at the same time. Frames arrive at once.
+    /// Runs a turn of both hosts at the same time. Frames arrive without delay.
     fn turn(&mut self) {
         self.pair.now = self.pair.now.after_ns(1_000);
         let now: Instant = self.pair.now;
@@ -120,7 +120,8 @@ impl Setting {
         }
     }
 
-    /// Sends messages on all connections, one after the other. Returns the nanoseconds per message.
+    /// Sends messages on all connections, one connection after the other. Returns the nanoseconds
+    /// per message.
     #[expect(clippy::disallowed_methods, reason = "it measures")]
     fn round(&mut self) -> f64 {
         let flags = OperationFlags { signalled: true, ..OperationFlags::default() };

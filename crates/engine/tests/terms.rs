@@ -38,7 +38,8 @@ fn a_connection_is_a_queue_pair_if_both_ends_want_that() {
             for host in &pair.hosts {
                 assert_eq!(host.info().queue_pair, wanted == [true, true], "{wanted:?}");
             }
-            // The result must be the same after the connections were compressed.
+            // Check again after the engine has compressed the connections. The result must be the
+            // same.
             pair.run_for(100_000_000);
             pair.hosts.iter_mut().for_each(|host| host.engine.rest());
         }
@@ -222,7 +223,7 @@ fn a_completion_that_finds_no_room_ends_its_queue_pair() {
     for receives in [false, true] {
         let mut pair = queue_pairs_with_room_for(if receives { [64, 4] } else { [4, 64] });
         let overrun = usize::from(receives);
-        // This is another connection between the same endpoints. Its queues have room for
+        // This is a second connection between the same endpoints. Its queues have room for
         // completions.
         let first = pair.hosts.each_ref().map(|host| host.connection);
         let queues = pair
@@ -250,7 +251,7 @@ fn a_completion_that_finds_no_room_ends_its_queue_pair() {
         let refused = Closed::PeerRefused(CloseReason::ResourceLimit);
         assert_eq!(pair.hosts[1 - overrun].closed(), [refused]);
         assert!(queues[overrun].is_overrun() && !queues[1 - overrun].is_overrun());
-        // The queue still has the completions for which it had room.
+        // The queue still contains the completions that arrived before it was full.
         let kept: Vec<_> = std::iter::from_fn(|| queues[overrun].poll()).collect();
         assert_eq!(kept.iter().map(|done| done.context).collect::<Vec<_>>(), [0, 1, 2, 3]);
         assert!(kept.iter().all(|done| done.result.is_ok()));

@@ -7,8 +7,8 @@ use crate::{DecodeError, LinkIndex, MessageNumber, OperationNumber};
 
 /// Maximum number of link blocks in an ack section: one for each link index.
 pub const ACK_BLOCKS_MAX: usize = 16;
-/// Maximum number of bitmap words in a link block. They cover 512 packets below the first gap. For
-/// comparison, 100 Gb/s × 40 µs is 340 packets of 1472 bytes.
+/// Maximum number of bitmap words in a link block. Eight words cover 512 packets below the first
+/// gap. A path of 100 Gb/s with a round trip of 40 µs has 340 packets of 1472 bytes in flight.
 pub const ACK_BLOCK_WORDS_MAX: usize = 8;
 /// Size of the largest ack section, in bytes.
 pub const ACK_SECTION_BYTES_MAX: usize =
@@ -22,8 +22,8 @@ const _: () = assert!(SECTION_BYTES == 12 && BLOCK_BYTES == 12);
 const _: () = assert!(fields::BLOCKS.range.1 == ACK_BLOCKS_MAX as u64);
 const _: () = assert!(fields::BLOCK_WORDS.range.1 == ACK_BLOCK_WORDS_MAX as u64);
 
-/// Time from the arrival of a packet to its acknowledgement, in units of 64 ns. Longer times are
-/// stored as 4.19 ms.
+/// Time from the arrival of a packet to its acknowledgement, in units of 64 ns. Times above 4.19 ms
+/// are stored as 4.19 ms.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct AckDelay(pub u16);
 
@@ -31,7 +31,8 @@ impl AckDelay {
     /// The unit, in nanoseconds.
     pub const UNIT_NS: u64 = 64;
 
-    /// Converts `delay_ns` nanoseconds to units, rounded down, and at most the largest value.
+    /// Converts `delay_ns` nanoseconds to units. Rounds down, and returns at most the largest
+    /// value.
     #[inline]
     pub const fn from_ns(delay_ns: u64) -> Self {
         let units = delay_ns / Self::UNIT_NS;
@@ -54,7 +55,7 @@ pub struct AckBlock {
     pub marked: u16,
     /// Time from the arrival of `largest` to this acknowledgement.
     pub delay: AckDelay,
-    /// Number of consecutive packets received that end with `largest`, at least 1.
+    /// Number of consecutive received packets that end with `largest`, at least 1.
     pub run: u16,
     /// Low 32 bits of the largest packet number received.
     pub largest: u32,
@@ -73,7 +74,7 @@ impl AckBlock {
     }
 }
 
-/// The ack section of a frame. Its fields were checked. It borrows the bytes of the frame.
+/// The ack section of a frame, after a check of its fields. Borrows the bytes of the frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AckSection<'a> {
     delivered: OperationNumber,
@@ -82,13 +83,13 @@ pub struct AckSection<'a> {
 }
 
 impl<'a> AckSection<'a> {
-    /// Returns the number of the first operation of the peer that is not delivered.
+    /// Returns the number of the peer's first operation that is not delivered.
     #[inline]
     pub const fn delivered(&self) -> OperationNumber {
         self.delivered
     }
 
-    /// Returns the number of the first message of the peer for which no receive is posted.
+    /// Returns the number of the peer's first message for which no receive is posted.
     #[inline]
     pub const fn credit(&self) -> MessageNumber {
         self.credit
@@ -141,7 +142,7 @@ impl<'a> AckSection<'a> {
 /// Iterator over the link blocks of an [`AckSection`].
 #[derive(Clone, Debug)]
 pub struct AckBlocks<'a> {
-    /// Whole blocks, whose fields the decoder of the section has checked.
+    /// The remaining bytes: whole blocks, whose fields the decoder of the section has checked.
     bytes: &'a [u8],
 }
 
@@ -170,7 +171,7 @@ impl Iterator for AckBlocks<'_> {
     }
 }
 
-/// Returns the number of bytes of the ack section with these blocks.
+/// Returns the length of an ack section with these blocks, in bytes.
 #[inline]
 pub const fn ack_section_bytes(blocks: &[AckBlock]) -> usize {
     let mut bytes = SECTION_BYTES;

@@ -8,8 +8,8 @@ use crate::{DecodeError, PeerAddr};
 pub(crate) const ADDRESS_BYTES: usize = layout_end(Layout::Address);
 
 //= protocol.md: address.1
-/// Decodes an address. Rejects unknown families. Rejects nonzero values in bytes that the family
-/// does not use, so that equal addresses have equal bytes.
+/// Decodes an address. Rejects unknown families. Also rejects nonzero values in bytes that the
+/// family does not use, because equal addresses must have equal bytes.
 pub(crate) fn decode_address(bytes: &[u8; ADDRESS_BYTES]) -> Result<PeerAddr, DecodeError> {
     let host = get!(bytes, fields::HOST);
     let used = match u8::from_le_bytes(get!(bytes, fields::FAMILY)) {
@@ -38,7 +38,8 @@ impl<'a> Addresses<'a> {
     /// An empty list.
     pub const NONE: Self = Self(AddressSource::Slice(&[]));
 
-    /// Creates a list of these addresses. At most [`crate::ADDRESSES_MAX`] fit into a frame.
+    /// Creates a list of these addresses. A frame has room for at most [`crate::ADDRESSES_MAX`]
+    /// addresses.
     pub const fn from_slice(addresses: &'a [PeerAddr]) -> Self {
         Self(AddressSource::Slice(addresses))
     }

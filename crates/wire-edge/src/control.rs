@@ -31,7 +31,7 @@ pub enum LinkStatus {
     Backup = 2,
     /// The link must not carry data at present.
     Down = 3,
-    /// The sender has removed the link, and the index is free.
+    /// The sender of this status has removed the link, and the index is free.
     Removed = 4,
 }
 
@@ -42,7 +42,7 @@ pub enum Control<'a> {
     Padding,
     /// Asks for an acknowledgement.
     Ping,
-    /// Asks for a [`Control::PathResponse`] with the same number on the same link.
+    /// Asks for a [`Control::PathResponse`] with the same nonce on the same link.
     PathChallenge(u64),
     /// The answer to a [`Control::PathChallenge`].
     PathResponse(u64),
@@ -59,14 +59,16 @@ pub enum Control<'a> {
     },
     /// The answer to a Close.
     CloseAck,
-    /// Announces the address of one more link of the sender.
+    /// Announces the address of one more link of this message's sender.
     Address(PeerAddr),
-    /// A bit mask of link indices: the links that the sender has and on which the peer has
-    /// answered. Asks for an acknowledgement.
+    /// A bit mask of link indices: the sender has these links, and the peer has answered on them.
+    /// Asks for an acknowledgement.
     Links(u16),
-    /// Reports that the answer to this read cannot be retransmitted, because its memory is gone.
+    /// Reports that the sender cannot retransmit the answer to this read, because the memory of the
+    /// answer is gone.
     Gone(OperationNumber),
-    /// Reports that no receive is posted for this message, and that its frames were refused.
+    /// Reports that no receive is posted for this message, and that the sender of the report has
+    /// refused the frames of the message.
     NotReady(MessageNumber),
     /// Reports that receives are posted again, after [`Control::NotReady`].
     Ready,
@@ -104,7 +106,7 @@ impl Control<'_> {
     }
 }
 
-/// Writes `fields` and then `tail` to the start of `body`; returns their length in bytes.
+/// Writes `fields` and then `tail` to the start of `body`. Returns their total length in bytes.
 fn fill(body: &mut [u8], fields: &[u8], tail: &[u8]) -> usize {
     let length = fields.len() + tail.len();
     body[..fields.len()].copy_from_slice(fields);
@@ -189,7 +191,7 @@ impl<'a> Iterator for ControlMessages<'a> {
     }
 }
 
-/// Returns the body, if it has the length of its type.
+/// Returns the body as an array. Returns an error if the body does not have the length `N`.
 fn exact<'a, const N: usize>(
     message: &'static str,
     body: &'a [u8],

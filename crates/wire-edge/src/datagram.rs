@@ -1,4 +1,4 @@
-//! Datagrams: frames from one queue pair to another or to a group, without a connection
+//! Datagrams: frames without a connection, from one queue pair to another queue pair or to a group
 //! (protocol.md §10).
 
 use crate::fields::{self, Layout, layout_end};
@@ -16,7 +16,8 @@ pub struct Datagram {
     pub destination: QueuePairNumber,
     /// Queue pair number of the sender.
     pub source: QueuePairNumber,
-    /// Queue key. The receiver accepts the datagram only if this key equals its own.
+    /// Queue key. The receiver accepts the datagram only if this key equals the receiver's queue
+    /// key.
     pub key: u32,
     /// Immediate data, delivered with the completion.
     pub immediate: Option<u32>,
@@ -26,7 +27,7 @@ pub struct Datagram {
 
 impl Datagram {
     //= protocol.md: frame.2
-    /// Encodes the header as it is on the wire.
+    /// Encodes the header.
     #[inline]
     pub fn encode(&self) -> [u8; DATAGRAM_HEADER_BYTES] {
         let solicited = Flags(Flags::SOLICITED.0 * u8::from(self.solicited));
@@ -43,8 +44,8 @@ impl Datagram {
 }
 
 //= protocol.md: datagram.1
-/// Decodes the header of a datagram; returns the header and the payload after it. If the payload is
-/// stored elsewhere, `bytes` must end with the header.
+/// Decodes the header of a datagram. Returns the header and the payload after it. If the payload is
+/// stored separately, `bytes` must end with the header.
 ///
 /// # Errors
 /// The frame is malformed.
@@ -106,7 +107,7 @@ pub fn route_header(from: PeerAddr, to: PeerAddr, payload_bytes: u16) -> [u8; RO
 /// Next-header value of an `InfiniBand` packet (volume 1, 8.3).
 const NEXT_HEADER: u8 = 0x1b;
 
-/// The largest hop limit, because routers on the route are not counted.
+/// The largest hop limit. This protocol does not count the routers on the route.
 const HOP_LIMIT: u8 = 0xff;
 
 #[cfg(test)]
@@ -174,8 +175,8 @@ mod tests {
             0xad, 0xde,
         ];
         assert_eq!(datagram.encode(), bytes);
-        // Other flags are ignored. If the flag of the immediate is not set, the bytes of the
-        // immediate are ignored too.
+        // Decoders ignore all other flags. If the flag of the immediate is not set, decoders also
+        // ignore the bytes of the immediate.
         let mut odd = bytes;
         odd[1] = 0x6f;
         let plain = Datagram { immediate: None, solicited: false, ..datagram };

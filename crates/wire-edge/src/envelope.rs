@@ -1,11 +1,11 @@
-//! The envelope of a frame on raw Ethernet. It has the fields that a frame in a UDP datagram gets
-//! from UDP and IP.
+//! The envelope of a frame on raw Ethernet. It contains the fields that UDP and IP add to a frame
+//! in a UDP datagram.
 
 use crate::DecodeError;
 use crate::fields::{self, Field, Layout, layout_end};
 use crate::octets::{get, put};
 
-/// Size of an envelope in bytes. The envelope is between the `EtherType` and the frame.
+/// Size of an envelope in bytes. The envelope stands between the `EtherType` and the frame.
 pub const ENVELOPE_BYTES: usize = layout_end(Layout::Envelope);
 
 /// The default `EtherType`: the first one that IEEE 802 reserves for local experiments.
@@ -17,16 +17,17 @@ pub const ETHERTYPE_DEFAULT: u16 = 0x88b5;
 pub enum EnvelopeKind {
     /// An edge frame.
     Frame = 1,
-    /// Has no content. Asks by broadcast which station receives at the destination port.
+    /// A message without content. Asks by broadcast which station receives at the destination port.
     Discover = 2,
-    /// Has no content. Answers a Discover, to the port and station that sent it.
+    /// A message without content. Answers a Discover, at the port and station that sent the
+    /// Discover.
     Here = 3,
 }
 
 /// The start of every edge frame and message on raw Ethernet.
 ///
-/// An Ethernet header contains neither the length of a short frame nor the number of the endpoint
-/// on the host. On virtual Ethernet, frames have no check sequence. The envelope adds these fields.
+/// An Ethernet header contains no length of a short frame and no number of the endpoint on the
+/// host. Frames on virtual Ethernet have no check sequence. The envelope adds these fields.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Envelope {
     /// The kind of the content.
@@ -42,12 +43,11 @@ pub struct Envelope {
     pub checksum: u32,
 }
 
-/// Number of bytes of an envelope that the checksum covers. These are all bytes before the
-/// checksum.
+/// Number of bytes of an envelope that the checksum covers: all bytes before the checksum.
 pub const ENVELOPE_BYTES_COVERED: usize = fields::ENVELOPE_CHECKSUM.offset;
 
 impl Envelope {
-    /// Encodes the envelope as it is on the wire.
+    /// Encodes the envelope.
     #[inline]
     pub fn encode(&self) -> [u8; ENVELOPE_BYTES] {
         let mut bytes = [0; ENVELOPE_BYTES];
@@ -60,7 +60,7 @@ impl Envelope {
         bytes
     }
 
-    /// Decodes the bytes after the `EtherType`; returns the envelope and its content, without
+    /// Decodes the bytes after the `EtherType`. Returns the envelope and its content, without
     /// padding. Does not verify the checksum.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
-//! Errors of decoding received bytes.
+//! Errors in received bytes, as decoders report them.
 
 use crate::{Flags, Kind, LinkIndex};
 
-/// Why bytes from a peer are malformed, one variant per cause. The receiver drops the bytes and
+/// Why bytes from a peer are malformed. Each cause has a variant. The receiver drops the bytes and
 /// counts the cause.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -17,7 +17,8 @@ pub enum DecodeError {
         /// Number of bytes left.
         found: usize,
     },
-    /// Bytes follow the last part of a frame, although its fields say that it ends there.
+    /// Bytes follow the last part of a frame, although the fields of the frame say that the frame
+    /// ends there.
     #[error("{bytes} bytes follow the end of {part}")]
     Trailing {
         /// The last part.
@@ -25,7 +26,7 @@ pub enum DecodeError {
         /// Number of extra bytes.
         bytes: usize,
     },
-    /// The kind nibble has a reserved value.
+    /// The low nibble of the first byte, the kind, has a reserved value.
     #[error("frame of reserved kind {0}")]
     Kind(u8),
     /// The frame is a handshake frame, but a connection frame was expected.
@@ -34,13 +35,13 @@ pub enum DecodeError {
     /// The frame is a datagram, but a connection frame was expected.
     #[error("a datagram is not a connection frame")]
     Datagram,
-    /// The frame is of this kind, but a datagram was expected.
+    /// The frame has this kind, but a datagram was expected.
     #[error("a frame of kind {0:?} is not a datagram")]
     NotDatagram(Kind),
     /// The first byte of a datagram has a link index in its high nibble.
     #[error("datagram with link index {0}, not 0")]
     DatagramLink(u8),
-    /// The frame is of this kind, but a handshake frame was expected.
+    /// The frame has this kind, but a handshake frame was expected.
     #[error("a frame of kind {0:?} is not a handshake frame")]
     NotHandshake(Kind),
     /// The first byte of a handshake frame has a link index in its high nibble.
@@ -80,7 +81,8 @@ pub enum DecodeError {
         /// The value.
         value: u64,
     },
-    /// `offset + payload length`, or the length of a read, is above 2^31.
+    /// The end of the operation is above 2^31. For a read, the end is its length; for other
+    /// operations, it is `offset + payload length`.
     #[error("operation reaches to byte {end}, beyond 2^31")]
     OperationLength {
         /// Smallest possible end of the operation, in bytes from its start.
@@ -102,13 +104,13 @@ pub enum DecodeError {
         /// Number of bytes.
         length: u64,
     },
-    /// A Write, Send or `ReadResponse` frame has no payload, and its operation is not empty.
+    /// A Write, Send or `ReadResponse` frame has no payload, although its operation is not empty.
     #[error("frame without payload at offset {offset}")]
     PayloadEmpty {
         /// The frame's offset.
         offset: u32,
     },
-    /// Two blocks of an ack section have the same link.
+    /// Two blocks of an ack section are about the same link.
     #[error("ack section with two blocks for link {0:?}")]
     AckLinkTwice(LinkIndex),
     /// A Control frame contains no message.

@@ -1,7 +1,7 @@
 //! A table of every field of every frame.
 //!
-//! At compile time, the codec takes offsets, sizes and ranges from these constants. The same table
-//! generates the Wireshark dissector.
+//! At compile time, encoders and decoders take offsets, sizes and ranges from these constants. The
+//! Wireshark dissector is generated from the same table.
 //!
 //! In layouts of connection headers, offsets count from the start of the frame, as in protocol.md.
 //! In all other layouts, offsets count from the start of the layout.
@@ -22,9 +22,10 @@ pub enum Layout {
     Operation,
     /// Offset of the payload within the operation.
     Offset,
-    /// Length of a read. In a `ReadRequest`, this field has the position of the offset.
+    /// Length of a read. In a `ReadRequest`, this field stands at the position of the offset.
     Length,
-    /// Atomic operation. In an Atomic, this field has the position of the offset.
+    /// Opcode of an atomic operation. In an Atomic, this field stands at the position of the
+    /// offset.
     Opcode,
     /// Message number of a Send.
     Message,
@@ -32,7 +33,8 @@ pub enum Layout {
     Tagged,
     /// Immediate data, after the headers.
     Immediate,
-    /// Key in the last frame of a `SendInvalidate`. It has the position of the immediate.
+    /// Key in the last frame of a `SendInvalidate`. This field stands at the position of the
+    /// immediate.
     Invalidated,
     /// Operands of an Atomic.
     Operands,
@@ -68,7 +70,7 @@ pub enum Layout {
     Counts,
     /// Body of Reject; private data follows.
     Reject,
-    /// Private data of a Reject that redirects to the endpoint with the service.
+    /// Private data of a Reject that redirects the initiator to the endpoint that has the service.
     Moved,
     /// Body of Reset.
     Reset,
@@ -119,7 +121,8 @@ pub struct Field {
     pub layout: Layout,
     /// The field's name in protocol.md.
     pub name: &'static str,
-    /// Offset of the first byte, in bytes. [`fields`](self) says from where offsets count.
+    /// Offset of the first byte, in bytes. The documentation of [`fields`](self) says where offsets
+    /// begin.
     pub offset: usize,
     /// Size in bytes.
     pub size: usize,
@@ -127,7 +130,7 @@ pub struct Field {
     pub value: Value,
     /// Smallest and largest number that a decoder accepts.
     pub range: (u64, u64),
-    /// A description for a reader of a trace.
+    /// A description for a person that reads a capture.
     pub description: &'static str,
 }
 
@@ -144,7 +147,7 @@ impl Field {
     }
 }
 
-/// The parts of a connection frame of one kind: common header, headers, ack section, rest.
+/// The parts of a connection frame of one kind: common header, headers, ack section and the rest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct KindLayout {
     /// The kind.
@@ -153,12 +156,12 @@ pub struct KindLayout {
     pub headers: &'static [Layout],
     /// Flags that a frame of this kind must have.
     pub required: Flags,
-    /// Flags that a frame of this kind must not have, because they announce parts that the kind
-    /// lacks.
+    /// Flags that a frame of this kind must not have, because each announces a part that frames of
+    /// this kind do not have.
     pub forbidden: Flags,
-    /// Flags that a frame with LAST must have.
+    /// Flags that a frame of this kind must have if it has the flag LAST.
     pub with_last: Flags,
-    /// The layout that the flag IMMEDIATE announces; it follows the headers.
+    /// The layout that follows the headers if the flag IMMEDIATE is set.
     pub immediate: Layout,
     /// The part after the headers and the ack section.
     pub rest: Rest,

@@ -12,11 +12,11 @@ pub enum Kind {
     Ack,
     /// Control messages.
     Control,
-    /// Bytes for a memory region of the receiver.
+    /// Bytes to write to a memory region of the receiver.
     Write,
     /// A request for bytes of a memory region of the receiver.
     ReadRequest,
-    /// Bytes that the receiver requested.
+    /// Bytes that the receiver requested by a `ReadRequest`.
     ReadResponse,
     /// Bytes for the receive with this message number.
     Send,
@@ -67,23 +67,24 @@ impl Kind {
 }
 
 /// Flags of a connection frame (protocol.md §3.1). If a flag has no meaning for a kind, senders
-/// clear it and receivers ignore it. But a flag that announces a part which the kind lacks is an
-/// error.
+/// clear the flag and receivers ignore it. The exception is a flag that announces a part which
+/// frames of the kind do not have: receivers treat the frame as malformed.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Flags(pub u8);
 
 impl Flags {
     /// The frame contains the last byte of the operation.
     pub const LAST: Self = Self(1 << 0);
-    /// Before all earlier operations are delivered, the receiver neither places nor delivers this
-    /// operation.
+    /// The receiver places and delivers this operation only after it has delivered all earlier
+    /// operations.
     pub const FENCE_BEFORE: Self = Self(1 << 1);
-    /// Informs the receiver that later operations carry `FENCE_BEFORE` until this operation is
-    /// delivered and answered.
+    /// Informs the receiver that later operations have the flag `FENCE_BEFORE` until this operation
+    /// is delivered and answered.
     pub const FENCE_AFTER: Self = Self(1 << 2);
     /// The strict ordering rules apply to this operation.
     pub const STRICT: Self = Self(1 << 3);
-    /// An immediate follows the header of the operation. In a `SendInvalidate`, a key follows.
+    /// An immediate follows the header of the operation. In a `SendInvalidate`, a key follows
+    /// instead.
     pub const IMMEDIATE: Self = Self(1 << 4);
     /// The receiver must acknowledge soon (protocol.md §6.2).
     pub const ACK_NOW: Self = Self(1 << 5);

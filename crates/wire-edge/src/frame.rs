@@ -24,13 +24,13 @@ const VALUE_BYTES: usize = layout_end(Layout::Value);
 const _: () = assert!(COMMON_BYTES == 12 && OFFSET_BYTES == 20 && TAGGED_BYTES == 32);
 const _: () = assert!(TAGGED_BYTES + IMMEDIATE_BYTES <= HEADER_BYTES_MAX);
 
-/// The immediate of a Write, which follows the longest header.
+/// The immediate of a Write. It follows the longest header that can precede an immediate.
 const TAGGED_IMMEDIATE: fields::Field = fields::Field { offset: TAGGED_BYTES, ..fields::IMMEDIATE };
 /// The immediate of a Send.
 const MESSAGE_IMMEDIATE: fields::Field =
     fields::Field { offset: MESSAGE_BYTES, ..fields::IMMEDIATE };
 
-/// The key of a `SendInvalidate`, at the position of the immediate.
+/// The key of a `SendInvalidate`. It stands at the position of the immediate.
 const MESSAGE_INVALIDATED: fields::Field =
     fields::Field { offset: MESSAGE_BYTES, ..fields::INVALIDATED };
 const _: () = assert!(layout_end(Layout::Invalidated) == IMMEDIATE_BYTES);
@@ -38,15 +38,15 @@ const _: () = assert!(layout_end(Layout::Invalidated) == IMMEDIATE_BYTES);
 /// The common header of a connection frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Prefix {
-    /// The kind of the frame. [`encode_header`] uses the kind of the header instead.
+    /// The kind of the frame. [`encode_header`] ignores this field and uses the kind of the header.
     pub kind: Kind,
-    /// The link of the packet number, 0 to 15.
+    /// The link on which the packet number counts, 0 to 15.
     pub link: LinkIndex,
     /// The flags. [`encode_header`] replaces flags that the header determines.
     pub flags: Flags,
-    /// The epoch that the receiver chose for this life of the connection.
+    /// The epoch that the receiver of the frame chose for this connection.
     pub epoch: Epoch,
-    /// The connection id that the receiver chose.
+    /// The connection id that the receiver of the frame chose.
     pub connection: ConnectionId,
     /// Low 32 bits of the packet number.
     pub packet: u32,
@@ -62,7 +62,7 @@ pub enum AtomicOpcode {
     CompareSwap = 2,
 }
 
-/// The header of a connection frame after the common header.
+/// The part of a connection frame's header after the common header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Header {
     /// No header. An ack section follows.
@@ -81,8 +81,8 @@ pub enum Header {
         key: RemoteKey,
         /// Remote address of the payload's first byte.
         address: u64,
-        /// 32 bits that are delivered with the completion. Only a frame with [`Flags::LAST`] has
-        /// them.
+        /// 32 bits that the completion contains. Only a frame with [`Flags::LAST`] can have an
+        /// immediate.
         immediate: Option<u32>,
     },
     /// A request for bytes of a memory region of the receiver.
@@ -111,8 +111,8 @@ pub enum Header {
         offset: u32,
         /// Number of the receive that the message consumes.
         message: MessageNumber,
-        /// 32 bits that are delivered with the completion. Only a frame with [`Flags::LAST`] has
-        /// them.
+        /// 32 bits that the completion contains. Only a frame with [`Flags::LAST`] can have an
+        /// immediate.
         immediate: Option<u32>,
     },
     /// Bytes for a posted receive. The last frame also invalidates a key of the receiver.
@@ -123,8 +123,8 @@ pub enum Header {
         offset: u32,
         /// Number of the receive that the message consumes.
         message: MessageNumber,
-        /// Key that the receiver invalidates when it delivers the message. A frame has the key
-        /// exactly if it has [`Flags::LAST`].
+        /// Key that the receiver invalidates when it delivers the message. A frame has a key if and
+        /// only if it has [`Flags::LAST`].
         key: Option<RemoteKey>,
     },
     /// A request for an atomic operation.
@@ -170,7 +170,7 @@ impl Header {
     }
 }
 
-/// A connection frame. Its fields were checked. It borrows the received bytes.
+/// A connection frame, after a check of its fields. Borrows the received bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Frame<'a> {
     /// The common header.
@@ -185,12 +185,13 @@ pub struct Frame<'a> {
 }
 
 //= protocol.md: frame.2
-/// Writes the common header and the header of a frame to the start of `out`; returns their length
-/// in bytes.
+/// Writes the common header and the header of a frame to the start of `out`. Returns their total
+/// length in bytes.
 ///
 /// `header` determines the kind and some flags:
 ///
-/// * [`Flags::IMMEDIATE`] is set exactly if the header has an immediate, or a key at its position.
+/// * [`Flags::IMMEDIATE`] is set if and only if the header has an immediate, or a key at the
+///   position of the immediate.
 /// * [`Flags::LAST`] is set for requests and answers that always have one frame (`ReadRequest`,
 ///   `Atomic`, `AtomicResponse`).
 /// * [`Flags::ACK`] is set for Ack.
@@ -272,8 +273,8 @@ pub fn encode_header(prefix: &Prefix, header: &Header, out: &mut [u8; HEADER_BYT
 /// Returns the values that identify the connection of a frame: kind, connection id and epoch. Reads
 /// no other bytes of the frame.
 ///
-/// For a handshake frame, the connection id is the destination in its preamble, which is 0 if the
-/// sender knows none, and the epoch is 0. For a datagram, both are 0.
+/// For a handshake frame, the epoch is 0, and the connection id is the destination in the preamble.
+/// The destination is 0 if the sender knows no id. For a datagram, both values are 0.
 ///
 /// # Errors
 /// There are too few bytes, or the kind is reserved.
@@ -315,24 +316,24 @@ pub fn peek_prefix(bytes: &[u8]) -> Result<Prefix, DecodeError> {
 /// [`crate::control_messages`] checks the messages in the payload of a control frame.
 ///
 /// # Errors
-/// The frame is malformed; the error says which rule the frame breaks.
+/// The frame is malformed. The error says which rule the frame breaks.
 #[inline]
 pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, DecodeError> {
     decode_split(bytes, 0)
 }
 
-/// Decodes a connection frame as [`decode`] does, with `outside` bytes of payload that are stored
-/// elsewhere.
+/// Decodes a connection frame like [`decode`], if `outside` bytes of the payload are stored
+/// separately.
 ///
-/// If `outside` is not 0, accepts only frames with bytes of an operation, and `bytes` must end with
-/// the headers.
+/// If `outside` is not 0, accepts only frames with bytes of an operation. `bytes` must then end
+/// with the headers.
 ///
 /// # Errors
 /// The errors of [`decode`].
 #[inline]
 pub fn decode_split(bytes: &[u8], outside: usize) -> Result<Frame<'_>, DecodeError> {
     // This is a fast path for a Write without an immediate. Nearly all frames of large transfers
-    // take it, and most frames of small ones.
+    // and most frames of small transfers are such frames.
     if let Some((header, payload)) = bytes.split_first_chunk::<TAGGED_BYTES>()
         && header[0] & 0x0f == Kind::Write as u8
         && header[1] & Flags::IMMEDIATE.0 == 0
@@ -380,7 +381,7 @@ fn decode_any(bytes: &[u8], outside: usize) -> Result<Frame<'_>, DecodeError> {
     Ok(Frame { prefix, header, acks, payload })
 }
 
-/// Decodes the header of a frame of this kind; returns the header and the bytes after it.
+/// Decodes the header of a frame of this kind. Returns the header and the bytes after it.
 fn decode_header(kind: Kind, flags: Flags, bytes: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
     let error = |part, needed| truncated(part, needed, bytes);
     Ok(match kind {
@@ -453,7 +454,7 @@ fn decode_immediate(flags: Flags, bytes: &[u8]) -> Result<(Option<u32>, &[u8]), 
     Ok((Some(u32::from_le_bytes(get!(immediate, fields::IMMEDIATE))), rest))
 }
 
-/// Decodes the common header. Every longer header starts with it.
+/// Decodes the common header at the start of a longer header.
 #[inline]
 fn prefix<const N: usize>(kind: Kind, header: &[u8; N]) -> Prefix {
     Prefix {
@@ -471,7 +472,7 @@ fn operation<const N: usize>(header: &[u8; N]) -> OperationNumber {
     OperationNumber(u32::from_le_bytes(get!(header, fields::OPERATION)))
 }
 
-/// Decodes operation, offset or length, key and address.
+/// Decodes the operation number, the offset or length, the key and the address.
 #[inline]
 fn tagged(header: &[u8; TAGGED_BYTES]) -> (OperationNumber, u32, RemoteKey, u64) {
     (
@@ -546,7 +547,7 @@ mod tests {
             prop_assert_eq!(decode(&bytes), decode_any(&bytes, 0));
         }
 
-        /// A split frame decodes like the whole frame, at whatever point the payload begins.
+        /// A split frame decodes like the whole frame, wherever the split is.
         #[test]
         fn a_split_frame_decodes_as_the_whole(
             parts in frame_parts(),

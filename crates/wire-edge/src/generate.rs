@@ -82,7 +82,7 @@ prop_compose! {
     }
 }
 
-/// Numbers that most headers contain, and bytes for a payload.
+/// Values that most headers contain, and bytes for a payload.
 type Numbers = (OperationNumber, u32, RemoteKey, u64, Option<u32>, Vec<u8>);
 
 fn header_and_payload() -> impl Strategy<Value = (Header, Vec<u8>)> {

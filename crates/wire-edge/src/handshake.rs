@@ -8,11 +8,12 @@ use crate::{ConnectionId, DecodeError, Epoch, Kind, RejectReason, VERSION};
 
 /// Size of a cookie, in bytes.
 pub const COOKIE_BYTES: usize = layout_end(Layout::Cookie);
-/// Maximum number of addresses in a frame: one for each link index.
+/// Maximum number of addresses in a frame, because a connection has this many link indices.
 pub const ADDRESSES_MAX: usize = 16;
 /// Maximum number of bytes of private data in a frame.
 pub const PRIVATE_BYTES_MAX: usize = 512;
-/// Size of the largest handshake frame in bytes: a Hello with all addresses and private data.
+/// Size of the largest handshake frame in bytes: a Hello with the maximum number of addresses and
+/// the longest private data.
 pub const HANDSHAKE_BYTES_MAX: usize = PREAMBLE_BYTES
     + PARAMETERS_BYTES
     + COOKIE_BYTES
@@ -61,9 +62,9 @@ pub struct HandshakeFrame<'a> {
 pub enum Handshake<'a> {
     /// Asks for a connection.
     Hello {
-        /// The initiator's parameters.
+        /// The parameters of the initiator.
         parameters: Parameters,
-        /// The cookie of a Retry, or 0.
+        /// The cookie of a Retry. All bytes are 0 if the initiator has none.
         cookie: [u8; 24],
         /// Addresses of the initiator's links.
         addresses: Addresses<'a>,
@@ -72,13 +73,13 @@ pub enum Handshake<'a> {
     },
     /// Asks the initiator to repeat the Hello with this cookie.
     Retry {
-        /// The cookie. An initiator that repeats the cookie has proved that it receives frames at
-        /// its address.
+        /// The cookie. If the initiator repeats it, the initiator has proved that it receives
+        /// frames at its address.
         cookie: [u8; 24],
     },
-    /// Accepts the connection, which now exists.
+    /// Accepts the connection. At the responder, the connection now exists.
     Accept {
-        /// The responder's parameters; the sender sets their service to 0.
+        /// The parameters of the responder. The responder sets the service in them to 0.
         parameters: Parameters,
         /// Addresses of the responder's links.
         addresses: Addresses<'a>,
@@ -87,22 +88,22 @@ pub enum Handshake<'a> {
     },
     /// Rejects the connection.
     Reject {
-        /// Why the connection is rejected.
+        /// Why the responder rejects the connection.
         reason: RejectReason,
         /// Data of the application, at most [`PRIVATE_BYTES_MAX`] bytes.
         private_data: &'a [u8],
     },
-    /// Reports that the listener has received the request and has not decided yet.
+    /// Reports that the application of the responder has the request and has not decided yet.
     Pending,
-    /// Reports that the sender has no connection for a connection frame.
+    /// Answers a connection frame if the sender of the Reset has no such connection.
     Reset {
         /// Epoch of the connection frame.
         epoch: Epoch,
         /// Packet number of the connection frame.
         packet: u32,
     },
-    /// The sender does not support the version of the receiver's Hello. This body is the same in
-    /// all versions.
+    /// Answers a Hello of a version that the sender of this frame does not support. This body is
+    /// the same in all versions.
     VersionMismatch {
         /// Lowest version that the sender supports.
         lowest: u16,
@@ -130,9 +131,9 @@ impl HandshakeFrame<'_> {
     /// Writes the frame to the start of `out` and returns its length in bytes.
     ///
     /// # Panics
-    /// If `out` is too short, or if there are more than [`ADDRESSES_MAX`] addresses or
-    /// [`PRIVATE_BYTES_MAX`] bytes of private data. A length of [`HANDSHAKE_BYTES_MAX`] is always
-    /// enough.
+    /// If `out` is too short, if there are more than [`ADDRESSES_MAX`] addresses, or if private
+    /// data is longer than [`PRIVATE_BYTES_MAX`] bytes. An `out` of [`HANDSHAKE_BYTES_MAX`] bytes
+    /// is always long enough.
     pub fn encode(&self, out: &mut [u8]) -> usize {
         let mut preamble = [0; PREAMBLE_BYTES];
         put!(&mut preamble, fields::PREAMBLE_KIND, [Kind::Handshake as u8]);
@@ -184,8 +185,8 @@ impl HandshakeFrame<'_> {
 /// Decodes the preamble of a handshake frame of any version.
 ///
 /// A receiver that does not support the version answers only a Hello, by a
-/// [`Handshake::VersionMismatch`] to the preamble's source. Therefore two endpoints never answer
-/// each other's answers.
+/// [`Handshake::VersionMismatch`] to the source in the preamble. Therefore two endpoints never
+/// answer each other's answers.
 ///
 /// # Errors
 /// There are too few bytes, or the kind, magic or link index is wrong.
@@ -199,7 +200,7 @@ pub fn preamble(bytes: &[u8]) -> Result<Preamble, DecodeError> {
 /// the connection.
 ///
 /// If the frame has another version and is not a `VersionMismatch`, returns
-/// [`DecodeError::Version`]. Then [`preamble`] returns the ids for an answer.
+/// [`DecodeError::Version`]. In that case, [`preamble`] returns the ids for an answer.
 ///
 /// # Errors
 /// The frame is malformed, or has another version ([`DecodeError::Version`]).

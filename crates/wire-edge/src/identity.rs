@@ -1,15 +1,14 @@
-//! Identifiers on the wire. Each type has only the arithmetic that is meaningful for its
-//! identifier.
+//! Identifiers on the wire. Each type offers only the arithmetic that has a meaning for it.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The id of a connection at the endpoint that chose the id. Other hosts cannot guess it.
+/// The id that an endpoint chose for a connection. Other hosts cannot guess the id.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ConnectionId(pub u32);
 
-/// Sixteen random bits that the receiver chose for one life of one connection. Every frame carries
-/// the epoch of its receiver.
+/// 16 random bits that an end chose for one connection. Each frame contains the epoch that its
+/// receiver chose.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Epoch(pub u16);
 
@@ -19,11 +18,12 @@ pub struct Epoch(pub u16);
 pub struct LinkIndex(pub u8);
 
 impl LinkIndex {
-    /// The largest index, because the wire has four bits for it.
+    /// The largest index. The wire has four bits for an index.
     pub const MAX: u8 = 15;
 }
 
-/// Number of a packet on one link of one connection in one direction. A number is never reused.
+/// Number of a packet on one link of one connection in one direction. The protocol never reuses a
+/// packet number.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PacketNumber(pub u64);
 
@@ -36,7 +36,7 @@ impl PacketNumber {
     //= protocol.md: packet.2
     /// Returns the packet number nearest to `expected` whose low 32 bits are `wire`.
     ///
-    /// The result is correct if the true number is within 2^31 of `expected`.
+    /// The result is correct if the true packet number is within 2^31 of `expected`.
     pub const fn expand(wire: u32, expected: Self) -> Self {
         let distance = wire.wrapping_sub(expected.0 as u32).cast_signed();
         Self(expected.0.wrapping_add_signed(distance as i64))
@@ -49,54 +49,56 @@ impl PacketNumber {
     }
 }
 
-/// Sequence number of an operation, modulo 2^32. The operations that one side of a connection
-/// requests from the other have consecutive numbers. Compare two numbers only if they lie within a
-/// window far smaller than 2^31.
+/// Sequence number of an operation, modulo 2^32. The operations of each direction of a connection
+/// have consecutive numbers. Compare two numbers only if they lie within a window far smaller than
+/// 2^31.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct OperationNumber(pub u32);
 
 impl OperationNumber {
-    /// Returns the operation after this one.
+    /// Returns the number of the next operation.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 
-    /// Returns the number of operations from `earlier` to this one; negative if this one is
-    /// earlier.
+    /// Returns the distance from `earlier` to this number, in operations. The result is negative if
+    /// this number is earlier.
     pub const fn since(self, earlier: Self) -> i32 {
         self.0.wrapping_sub(earlier.0).cast_signed()
     }
 }
 
-/// Sequence number of a message among those that consume a posted receive, modulo 2^32.
+/// Sequence number of a message, modulo 2^32. Only messages that consume a posted receive are
+/// counted.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct MessageNumber(pub u32);
 
 impl MessageNumber {
-    /// Returns the message after this one.
+    /// Returns the number of the next message.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 
-    /// Returns the number of messages from `earlier` to this one; negative if this one is earlier.
+    /// Returns the distance from `earlier` to this number, in messages. The result is negative if
+    /// this number is earlier.
     pub const fn since(self, earlier: Self) -> i32 {
         self.0.wrapping_sub(earlier.0).cast_signed()
     }
 }
 
-/// The key of a memory region for peers (iWARP: `STag`). Other hosts cannot guess it, and each
-/// registration has a new key.
+/// The key by which peers access a memory region (iWARP: `STag`). Other hosts cannot guess a key,
+/// and each registration has a new key.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct RemoteKey(pub u32);
 
-/// Number of a queue pair at its address, 24 bits.
+/// Number of a queue pair at its address. The number has 24 bits.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct QueuePairNumber(u32);
 
 impl QueuePairNumber {
-    /// The largest number. It addresses all queue pairs in the group to which a datagram was sent.
+    /// The largest number. In a datagram to a group, it stands for all queue pairs in the group.
     pub const GROUP: Self = Self((1 << 24) - 1);
 
     /// Returns the queue pair with this number; `None` if the number has more than 24 bits.
@@ -105,15 +107,15 @@ impl QueuePairNumber {
     }
 
     //= protocol.md: slot.1
-    /// Returns the queue pair with this slot and this index within the slot, 12 bits each. Returns
-    /// `None` if the number has another meaning: a group, or 0 and 1.
+    /// Returns the number of the queue pair with this slot and with this index within the slot, 12
+    /// bits each. Returns `None` if the number is reserved: the number of a group, 0 or 1.
     pub const fn at(slot: u16, index: u16) -> Option<Self> {
         let number = (slot as u32) << 12 | index as u32;
         let is_own = slot < 1 << 12 && index < 1 << 12 && number > 1 && number != Self::GROUP.0;
         if is_own { Some(Self(number)) } else { None }
     }
 
-    /// Returns the slot. It determines the port of the queue pair on its host.
+    /// Returns the slot. The port of the queue pair on its host depends only on the slot.
     pub const fn slot(self) -> u16 {
         (self.0 >> 12) as u16
     }
@@ -129,29 +131,29 @@ impl QueuePairNumber {
         self.0
     }
 
-    /// Returns the number as encoded in a frame.
+    /// Returns the bytes of the number in a frame.
     #[inline]
     pub(crate) const fn to_le_bytes(self) -> [u8; 3] {
         let [low, middle, high, _] = self.0.to_le_bytes();
         [low, middle, high]
     }
 
-    /// Decodes the number in a frame.
+    /// Decodes the bytes of the number in a frame.
     #[inline]
     pub(crate) const fn from_le_bytes([low, middle, high]: [u8; 3]) -> Self {
         Self(u32::from_le_bytes([low, middle, high, 0]))
     }
 }
 
-/// Address of a peer on one link, one of:
+/// Address of a peer on one link. There are three kinds:
 ///
 /// * a UDP socket address,
-/// * a MAC address and the port of an endpoint,
-/// * the identity of a host and the number of an endpoint, which shares memory with other processes
+/// * a MAC address, and the port of an endpoint,
+/// * the identity of a host, and the number of an endpoint that shares memory with other processes
 ///   of that host.
 ///
 /// Layout, 20 bytes: family (4, 6, 1 for a MAC or 2 for shared memory), one zero byte, port
-/// big-endian, then 16 address bytes; unused address bytes are zero.
+/// big-endian, then 16 address bytes. Unused address bytes are zero.
 #[derive(Clone, Copy, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PeerAddr(pub [u8; 20]);
 
@@ -165,7 +167,8 @@ impl PeerAddr {
         Self(bytes)
     }
 
-    /// Returns the MAC address and the port, if this is an address on raw Ethernet.
+    /// Returns the MAC address and the port, if this is an address on raw Ethernet. Otherwise
+    /// returns `None`.
     pub const fn to_mac(self) -> Option<([u8; 6], u16)> {
         let a = &self.0;
         if a[0] != 1 {
@@ -175,7 +178,7 @@ impl PeerAddr {
     }
 
     /// Creates the address of endpoint number `endpoint` on the host with identity `host`. Only
-    /// peers on that host can use it.
+    /// peers on the same host can use this address.
     pub const fn shared_memory(host: u64, endpoint: u64) -> Self {
         let mut bytes = [0; 20];
         bytes[0] = 2;
@@ -184,7 +187,8 @@ impl PeerAddr {
         Self(bytes)
     }
 
-    /// Returns the host's identity and the endpoint's number, if this is a shared-memory address.
+    /// Returns the identity of the host and the number of the endpoint, if this is a shared-memory
+    /// address. Otherwise returns `None`.
     pub fn to_shared_memory(self) -> Option<(u64, u64)> {
         let number = |at: usize| {
             let bytes = self.0.get(at..at + 8)?;
@@ -199,7 +203,8 @@ impl PeerAddr {
         self.0[0] == 2
     }
 
-    /// Returns the address without its port or endpoint number. All endpoints of a host share it.
+    /// Returns the address without its port or endpoint number. The result is equal for all
+    /// endpoints of a host.
     #[must_use]
     pub fn host(self) -> Self {
         let mut bytes = self.0;
@@ -220,9 +225,9 @@ impl PeerAddr {
         }
     }
 
-    /// Returns the address as a global identifier (GID) of 16 bytes. An IPv6 address stays as it
-    /// is, and an IPv4 address is mapped to IPv6. A MAC address or a shared-memory address becomes
-    /// a link-local address derived from its numbers.
+    /// Returns the address as a global identifier (GID) of 16 bytes. An IPv6 address does not
+    /// change, and an IPv4 address is mapped to IPv6. For a MAC address or a shared-memory address,
+    /// returns a link-local address that contains its numbers.
     pub fn to_gid(self) -> [u8; 16] {
         let mut gid = [0; 16];
         match self.0[0] {
@@ -232,7 +237,7 @@ impl PeerAddr {
             }
             6 => gid.copy_from_slice(&self.0[4..]),
             1 => {
-                // The derivation of RFC 4291, appendix A.
+                // Use the derivation of RFC 4291, appendix A.
                 gid[..2].copy_from_slice(&[0xfe, 0x80]);
                 gid[8..11].copy_from_slice(&self.0[4..7]);
                 gid[8] ^= 2;
@@ -247,7 +252,7 @@ impl PeerAddr {
         gid
     }
 
-    /// Returns the socket address, if this is a UDP address.
+    /// Returns the socket address, if this is a UDP address. Otherwise returns `None`.
     pub fn to_socket(self) -> Option<SocketAddr> {
         let port = u16::from_be_bytes([self.0[2], self.0[3]]);
         let mut address = [0; 16];

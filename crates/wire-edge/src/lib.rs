@@ -1,18 +1,18 @@
 //! Frame formats of the edge protocol: encoding, and decoding with all checks.
 //!
 //! The normative text is `docs/protocol.md`. Numbers in this crate equal the numbers in that text;
-//! change both in one commit. Offsets, sizes, ranges and names come from one table, [`fields`]. The
+//! change both in one commit. Offsets, sizes, ranges and names are in one table, [`fields`]. The
 //! Wireshark dissector is generated from the same table.
 //!
-//! * Connection frames: [`peek`] finds the connection and [`decode`] decodes the frame. To send
-//!   one, call [`encode_header`], then [`encode_acks`] if [`Flags::ACK`] is set, then append the
+//! * Connection frames: [`peek`] finds the connection and [`decode`] decodes the frame. To send a
+//!   frame, call [`encode_header`], then [`encode_acks`] if [`Flags::ACK`] is set, then append the
 //!   payload.
 //! * Handshake frames: [`decode_handshake`] and [`HandshakeFrame::encode`].
 //! * Datagrams without a connection: [`decode_datagram`] and [`Datagram::encode`].
 //! * Envelopes of frames on raw Ethernet: [`Envelope`].
 //! * Payloads of control frames: [`control_messages`] and [`Control::encode`].
 //!
-//! A decoded frame obeys every rule of that text that does not depend on the state of the
+//! A decoded frame obeys every rule of `docs/protocol.md` that does not depend on the state of the
 //! connection.
 #![no_std]
 #![forbid(unsafe_code)]

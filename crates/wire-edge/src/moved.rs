@@ -1,4 +1,5 @@
-//! The new place of a service: the private data of a Reject with reason 5 (protocol.md §2.2).
+//! The new place of a service: the private data of a Reject with reason 5, `Moved` (protocol.md
+//! §2.2).
 
 use crate::address::decode_address;
 use crate::fields::{self, Layout, layout_end};
@@ -8,7 +9,8 @@ use crate::{DecodeError, PeerAddr};
 /// The endpoint that now has the service.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Moved {
-    /// The address of the endpoint. If all bytes of the host are 0, the host is that of the sender.
+    /// The address of the endpoint. If all bytes of the host in the address are 0, the endpoint is
+    /// on the host that sent the Reject.
     pub address: PeerAddr,
     /// The number of the service at that endpoint.
     pub service: u32,
@@ -18,7 +20,7 @@ pub struct Moved {
 pub const MOVED_BYTES: usize = layout_end(Layout::Moved);
 
 impl Moved {
-    /// Encodes the private data of a Reject.
+    /// Encodes the private data of a Reject with reason `Moved`.
     pub fn encode(&self) -> [u8; MOVED_BYTES] {
         let mut bytes = [0; MOVED_BYTES];
         put!(&mut bytes, fields::MOVED_ADDRESS, self.address.0);
@@ -27,7 +29,7 @@ impl Moved {
     }
 
     //= protocol.md: moved.1
-    /// Decodes the private data of a Reject.
+    /// Decodes the private data of a Reject with reason `Moved`.
     ///
     /// # Errors
     /// The data has the wrong length, or the address is malformed.
@@ -42,9 +44,9 @@ impl Moved {
     }
 
     //= protocol.md: moved.1, moved.2
-    /// Returns the address to connect to next, for a message that arrived from `from`. Returns
-    /// `None` if the address must not be used: a group address, or an address of another family
-    /// than `from`.
+    /// Returns the address to connect to next, after this message arrived from the address `from`.
+    /// Returns `None` for an address that must not be used: a group address, or an address of
+    /// another family than `from`.
     pub fn seen_from(&self, from: PeerAddr) -> Option<PeerAddr> {
         let mut address = self.address;
         if address.0[4..] == [0; 16] {

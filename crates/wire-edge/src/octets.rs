@@ -7,7 +7,7 @@ pub(crate) const fn load<const AT: usize, const SIZE: usize, const N: usize>(
     bytes: &[u8; N],
 ) -> [u8; SIZE] {
     const { assert!(AT + SIZE <= N) }
-    // `copy_from_slice` would remain a call of `memcpy` when crates are compiled separately.
+    // If crates are compiled separately, `copy_from_slice` remains a call of `memcpy`.
     match bytes.split_at(AT).1.first_chunk() {
         Some(value) => *value,
         None => [0; SIZE],
@@ -27,15 +27,15 @@ pub(crate) const fn store<const AT: usize, const SIZE: usize, const N: usize>(
     }
 }
 
-/// Returns the bytes of a field of [`crate::fields`] from an array reference, as an array of the
-/// field's size.
+/// Returns the bytes of a field of [`crate::fields`] from an array reference. The result is an
+/// array that has the size of the field.
 macro_rules! get {
     ($bytes:expr, $field:expr) => {
         $crate::octets::load::<{ $field.offset }, { $field.size }, _>($bytes)
     };
 }
 
-/// Stores an array that has exactly the field's size at the field's offset.
+/// Stores an array at the offset of a field. The array must have the size of the field.
 macro_rules! put {
     ($bytes:expr, $field:expr, $value:expr) => {
         $crate::octets::store::<{ $field.offset }, { $field.size }, _>($bytes, $value)

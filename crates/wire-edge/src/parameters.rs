@@ -13,10 +13,11 @@ const _: () = assert!(PARAMETERS_BYTES == 64);
 pub struct Features(pub u64);
 
 impl Features {
-    /// Frames end with a 16-byte authentication tag. This bit is reserved: no end of version 1
-    /// offers the feature.
+    /// Frames end with a 16-byte authentication tag. This bit is reserved: ends that speak version
+    /// 1 never offer the feature.
     pub const PSK: Self = Self(1 << 0);
-    /// The sender gives access to its whole address space under the remote key `0xffff_ffff`.
+    /// The sender of the parameters gives access to its whole address space under the remote key
+    /// `0xffff_ffff`.
     pub const WHOLE_ADDRESS_SPACE: Self = Self(1 << 1);
     /// The connection is a queue pair in the sense of verbs (protocol.md §5.8).
     pub const QUEUE_PAIR: Self = Self(1 << 2);
@@ -41,38 +42,42 @@ impl Features {
     }
 }
 
-/// What an endpoint announces in a Hello or an Accept (protocol.md §2.2).
+/// The parameters that an endpoint announces in a Hello or an Accept (protocol.md §2.2). In the
+/// fields below, "the sender" is the sender of these parameters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Parameters {
-    /// Random number that the sending endpoint chose at its start.
+    /// Random number that the sender chose when it started.
     pub incarnation: u64,
-    /// Features of the sender; decoding keeps unknown bits.
+    /// Features of the sender. The decoder keeps unknown bits.
     pub features: Features,
-    /// The epoch that the peer must put into every frame to the sender.
+    /// The epoch that the receiver of the parameters must put into every frame to the sender.
     pub epoch: Epoch,
     /// Maximum number of links that the sender accepts on this connection, 1 to 16.
     pub links_max: u16,
     /// Largest frame that the sender receives, 256 to 65507 bytes.
     pub frame_bytes_max: u16,
-    /// Maximum number of reads and atomics that the sender serves at a time, 0 to 4096.
+    /// Maximum number of reads and atomics that the sender answers at a time, 0 to 4096.
     pub read_depth: u16,
-    /// Number of operations that the sender tracks beyond the last delivered one, 1 to 65536.
+    /// Number of operations that the sender tracks, starting at the first operation that is not
+    /// delivered, 1 to 65536.
     pub operation_window: u32,
-    /// Memory of the sender for fragments of operations that must wait for earlier ones, in bytes.
+    /// Memory of the sender for fragments of operations that must wait for earlier operations, in
+    /// bytes.
     pub order_pool_bytes: u32,
-    /// How many bytes in flight on one link the driver of the sender can buffer.
+    /// Number of bytes in flight on one link that the sender's driver can buffer.
     pub receive_buffer_bytes: u32,
     /// Longest time for which the sender delays an acknowledgement, in nanoseconds.
     pub ack_delay_max_ns: u32,
-    /// Number of the first message for which the sender has posted no receive.
+    /// The sender has posted receives for all messages before this number.
     pub receive_credit: MessageNumber,
-    /// Number of the listener at the receiving endpoint; 0 by default, and always in Accept.
+    /// Number of the listener at the endpoint that receives the parameters. 0 by default, and
+    /// always 0 in an Accept.
     pub service: u32,
 }
 
 impl Parameters {
     //= protocol.md: feature.1
-    /// Decodes the parameters; rejects values out of range.
+    /// Decodes the parameters. Rejects values out of range.
     pub(crate) fn decode(bytes: &[u8; PARAMETERS_BYTES]) -> Result<Self, DecodeError> {
         Ok(Self {
             incarnation: u64::from_le_bytes(get!(bytes, fields::INCARNATION)),
@@ -124,7 +129,7 @@ impl Parameters {
 }
 
 //= protocol.md: preamble.1
-/// Returns `value` if the field accepts it.
+/// Returns `value` if it is in the range of the field. Otherwise returns [`DecodeError::Range`].
 pub(crate) fn ranged<T: Copy + Into<u64>>(field: &Field, value: T) -> Result<T, DecodeError> {
     if field.accepts(value.into()) {
         Ok(value)

@@ -1,16 +1,16 @@
-//! A keyed permutation of 32-bit numbers. Tables use it to create unguessable names, from which
-//! they find an entry in constant time.
+//! A keyed permutation of 32-bit numbers. Tables use it to create ids that other hosts cannot
+//! guess. From an id, a table computes the index of the entry in constant time.
 
 /// A keyed permutation of the 32-bit numbers: each key selects a different bijection.
 ///
 /// The permutation is a balanced Feistel network over 16-bit halves. A Feistel network is a
-/// bijection for any round function. The round function here is the multiply-shift hash
-/// `(a·x + b) >> 48`, with a separate pair of 64-bit subkeys in every round. One such round is
-/// strongly universal. After eight rounds, a name shows no structure of the table index and the
-/// counter from which it was made.
+/// bijection for any round function. In this permutation, the round function is the multiply-shift
+/// hash `(a·x + b) >> 48`, with a separate pair of 64-bit subkeys in every round. One such round is
+/// strongly universal. After eight rounds, an id shows no structure of the table index and the
+/// counter from which the table made the id.
 ///
-/// The permutation hides which names are in use. It is not a cipher for secrets. An attacker has
-/// one guess per connection, because a wrong name ends the connection.
+/// The permutation hides which ids are in use. It is not a cipher for secrets. An attacker has one
+/// guess per connection, because a wrong id ends the connection.
 #[derive(Clone, Debug)]
 pub struct KeyedPermutation {
     rounds: [Round; ROUNDS],
@@ -70,7 +70,7 @@ impl Round {
     }
 }
 
-/// Returns subkey `position`: a function of both words of the key, each mixed fully.
+/// Returns subkey `position`. Each subkey depends on all bits of both words of the key.
 const fn subkey(key: [u64; 2], position: u64) -> u64 {
     let first = mix(key[0].wrapping_add((position + 1).wrapping_mul(GOLDEN_RATIO)));
     mix((first ^ key[1]).wrapping_add(GOLDEN_RATIO))
@@ -84,11 +84,12 @@ const fn mix(mut word: u64) -> u64 {
 }
 
 /// Number of rounds. Four rounds turn pseudorandom functions into a pseudorandom permutation (Luby
-/// and Rackoff). The round function here is weaker, so there are eight rounds.
+/// and Rackoff). The round function of this permutation is weaker than a pseudorandom function, so
+/// there are eight rounds.
 const ROUNDS: usize = 8;
 
-/// 2^64 divided by the golden ratio, rounded to an odd number. Its multiples are evenly distributed
-/// and reach all 64-bit numbers.
+/// 2^64 divided by the golden ratio, rounded to an odd number. The multiples of this number are
+/// evenly distributed and reach all 64-bit numbers.
 const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
@@ -126,8 +127,8 @@ mod tests {
                 let distance = permutation.encrypt(value) ^ permutation.encrypt(value + 1);
                 flipped += u64::from(distance.count_ones());
             }
-            // On average, 16 of 32 bits differ. With 4096 pairs, the random deviation is below the
-            // limits of this test.
+            // On average, 16 of 32 bits differ. For 4096 pairs, the random deviation from 16 is
+            // below the limits of this test.
             let mean_in_tenths = flipped * 10 / 4096;
             assert!((155..=165).contains(&mean_in_tenths), "{mean_in_tenths} tenths of a bit");
         }

@@ -1,6 +1,6 @@
 //! Reasons for the end or the rejection of a connection.
 
-/// Why a connection was closed (protocol.md §3.5).
+/// Why an end closed a connection (protocol.md §3.5).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum CloseReason {
@@ -8,19 +8,19 @@ pub enum CloseReason {
     Finished,
     /// The application closed the connection.
     Application,
-    /// Access denied: no region has this key.
+    /// Access denied: no region has the key of the request.
     UnknownKey,
-    /// Access denied: the range exceeds the region.
+    /// Access denied: the range of the request exceeds the region.
     OutOfRange,
-    /// Access denied: the region does not grant this right.
+    /// Access denied: the region does not grant the right that the request needs.
     RightMissing,
     /// Access denied: the address of an atomic operation is not a multiple of 8.
     Misaligned,
     /// The peer broke a rule of the protocol.
     ProtocolViolation,
-    /// A message was longer than the receive it consumed.
+    /// A message was longer than the receive that it consumed.
     MessageTooLong,
-    /// A limit on resources was reached.
+    /// A limit of resources was reached.
     ResourceLimit,
     /// The peer has restarted and no longer knows the connection.
     PeerRestarted,
@@ -80,8 +80,8 @@ pub enum RejectReason {
     ConnectionLimit,
     /// The parameters are unacceptable.
     Parameters,
-    /// Another endpoint has the service; the private data is a [`crate::Moved`] that names this
-    /// endpoint.
+    /// Another endpoint has the service. The private data is a [`crate::Moved`] with the place of
+    /// that endpoint.
     Moved,
     /// A reason that this version does not know.
     Other(u16),

@@ -3,8 +3,8 @@
 use crate::{DecodeError, Flags, Header, Kind, OPERATION_BYTES_MAX};
 
 //= protocol.md: flag.1, send-invalidate.1
-/// Checks that the kind permits the flags: those that announce parts of a frame, and those that
-/// mark a whole operation.
+/// Checks that the kind of a frame permits its flags. Checks the flags that announce parts of a
+/// frame, and the flags that apply to a whole operation.
 pub(crate) fn check_flags(kind: Kind, flags: Flags) -> Result<(), DecodeError> {
     let (required, forbidden) = match kind {
         Kind::Handshake => return Err(DecodeError::Handshake),
@@ -29,7 +29,7 @@ pub(crate) fn check_flags(kind: Kind, flags: Flags) -> Result<(), DecodeError> {
 }
 
 //= protocol.md: length.1
-/// Checks that the numbers of a header and the length of the payload are consistent.
+/// Checks that the numbers in a header and the length of the payload are consistent.
 pub(crate) fn check_ranges(
     flags: Flags,
     header: &Header,
@@ -59,8 +59,8 @@ pub(crate) fn check_ranges(
 }
 
 //= protocol.md: length.2
-/// Checks that the bytes of a Write are within the operation, and the operation within the address
-/// space.
+/// Checks that the bytes of a Write are within the operation, and that the operation is within the
+/// address space.
 #[inline]
 pub(crate) fn check_write(
     flags: Flags,
@@ -76,7 +76,8 @@ pub(crate) fn check_write(
 }
 
 //= protocol.md: length.1, length.3
-/// Checks that the payload is within the operation, and is empty only for an empty operation.
+/// Checks that the payload is within the operation. Only an empty operation may have an empty
+/// payload.
 #[inline]
 fn check_offset(flags: Flags, offset: u32, payload: usize) -> Result<(), DecodeError> {
     let end = u64::from(offset) + payload as u64;
@@ -90,7 +91,7 @@ fn check_offset(flags: Flags, offset: u32, payload: usize) -> Result<(), DecodeE
 }
 
 //= protocol.md: length.2
-/// Checks that the remote bytes are within the address space.
+/// Checks that the accessed bytes of the peer are within the address space.
 #[inline]
 fn check_address(address: u64, length: u64) -> Result<(), DecodeError> {
     match address.checked_add(length) {

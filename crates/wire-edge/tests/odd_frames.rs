@@ -1,5 +1,5 @@
-//! Frames that no sender of this version produces. A decoder must ignore some of their fields and
-//! reject others.
+//! Frames that no sender of this version produces. A decoder must ignore some of their fields, and
+//! must reject other fields.
 
 use wire_edge::{
     Addresses, ConnectionId, DecodeError, Epoch, Features, Flags, HANDSHAKE_BYTES_MAX,
@@ -7,7 +7,7 @@ use wire_edge::{
     Parameters, PeerAddr, Prefix, VERSION, decode, decode_handshake, encode_header,
 };
 
-/// Size of the preamble of a handshake frame in bytes; the parameters follow it.
+/// Size of the preamble of a handshake frame in bytes. The parameters follow the preamble.
 const PREAMBLE_BYTES: usize = 16;
 
 /// Returns a Hello with one address.

@@ -3,7 +3,7 @@
 //! Every turn of a host checks two conditions:
 //!
 //! * The timer of the host is in the future, or the host has more to send.
-//! * Time advances.
+//! * Time has advanced within the last 10 000 turns.
 
 #![expect(dead_code, reason = "every test takes what it needs")]
 
@@ -30,15 +30,16 @@ pub(crate) const BUFFER_BYTES: u64 = 1 << 22;
 /// Default delay of a link in one direction, in nanoseconds.
 pub(crate) const DELAY_NS: u64 = 20_000;
 
-/// The capabilities of a link of both hosts.
+/// The capabilities of one link, which are equal at both hosts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkPlan {
     pub(crate) frame_bytes_max: u16,
     pub(crate) frame_bytes_safe: u16,
-    /// The rate of the network, in bits per second; `None` for no limit. The engine does not know
-    /// this rate.
+    /// The rate of the network, in bits per second; `None` for no limit. Engines do not know this
+    /// rate.
     pub(crate) rate: Option<u64>,
-    /// Whether the link has segmentation offload, with which many frames cost as little as one.
+    /// Whether the link has segmentation offload, with which a call for many frames costs as little
+    /// as a call for one frame.
     pub(crate) offloads: bool,
 }
 
@@ -59,9 +60,9 @@ pub(crate) struct Host {
     pub(crate) connection: Option<ConnectionHandle>,
     /// Events in the order of their arrival, including requests.
     pub(crate) events: Vec<Event>,
-    /// Whether the last turn ended with more to send.
+    /// Whether the host had more to send at the end of its last turn.
     pub(crate) more: bool,
-    /// Whether the host accepts requests at once.
+    /// Whether the host accepts requests immediately.
     pub(crate) accepts: bool,
     /// Whether the host is suspended.
     pub(crate) paused: bool,
@@ -95,10 +96,11 @@ pub(crate) struct Flight {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Decides whether a frame is delivered: false drops it. May change the frame.
+/// Returns whether to deliver a frame; a frame with the result false is dropped. May change the
+/// frame.
 pub(crate) type Filter = Box<dyn FnMut(u64, &mut Flight) -> bool>;
 
-/// Decides how many frames of a batch a driver accepts. The arguments are the host, the link and
+/// Returns how many frames of a batch a driver accepts. The arguments are the host, the link and
 /// the number of frames.
 pub(crate) type Take = Box<dyn FnMut(usize, u8, usize) -> Emitted>;
 
@@ -112,15 +114,15 @@ pub(crate) struct Pair {
     /// The channels of each host, by link.
     pub(crate) channels: [Vec<Channel>; 2],
     pub(crate) frames: u64,
-    /// Number of messages that a driver with segmentation offload would send, for each sending
-    /// host. One message carries frames of equal size, and at its end possibly a shorter one.
+    /// For each sending host, the number of messages that a driver with segmentation offload would
+    /// send. One message contains frames of equal size, and may end with a shorter frame.
     pub(crate) messages: [u64; 2],
     pub(crate) filter: Filter,
     pub(crate) take: Take,
-    /// Number of frames and bytes sent to addresses that belong to neither host.
+    /// Number of frames and of bytes sent to addresses that belong to neither host.
     pub(crate) strays: BTreeMap<[u8; 20], (u64, u64)>,
     plans: Vec<LinkPlan>,
-    /// Number of turns since time last advanced.
+    /// Number of turns after time last advanced.
     turns: u32,
 }
 
@@ -128,7 +130,7 @@ thread_local! {
     static SHARES_MEMORY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes all links of this test shared memory.
+/// Makes all links of the test use shared memory.
 pub(crate) fn share_memory() {
     SHARES_MEMORY.set(true);
 }
@@ -178,7 +180,7 @@ impl Host {
         }
     }
 
-    /// Returns the queues for completions.
+    /// Returns the queues that receive completions.
     fn queues(&self) -> Queues {
         let queue = || Arc::clone(&self.queue);
         if self.terms.queue_pair {
@@ -256,7 +258,7 @@ impl Pair {
         }
     }
 
-    /// Creates two hosts with a connection over `links` links, initiated by the first.
+    /// Creates two hosts with a connection over `links` links. The first host is the initiator.
     pub(crate) fn connected(links: u8) -> Self {
         let mut pair = Self::new(links);
         pair.establish();
@@ -281,7 +283,7 @@ impl Pair {
         }
     }
 
-    /// Asks for a connection from the first host.
+    /// Requests a connection from the first host.
     pub(crate) fn connect(&mut self) -> ConnectionHandle {
         let request = ConnectRequest {
             paths: vec![(LinkId(0), address(1, 0))],
@@ -296,7 +298,7 @@ impl Pair {
         handle
     }
 
-    /// Replaces a host by a new one without any state.
+    /// Replaces a host by a new host without any state.
     pub(crate) fn restart(&mut self, host: usize, seed: u8) {
         self.hosts[host] = Host::new(host, seed, &self.plans, EngineConfig::default());
         if host == 1 {
@@ -311,7 +313,8 @@ impl Pair {
         }
         self.news(host);
         let now = self.now;
-        // An input may have made some work due at once, before the engine sets a timer for it.
+        // A call may have given the engine work that is due now, before the engine has set a timer
+        // for that work.
         for _ in 0..3 {
             let Host { engine, memory, .. } = &mut self.hosts[host];
             if engine.poll_timeout() <= now {
@@ -340,7 +343,8 @@ impl Pair {
             let mut full = false;
             *more = engine.poll_transmit(now, &access, &mut |link, batch: &TxBatch| {
                 let verdict = take(host, link.0, batch.len());
-                // If the driver does not know whether frames left, they do leave in this test.
+                // If the driver does not know whether frames left the host, all these frames leave
+                // in this test.
                 let (taken, leaving) = match verdict {
                     Emitted::Taken(taken) => (taken, taken),
                     Emitted::Doubtful { taken, doubtful } => (taken, taken + doubtful),
@@ -466,7 +470,7 @@ impl Pair {
         while self.step(until) {}
     }
 
-    /// Runs until `holds` returns true. Panics if that takes longer than `ns` nanoseconds.
+    /// Runs until `holds` returns true. Panics after `ns` nanoseconds.
     pub(crate) fn run_until(&mut self, ns: u64, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let until = self.now.after_ns(ns);
         while !holds(self) {
@@ -515,8 +519,8 @@ impl Pair {
         engine.post(&memory.access(), connection.unwrap(), &operation).unwrap();
     }
 
-    /// Posts a write of bytes to the other host's memory, at the offset that the bytes have at this
-    /// host.
+    /// Posts a write to the memory of the other host. The source and the destination have the same
+    /// offset.
     pub(crate) fn write(&mut self, host: usize, offset: u64, length: u32, context: u64) {
         let (key, address) = self.remote(1 - host, offset);
         let source = self.source(host, offset);
@@ -546,7 +550,7 @@ impl Pair {
         self.hosts[host].buffer.write(0, &pattern);
     }
 
-    /// Returns whether the first `bytes` bytes of both memories are equal.
+    /// Returns whether the first `bytes` bytes of the two memories are equal.
     pub(crate) fn same(&self, bytes: u64) -> bool {
         let read = |host: usize| {
             let mut out = vec![0; bytes as usize];
@@ -556,7 +560,7 @@ impl Pair {
         read(0) == read(1)
     }
 
-    /// Asserts that nothing is outstanding, no record is in use, and no timer would wake the
+    /// Asserts that no operation is outstanding, no record is in use, and no timer would wake the
     /// endpoint.
     pub(crate) fn assert_idle(&self) {
         for (index, host) in self.hosts.iter().enumerate() {
@@ -571,7 +575,7 @@ impl Pair {
     }
 }
 
-/// Returns the number of messages in which a driver with segmentation offload sends the first
+/// Returns the number of messages that a driver with segmentation offload needs for the first
 /// `frames` frames of a batch.
 fn messages_in(batch: &TxBatch, frames: usize) -> u64 {
     let lengths = (0..frames).map(|index| batch.frame(index).len());
@@ -587,7 +591,7 @@ fn messages_in(batch: &TxBatch, frames: usize) -> u64 {
 }
 
 impl Channel {
-    /// Returns when a frame arrives; `None` if it is lost.
+    /// Returns the time at which a frame arrives; `None` if the frame is lost.
     fn carry(&mut self, now: Instant, bytes: usize) -> Option<Instant> {
         self.frames += 1;
         self.bytes += bytes as u64;
@@ -609,5 +613,5 @@ impl Channel {
 /// Pause between checks of a suspended host's buffers, in nanoseconds.
 const PAUSE_NS: u64 = 100_000;
 
-/// Pause before the engine tries a full driver again, in nanoseconds.
+/// Pause before the engine tries to pass frames to a full driver again, in nanoseconds.
 const RETRY_NS: u64 = 10_000;
