@@ -1,10 +1,10 @@
-//! Decides when a waiting thread spins and when it sleeps, and what ends the sleep.
+//! Decides when a waiting thread spins, when it sleeps, and which events end the sleep.
 //!
 //! A *look* is one pass of a thread through the engine, in which the thread reads the links.
 //!
-//! All functions here depend only on their input and on earlier calls: they use no clock, no thread
-//! and no lock. The runtime applies this policy to threads, and the simulator applies it to
-//! simulated hosts. `docs/waiting.md` has the table of situations and outcomes.
+//! All functions in this crate depend only on their arguments and on earlier calls: they use no
+//! clock, no thread and no lock. The runtime applies this policy to threads, and the simulator
+//! applies it to simulated hosts. `docs/waiting.md` has the table of situations and outcomes.
 
 #![forbid(unsafe_code)]
 
@@ -16,5 +16,6 @@ pub use moderation::Moderation;
 pub use standby::Standby;
 pub use wait_policy::{Application, Outcome, SleepCost, Spinning, WaitPolicy, WakeUp};
 
-/// Number of wake-ups that the policy remembers. A progress thread measures as many when it starts.
+/// Number of wake-ups that the policy remembers. A progress thread measures this many wake-ups when
+/// it starts.
 pub use wait_policy::WAKE_UPS;

@@ -1,24 +1,24 @@
-//! How the progress thread waits while another thread sleeps on the links.
+//! Decides how the progress thread waits while another thread sleeps on the links.
 
 use delivery::Instant;
 
-/// Measures how long the progress thread has found another thread on watch (looking and sleeping on
-/// the links).
+/// Measures how long the progress thread has found another thread on watch. The thread on watch
+/// looks and sleeps on the links.
 ///
-/// A thread that blocks for each operation is on watch for many short times. Between them, the
-/// thread is inside the engine or has just posted, so the progress thread leaves the links to it.
-/// Looks at such moments do not show whether the thread is still on watch, so they do not reset the
-/// measurement.
+/// A thread that blocks for each operation is on watch for many short times. Between these times,
+/// the thread is inside the engine or has just posted, so the progress thread leaves the links to
+/// this thread. If the progress thread looks at such a moment, it cannot see whether the other
+/// thread will be on watch again, so the look does not reset the measurement.
 #[derive(Clone, Debug, Default)]
 pub struct Standby {
     since: Option<Instant>,
 }
 
 impl Standby {
-    /// Records that another thread is on watch. Returns until when the progress thread should
-    /// sleep: for as long as another thread has been on watch, but at least for `sleep_cost_ns`
-    /// nanoseconds, the cost of a sleep. Returns `None` if the progress thread should sleep until
-    /// the thread on watch calls it.
+    /// Records that another thread is on watch. Returns the time until which the progress thread
+    /// should sleep. This sleep is as long as another thread has been on watch, but at least
+    /// `sleep_cost_ns` nanoseconds, the cost of a sleep. Returns `None` if the progress thread
+    /// should sleep until the thread on watch calls it.
     pub fn on_watched(&mut self, now: Instant, sleep_cost_ns: u64) -> Option<Instant> {
         let watched_ns = now.since_ns(*self.since.get_or_insert(now));
         if watched_ns < REST_NS {
@@ -35,9 +35,9 @@ impl Standby {
     }
 }
 
-/// Time on watch, in nanoseconds, after which the progress thread relies on a call by the thread on
-/// watch. Such a call is a system call. A thread that blocks for each operation should not pay for
-/// one per operation.
+/// If another thread has been on watch for this time, in nanoseconds, the progress thread sleeps
+/// until the thread on watch calls it. Each such call is a system call. The time is long because a
+/// thread that blocks for each operation should not make such a call for each operation.
 const REST_NS: u64 = 16_000_000;
 
 #[cfg(test)]
@@ -45,8 +45,8 @@ mod tests {
     use super::*;
     use crate::{Application, Outcome, Spinning, WaitPolicy, WakeUp};
 
-    /// Simulates the progress thread beside an application that waits in a call for each answer.
-    /// Returns how many times per second the progress thread wakes up, and how many times the
+    /// Simulates the progress thread while an application waits in a call for each answer. Returns
+    /// how many times per second the progress thread wakes up, and how many times per second the
     /// application calls it.
     fn beside_blocking(sleep_ns: u64, answer_ns: u64) -> (u64, u64) {
         let mut policy = WaitPolicy::new(Spinning::AtMost(0), sleep_ns);
@@ -55,7 +55,8 @@ mod tests {
         let (mut now, mut looks, mut calls) = (Instant(1), 0, 0);
         while now.0 < 1_000_000_000 {
             looks += 1;
-            // The application posts, and after that is on watch until the answer arrives.
+            // The application posts. After that, the application is on watch until the answer
+            // arrives.
             let polled_ns_ago = now.0 % answer_ns;
             let application = Application { is_inside: false, polled_ns_ago };
             now = match policy.while_serving(now, sleep_ns, application) {

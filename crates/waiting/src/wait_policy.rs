@@ -2,10 +2,10 @@
 
 use delivery::Instant;
 
-/// What a waiting thread does after a look that found no work.
+/// The action of a waiting thread after a look that found no work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
-    /// Look again at once.
+    /// Look again immediately.
     Spin,
     /// Sleep until a frame, a timer or a notification wakes the thread.
     SleepUntilEvent,
@@ -26,18 +26,18 @@ pub enum Spinning {
 /// Cost of one measured sleep.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WakeUp {
-    /// How much later than planned the thread ran, in nanoseconds.
+    /// Time from the planned wake-up until the thread ran, in nanoseconds.
     pub late_ns: u64,
-    /// Processor time of going to sleep and waking up, in nanoseconds.
+    /// Processor time for going to sleep and waking up, in nanoseconds.
     pub spent_ns: u64,
 }
 
-/// Cost of an undisturbed sleep, in nanoseconds.
+/// Cost of a sleep after which the thread did not wait for a processor, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SleepCost {
-    /// Latency plus processor time.
+    /// Latency plus processor time, in nanoseconds.
     pub total_ns: u64,
-    /// Processor time of going to sleep and waking up.
+    /// Processor time for going to sleep and waking up, in nanoseconds.
     pub spent_ns: u64,
 }
 
@@ -51,61 +51,64 @@ pub struct Application {
     pub polled_ns_ago: u64,
 }
 
-/// State of the policy: measurements, and values derived from them for the next wait.
+/// State of the policy: measurements, and the values for the next wait that the policy computes
+/// from them.
 ///
 /// A sleep costs the latency and the processor time of a wake-up. A spin costs processor time. A
 /// nanosecond of latency counts as much as a nanosecond of processor time.
 ///
-/// A thread that spins for at most the cost of a sleep never spends more than twice what it would
-/// spend if it knew the future (A. Karlin, K. Li, M. Manasse, S. Owicki: Empirical studies of
-/// competitive spinning, SOSP 1991). So the policy has two ways to wait: spin for at most that long
-/// and then sleep, or sleep at once. The policy uses the way that has been cheaper, and tries the
-/// other way from time to time.
+/// If a thread spins for at most the cost of a sleep, it never spends more than twice the cost of a
+/// thread that knows the future (A. Karlin, K. Li, M. Manasse, S. Owicki: Empirical studies of
+/// competitive spinning, SOSP 1991). So there are two ways to wait: to spin for at most that long
+/// and then sleep, or to sleep immediately. The policy uses the way that has been cheaper, and
+/// tries the other way from time to time.
 ///
-/// The measured cost of a spin is that of the whole wait. So it also covers answers that cannot
-/// arrive because this thread occupies the processor that the peer needs.
+/// The measured cost of a spin is the cost of the whole wait. So the measurement also shows if the
+/// answer cannot arrive during the spin, because this thread occupies the processor that the peer
+/// needs.
 ///
-/// An application that polls asks for spinning. A polling thread sleeps only if processors are
-/// short and it has spun for as long as a waiting thread would. Processors count as short after the
-/// kernel has descheduled a polling thread.
+/// An application that polls wants to spin. A polling thread sleeps only if processors are short,
+/// and only after it has spun for as long as a waiting thread would spin. Processors count as short
+/// for some time after the kernel has descheduled a polling thread.
 #[derive(Clone, Debug)]
 pub struct WaitPolicy {
     spinning: Spinning,
-    /// The policy multiplies the cost of a sleep by this factor.
+    /// The policy compares costs of spinning with this many times the cost of a sleep.
     weight: u64,
-    /// How late threads ran after a timer. After the first frame that woke a thread, how late they
-    /// ran after such frames.
+    /// Delay of threads in their last sleeps: of sleeps that a timer ended until the first frame
+    /// has woken a thread, after that only of sleeps that a frame ended.
     late_ns: Latest,
-    /// Processor time that threads took to go to sleep and wake up.
+    /// Processor time that threads needed to go to sleep and wake up.
     spent_ns: Latest,
-    /// Whether `late_ns` is measured at frames.
+    /// Whether `late_ns` contains delays after frames, and no delays after timers.
     knows_frames: bool,
-    /// Latency and processor time of an undisturbed sleep, in nanoseconds.
+    /// Cost of an undisturbed sleep in nanoseconds: latency plus processor time.
     sleep_cost_ns: u64,
     /// Mean cost of a wait that began with a spin, in nanoseconds.
     spin_cost_ns: u64,
-    /// Number of waits without a spin since the last wait that began with one.
+    /// Number of waits without a spin after the last wait that began with a spin.
     waits_slept: u32,
     /// Processors count as short until this time.
     short_until: Instant,
-    /// For how long a thread was descheduled when processors were last short, in nanoseconds.
+    /// How long a thread was descheduled when processors last became short, in nanoseconds.
     away_ns: u64,
-    /// Number of consecutive looks of the progress thread, up to the latest one, that found the
-    /// application polling.
+    /// Number of consecutive latest looks of the progress thread in which it found that the
+    /// application was polling.
     looks_polling: u32,
-    /// From this time, an application that has polled counts as doing something else. A look that
-    /// finds it polling again sets a later time.
+    /// If the application has polled, it counts until this time as possibly descheduled. After this
+    /// time, it counts as busy with other work. A look that finds the application polling sets a
+    /// later time.
     alone_from: Instant,
-    /// For how long the application has been polling, according to looks of the progress thread, in
+    /// How long the application has been polling, according to looks of the progress thread, in
     /// nanoseconds.
     polling_ns: u64,
-    /// Number of consecutive times that work was waiting for the progress thread, although the
+    /// Number of consecutive looks in which the progress thread found work, although the
     /// application had just posted or polled.
     found_waiting: u32,
 }
 
 impl WaitPolicy {
-    /// Creates a policy for threads that wait in a call or serve peers. Until the first
+    /// Creates a policy for threads that wait in a call or serve peers. Before the first
     /// measurement, the policy assumes that a sleep costs `assumed_ns` nanoseconds.
     pub fn new(spinning: Spinning, assumed_ns: u64) -> Self {
         Self {
@@ -126,9 +129,9 @@ impl WaitPolicy {
         }
     }
 
-    /// Creates a policy for threads that poll. The setting of an application does not affect this
-    /// policy, because an application that polls asks for low latency. `assumed_ns` has the same
-    /// meaning as in [`WaitPolicy::new`].
+    /// Creates a policy for threads that poll. An application that polls wants low latency, so the
+    /// setting [`Spinning`] does not apply to this policy. `assumed_ns` has the same meaning as in
+    /// [`WaitPolicy::new`].
     pub fn for_polling(assumed_ns: u64) -> Self {
         let policy = Self::new(Spinning::Learned, assumed_ns);
         Self { weight: POLL_WEIGHT, spin_cost_ns: policy.spin_cost_ns * POLL_WEIGHT, ..policy }
@@ -139,8 +142,8 @@ impl WaitPolicy {
         self.sleep_cost_ns
     }
 
-    /// Returns the cost of an undisturbed sleep, and how much of it is processor time. Before any
-    /// measurement, all of it counts as processor time.
+    /// Returns the cost of an undisturbed sleep, and the part of it that is processor time. Before
+    /// any measurement, the whole cost counts as processor time.
     pub fn sleep_cost(&self) -> SleepCost {
         let total_ns = self.sleep_cost_ns;
         let spent_ns =
@@ -161,12 +164,12 @@ impl WaitPolicy {
         if is_cheaper || self.waits_slept >= WAITS_PER_TRIAL { self.worth_ns() } else { 0 }
     }
 
-    /// Returns for how long a spin may last to avoid a sleep, in nanoseconds.
+    /// Returns the longest spin that is worth avoiding a sleep, in nanoseconds.
     const fn worth_ns(&self) -> u64 {
         self.weight * self.sleep_cost_ns
     }
 
-    /// Returns until when processors count as short.
+    /// Returns the time until which processors count as short.
     pub const fn short_until(&self) -> Instant {
         self.short_until
     }
@@ -181,8 +184,8 @@ impl WaitPolicy {
     }
 
     /// Records a sleep that a frame ended. The thread read the frame `late_ns` nanoseconds after
-    /// the kernel had received it. On a virtual machine, a thread wakes several times later after a
-    /// frame from another processor than after a timer of its own processor.
+    /// the kernel had received it. On a virtual machine, this delay is several times the delay
+    /// after a timer, if the frame came from another processor than that of the thread.
     pub fn on_woken_by_frame(&mut self, late_ns: u64) {
         if !self.knows_frames {
             self.knows_frames = true;
@@ -197,24 +200,25 @@ impl WaitPolicy {
         self.sleep_cost_ns = cost_ns.clamp(1, SLEEP_COST_NS_MAX);
     }
 
-    /// Records that a wait has ended after `took_ns` nanoseconds. It began with a spin of at most
-    /// `limit_ns` nanoseconds. `has_slept` says whether the thread was asleep at the end.
+    /// Records that a wait has ended after `took_ns` nanoseconds. The wait began with a spin of at
+    /// most `limit_ns` nanoseconds. `has_slept` says whether the thread was asleep at the end.
     pub fn on_waited(&mut self, took_ns: u64, limit_ns: u64, has_slept: bool) {
         if limit_ns == 0 {
             self.waits_slept = self.waits_slept.saturating_add(1);
             return;
         }
-        // A spin that succeeds costs at most as much as one that fails. If it took longer, the
-        // thread was descheduled, and would also have lost that time slice without spinning.
+        // A successful spin costs at most as much as a failed spin. If the wait took longer, the
+        // kernel descheduled the thread. Without spinning, the thread would have lost that time
+        // slice too.
         let failed_ns = limit_ns.min(self.worth_ns()) + self.worth_ns();
         let cost_ns = if has_slept { failed_ns } else { took_ns.min(failed_ns) };
         self.spin_cost_ns = self.spin_cost_ns - self.spin_cost_ns / SAMPLES + cost_ns / SAMPLES;
-        // If a trial saved time, repeat it at once. So the policy soon changes to spinning when a
-        // peer begins to send requests in quick succession.
+        // If a trial of the other way saved time, repeat the trial at the next wait. Then the
+        // policy soon changes to spinning when a peer begins to send requests in quick succession.
         self.waits_slept = if cost_ns < self.worth_ns() { WAITS_PER_TRIAL } else { 0 };
     }
 
-    /// Records that the calling thread was preempted for `away_ns` nanoseconds until now.
+    /// Records that the kernel preempted the calling thread for `away_ns` nanoseconds until now.
     pub fn on_descheduled(&mut self, now: Instant, away_ns: u64) {
         if away_ns >= SHORT_SLEEPS * self.sleep_cost_ns {
             self.away_ns = away_ns.min(AWAY_NS_MAX);
@@ -222,8 +226,8 @@ impl WaitPolicy {
         }
     }
 
-    /// Returns how long a polling application sleeps at most, in nanoseconds. This is the time for
-    /// which other threads kept its processor.
+    /// Returns the longest sleep of a polling application, in nanoseconds. This is the time for
+    /// which other threads last used its processor, or the cost of a sleep if that is longer.
     pub fn poll_sleep_ns(&self) -> u64 {
         self.away_ns.max(self.sleep_cost_ns)
     }
@@ -234,10 +238,10 @@ impl WaitPolicy {
     }
 
     /// Decides for a polling application whose call found nothing. The application has polled for
-    /// `idle_ns` nanoseconds without finding anything. If it should sleep, it sleeps for at most
-    /// [`WaitPolicy::poll_sleep_ns`].
+    /// `idle_ns` nanoseconds without finding anything. If the result is a sleep, the sleep must
+    /// last at most [`WaitPolicy::poll_sleep_ns`].
     pub fn while_polling(&self, now: Instant, idle_ns: u64) -> Outcome {
-        // The application may poll several queues, one after the other. It must reach all of them
+        // The application may poll several queues, one after the other. It must poll each of them
         // before it sleeps.
         let limit_ns = self.spin_limit_ns().max(self.sleep_cost_ns / 4);
         if now >= self.short_until || idle_ns < limit_ns {
@@ -247,20 +251,20 @@ impl WaitPolicy {
         }
     }
 
-    /// Decides for a polling thread of a real-time class, as [`WaitPolicy::while_polling`] does for
-    /// other threads. The kernel does not preempt such a thread for threads of other classes. If
-    /// the thread should sleep, it sleeps for at most [`WaitPolicy::real_time_sleep_ns`].
+    /// Decides for a polling thread of a real-time class. The kernel does not preempt such a thread
+    /// for threads of other classes, so [`WaitPolicy::while_polling`] does not suit it. If the
+    /// result is a sleep, the sleep must last at most [`WaitPolicy::real_time_sleep_ns`].
     pub const fn while_polling_in_real_time(&self, idle_ns: u64) -> Outcome {
         if idle_ns < self.real_time_limit_ns() { Outcome::Spin } else { Outcome::SleepUntilEvent }
     }
 
-    /// Returns how long a thread of a real-time class polls before it sleeps if it finds nothing,
-    /// in nanoseconds.
+    /// Returns how long a thread of a real-time class polls without finding anything before it
+    /// sleeps, in nanoseconds.
     pub const fn real_time_limit_ns(&self) -> u64 {
         REAL_TIME_SPINS * self.sleep_cost_ns
     }
 
-    /// Returns how long a thread of a real-time class sleeps at most after such polling, in
+    /// Returns the longest sleep of a thread of a real-time class after such polling, in
     /// nanoseconds.
     pub const fn real_time_sleep_ns(&self) -> u64 {
         REAL_TIME_SLEEPS * self.sleep_cost_ns
@@ -269,8 +273,8 @@ impl WaitPolicy {
     /// Decides for the progress thread, `idle_ns` nanoseconds after its last work.
     ///
     /// While the application polls, the progress thread leaves the links to the application.
-    /// Otherwise each frame would wake the progress thread without need, and a spinning progress
-    /// thread would take processor time from the application.
+    /// Otherwise each frame would also wake the progress thread, or a spinning progress thread
+    /// would take processor time from the application.
     pub fn while_serving(
         &mut self,
         now: Instant,
@@ -288,8 +292,8 @@ impl WaitPolicy {
             return Outcome::SleepUntil(now.after_ns(aside_ns));
         }
         self.looks_polling = 0;
-        // Only halve the time, because a single look may find the application between two of its
-        // turns.
+        // Halve the time instead of setting it to 0, because a single look may come between two
+        // turns of an application that still polls.
         self.polling_ns /= 2;
         let limit_ns = self.spin_limit_ns();
         let is_alone = now >= self.alone_from;
@@ -300,20 +304,19 @@ impl WaitPolicy {
         }
     }
 
-    /// Returns for how long the progress thread leaves the links to a polling application after
-    /// this look, in nanoseconds. This time grows with the time for which the application has
-    /// polled.
+    /// Returns how long the progress thread leaves the links to a polling application after this
+    /// look, in nanoseconds. This time grows with the time for which the application has polled.
     fn aside_ns(&mut self, now: Instant, away_after_ns: u64, polled_ns_ago: u64) -> u64 {
         let cost_ns = self.sleep_cost_ns;
         if self.waits_in_memory() {
             if self.looks_polling == 0 {
                 return cost_ns / 4;
             }
-            // Two consecutive looks show that the application polls and does not only post its next
-            // request.
+            // A second consecutive look that finds the application polling shows that the
+            // application does more than post its next request.
             self.found_waiting = 0;
         }
-        // A look costs less than a sleep, so the first looks take at most half of a processor.
+        // A look costs less than a sleep, so even the first looks take at most half of a processor.
         let least_ns = 2 * cost_ns;
         if now < self.short_until {
             return away_after_ns.saturating_sub(polled_ns_ago).max(least_ns);
@@ -323,16 +326,18 @@ impl WaitPolicy {
         aside_ns
     }
 
-    /// Records that the progress thread looked at the links, and whether work was waiting there.
+    /// Records that the progress thread has read the links. `found` says whether it found work
+    /// there.
     pub fn on_served(&mut self, found: bool, polled_ns_ago: u64) {
-        // If the application does something else, waiting work is normal and does not count.
+        // If the application is busy with other work, the progress thread normally finds work, so
+        // do not count it.
         if found && polled_ns_ago < APPLICATION_GONE_NS {
             self.found_waiting = self.found_waiting.saturating_add(1);
         }
     }
 
-    /// Returns for how long the application may not poll until it counts as no longer serving the
-    /// links, in nanoseconds.
+    /// Returns the time without a poll after which the application counts as not serving the links,
+    /// in nanoseconds.
     fn away_after_ns(&self, now: Instant) -> u64 {
         if self.waits_in_memory() {
             self.sleep_cost_ns / 4
@@ -343,8 +348,8 @@ impl WaitPolicy {
         }
     }
 
-    /// Returns whether the application posts and then waits for bytes in its memory. Such an
-    /// application needs the progress thread at once.
+    /// Returns whether the application posts and then waits for bytes in its memory without
+    /// polling. Such an application needs the progress thread immediately.
     const fn waits_in_memory(&self) -> bool {
         self.found_waiting >= FOUND_WAITING_MIN
     }
@@ -368,8 +373,8 @@ impl Latest {
         self.count += 1;
     }
 
-    /// Returns the third smallest of the eight values. After the slower wake-ups, the thread had to
-    /// wait for a processor.
+    /// Returns the third smallest of the eight values. In the wake-ups with larger values, the
+    /// thread may have waited for a processor.
     fn undisturbed(&self) -> u64 {
         let mut sorted = self.values;
         sorted.sort_unstable();
@@ -378,87 +383,88 @@ impl Latest {
 }
 
 /// Number of wake-ups that the policy remembers, and that a progress thread measures when it
-/// starts. The third smallest of them is the cost of a sleep. That is correct if in at least three
-/// of eight wake-ups the thread did not wait for a processor.
+/// starts. The policy takes the third smallest value as the cost of a sleep. This is correct if the
+/// thread got a processor immediately in at least three of eight wake-ups.
 pub const WAKE_UPS: usize = 8;
 
 /// Largest cost of a sleep that the policy accepts, in nanoseconds: ten times the cost on the hosts
-/// measured so far. If the thread waited for a processor in all measured wake-ups, the measurement
-/// is meaningless.
+/// measured so far. A larger value means that the thread waited for a processor in all measured
+/// wake-ups, so the measurement shows nothing about sleeps.
 const SLEEP_COST_NS_MAX: u64 = 500_000;
 
-/// Number of waits without a spin until the next one spins as a trial. A trial costs at most as
-/// much as a sleep, so trials add at most 6 % to the cost of waiting.
+/// Number of waits without a spin after which the policy tries a spin. Such a trial costs at most
+/// as much as a sleep, so trials add at most 6 % to the cost of waiting.
 const WAITS_PER_TRIAL: u32 = 16;
 
-/// The mean cost of a spin covers about this many waits. So the policy stops spinning after some
-/// consecutive failures, but not after one.
+/// The mean cost of a spin covers about this many waits. With this number, the policy stops
+/// spinning after some consecutive failures, but not after a single failure.
 const SAMPLES: u64 = 4;
 
 /// A polling thread may spin for this many times the cost of a sleep.
 ///
-/// With this factor, the thread loses a few per cent of a time slice and keeps the rest for when
-/// its peer runs again. With a factor of 1, the thread would be asleep when answers arrive that
-/// take as long as a sleep, such as answers to requests of 16 KiB.
+/// With this factor, the thread loses a few per cent of a time slice, and keeps the remaining time
+/// for the moment when its peer runs again. With a factor of 1, the thread would be asleep when
+/// some answers arrive: those that take as long as a sleep, such as answers to requests of 16 KiB.
 const POLL_WEIGHT: u64 = 2;
 
-/// A thread of a real-time class that finds nothing polls for this many times the cost of a sleep
-/// before it sleeps once. An answer that arrives later than that is delayed by at most 2 %.
+/// If a thread of a real-time class finds nothing, it polls for this many times the cost of a
+/// sleep, and then sleeps once. The sleep delays a later answer by at most 2 % of its time.
 const REAL_TIME_SPINS: u64 = 64;
 
 /// A thread of a real-time class sleeps for at most this many times the cost of a sleep.
 ///
-/// This leaves 6 % of the processor to threads of other classes; the kernel leaves them 5 % if it
-/// throttles. With a factor of 1, a peer of the lowest class is interrupted inside its engine so
-/// often that an answer takes 100 ms.
+/// With this factor, 6 % of the processor is left for threads of other classes. A kernel that
+/// throttles real-time threads leaves 5 %. With a factor of 1, a peer of the lowest class would be
+/// interrupted inside its engine so often that an answer takes 100 ms.
 const REAL_TIME_SLEEPS: u64 = 4;
 
-/// A thread that was away for less than this many times the cost of a sleep has not lost a time
-/// slice. In such a case, a progress thread or the kernel ran for a moment.
+/// If a thread was away for less than this many times the cost of a sleep, it has not lost a time
+/// slice. In this case, a progress thread or the kernel used the processor for a moment.
 const SHORT_SLEEPS: u64 = 4;
 
 /// Processors count as short for this many times the time for which a thread was descheduled. If
-/// the policy tries to spin after that, the trial costs at most one in this many time slices.
+/// the policy tries a spin after that, the trial costs at most one in this many time slices.
 const SHORT_FACTOR: u64 = 64;
 
 /// Longest time for which a thread counts as descheduled, in nanoseconds: a time slice of the
-/// kernel. Without this limit, processors would count as short for an hour after the host was
+/// kernel. Without this limit, processors would count as short for an hour if the host was
 /// suspended for a minute.
 const AWAY_NS_MAX: u64 = 4_000_000;
 
-/// While an application polls, the progress thread stays away from the links for this fraction
-/// (1/12) of the time for which the application has polled.
+/// While an application polls, the progress thread leaves the links to it for this fraction (1/12)
+/// of the time for which the application has polled.
 ///
-/// If an application alternately polls and computes for 5 ms, the progress thread stays away for at
-/// most 0.5 ms. That is half of the shortest probe timeout of a peer.
+/// If an application alternately polls for 5 ms and computes for 5 ms, the progress thread leaves
+/// the links for at most 0.5 ms. This is half of the shortest probe timeout of a peer.
 const ASIDE_DIVISOR: u64 = 12;
 
 /// Longest time for which the progress thread leaves the links to a polling application, in
-/// nanoseconds: 250 looks a second. With twice as many looks, the application loses 4 %, because
-/// the looks evict its data from the caches.
+/// nanoseconds. It corresponds to 250 looks a second. With 500 looks a second, the application
+/// loses 4 %, because the looks evict its data from the caches.
 const ASIDE_NS_MAX: u64 = 4_000_000;
 
 /// While processors are short, the progress thread leaves the links to a polling application for at
-/// most this many times the cost of a sleep. If the application was descheduled, its peers wait at
-/// most that long.
+/// most this many times the cost of a sleep. If the kernel descheduled the application, its peers
+/// wait at most that long.
 ///
-/// Each look takes a processor, perhaps that of the application, and ends the time slice of the
-/// thread that ran there. With a factor of 4, looks took half of the time of ranks that share
-/// processors.
+/// Each look takes a processor, perhaps the processor of the application, and ends the time slice
+/// of the thread that ran on this processor. With a factor of 4, looks took half of the time of
+/// ranks that share processors.
 const SHORT_ASIDE: u64 = 16;
 
-/// If work was waiting in this many consecutive looks, the application waits for bytes in its
-/// memory.
+/// If the progress thread found work in this many consecutive looks, the policy concludes that the
+/// application waits for bytes in its memory.
 const FOUND_WAITING_MIN: u32 = 4;
 
-/// If this many consecutive looks found the application polling, it polls and does not only post.
+/// If the progress thread found the application polling in this many consecutive looks, the policy
+/// concludes that the application polls, and does more than post.
 const POLLING_LOOKS_MIN: u32 = 4;
 
-/// If an application that polled has not polled for this time, in nanoseconds, it does something
-/// else.
+/// If an application that polled has not polled for this time, in nanoseconds, the policy concludes
+/// that it is busy with other work.
 ///
-/// Before that, the application may be runnable and waiting for its processor, and a progress
-/// thread that spins without limit would take that processor. This time suffices for one time slice
+/// During this time, the application may be runnable and waiting for its processor. A progress
+/// thread that spins without limit would take that processor. The time suffices for one time slice
 /// of each of thirty competing threads.
 const APPLICATION_GONE_NS: u64 = 100_000_000;
 

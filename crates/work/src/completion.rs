@@ -1,4 +1,4 @@
-//! The report that an operation, receive or notification is finished.
+//! The report that an operation, a receive or a notification is finished.
 
 use wire_edge::RemoteKey;
 
@@ -15,9 +15,10 @@ pub struct Completion {
     pub kind: CompletionKind,
     /// Result of the work.
     pub result: Result<(), OperationError>,
-    /// Bytes written, read, sent or received, or the length of the write of a notification.
+    /// Number of bytes written, read, sent or received. For a notification, the length of the
+    /// peer's write.
     pub bytes: u32,
-    /// Immediate value of the peer's message or write.
+    /// Immediate of the peer's message or write.
     pub immediate: Option<u32>,
     /// Whether the peer asked to wake a waiting application.
     pub solicited: bool,
@@ -42,8 +43,8 @@ impl Completion {
     /// Value of [`Completion::value`] if a write with an immediate consumed the receive.
     pub const OF_WRITE: u64 = 1 << 32;
 
-    /// Returns the key of this side that the message invalidated. Returns `None` if it invalidated
-    /// no key.
+    /// Returns the key of this side that the message invalidated. Returns `None` if the message
+    /// invalidated no key.
     pub const fn invalidated(&self) -> Option<RemoteKey> {
         let is_key = 0 < self.value && self.value < Self::OF_WRITE;
         if is_key && matches!(self.kind, CompletionKind::Receive) {
@@ -52,26 +53,28 @@ impl Completion {
         None
     }
 
-    /// Returns whether this completion is that of a receive which a write consumed. In that case,
-    /// the bytes are where the write placed them, and the memory of the receive is unchanged.
+    /// Returns whether a write with an immediate consumed the receive of this completion. In that
+    /// case, the bytes are at the destination of the write, and the memory of the receive is
+    /// unchanged.
     pub const fn is_of_write(&self) -> bool {
         matches!(self.kind, CompletionKind::Receive) && self.value == Self::OF_WRITE
     }
 }
 
-/// The connection that a completion belongs to: its slot at the endpoint, and the number of this
-/// use of the slot. Connections reuse slots, so a slot alone could not distinguish late completions
-/// of one connection from completions of the next.
+/// The connection that a completion belongs to: its slot at the endpoint, and a count of the uses
+/// of this slot. Connections reuse slots. Without the count, late completions of one connection
+/// could be taken for completions of the next connection in the slot.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Owner(u64);
 
 impl Owner {
-    /// Creates the owner for use number `life` of the slot `index`.
+    /// Creates the owner for use number `life` of slot `index`.
     pub const fn new(index: u32, life: u32) -> Self {
         Self((life as u64) << 32 | index as u64)
     }
 
-    /// Returns index and life in one number, which is unique among all connections of the endpoint.
+    /// Returns index and life in one number. The number is unique among all connections of the
+    /// endpoint.
     pub const fn bits(self) -> u64 {
         self.0
     }
@@ -81,7 +84,7 @@ impl Owner {
         self.0 as u32
     }
 
-    /// Returns the number of this use of the slot.
+    /// Returns the count of uses of the slot, including this use.
     pub const fn life(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -100,7 +103,8 @@ pub enum CompletionKind {
     CompareSwap,
     /// A send. The peer's receive is complete.
     Send,
-    /// A posted receive. It contains a message, or a write on a queue pair has consumed it.
+    /// A posted receive. Either it contains a message, or a write with an immediate has consumed it
+    /// on a queue pair.
     Receive,
     /// The peer wrote to local memory and asked for a notification (`MultiEdge`'s notification).
     Notification,
@@ -132,8 +136,8 @@ const HAS_IMMEDIATE: u64 = 1 << 16;
 const IS_SOLICITED: u64 = 1 << 17;
 /// Bit of the last word: the completion counts against the depth of its queue.
 pub(crate) const TAKES_PLACE: u64 = 1 << 18;
-/// Position in the last word of the low bits of the time of the push, in nanoseconds. There are 45
-/// such bits, which cover nine hours.
+/// Position of the stamp in the last word. The stamp is the low 45 bits of the time of the push, in
+/// nanoseconds; 45 bits cover nine hours.
 pub(crate) const STAMP_SHIFT: u32 = 19;
 
 impl Completion {

@@ -1,4 +1,4 @@
-//! The queue of completions.
+//! The completion queue.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -26,31 +26,34 @@ use crate::ring::{CHUNK_SLOTS, Ring, Seen};
 /// A bounded queue of completions. The thread inside the engine fills the queue, and any thread may
 /// empty it.
 ///
-/// Any number of connections fill one queue, with completions of operations, receives and
+/// Several connections may fill one queue, with completions of operations, receives and
 /// notifications. The queue allocates memory for the completions in it, not for its capacity, and
-/// keeps that memory. Completions go to a ring. If the ring is full, they go to a new ring of twice
-/// the size, and the old ring is no longer filled. So a queue allocates only if it holds more
-/// completions than ever before.
+/// never frees that memory.
+///
+/// Completions are stored in a ring. If the ring is full, later completions go to a new ring of
+/// twice the size, and the old ring gets no more completions. So a queue allocates only when it
+/// contains more completions than ever before.
 ///
 /// There are two ways to fill a queue:
 ///
 /// * [`CompletionQueue::push`] reserves no room. If there is no room, the queue is overrun, and the
-///   connections that use the queue end. So a program of verbs must not post more work than the
-///   queue has room for.
+///   connections that use the queue end. So a verbs program must not post more work than the queue
+///   has room for.
 /// * With a [reserved place](CompletionQueue::promise) for each completion, a post fails if the
 ///   queue has no room.
 ///
 /// Only the thread inside the engine may call functions that fill the queue, reserve room or change
-/// its size. One thread at a time is inside the engine, and the next one sees all changes that the
-/// previous one made.
+/// its size. At most one thread is inside the engine at a time, and it sees all changes by the
+/// thread that was inside before.
 #[derive(Debug)]
 pub struct CompletionQueue {
-    /// Rings. Each has twice the slots of the one before, and is allocated when needed.
+    /// Rings. Each has twice the slots of the ring before it. The queue allocates a ring when it
+    /// needs one.
     rings: [OnceLock<Ring>; RINGS],
     taking: Taking,
     filling: Filling,
-    /// The kind of completion that the application waits for: a number of [`Arm`], or 0 for none.
-    /// `None` if the queue cannot be armed.
+    /// The kind of completion that the application waits for: the number of an [`Arm`], or 0 for
+    /// none. `None` if the queue cannot be armed.
     armed: Option<AtomicU8>,
     /// Features that most queues do not use.
     more: Option<Box<More>>,
@@ -68,8 +71,8 @@ struct More {
 /// A function that returns nanoseconds since a fixed time.
 type Clock = fn() -> u64;
 
-/// A limit for some completions, which the program set as the depth of its queue, and counts of
-/// these completions.
+/// A limit for some completions, and counts of these completions. The program has set the limit as
+/// the depth of its queue.
 struct Depth {
     entries: AtomicUsize,
     takes_place: Box<dyn Fn(&Completion) -> bool + Send + Sync>,
@@ -77,7 +80,8 @@ struct Depth {
     added: AtomicU64,
     /// Number of completions polled so far that count against the depth.
     taken: AtomicU64,
-    /// Number of polled completions that still count against the depth.
+    /// Number of completions that the queue has returned by a poll but that still count against the
+    /// depth.
     kept: AtomicUsize,
 }
 
@@ -85,11 +89,11 @@ struct Depth {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Taking {
-    /// Number of completions taken so far. It is the position of the oldest completion in the
-    /// queue.
+    /// Number of completions polled so far. This is also the position of the oldest completion in
+    /// the queue.
     head: AtomicU64,
-    /// Index of the ring with the oldest completion, or of an earlier ring from which all
-    /// completions were taken.
+    /// Index of the ring with the oldest completion. May be the index of an earlier ring that is
+    /// already empty.
     ring: AtomicUsize,
 }
 
@@ -97,43 +101,43 @@ struct Taking {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Filling {
-    /// Number of completions pushed so far. It is the position of the next one.
+    /// Number of completions pushed so far. This is also the position of the next completion.
     tail: AtomicU64,
-    /// Last known value of `Taking::head`. Loading `Taking::head` itself is expensive, because
-    /// another thread writes it.
+    /// Last value of `Taking::head` that this thread has loaded. To load `Taking::head` itself is
+    /// expensive, because other threads write it.
     head: AtomicU64,
-    /// Index of the ring that is filled.
+    /// Index of the ring that gets the next completions.
     ring: AtomicUsize,
     capacity: AtomicUsize,
     /// Number of places reserved for later completions.
     promised: AtomicUsize,
     overrun: AtomicBool,
-    /// Position after the last completion that is solicited or has failed. Only a queue that can be
-    /// armed updates it.
+    /// Position after the last completion that is solicited or has failed. The engine updates this
+    /// only on a queue that can be armed.
     solicited_tail: AtomicU64,
-    /// The endpoint that fills the queue; 0 if no endpoint does yet.
+    /// The endpoint that fills the queue; 0 if no endpoint fills it yet.
     endpoint: AtomicU64,
     /// Number of slots of the first ring.
     first_slots: u64,
 }
 
-/// The completion queues of a connection, and whether room in them is reserved.
+/// The completion queues of a connection, and whether the engine reserves room in them.
 #[derive(Clone, Debug)]
 pub struct Queues {
     /// Queue for completions of operations.
     pub send: Arc<CompletionQueue>,
     /// Queue for completions of receives and for notifications; `send` may be the same queue.
     pub receive: Arc<CompletionQueue>,
-    /// Whether the engine reserves room when work is posted.
+    /// Whether the engine reserves room when the application posts work.
     ///
-    /// If it does, a post without room fails, and notifications wait for room. If it does not,
-    /// unsignalled work uses no room, and an application that posts more work than there is room
-    /// for overruns the queue.
+    /// * If true, a post without room fails, and notifications wait for room.
+    /// * If false, unsignalled work uses no room. An application that posts more work than there is
+    ///   room for overruns the queue.
     pub promises: bool,
 }
 
 impl Queues {
-    /// Creates the queues of a queue pair, in which no room is reserved.
+    /// Creates the queues of a queue pair. The engine reserves no room in them.
     pub const fn of_queue_pair(send: Arc<CompletionQueue>, receive: Arc<CompletionQueue>) -> Self {
         Self { send, receive, promises: false }
     }
@@ -146,7 +150,8 @@ impl From<Arc<CompletionQueue>> for Queues {
     }
 }
 
-/// Number of rings. Each is twice as large as the one before, from one slot to [`COMPLETIONS_MAX`].
+/// Number of rings. The first ring has one slot, each further ring has twice as many, and the last
+/// has [`COMPLETIONS_MAX`].
 const RINGS: usize = COMPLETIONS_MAX.ilog2() as usize + 1;
 
 /// The result of adding a completion.
@@ -155,11 +160,11 @@ const RINGS: usize = COMPLETIONS_MAX.ilog2() as usize + 1;
 pub enum Push {
     /// The completion is in the queue.
     Added,
-    /// The completion is in the queue, and the application waits for it. The caller must wake the
-    /// application. The queue is disarmed.
+    /// The completion is in the queue, and an application waits for it. The caller must wake the
+    /// application. The queue is no longer armed.
     Fired,
-    /// The queue has no room for the completion. Nothing has changed, except possibly
-    /// [`CompletionQueue::is_overrun`].
+    /// The queue has no room for the completion. Nothing has changed, but the queue may now be
+    /// [overrun](CompletionQueue::is_overrun).
     NoRoom,
 }
 
@@ -167,17 +172,17 @@ pub enum Push {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Arm {
-    /// A completion whose sender asked to wake the application, or a failed one.
+    /// A completion whose sender asked to wake the application, or a completion with an error.
     Solicited = 1,
     /// The next completion of any kind.
     Next = 2,
 }
 
-/// Why the size of a queue could not be changed. The queue keeps its size.
+/// Why a queue could not change its capacity. The queue keeps its present capacity.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ResizeError {
-    /// The queue holds or has promised places for more completions than the requested capacity.
+    /// The completions in the queue and the reserved places are more than the requested capacity.
     #[error(
         "{capacity} places are too few for the {held} completions that are there or were promised a place; poll \
          it first"
@@ -188,7 +193,7 @@ pub enum ResizeError {
         /// Number of completions in the queue and of reserved places.
         held: usize,
     },
-    /// No queue can have the requested capacity.
+    /// The requested capacity is larger than the capacity of any queue.
     #[error(
         "{0} places are more than a completion queue can have ({COMPLETIONS_MAX}); make several"
     )]
@@ -202,8 +207,8 @@ impl CompletionQueue {
         Self::make(capacity, None)
     }
 
-    /// Creates a queue that can be [armed](CompletionQueue::arm). The filling thread takes some
-    /// nanoseconds more for each completion.
+    /// Creates a queue that can be [armed](CompletionQueue::arm). Each push then takes some
+    /// nanoseconds more.
     pub fn with_events(capacity: usize) -> Self {
         Self::make(capacity, Some(AtomicU8::new(0)))
     }
@@ -229,8 +234,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Limits the number of completions in the queue for which `takes_place` returns true to
-    /// `entries`. Other completions do not count. If one more of them is pushed, the queue is
+    /// Sets a limit of `entries` for those completions in the queue for which `takes_place` returns
+    /// true. Other completions do not count. A push that exceeds the limit makes the queue
     /// [overrun](CompletionQueue::is_overrun). The thread inside the engine calls `takes_place`.
     ///
     /// ```
@@ -265,8 +270,8 @@ impl CompletionQueue {
         self
     }
 
-    /// Stamps each completion that is pushed with the time of `clock`, in nanoseconds.
-    /// [`CompletionQueue::poll_stamped`] returns the stamp.
+    /// Makes each push store the time of `clock`, in nanoseconds, with the completion.
+    /// [`CompletionQueue::poll_stamped`] returns this time.
     ///
     /// ```
     /// # use work::{Completion, CompletionKind, CompletionQueue, Owner};
@@ -299,15 +304,15 @@ impl CompletionQueue {
         self.more.as_ref()?.depth.as_ref()
     }
 
-    /// Changes the limit that [`CompletionQueue::with_depth`] set; does nothing without such a
-    /// limit.
+    /// Changes the limit that [`CompletionQueue::with_depth`] has set. Does nothing if there is no
+    /// such limit.
     pub fn set_depth(&self, entries: usize) {
         if let Some(depth) = self.depth() {
             depth.entries.store(entries, Relaxed);
         }
     }
 
-    /// Sets how many polled completions still count against the
+    /// Sets the number of polled completions that still count against the
     /// [depth](CompletionQueue::with_depth), because the program has not received them yet.
     pub fn set_kept(&self, count: usize) {
         if let Some(depth) = self.depth() {
@@ -315,8 +320,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Marks the queue as [overrun](CompletionQueue::is_overrun), because a completion that
-    /// bypassed the queue found no room.
+    /// Makes the queue [overrun](CompletionQueue::is_overrun), because a completion that was not
+    /// passed to the queue found no room.
     pub fn overrun(&self) {
         self.filling.overrun.store(true, Relaxed);
     }
@@ -333,8 +338,8 @@ impl CompletionQueue {
     pub fn poll_stamped(&self) -> Option<(Completion, u64)> {
         let words = self.take()?;
         let stamp = words[WORDS - 1] >> STAMP_SHIFT;
-        // The stamp has only the low bits of the time. The time of the push is the latest past time
-        // with these low bits.
+        // The stamp contains only the low bits of the time. The push happened at the latest past
+        // time that has these low bits.
         let ago_ns = |now_ns: u64| now_ns.wrapping_sub(stamp) & (u64::MAX >> STAMP_SHIFT);
         let at_ns = self.now_ns().map_or(0, |now_ns| now_ns.saturating_sub(ago_ns(now_ns)));
         Some((Completion::unpack(words), at_ns))
@@ -343,7 +348,7 @@ impl CompletionQueue {
     #[inline]
     fn take(&self) -> Option<[u64; WORDS]> {
         loop {
-            // Load the ring before the head. A thread advances the ring only after it has seen a
+            // Load the ring before the head. A thread advances the ring only after it has loaded a
             // head beyond that ring, and the head never decreases.
             let index = self.taking.ring.load(Acquire);
             let ring = self.rings[index].get()?;
@@ -351,8 +356,8 @@ impl CompletionQueue {
             match ring.read(head) {
                 Seen::Words(words) => {
                     let taken = self.taking.head.compare_exchange(head, head + 1, AcqRel, Relaxed);
-                    // The filling thread reuses a slot only after the head has passed it. The head
-                    // was still at this slot, so the words are intact.
+                    // The filling thread reuses a slot only after the head has passed the slot. The
+                    // exchange shows that the head was still at this slot, so the words are intact.
                     if taken.is_ok() {
                         if let Some(depth) = self.depth() {
                             depth.on_taken(&words);
@@ -369,20 +374,20 @@ impl CompletionQueue {
         }
     }
 
-    /// Returns the number of completions that wait to be polled.
+    /// Returns the number of completions that were not polled yet.
     pub fn len(&self) -> usize {
         let head = self.taking.head.load(Acquire);
         self.filling.tail.load(Acquire).saturating_sub(head) as usize
     }
 
-    /// Returns whether no completion waits to be polled.
+    /// Returns whether all completions were polled.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns whether a completion that is solicited or has failed waits to be polled. Returns
-    /// false if the queue cannot be armed. If this function misses a completion that is added after
-    /// [`CompletionQueue::arm`], that completion fires.
+    /// Returns whether a solicited or failed completion was not polled yet. Returns false if the
+    /// queue cannot be armed. This function may miss a completion that is added after
+    /// [`CompletionQueue::arm`], but such a completion fires.
     pub fn has_solicited(&self) -> bool {
         let head = self.taking.head.load(Acquire);
         self.filling.solicited_tail.load(Acquire) > head
@@ -395,7 +400,7 @@ impl CompletionQueue {
     }
 
     /// Returns whether a completion was lost because the queue had no room. After that, the queue
-    /// accepts no more completions. The completions in it can still be polled.
+    /// accepts no more completions, but the completions in the queue can still be polled.
     pub fn is_overrun(&self) -> bool {
         self.filling.overrun.load(Relaxed)
     }
@@ -406,22 +411,22 @@ impl CompletionQueue {
         size_of::<Self>() + rings
     }
 
-    /// Makes the next completion of that kind return [`Push::Fired`], once. Completions that are
-    /// already in the queue do not fire, so the caller must poll after arming and before waiting.
-    /// Returns false if the queue was created without events.
+    /// Arms the queue: the next push of a completion of kind `what` returns [`Push::Fired`], once.
+    /// Completions that are already in the queue do not fire, so the caller must poll after arming
+    /// and before waiting. Returns false if the queue was created without events.
     #[must_use]
     pub fn arm(&self, what: Arm) -> bool {
         let Some(armed) = &self.armed else { return false };
-        // If the application is armed for any completion already, keep that: it includes solicited
-        // ones.
+        // If the queue is armed for any completion already, keep that setting, because it includes
+        // solicited completions.
         armed.fetch_max(what as u8, AcqRel);
-        // This fence pairs with the one in `fires`.
+        // This fence pairs with the fence in `fires`.
         fence(SeqCst);
         true
     }
 
-    /// Undoes [`CompletionQueue::arm`]. Returns false if the queue is not armed. The reason may be
-    /// that a thread has added a completion, got [`Push::Fired`], and is about to notify the
+    /// Reverses [`CompletionQueue::arm`]. Returns false if the queue is not armed. In that case, a
+    /// thread may have added a completion, received [`Push::Fired`], and be about to notify the
     /// application.
     ///
     /// ```
@@ -437,8 +442,8 @@ impl CompletionQueue {
     }
 
     /// Claims the queue for an endpoint, whose number must not be 0. Returns false if another
-    /// endpoint has claimed the queue. Two endpoints have two threads, but only one thread at a
-    /// time may fill a queue.
+    /// endpoint has claimed the queue. Only one thread at a time may fill a queue, but two
+    /// endpoints have two threads.
     #[must_use]
     pub fn claim(&self, endpoint: u64) -> bool {
         let claimed = self.filling.endpoint.compare_exchange(0, endpoint, Relaxed, Relaxed);
@@ -461,8 +466,8 @@ impl CompletionQueue {
         pushed
     }
 
-    /// Adds a completion if there is room that is not reserved. A queue without such room is not
-    /// overrun by this call.
+    /// Adds a completion if there is room that is not reserved. If there is no such room, the queue
+    /// does not become overrun.
     #[inline]
     pub fn offer(&self, completion: &Completion) -> Push {
         if self.is_overrun() || !self.has_room() {
@@ -475,7 +480,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Reserves a place; returns false if all places are used or reserved.
+    /// Reserves a place. Returns false if all places are used or reserved.
     #[inline]
     #[must_use]
     pub fn promise(&self) -> bool {
@@ -504,12 +509,13 @@ impl CompletionQueue {
         self.add(completion, words)
     }
 
-    /// Changes the capacity of the queue. If no place of the queue is ever reserved, any thread may
-    /// call this function. The filling thread may use the old capacity for a moment.
+    /// Changes the capacity of the queue. Any thread may call this function if no place of the
+    /// queue is ever reserved. The filling thread may use the old capacity for a moment.
     ///
     /// # Errors
-    /// [`ResizeError::TooSmall`] if the queue holds more completions than the new capacity,
-    /// [`ResizeError::TooLarge`] if no queue can have the new capacity.
+    /// * [`ResizeError::TooSmall`] if the completions in the queue and the reserved places are more
+    ///   than the new capacity.
+    /// * [`ResizeError::TooLarge`] if no queue can have the new capacity.
     pub fn resize(&self, capacity: usize) -> Result<(), ResizeError> {
         let held = self.len() + self.filling.promised.load(Relaxed);
         if capacity < held.max(1) {
@@ -541,7 +547,7 @@ impl CompletionQueue {
         tail - head < count
     }
 
-    /// Adds a completion, packed into `words`. The caller has checked that there is room.
+    /// Adds a completion, whose packed form is `words`. The caller has checked that there is room.
     #[inline]
     fn add(&self, completion: &Completion, words: [u64; WORDS]) -> Push {
         let tail = self.filling.tail.load(Relaxed);
@@ -566,8 +572,8 @@ impl CompletionQueue {
         self.begin_ring(index, tail)
     }
 
-    /// Ends a full ring and begins the next one, which has twice the slots. The last ring never
-    /// gets full, because it has at least as many slots as any queue has places.
+    /// Ends a full ring and begins the next ring, which has twice the slots. The last ring never
+    /// gets full, because no queue has more places than the last ring has slots.
     #[cold]
     fn begin_ring(&self, index: usize, tail: u64) -> &Ring {
         let slots = self.filling.first_slots << (index + 1);
@@ -582,7 +588,7 @@ impl CompletionQueue {
 
 impl More {
     /// Adds the stamp and the mark of the depth to the words of a completion. Returns false if the
-    /// limit of the depth is reached.
+    /// queue has reached the limit of the depth.
     #[cold]
     fn admit(&self, completion: &Completion, words: &mut [u64; WORDS]) -> bool {
         self.stamp(words);
@@ -597,8 +603,8 @@ impl More {
 }
 
 impl Depth {
-    /// If a completion counts against the depth, marks its words. Returns false if the limit of the
-    /// depth is reached.
+    /// Marks the words of a completion that counts against the depth. Returns false if the queue
+    /// has reached the limit of the depth.
     fn admit(&self, completion: &Completion, words: &mut [u64; WORDS]) -> bool {
         if !(self.takes_place)(completion) {
             return true;
@@ -629,12 +635,13 @@ impl core::fmt::Debug for Depth {
     }
 }
 
-/// Returns whether the application waits for the completion that was just added. If it does,
-/// disarms the queue.
+/// Returns whether an application waits for the completion that was just added. If the result is
+/// true, the queue is no longer armed.
 ///
-/// No completion is missed. This thread writes the completion before it reads the mark. The other
-/// thread writes the mark in [`CompletionQueue::arm`] before it polls the queue. Each thread has a
-/// fence between its two steps, so at least one of them sees what the other wrote.
+/// No completion is missed. The filling thread first writes the completion and then reads the mark.
+/// A waiting thread first writes the mark in [`CompletionQueue::arm`] and then polls the queue.
+/// Each thread has a fence between its two steps, so at least one of the two threads sees the write
+/// of the other.
 #[inline]
 fn fires(armed: &AtomicU8, is_solicited: bool) -> bool {
     if !cfg!(loom_mutation) {

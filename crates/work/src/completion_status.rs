@@ -1,4 +1,4 @@
-//! The result of work as a status of verbs.
+//! The result of work, expressed as a status of verbs.
 
 use crate::{AccessFault, CompletionKind, OperationError};
 
@@ -43,8 +43,8 @@ pub enum CompletionStatus {
 }
 
 impl OperationError {
-    /// Returns the status of a completion of this `kind` that failed with this error. The requester
-    /// and the receiver can report one fault by different statuses.
+    /// Returns the status of a completion of this `kind` that failed with this error. For one
+    /// fault, the requester and the receiver may report different statuses.
     pub const fn status(self, kind: CompletionKind) -> CompletionStatus {
         let is_receive = matches!(kind, CompletionKind::Receive);
         match self {

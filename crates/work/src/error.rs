@@ -5,13 +5,13 @@ use thiserror::Error;
 
 use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
 
-/// Why an operation could not be posted. The call had no effect.
+/// Why an operation could not be posted. A call that returns this error has no effect.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum PostError {
-    /// All places of the queue are in use. A place is used by a completion that was not polled, or
-    /// is reserved for an operation or receive in flight. Unsignalled operations with a handle need
-    /// no place.
+    /// All places of the queue are in use. A place is in use if it contains a completion that was
+    /// not polled, or if it is reserved for an operation or receive in flight. Unsignalled
+    /// operations with a handle need no place.
     #[error(
         "all {0} places of the completion queue hold completions or are reserved for operations and \
          receives in flight; poll it, wait until some are complete, or make a larger queue"
@@ -48,14 +48,14 @@ pub enum PostError {
         "an atomic needs an address that is a multiple of 8, not {0:#x}; let words begin at one"
     )]
     Misaligned(u64),
-    /// The connection has the maximum number of operations in flight, which is its share of the
-    /// endpoint's records. Wait for completions.
+    /// The connection has reached the maximum number of operations in flight: the part of the
+    /// endpoint's records that one connection may use. Wait for completions.
     #[error(
         "{0} operations of the connection are in flight, its share of those of the endpoint; wait for completions"
     )]
     NoOperationLeft(u32),
-    /// The connection has the maximum number of scatter/gather lists in use, which is its share of
-    /// the endpoint's lists. Wait for completions.
+    /// The connection has reached the maximum number of scatter/gather lists in use: the part of
+    /// the endpoint's lists that one connection may use. Wait for completions.
     #[error(
         "{0} lists of pieces of the connection are in use, its share of those of the endpoint; wait for completions"
     )]
@@ -97,9 +97,9 @@ pub enum AccessFault {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// This side ended the connection before the operation was complete, because the application
-    /// closed it or another operation failed here. The peer may or may not have performed the
-    /// operation.
+    /// This side ended the connection before the operation was complete. Either the application
+    /// closed the connection, or another operation failed on this side. The peer may or may not
+    /// have performed the operation.
     #[error("flushed: this side ended the connection before the operation was complete")]
     Flushed,
     /// The application of the peer closed the connection before the operation was complete.
@@ -107,14 +107,14 @@ pub enum OperationError {
         "the peer closed the connection before the operation was complete; connect again if that was not meant"
     )]
     ClosedByPeer,
-    /// The peer ended or rejected the connection for a reason that the connection reports. For
-    /// example, another operation failed, which completes with its own error.
+    /// The peer ended or rejected the connection for another reason. The connection reports the
+    /// reason. For example, another operation failed, and completed with its own error.
     #[error(
         "the peer ended the connection, for another reason than this operation; the connection says which"
     )]
     EndedByPeer,
-    /// The operation was posted while another thread was inside the engine, and that thread found
-    /// the connection closed.
+    /// Another thread was inside the engine when the application posted the operation. That thread
+    /// later found that the connection was closed.
     #[error("the connection was closed before the operation could be posted; connect again")]
     NotConnected,
     /// The peer refused the access and closed the connection.
@@ -134,8 +134,8 @@ pub enum OperationError {
     /// this error.
     #[error("the message is longer than the receive posted for it; post larger ones, or send less")]
     MessageTooLong,
-    /// No link reached the peer during the whole silence budget, or no process listens at its
-    /// address.
+    /// No frame reached the peer during the whole silence budget, or no process listens at the
+    /// address of the peer.
     #[error(
         "the peer is not reached: it was silent for the whole silence budget, or nothing listens at its \
          address any more; is it running?"
@@ -147,8 +147,8 @@ pub enum OperationError {
         "the peer does not know the connection: it restarted, or heard nothing of this side for too long; connect again"
     )]
     PeerRestarted,
-    /// The operation was posted while another thread was inside the engine. That thread found the
-    /// operation invalid.
+    /// Another thread was inside the engine when the application posted the operation. That thread
+    /// later found that the operation was invalid.
     #[error(
         "the operation could not be posted: its range, length or alignment is impossible; the same call by one thread \
          says which"
@@ -172,8 +172,8 @@ pub enum OperationError {
          larger ones"
     )]
     RemoteInvalidRequest,
-    /// The memory window could not be bound: its range is not in the region, the region does not
-    /// grant its rights, or the window cannot have this key.
+    /// The memory window could not be bound, for one of these reasons: its range is not in the
+    /// region, the region does not grant its rights, or the window cannot have this key.
     #[error("the memory window could not be bound so; look at its key, range and rights")]
     WindowBind,
     /// This side or the peer violated the protocol.

@@ -2,8 +2,8 @@
 //! operations and receives, completions and completion queues. The crate does no I/O, reads no
 //! clock and starts no thread.
 //!
-//! The crate does not perform operations. The code that does takes an [`Operation`] or a
-//! [`Receive`], and in the end adds a [`Completion`] to a [`CompletionQueue`].
+//! The crate does not perform operations. The engine takes an [`Operation`] or a [`Receive`],
+//! performs it, and adds a [`Completion`] to a [`CompletionQueue`] when it is finished.
 #![forbid(unsafe_code)]
 
 mod completion;

@@ -1,17 +1,17 @@
 //! The limits of this crate, and the reasons for their values.
 
-/// Largest operation, in bytes. Lengths and offsets have 32 bits on the wire; one bit is unused, so
-/// that `offset + length` cannot overflow.
+/// Largest operation, in bytes. Lengths and offsets have 32 bits on the wire, and the limit leaves
+/// one bit unused, so that `offset + length` cannot overflow.
 pub const OPERATION_BYTES_MAX: u32 = 1 << 31;
 
-/// Largest inline payload of an operation, in bytes. With 64 bytes, the record of an operation has
-/// four cache lines. For larger payloads, registered memory is cheaper.
+/// Largest inline payload of an operation, in bytes. With 64 bytes, the record of an operation
+/// fills four cache lines. For larger payloads, registered memory is cheaper.
 pub const INLINE_BYTES_MAX: usize = 64;
 
-/// Maximum number of completions in a queue: 16 times the million that large programs ask for. A
-/// queue uses memory only for the completions in it, 64 B each.
+/// Maximum number of completions in a queue: 16 times the million that large programs request. A
+/// queue uses memory only for the completions in it, 64 B for each.
 pub const COMPLETIONS_MAX: usize = 1 << 24;
 
-/// Maximum number of scatter/gather entries in one operation or receive. Programs of verbs ask for
-/// 1 to 30 entries; 32 entries take 768 B.
+/// Maximum number of scatter/gather entries in one operation or receive. Verbs programs request 1
+/// to 30 entries. 32 entries take 768 B.
 pub const PIECES_MAX: usize = 32;

@@ -15,8 +15,8 @@ pub struct Operation {
     pub length: u32,
     /// The order and the notifications of the operation.
     pub flags: OperationFlags,
-    /// 32 bits for the peer, which get there with a message or a write. A write with an immediate
-    /// causes a notification.
+    /// 32 bits for the peer, which a message or a write carries. A write with an immediate causes a
+    /// notification at the peer.
     pub immediate: Option<u32>,
     /// A value of the caller. The completion returns it.
     pub context: u64,
@@ -42,9 +42,9 @@ impl Operation {
         }
     }
 
-    /// Checks an operation of a queue pair as [`Operation::check`] does, but does not check
-    /// alignment. On a queue pair, the peer detects a misaligned atomic, and both ends report the
-    /// same errors as network adapters.
+    /// Checks an operation of a queue pair like [`Operation::check`], but does not check alignment.
+    /// On a queue pair, the peer detects a misaligned atomic. Both ends then report the same errors
+    /// that network adapters report.
     ///
     /// # Errors
     /// The errors of [`Operation::check`], except [`PostError::Misaligned`].
@@ -83,8 +83,8 @@ impl Operation {
         }
     }
 
-    /// Checks a write, read or send as [`Operation::check`] does. The local bytes are those of the
-    /// entries of `list`; the local memory in the request is ignored.
+    /// Checks a write, read or send like [`Operation::check`]. The local bytes are the bytes of the
+    /// entries of `list`. Ignores the local memory in the request.
     ///
     /// # Errors
     /// The errors of [`Operation::check`].
@@ -130,7 +130,7 @@ impl Operation {
     }
 }
 
-/// What an operation does, and its parameters.
+/// The action of an operation, and its parameters.
 #[derive(Clone, Copy, Debug)]
 pub enum Request {
     /// Copies local bytes to the peer's memory.
@@ -144,7 +144,8 @@ pub enum Request {
     },
     /// Copies bytes of the peer's memory to local memory.
     Read {
-        /// Local region for the bytes. For a read of zero bytes, any region or [`RegionId::NONE`].
+        /// Local region for the bytes. If the read has zero bytes, this may be any region or
+        /// [`RegionId::NONE`].
         sink: RegionId,
         /// Offset in that region, in bytes.
         sink_offset: u64,
@@ -153,7 +154,7 @@ pub enum Request {
         /// Address in the peer's memory.
         address: u64,
     },
-    /// Adds to 8 bytes of the peer's memory. The completion has the old value.
+    /// Adds to 8 bytes of the peer's memory. The completion contains the old value.
     FetchAdd {
         /// Key of the peer's region.
         key: RemoteKey,
@@ -161,8 +162,8 @@ pub enum Request {
         address: u64,
         /// Number to add, modulo 2^64.
         operand: u64,
-        /// Local memory in which the old value is stored before the completion is reported; `None`
-        /// for no such memory.
+        /// Local memory for the old value; `None` for no such memory. The value is stored before
+        /// the completion is reported.
         sink: Option<Sink>,
     },
     /// Stores `swap` in 8 bytes of the peer's memory if their value is `compare`.
@@ -183,8 +184,8 @@ pub enum Request {
         /// Source of the bytes.
         source: Source,
     },
-    /// Sends a message as [`Request::Send`] does, and invalidates a key of the peer. After the peer
-    /// gets the completion of its receive, every access with that key fails. Possible only on queue
+    /// Sends a message like [`Request::Send`], and invalidates a key of the peer. After the
+    /// completion of the peer's receive, every access with that key fails. Possible only on queue
     /// pairs, and without an immediate.
     SendInvalidate {
         /// Source of the bytes.
@@ -192,7 +193,7 @@ pub enum Request {
         /// Key of one of the peer's memory windows.
         key: RemoteKey,
     },
-    /// Binds a memory window of this side and sends nothing to the peer. The binding happens after
+    /// Binds a memory window of this side. Sends nothing to the peer. The binding happens after
     /// earlier operations have begun and before later operations begin. Possible only on queue
     /// pairs.
     BindWindow {
@@ -203,9 +204,9 @@ pub enum Request {
         /// Memory that the window covers; `None` to bind the window to no memory.
         window: Option<Window>,
     },
-    /// Invalidates the key of a memory window of this side that was bound for this connection. This
-    /// happens after earlier operations have begun and before later operations begin. Possible only
-    /// on queue pairs.
+    /// Invalidates the key of a memory window of this side that was bound for this connection. The
+    /// invalidation happens after earlier operations have begun and before later operations begin.
+    /// Possible only on queue pairs.
     Invalidate {
         /// The protection domain of the connection.
         domain: ProtectionDomain,
@@ -215,7 +216,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Returns the kind of the completion that this request has.
+    /// Returns the kind of the completion of this request.
     pub const fn completion_kind(&self) -> CompletionKind {
         match self {
             Self::Write { .. } => CompletionKind::Write,
@@ -229,7 +230,7 @@ impl Request {
     }
 }
 
-/// Where the result of an atomic is stored: 8 bytes of a region, in the byte order of this
+/// Local memory for the result of an atomic: 8 bytes of a region, in the byte order of this
 /// processor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Sink {
@@ -253,15 +254,15 @@ pub enum Source {
     Inline([u8; INLINE_BYTES_MAX]),
 }
 
-/// How operations of one connection may overtake each other at the target.
+/// The order in which the target places and delivers operations of one connection.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Order {
-    /// The target places bytes as they arrive (`MultiEdge`'s default).
+    /// The target places bytes in the order in which they arrive (`MultiEdge`'s default).
     #[default]
     Relaxed,
-    /// Order of a reliable connection of verbs. A thread that sees the last byte of an operation
-    /// sees every byte of all earlier operations. Of two writes to the same bytes, the later one
-    /// prevails.
+    /// The order of a reliable connection of verbs. If a thread of the target sees the last byte of
+    /// an operation, it sees every byte of all earlier operations. If two writes have the same
+    /// destination, the bytes of the later write remain.
     Strict,
 }
 
@@ -270,7 +271,7 @@ pub enum Order {
 pub struct OperationFlags {
     /// Perform the operation only after all earlier operations of this connection (backward fence).
     pub fence_before: bool,
-    /// Perform later operations only after this one (forward fence).
+    /// Perform later operations only after this operation (forward fence).
     pub fence_after: bool,
     /// Begin the operation only when all earlier reads and atomics of this connection are complete
     /// (the fence of verbs). Earlier writes and sends may still be in flight. The peer does not see
@@ -278,19 +279,20 @@ pub struct OperationFlags {
     pub waits_for_answers: bool,
     /// Relaxed or strict order.
     pub order: Order,
-    /// Wake an application that waits at the peer. The peer queues a completion for a message, and
-    /// for a write with an immediate.
+    /// Wake an application that waits at the peer. The flag has an effect if the peer queues a
+    /// completion: for a message, and for a write with an immediate.
     pub notify: bool,
-    /// Queue a completion if the operation succeeds. If it fails, a completion is queued in any
-    /// case, except for an operation with a slot of the status table: its failure is queued only if
-    /// the queue has room.
+    /// Queue a completion if the operation succeeds. If the operation fails, a completion is queued
+    /// even without this flag. But for an operation with a slot of the status table, a failure is
+    /// queued only if the queue has room.
     pub signalled: bool,
 }
 
 /// A buffer for one message.
 #[derive(Clone, Copy, Debug)]
 pub struct Receive {
-    /// Region for the message. For a receive of zero bytes, any region or [`RegionId::NONE`].
+    /// Region for the message. If the receive has zero bytes, this may be any region or
+    /// [`RegionId::NONE`].
     pub region: RegionId,
     /// Offset in the region, in bytes.
     pub offset: u64,

@@ -1,5 +1,5 @@
-//! Scatter/gather lists. A list names the local memory from which an operation takes its bytes, or
-//! to which it stores them.
+//! Scatter/gather lists. The entries of a list are the local memory of an operation: its source or
+//! its destination.
 
 use mem::RegionId;
 use thiserror::Error;
@@ -18,15 +18,15 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// An entry of zero bytes in no region.
+    /// An entry of zero bytes, in no region.
     pub const NOTHING: Self = Self { region: RegionId::NONE, offset: 0, length: 0 };
 }
 
 /// A scatter/gather list. The bytes of its entries, one after the other, are the bytes of an
 /// operation or a receive.
 ///
-/// The list has at most [`PIECES_MAX`] entries. Together, they have at most the bytes of the
-/// largest operation.
+/// The list has at most [`PIECES_MAX`] entries. The total length of the entries is at most that of
+/// the largest operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PieceList<'a> {
     pieces: &'a [Piece],
@@ -42,19 +42,19 @@ pub enum PieceListError {
         "{0} pieces are more than an operation is made of ({PIECES_MAX}); post several operations"
     )]
     TooMany(usize),
-    /// All entries together are too long.
+    /// The total length of the entries is above that of the largest operation.
     #[error(
         "the pieces have {0} bytes together, and an operation carries {OPERATION_BYTES_MAX}; post several"
     )]
     TooLong(u64),
-    /// The entry with this index ends at an offset beyond 2^64, which no region has.
+    /// The entry with this index ends at an offset beyond 2^64. No region has such an offset.
     #[error("piece {0} ends beyond 2^64; name bytes that its region has")]
     Range(usize),
 }
 
 impl<'a> PieceList<'a> {
-    /// Creates a list of these entries. Some or all of them may be empty. Does not check whether
-    /// the regions have these bytes.
+    /// Creates a list of these entries. Entries may be empty. Does not check whether the regions
+    /// have these bytes.
     ///
     /// # Errors
     /// A [`PieceListError`], one variant for each rule.
@@ -66,7 +66,7 @@ impl<'a> PieceList<'a> {
         if let Some(index) = pieces.iter().position(|piece| !ends(piece)) {
             return Err(PieceListError::Range(index));
         }
-        // The sum cannot overflow: 32 lengths below 2^32 have a sum below 2^37.
+        // The sum cannot overflow, because the sum of 32 lengths below 2^32 is below 2^37.
         let total = pieces.iter().map(|piece| u64::from(piece.length)).sum();
         match u32::try_from(total) {
             Ok(length) if length <= OPERATION_BYTES_MAX => Ok(Self { pieces, length }),
@@ -85,7 +85,8 @@ impl<'a> PieceList<'a> {
     }
 
     /// Returns entries for the bytes `[offset, offset + length)` of the list, in order. If the
-    /// range exceeds the list, the result ends with the list. No returned entry is empty.
+    /// range exceeds the list, the last returned entry is at the end of the list. No returned entry
+    /// is empty.
     #[inline]
     pub fn cut(&self, offset: u32, length: u32) -> Cut<'a> {
         let inside = self.length.saturating_sub(offset);
@@ -93,7 +94,7 @@ impl<'a> PieceList<'a> {
     }
 }
 
-/// A stored copy of a list. It has room for the longest list.
+/// A stored copy of a list, with room for the maximum number of entries.
 #[derive(Clone, Debug)]
 pub struct StoredPieces {
     pieces: [Piece; PIECES_MAX],
@@ -115,7 +116,7 @@ impl StoredPieces {
         }
     }
 
-    /// Returns the list that was stored last.
+    /// Returns the list that was last stored.
     #[inline]
     pub fn list(&self) -> PieceList<'_> {
         let pieces = self.pieces.get(..self.count).unwrap_or_default();
@@ -123,13 +124,13 @@ impl StoredPieces {
     }
 }
 
-/// The entries for a range of a list, as [`PieceList::cut`] returns them.
+/// Iterator over the entries for a range of a list, which [`PieceList::cut`] returns.
 #[derive(Clone, Debug)]
 pub struct Cut<'a> {
     pieces: &'a [Piece],
     /// Number of bytes to skip in the remaining entries before the range begins.
     skip: u32,
-    /// Number of bytes of the range that were not returned yet.
+    /// Number of bytes of the range that the iterator has not returned yet.
     left: u32,
 }
 

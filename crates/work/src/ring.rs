@@ -1,4 +1,4 @@
-//! A ring of completions. It consists of chunks that are allocated on first use.
+//! A ring of completions. It consists of chunks, and allocates each chunk on first use.
 
 #[cfg(not(loom))]
 use core::sync::atomic::AtomicU64;
@@ -19,24 +19,24 @@ pub(crate) const CHUNK_SLOTS: u64 = if cfg!(loom) { 1 } else { 256 };
 
 /// Slots for completions. Each completion has a position, which determines its slot.
 ///
-/// One thread writes, and any number of threads read. The stamp of a slot is one more than the
-/// position of its content. The writer stores the stamp last, so a thread that reads a stamp sees
-/// the words that belong to it.
+/// One thread writes, and any number of threads read. Each slot has a stamp: the position of its
+/// content plus one. The writer stores the stamp last. So if a thread reads a stamp, the thread
+/// sees the words that belong to it.
 ///
-/// The words that a thread has read are valid only if no other thread has taken the completion
-/// since the read began. The queue checks that by its head, the position of the oldest completion
-/// that was not taken.
+/// The words that a thread has read are valid only if no other thread has polled the completion
+/// after the read began. The queue checks this condition by its head: the position of the oldest
+/// completion that was not polled.
 #[derive(Debug)]
 pub(crate) struct Ring {
     chunks: Box<[OnceLock<Box<[Slot]>>]>,
     /// Number of slots; a power of two.
     slots: u64,
-    /// Completions with this position or a higher one are in the next ring.
+    /// Completions with this position or a higher position are in the next ring.
     end: AtomicU64,
 }
 
-/// A slot. It fills a cache line, so that writing one slot does not slow down a thread that reads
-/// another.
+/// A slot. Each slot fills a cache line, so that a write to one slot does not slow down a thread
+/// that reads another slot.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot {
@@ -44,14 +44,14 @@ struct Slot {
     words: [AtomicU64; WORDS],
 }
 
-/// What a thread reads at a position.
+/// The content that a thread reads at a position.
 pub(crate) enum Seen {
-    /// These words. They are valid if no other thread has taken the completion since the read
+    /// These words. They are valid if no other thread has polled the completion after the read
     /// began.
     Words([u64; WORDS]),
-    /// No completion was written there yet.
+    /// No completion was written to this slot yet.
     Nothing,
-    /// A newer completion, so the completion at this position was taken.
+    /// A newer completion. The completion at this position was already polled.
     Newer,
 }
 
@@ -63,7 +63,7 @@ impl Ring {
     }
 
     /// Writes the completion at `position`. The previous completion in its slot must have been
-    /// taken. Only one thread at a time may call this function.
+    /// polled. Only one thread at a time may call this function.
     #[inline]
     pub(crate) fn write(&self, position: u64, words: [u64; WORDS]) {
         let (chunk, slot) = self.place(position);
@@ -91,8 +91,8 @@ impl Ring {
         }
     }
 
-    /// Ends this ring: the completion at `position` and all later ones go to the next ring, which
-    /// must exist.
+    /// Ends this ring. The completion at `position` and all later completions go to the next ring,
+    /// which must exist.
     pub(crate) fn end_at(&self, position: u64) {
         self.end.store(position, Release);
     }
@@ -125,8 +125,8 @@ impl Ring {
     }
 }
 
-/// Replaces the lock of the standard library by a flag that loom models. A thread that finds the
-/// flag set sees the content.
+/// Replaces the lock of the standard library by a flag that loom models. If a thread finds that the
+/// flag is set, the thread sees the content.
 #[cfg(loom)]
 mod seen_by_loom {
     use loom::sync::atomic::{AtomicBool, Ordering};

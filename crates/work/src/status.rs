@@ -1,4 +1,4 @@
-//! The progress of operations and receives, which handles read.
+//! The progress of operations and receives. Handles read the progress.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -25,8 +25,8 @@ use crate::{OperationError, Wakeups};
 pub enum OperationStatus {
     /// The operation is in flight.
     Pending {
-        /// Number of bytes acknowledged so far; for a read, number of bytes received so far. Never
-        /// decreases.
+        /// Number of bytes acknowledged so far. For a read, the number of bytes received so far.
+        /// Never decreases.
         bytes: u32,
     },
     /// The operation is complete.
@@ -41,9 +41,9 @@ pub enum OperationStatus {
 
 /// Slots by which the engine reports the progress of operations to their handles.
 ///
-/// A slot is free again after its operation is finished and its handle is dropped, in any order and
-/// on any threads. After its creation, the table does not allocate. It takes a lock only if a task
-/// waits.
+/// A slot becomes free when its operation is finished and its handle is dropped. These two events
+/// may happen in any order and on any threads. After its creation, the table does not allocate. It
+/// takes a lock only if a task waits.
 #[derive(Debug)]
 pub struct StatusTable {
     slots: Box<[Slot]>,
@@ -72,7 +72,7 @@ struct Slot {
 
 const FINISHED: u32 = 1;
 const RELEASED: u32 = 2;
-/// Bit of the state: a task waits, or has waited.
+/// Bit of the state: a task waits, or has waited earlier.
 const WATCHED: u32 = 4;
 const CODE_SHIFT: u32 = 8;
 /// Bit of the value of a receive: the lower half of the value is an immediate.
@@ -90,8 +90,8 @@ impl StatusTable {
         Self { slots: (0..capacity).map(|_| Slot::new()).collect(), free, wakeups: Wakeups::new() }
     }
 
-    /// Returns the list of tasks to wake: those that wait for operations with these slots, and
-    /// others that the caller adds.
+    /// Returns the list of tasks to wake: tasks that wait for operations in this table, and other
+    /// tasks that the caller adds.
     #[inline]
     pub fn wakeups(&self) -> &Wakeups {
         &self.wakeups
@@ -122,8 +122,8 @@ impl StatusTable {
         }
     }
 
-    /// Returns the message that arrived for the receive in `slot`. The caller has seen that the
-    /// status is [`OperationStatus::Done`]; before that, the result is meaningless.
+    /// Returns the message that arrived for the receive in `slot`. The caller must have found the
+    /// status [`OperationStatus::Done`] before. Otherwise the result is meaningless.
     pub fn arrival(&self, slot: u32) -> Option<Arrival> {
         let slot = self.slots.get(slot as usize)?;
         let value = slot.value.load(Ordering::Relaxed);
@@ -139,25 +139,26 @@ impl StatusTable {
         self.slots.get(slot as usize).is_some_and(|slot| slot.watch(waker))
     }
 
-    /// Removes the waiting task, if any. Only the holder of the handle may call this function.
+    /// Removes the waiting task, if there is one. Only the holder of the handle may call this
+    /// function.
     pub fn forget(&self, slot: u32) {
         if let Some(slot) = self.slots.get(slot as usize) {
             slot.forget_waker();
         }
     }
 
-    /// Releases the slot on behalf of its handle.
+    /// Releases the slot for the handle: the handle was dropped.
     pub fn release(&self, index: u32) {
         self.forget(index);
         self.finish_or_release(index, RELEASED);
     }
 
-    /// Releases the slot on behalf of an operation that was never posted.
+    /// Releases the slot for an operation that was never posted.
     pub fn cancel(&self, slot: u32) {
         self.finish_or_release(slot, FINISHED);
     }
 
-    /// Finishes an operation that the engine never accepted, with this error.
+    /// Finishes an operation with this error, because the engine never accepted the operation.
     pub fn fail(&self, slot: u32, error: OperationError) {
         self.finish(slot, Err(error));
     }
@@ -226,24 +227,26 @@ impl Slot {
         if before & FINISHED == 0 || cfg!(loom_mutation) {
             return true;
         }
-        // The thread that finished the operation did not see this task, or has already woken it.
+        // The thread that finished the operation either did not see this task or has already woken
+        // it.
         self.forget_waker();
         false
     }
 
-    /// Sets bits of the state. Returns the state before. If this call finished the operation, also
-    /// returns the task to wake.
+    /// Sets bits of the state. Returns the previous state. If this call finished the operation,
+    /// also returns the task to wake.
     ///
-    /// If this thread is delayed between its two steps, the task may belong to the next user of the
-    /// slot. That task then wakes up without a reason and waits again.
+    /// If this thread is delayed between its two steps, the slot may have a new user, and the
+    /// returned task may belong to that user. The task then wakes up without a reason and waits
+    /// again.
     fn end(&self, bits: u32) -> (u32, Option<Waker>) {
         let before = self.state.fetch_or(bits, Ordering::AcqRel);
         let ends = bits & FINISHED != 0 && before & WATCHED != 0;
         (before, if ends { self.take_waker() } else { None })
     }
 
-    /// Drops the task before the handle is released. After the release, the slot may have another
-    /// user.
+    /// Drops the task. Call this function before the handle is released, because after that the
+    /// slot may have another user.
     fn forget_waker(&self) {
         if self.state.load(Ordering::Acquire) & WATCHED != 0 {
             drop(self.take_waker());

@@ -17,13 +17,13 @@ use std::sync::{
 
 /// Tasks to wake.
 ///
-/// The thread inside the engine finds that a task can continue. It must not run the code of an
-/// executor there, because that code may call the engine. So the thread adds the task to this list,
-/// and wakes it after leaving the engine.
+/// A thread inside the engine may find that a task can continue. The thread must not run the code
+/// of an executor inside the engine, because that code may call the engine. So the thread adds the
+/// task to this list, and wakes the task after it has left the engine.
 #[derive(Debug)]
 pub struct Wakeups {
     due: Mutex<VecDeque<Waker>>,
-    /// Whether `due` may have tasks. If this is false, `due` is empty.
+    /// Whether `due` may contain tasks. If this is false, `due` is empty.
     has_any: AtomicBool,
 }
 
@@ -41,8 +41,7 @@ impl Wakeups {
         self.has_any.store(true, Ordering::Release);
     }
 
-    /// Returns whether there are tasks to wake. If the calling thread has added a task, it sees
-    /// that task.
+    /// Returns whether there are tasks to wake. A thread that has added a task sees that task.
     #[inline]
     pub fn has_any(&self) -> bool {
         self.has_any.load(Ordering::Relaxed)

@@ -1,5 +1,5 @@
-//! Several threads use one completion queue. The loom models cover every interleaving, but only of
-//! few steps.
+//! Several threads use one completion queue. The loom models cover every interleaving, but only for
+//! a few steps. These tests run many steps.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,5 +1,5 @@
-//! Streams over links of several rates. The simulated hosts are from a quarter to four times as
-//! fast as the host that was measured first.
+//! Streams over links of several rates. The speeds of the simulated hosts are 1/4 to 4 times the
+//! speed of the host that was measured first.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -9,11 +9,11 @@ use super::*;
 /// Costs on a host, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
-    /// Latency from a frame or a timer until the thread runs that slept until then.
+    /// Time from a frame or the expiry of a timer until a thread runs that slept until this event.
     wake_up: u64,
-    /// Processor time that a thread takes to go to sleep, wake up and look at the links.
+    /// Processor time that a thread needs to go to sleep, to wake up and to read the links.
     spent: u64,
-    /// Processor time of a frame.
+    /// Processor time for one frame.
     frame: u64,
 }
 
@@ -41,8 +41,8 @@ struct Bill {
 }
 
 /// Simulates the reception of messages by a thread that sleeps between looks. A message has
-/// `frames` frames, `gap_ns` apart; there is a pause of `pause_ns` between messages. If `moderates`
-/// is true, the thread sleeps for intervals.
+/// `frames` frames, `gap_ns` apart. Between messages, there is a pause of `pause_ns`. If
+/// `moderates` is true, the thread sleeps for intervals, otherwise until the next frame.
 fn receive(costs: Costs, gap_ns: u64, frames: u64, pause_ns: u64, moderates: bool) -> Bill {
     const MESSAGES: u64 = 50;
     let cost_ns = costs.wake_up + costs.spent;
@@ -72,7 +72,7 @@ fn receive(costs: Costs, gap_ns: u64, frames: u64, pause_ns: u64, moderates: boo
             Some(interval_ns) => now.after_ns(interval_ns),
             None => now.max(Instant(arrival(taken))),
         };
-        // The wake-up takes time only if the thread sleeps.
+        // The wake-up takes time only if the thread was asleep.
         now = if wakes_at > now { wakes_at.after_ns(costs.wake_up) } else { now };
         bill.wake_ups += 1;
     }
@@ -90,7 +90,7 @@ fn a_stream_at_1_gb_is_taken_at_intervals_on_every_host() {
     for costs in hosts() {
         let [with, without] =
             [true, false].map(|moderates| receive(costs, AT_1_GB, 700, 0, moderates));
-        // Slow hosts find several frames with each wake-up in any case.
+        // Slow hosts find several frames at each wake-up even without moderation.
         if costs.wake_up + costs.spent < AT_1_GB {
             assert!(with.wake_ups * 4 < without.wake_ups, "{costs:?}: {with:?} {without:?}");
         }
@@ -193,7 +193,7 @@ fn a_stream_ends_with_an_interval_in_which_nothing_comes_and_with_a_pause() {
 }
 
 /// A clock with a low resolution ends intervals of 56 µs up to 4 ms late. Without a limit, the
-/// thread would receive a stream in batches 4 ms apart.
+/// thread would receive a stream in batches that are 4 ms apart.
 #[test]
 fn where_timers_are_late_intervals_are_tried_for_2_percent_of_the_time() {
     let mut moderation = Moderation::default();
@@ -212,14 +212,14 @@ fn where_timers_are_late_intervals_are_tried_for_2_percent_of_the_time() {
     };
     let slept_ns = run(&mut moderation, 0, 4_000_000);
     assert!(slept_ns <= 10_000_000_000 / 50, "{slept_ns} ns");
-    // After an interval that ends on time, the thread uses further intervals.
+    // After an interval that ends on time, the thread uses intervals again.
     let slept_ns = run(&mut moderation, 20_000_000_000, 10_000);
     assert!(slept_ns >= 10_000_000_000 / 2, "{slept_ns} ns");
 }
 
 proptest! {
-    /// A peer chooses how many frames arrive, and when. Whatever it chooses, the bounds of an
-    /// interval hold.
+    /// A peer chooses how many frames arrive and when. For every choice, the interval stays within
+    /// its bounds.
     #[test]
     fn whatever_comes_an_interval_stays_within_its_bounds(
         events in vec((0_u8..4, 0_u64..200_000_000, 0_u64..=u64::from(u32::MAX), any::<bool>()), 0..100),

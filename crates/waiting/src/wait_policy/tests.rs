@@ -1,16 +1,16 @@
-//! The policy on simulated hosts, from a quarter to four times as fast as the host that was
-//! measured first.
+//! The policy on simulated hosts. The speeds of the hosts are 1/4 to 4 times the speed of the host
+//! that was measured first.
 
 use super::*;
 
 /// Costs on a host, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
-    /// Latency from a frame or a timer until the thread runs that slept until then.
+    /// Time from a frame or the expiry of a timer until a thread runs that slept until this event.
     wake_up: u64,
-    /// Processor time that a thread takes to go to sleep and wake up.
+    /// Processor time that a thread needs to go to sleep and wake up.
     spent: u64,
-    /// Time from an answer until the next request of a peer that sends the request at once.
+    /// Time from an answer until the next request, if the peer sends the next request immediately.
     again: u64,
     serve: u64,
     poll: u64,
@@ -35,7 +35,8 @@ fn hosts() -> [Costs; 5] {
     })
 }
 
-// Cost of a sleep that the policy assumes before any measurement. It is wrong on most hosts.
+// Cost of a sleep that the policy assumes before any measurement. The value is wrong on most of the
+// hosts.
 const ASSUMED_NS: u64 = 10_000;
 
 fn on(costs: Costs) -> WaitPolicy {
@@ -62,7 +63,7 @@ struct Bill {
     total_ns: u64,
 }
 
-/// A rule for how long a wait spins.
+/// A rule that decides how long a wait spins.
 trait Rule {
     fn limit_ns(&self) -> u64;
     fn on_waited(&mut self, _took_ns: u64, _limit_ns: u64, _has_slept: bool) {}
@@ -78,7 +79,7 @@ impl Rule for WaitPolicy {
     }
 }
 
-/// Spins for a fixed time, in nanoseconds, which suits only some hosts.
+/// Spins for a fixed time, in nanoseconds. A fixed time suits only some hosts.
 struct Fixed(u64);
 
 impl Rule for Fixed {
@@ -87,8 +88,8 @@ impl Rule for Fixed {
     }
 }
 
-/// Serves requests. Each request arrives some nanoseconds after the answer to the previous one;
-/// `gaps` has these times.
+/// Serves requests. Each value of `gaps` is the time from an answer until the next request, in
+/// nanoseconds.
 fn serve(rule: &mut impl Rule, costs: Costs, gaps: impl Iterator<Item = u64>) -> Bill {
     let mut bill = Bill::default();
     for gap in gaps {
@@ -103,9 +104,11 @@ fn serve(rule: &mut impl Rule, costs: Costs, gaps: impl Iterator<Item = u64>) ->
     bill
 }
 
-/// Returns whether the rule suits two kinds of peers. It must serve a peer that asks again at once
-/// without sleeping. On a peer that asks at a fortieth of that rate, it must spend less than 3 % of
-/// a processor.
+/// Returns whether the rule suits two kinds of peers:
+///
+/// * If the peer sends its next request immediately, the thread must not sleep.
+/// * If the peer sends requests at a fortieth of that rate, the thread must use less than 3 % of a
+///   processor.
 fn suits(rule: &mut impl Rule, costs: Costs) -> bool {
     serve(rule, costs, std::iter::repeat_n(costs.again, 200));
     let busy = serve(rule, costs, std::iter::repeat_n(costs.again, 10_000));
@@ -186,7 +189,7 @@ fn a_peer_that_begins_to_ask_at_once_is_believed_soon() {
     }
 }
 
-/// One request in a hundred is late, because the peer has other work.
+/// One request in a hundred is late, because the peer runs other work.
 #[test]
 fn pauses_of_a_peer_do_not_undo_what_was_learned() {
     for costs in hosts() {
@@ -200,8 +203,8 @@ fn pauses_of_a_peer_do_not_undo_what_was_learned() {
     }
 }
 
-/// One request in fifty is later than the others. The difference is so small that a sleep would
-/// cost more.
+/// One request in fifty arrives slightly later than the others. To sleep for such a request would
+/// cost more than to spin.
 #[test]
 fn questions_that_are_rarely_a_little_late_find_the_thread_awake() {
     for costs in hosts() {
@@ -213,8 +216,8 @@ fn questions_that_are_rarely_a_little_late_find_the_thread_awake() {
     }
 }
 
-/// The competitive bound: whatever the gaps are, the policy spends at most twice the least possible
-/// cost, plus a few per cent while it learns. The gaps are pseudo-random, in five ranges.
+/// The competitive bound. For all gaps, the policy spends at most twice the least possible cost,
+/// plus a few per cent while it learns. The gaps are pseudo-random, in five ranges.
 #[test]
 fn spinning_and_sleeping_cost_at_most_twice_what_they_had_to() {
     for costs in hosts() {
@@ -234,8 +237,9 @@ fn spinning_and_sleeping_cost_at_most_twice_what_they_had_to() {
     }
 }
 
-/// The peer needs the processor on which this thread spins. So its answer arrives only after the
-/// thread sleeps, but soon after that. These short waits must not make the policy spin.
+/// The peer needs the processor on which this thread spins. So the answer of the peer arrives only
+/// after this thread has gone to sleep, but soon after that. The policy must not conclude from
+/// these short waits that the thread should spin.
 #[test]
 fn a_thread_does_not_spin_on_the_processor_that_its_peer_needs() {
     for costs in hosts() {
@@ -250,8 +254,8 @@ fn a_thread_does_not_spin_on_the_processor_that_its_peer_needs() {
     }
 }
 
-/// From time to time, another program takes a time slice while the thread spins. The thread would
-/// also have lost the slice without spinning.
+/// From time to time, another program takes a time slice while the thread spins. Without spinning,
+/// the thread would have lost the slice too.
 #[test]
 fn a_thread_that_loses_its_processor_once_goes_on_spinning() {
     for costs in hosts() {
@@ -273,7 +277,7 @@ fn an_idle_endpoint_takes_no_processor() {
     }
 }
 
-/// In half of the wake-ups, the thread waited for a processor.
+/// In half of the wake-ups, the thread had to wait for a processor.
 #[test]
 fn wake_ups_that_others_delayed_do_not_count() {
     let mut policy = WaitPolicy::new(Spinning::Learned, 1);
@@ -294,7 +298,7 @@ fn frames_that_wake_a_thread_count_more_than_timers() {
         }
         let cost = (3 * costs.wake_up + costs.spent).min(SLEEP_COST_NS_MAX);
         assert_eq!(policy.sleep_cost_ns(), cost, "{costs:?}");
-        // The thread spins for an answer that would arrive while a sleeping thread wakes up.
+        // The thread spins for an answer that arrives sooner than a sleeping thread would wake up.
         let bill = serve(&mut policy, costs, std::iter::repeat_n(2 * costs.wake_up, 1000));
         assert!(bill.slept < 50, "{bill:?}: {costs:?}");
     }
@@ -310,8 +314,8 @@ fn wake_ups_that_all_waited_for_a_processor_do_not_make_threads_spin_for_slices(
 }
 
 /// A processor that a thread shares with one busy thread of another program. The thread that has
-/// run less gets the next slice. When the thread wakes, it preempts the busy one. Of the time that
-/// it did not use, it keeps at most one slice.
+/// run for less time gets the next slice. When the polling thread wakes up, it preempts the busy
+/// thread. Of the time that the polling thread did not use, it keeps at most one slice.
 struct Processor {
     thread_ran: u64,
     neighbour_ran: u64,
@@ -368,7 +372,7 @@ impl Processor {
 }
 
 /// Simulates two hosts that exchange small messages by polling. Each host also has one busy thread
-/// of another program. Returns the share of time in which both polling threads ran, in per cent.
+/// of another program. Returns the percentage of time in which both polling threads ran.
 fn polled_beside_neighbours(costs: Costs, policies: Option<[WaitPolicy; 2]>) -> u64 {
     let mut hosts = [Processor::new(Processor::SLICE), Processor::new(Processor::SLICE / 2)];
     let mut policies = policies.map_or([None, None], |policies| policies.map(Some));
@@ -384,8 +388,9 @@ fn polled_beside_neighbours(costs: Costs, policies: Option<[WaitPolicy; 2]>) -> 
     both * 100 / now
 }
 
-/// Without sleeps, the slices of the two hosts rarely coincide. If a host sleeps while its peer is
-/// descheduled, it keeps its slice for when the peer runs again.
+/// If the polling threads never sleep, the slices of the two hosts rarely coincide. If a thread
+/// sleeps while its peer is descheduled, it keeps its slice for the moment when the peer runs
+/// again.
 #[test]
 fn polling_hosts_beside_neighbours_lose_their_share_of_time_and_nothing_else() {
     for costs in hosts() {
@@ -396,7 +401,7 @@ fn polling_hosts_beside_neighbours_lose_their_share_of_time_and_nothing_else() {
     }
 }
 
-/// A long stall occurs, for example, when the host is suspended.
+/// A long stall: for example, the host is suspended.
 #[test]
 fn a_long_stall_does_not_make_processors_short_for_long() {
     for costs in hosts() {
@@ -411,7 +416,7 @@ fn a_long_stall_does_not_make_processors_short_for_long() {
     }
 }
 
-/// The progress thread looks at the links on the processor of a polling thread.
+/// The progress thread reads the links on the processor of a polling thread.
 #[test]
 fn a_processor_that_is_lost_for_a_moment_is_not_short() {
     for costs in hosts() {
@@ -423,7 +428,7 @@ fn a_processor_that_is_lost_for_a_moment_is_not_short() {
     }
 }
 
-/// An answer to a request of 16 KiB takes about as long as a sleep costs.
+/// The answer to a request of 16 KiB takes about as long as a sleep.
 #[test]
 fn a_polling_thread_spins_for_answers_that_take_as_long_as_a_sleep() {
     for costs in hosts() {
@@ -434,8 +439,8 @@ fn a_polling_thread_spins_for_answers_that_take_as_long_as_a_sleep() {
     }
 }
 
-/// The ranks of a program outnumber the processors, so the answer arrives only after this thread
-/// has slept.
+/// A program has more ranks than there are processors. So the answer arrives only after this thread
+/// has gone to sleep.
 #[test]
 fn a_polling_thread_hardly_spins_on_the_processor_that_its_peer_needs() {
     for costs in hosts() {
@@ -450,8 +455,8 @@ fn a_polling_thread_hardly_spins_on_the_processor_that_its_peer_needs() {
     }
 }
 
-/// The kernel does not preempt a real-time thread for a thread of another class, and the peer may
-/// be such a thread.
+/// The kernel does not preempt a real-time thread for a thread of another class. The peer may be a
+/// thread of another class.
 #[test]
 fn a_real_time_thread_that_polls_leaves_some_of_its_processor_and_answers_are_hardly_later() {
     for costs in hosts() {
@@ -463,8 +468,8 @@ fn a_real_time_thread_that_polls_leaves_some_of_its_processor_and_answers_are_ha
     }
 }
 
-/// After an answer has reached a real-time thread only because it slept, that thread sleeps as soon
-/// as a thread that was descheduled.
+/// An answer reaches a real-time thread only after this thread sleeps. After that, the real-time
+/// thread sleeps as soon as a thread that was descheduled.
 #[test]
 fn a_real_time_thread_whose_peer_needs_its_processor_soon_sleeps() {
     for costs in hosts() {
@@ -494,8 +499,8 @@ fn timers_that_end_4_ms_late_make_threads_neither_spin_for_long_nor_wake_often()
         assert_eq!(policy.while_serving(now, SLEEP_COST_NS_MAX, gone), Outcome::SleepUntilEvent);
         let aside = policy.while_serving(now, 0, beside);
         assert_eq!(aside, Outcome::SleepUntil(now.after_ns(2 * SLEEP_COST_NS_MAX)));
-        // A thread that a frame wakes needs no timer. The lateness after frames replaces the
-        // lateness after timers.
+        // If a frame wakes a thread, the thread needs no timer. The delays after frames replace the
+        // delays after timers.
         for _ in 0..WAKE_UPS {
             policy.on_woken_by_frame(costs.wake_up);
         }
@@ -514,8 +519,8 @@ mod beside {
     }
 
     /// Simulates the progress thread of an application that polls for `total_ns` nanoseconds,
-    /// beginning at `start`. Returns the times at which the progress thread looked. Each look
-    /// happens right before the next poll.
+    /// beginning at `start`. Returns the times at which the progress thread read the links. It
+    /// reads the links right before a poll of the application.
     fn beside_poller(policy: &mut WaitPolicy, costs: Costs, start: u64, total_ns: u64) -> Vec<u64> {
         let (mut now, mut looks) = (start, Vec::new());
         while now < start + total_ns {
@@ -528,8 +533,8 @@ mod beside {
         looks
     }
 
-    /// Simulates the progress thread of an application that posts and then waits until its peer has
-    /// written an answer to its memory, for 200 rounds. Returns how long each answer waited, in
+    /// Simulates 200 rounds of an application that posts and then waits until its peer has written
+    /// an answer to its memory. Returns how long each answer waited for the progress thread, in
     /// nanoseconds.
     fn beside_memory_poller(policy: &mut WaitPolicy, costs: Costs, start: u64) -> Vec<u64> {
         let answer = costs.wake_up / 5;
@@ -565,7 +570,7 @@ mod beside {
         }
     }
 
-    /// With large messages, a poll takes 40 µs on the slowest of the hosts.
+    /// If messages are large, a poll takes 40 µs on the slowest of the hosts.
     #[test]
     fn an_application_that_sends_large_messages_between_polls_is_left_alone() {
         for costs in hosts() {
@@ -575,8 +580,8 @@ mod beside {
         }
     }
 
-    /// Some turns handle the frames of 64 small writes, and others handle the frames of a window of
-    /// 1 MiB.
+    /// Some turns handle the frames of 64 small writes. Other turns handle the frames of a window
+    /// of 1 MiB.
     #[test]
     fn an_application_that_takes_long_turns_is_left_alone() {
         for (costs, turn) in
@@ -653,7 +658,7 @@ mod beside {
         }
     }
 
-    /// The application alternately polls and computes for 5 ms, while peers send requests.
+    /// The application alternately polls for 5 ms and computes for 5 ms, while peers send requests.
     #[test]
     fn an_application_that_polls_and_computes_is_left_alone_for_half_a_probe_timeout_at_most() {
         for costs in hosts() {
@@ -686,8 +691,8 @@ mod beside {
         }
     }
 
-    /// Ranks share a processor and yield between two polls. Each rank polls again after the turns
-    /// of the other ranks.
+    /// Ranks share a processor and yield between two polls. So each rank polls again only after the
+    /// turns of the other ranks.
     #[test]
     fn where_processors_are_short_an_application_that_lets_others_run_is_left_alone() {
         for (costs, turns) in
@@ -714,8 +719,8 @@ mod beside {
         }
     }
 
-    /// With `Polling::ALWAYS`, the application asked for a thread that spins. But if the
-    /// application is only descheduled, such a thread would take its processor.
+    /// `Polling::ALWAYS` asks for a progress thread that always spins. But if the application is
+    /// only descheduled, a spinning progress thread would take its processor.
     #[test]
     fn a_thread_that_always_spins_does_not_spin_beside_an_application_that_was_descheduled() {
         for costs in hosts() {

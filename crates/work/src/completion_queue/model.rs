@@ -4,8 +4,8 @@
 //! ./x loom
 //! ```
 //!
-//! Chunks have one slot here, so that rings end soon. With `--cfg loom_mutation` in RUSTFLAGS, the
-//! filling thread reads the mark without a fence. Then
+//! In this model, chunks have one slot, so that rings soon become full. With `--cfg loom_mutation`
+//! in RUSTFLAGS, the filling thread reads the mark without a fence. In that case,
 //! `a_thread_that_arms_and_finds_nothing_is_woken` must fail.
 
 use loom::sync::Arc;

@@ -1,4 +1,4 @@
-//! Tests on one thread, which compare a queue with a model made of a list.
+//! Tests on one thread. They compare a queue with a model, which stores the completions in a list.
 
 use std::collections::VecDeque;
 
@@ -194,7 +194,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A model of a queue, without threads and memory management.
+/// A model of a queue, without threads and without rings.
 struct Model {
     list: VecDeque<Completion>,
     capacity: usize,

@@ -4,8 +4,8 @@
 //! ./x loom
 //! ```
 //!
-//! With `--cfg loom_mutation` in RUSTFLAGS, the task does not check again after it has registered.
-//! Then the model must fail.
+//! With `--cfg loom_mutation` in RUSTFLAGS, the task does not check the status again after it has
+//! registered. In that case, the model must fail.
 
 use std::task::Wake;
 
@@ -68,7 +68,7 @@ fn a_task_that_changes_is_woken_as_it_is_last() {
 }
 
 /// The thread that finishes the operation is delayed. Before it continues, the handle is released,
-/// the slot is reused and another task waits.
+/// a new operation gets the slot, and another task waits for this operation.
 #[test]
 fn a_task_of_the_next_life_is_not_lost() {
     loom::model(|| {
