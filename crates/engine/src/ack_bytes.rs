@@ -21,7 +21,7 @@ pub(crate) struct AckBytes {
 }
 
 impl AckBytes {
-    /// Creates an empty section and allocates memory for the longest one.
+    /// Creates an empty section, and allocates memory for the longest possible section.
     pub(crate) fn allocated() -> Self {
         let mut acks = Self::default();
         acks.allocate();
@@ -75,7 +75,7 @@ impl AckBytes {
         self.len = encode_acks(delivered, credit, &[], bytes);
     }
 
-    /// Returns the bytes of the section, or 0 if there is no section.
+    /// Returns the length of the section in bytes; 0 if there is no section.
     #[inline]
     pub(crate) const fn len(&self) -> usize {
         self.len

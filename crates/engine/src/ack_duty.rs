@@ -96,15 +96,16 @@ mod tests {
     use super::*;
     use AckDuty::{Alone, Later, Nothing, Ride};
 
-    /// A name, the packets that a link received at time 0, and seven expected decisions:
+    /// A test case: a name, the packets that a link received at time 0, and the expected decisions
+    /// in seven situations:
     ///
-    /// 1. data leaves at time 0, without news
-    /// 2. data leaves at time 0, with news
-    /// 3. no data, at time 0
-    /// 4. no data, when the acknowledgement is due
-    /// 5. no data now but data to follow, when the acknowledgement is due
-    /// 6. no data, when the acknowledgement is overdue
-    /// 7. before the thread sleeps
+    /// 1. data leaves at time 0, and there is no news
+    /// 2. data leaves at time 0, and there is news
+    /// 3. no data leaves, at time 0
+    /// 4. no data leaves, at the time when the acknowledgement is due
+    /// 5. no data leaves now but data will follow, at the time when the acknowledgement is due
+    /// 6. no data leaves, after the time when the acknowledgement was due
+    /// 7. the thread is about to sleep
     type Row = (&'static str, ReceivedPackets, [AckDuty; 7]);
 
     fn table() -> Vec<Row> {

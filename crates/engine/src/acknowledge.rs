@@ -1,4 +1,4 @@
-//! Sends Ack frames when no data frame carried the acknowledgements (sender.md, 3).
+//! Sends Ack frames if no data frame has carried the acknowledgements (sender.md, 3).
 
 use delivery::Instant;
 use semantics::Carried;
@@ -13,8 +13,8 @@ use crate::path::Path;
 use crate::purpose::Purpose;
 
 impl Parts<'_> {
-    /// Sends acknowledgements without data, if they are due and no data frame carried them. Returns
-    /// false if some of them wait for a full link.
+    /// Sends acknowledgements in Ack frames, if they are due and no data frame has carried them.
+    /// Returns false if some acknowledgements wait for a full link.
     pub(crate) fn send_due_acknowledgements(
         &mut self,
         now: Instant,
@@ -108,8 +108,8 @@ impl Connection {
         self.ack_duty(now, Moment::DataLeaves { has_news }) == AckDuty::Ride
     }
 
-    /// Returns what to do with pending acknowledgements after the engine sent all data that it can
-    /// send now.
+    /// Returns what to do with pending acknowledgements, after the engine has sent all data that it
+    /// can send now.
     #[inline]
     pub(crate) fn ack_duty_left(&self, now: Instant) -> AckDuty {
         let data_follows = || {

@@ -1,4 +1,4 @@
-//! Schedules connections: lists the connections to serve next, and keeps their timers.
+//! Schedules connections: lists the connections to serve next, and stores their timers.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ pub(crate) struct Agenda {
     stalled: Vec<u32>,
     /// Connections that had pending acknowledgements when the engine last served them.
     owing: Vec<u32>,
-    /// For each connection, the lists that it is on: bits such as [`READY`].
+    /// For each connection, the lists that contain it: bits such as [`READY`].
     listed: Vec<u8>,
 }
 
@@ -43,8 +43,8 @@ impl Agenda {
         self.listed.resize(entries, 0);
     }
 
-    /// Removes a connection that has ended from the lists, so that another connection may get its
-    /// index.
+    /// Removes a connection that has ended from the lists. After that, another connection may get
+    /// its index.
     pub(crate) fn forget(&mut self, index: u32) {
         for (list, listed) in [(&mut self.stalled, STALLED), (&mut self.owing, OWING)] {
             if note_off(&mut self.listed, index, listed)
@@ -174,7 +174,7 @@ impl Agenda {
     }
 }
 
-/// Sets a list bit of a connection. Returns false if the bit was set already.
+/// Sets the bit of a list for a connection. Returns false if the bit was already set.
 #[inline]
 fn note(listed: &mut [u8], index: u32, list: u8) -> bool {
     let Some(entry) = listed.get_mut(index as usize) else { return false };
@@ -183,7 +183,7 @@ fn note(listed: &mut [u8], index: u32, list: u8) -> bool {
     is_new
 }
 
-/// Clears a list bit of a connection. Returns false if the bit was not set.
+/// Clears the bit of a list for a connection. Returns false if the bit was not set.
 #[inline]
 fn note_off(listed: &mut [u8], index: u32, list: u8) -> bool {
     let Some(entry) = listed.get_mut(index as usize) else { return false };

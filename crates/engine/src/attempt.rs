@@ -49,7 +49,7 @@ impl Attempt {
         self.service
     }
 
-    /// Returns the cookie of the peer, to put into the Hello.
+    /// Returns the cookie that the peer sent. The Hello contains this cookie.
     pub(crate) const fn cookie(&self) -> [u8; COOKIE_BYTES] {
         self.cookie
     }
@@ -74,7 +74,7 @@ impl Attempt {
         self.places.first().copied()
     }
 
-    /// Returns the place to try now, and selects the next place for the next call.
+    /// Returns the place to try now. The next call will return the next place.
     pub(crate) fn poll_place(&mut self) -> Option<(LinkId, PeerAddr)> {
         let place = self.places.get(self.next).copied();
         self.next = (self.next + 1) % self.places.len().max(1);
@@ -101,7 +101,7 @@ impl Attempt {
     }
 
     //= protocol.md: set-up.17
-    /// Drops a place that has no listener. Returns whether no place is left.
+    /// Drops a place because nothing listens there. Returns whether no place is left.
     pub(crate) fn give_up(&mut self, place: (LinkId, PeerAddr)) -> bool {
         let before = self.places.len();
         self.places.retain(|&other| other != place);

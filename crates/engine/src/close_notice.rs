@@ -19,7 +19,7 @@ impl Default for CloseNotice {
 }
 
 impl CloseNotice {
-    /// Stores private data of the application. Private data that does not fit a frame is cut off.
+    /// Stores private data of the application. Drops the bytes that do not fit into a frame.
     pub(crate) fn attach(&mut self, private_data: &[u8]) {
         let kept = private_data.len().min(CLOSE_PRIVATE_BYTES_MAX);
         self.private_data = private_data.get(..kept).unwrap_or_default().to_vec();

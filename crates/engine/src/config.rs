@@ -8,7 +8,7 @@ use wire_edge::LinkIndex;
 
 use crate::reception::CONFIRM_NS;
 
-/// When the sender of data asks its peer for an acknowledgement.
+/// When a sender of data asks its peer for an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Asking {
     /// The sender asks often enough that acknowledgements arrive before its window is full. It also
@@ -23,8 +23,8 @@ pub enum Asking {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EngineConfig {
-    /// Maximum number of connections, at most 2^20. At the start, the endpoint allocates only a
-    /// table entry of 16 bytes for each.
+    /// Maximum number of connections, at most 2^20. At the start, the endpoint allocates only 16
+    /// bytes for each: an entry of the connection table.
     pub connections_max: u32,
     /// Maximum number of connection requests that the application has not answered.
     pub requests_max: u32,
@@ -39,7 +39,8 @@ pub struct EngineConfig {
     /// Number of a peer's operations that the endpoint tracks, starting at the first operation that
     /// is not delivered, 1 to 65536.
     pub operation_window: u32,
-    /// How many of a peer's reads and atomics the endpoint answers at a time, at most 4096.
+    /// Maximum number of a peer's reads and atomics that the endpoint answers at a time, at most
+    /// 4096.
     pub read_depth: u16,
     /// Memory per connection for fragments of operations that must wait for earlier operations, in
     /// bytes.
@@ -59,8 +60,8 @@ pub struct EngineConfig {
     pub probe_timeout_min_ns: u64,
     /// Longest time between probes, in nanoseconds.
     pub probe_timeout_max_ns: u64,
-    /// How long a peer may be silent while this end waits for it, in nanoseconds. After that time
-    /// the peer counts as unreachable. The same limit applies to the set-up of a connection.
+    /// How long a peer may be silent while this end waits for the peer, in nanoseconds. After that
+    /// time the peer counts as unreachable. The same limit applies to the set-up of a connection.
     pub silence_budget_ns: u64,
     /// If the peer of an idle connection was silent for this time, in nanoseconds, this end asks
     /// whether the peer still runs and which links the peer has. `u64::MAX` turns the question off.
@@ -76,9 +77,9 @@ pub struct EngineConfig {
     pub active_connections: usize,
     /// Maximum number of packets in flight on one link of one connection, 256 to 4096.
     pub packets_max: u16,
-    /// Whether the endpoint allocates all memory within its limits at the start, so that its data
-    /// path never allocates. Turn this off if thousands of endpoints live in one process: see
-    /// [`Engine::exchange_scratch`](crate::Engine::exchange_scratch).
+    /// Whether the endpoint allocates all memory within its limits at the start. With this setting,
+    /// the data path never allocates. Turn the setting off if thousands of endpoints live in one
+    /// process: see [`Engine::exchange_scratch`](crate::Engine::exchange_scratch).
     pub allocates_ahead: bool,
     /// Number of the first packet, operation and message of every connection. The protocol demands
     /// 0. Simulations that test the wrap-around of numbers set another value: at least 2048, and
@@ -185,7 +186,7 @@ const _: () = assert!(16_384 * SHARE_BYTES <= 256 << 20);
 /// 4096 guessed ids belongs to a connection.
 pub(crate) const CONNECTIONS_MAX: u32 = 1 << 20;
 
-/// Largest window of operations that the protocol lets an end announce.
+/// Largest window of operations that an end may announce; the protocol sets this limit.
 pub(crate) const OPERATION_WINDOW_MAX: u32 = 65_536;
 
 /// Maximum number of a peer's reads and atomics that an end answers at a time; the protocol sets
@@ -210,8 +211,8 @@ const MULTIEDGE_FRAMES_PER_ACK: u16 = 24;
 /// full frames.
 const MULTIEDGE_ACK_DELAY_NS: u32 = 500_000;
 
-/// Window of each link, in frames. The window exceeds twice the number of frames per
-/// acknowledgement, and is smaller than the queue of a switch.
+/// Window of each link, in frames. The window is larger than twice the number of frames per
+/// acknowledgement, and smaller than the queue of a switch.
 const MULTIEDGE_WINDOW_FRAMES: u32 = 64;
 
 /// Shortest time without an acknowledgement after which the sender retransmits a frame, in

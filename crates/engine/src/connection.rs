@@ -1,4 +1,4 @@
-//! One connection: its names, its phase, its links, and the operations of both directions.
+//! One connection: its ids and epochs, its phase, its links, and the operations of both directions.
 
 use delivery::{Instant, Pack, Packer, Unpacker};
 use mem::ProtectionDomain;
@@ -51,7 +51,7 @@ pub(crate) struct Connection {
     retry: Retry,
     /// Content of the Close that this end sends.
     close: CloseNotice,
-    /// Settings of this connection; `None` if the settings of the endpoint apply.
+    /// Settings of this connection; `None` if the connection uses the settings of the endpoint.
     terms: Option<Box<OwnTerms>>,
 }
 
@@ -129,7 +129,7 @@ impl Connection {
         liveness_mut(liveness): Liveness, retry_mut(retry): Retry, close_mut(close): CloseNotice,
     }
 
-    /// Returns the links, and the operations whose fragments they carry.
+    /// Returns the links, and the state of this end's operations.
     #[inline]
     pub(crate) const fn paths_and_outbound(&mut self) -> (&mut LinkSet, &mut Outbound) {
         (&mut self.paths, &mut self.outbound)
@@ -163,7 +163,7 @@ impl Connection {
         self.attempt.as_deref()
     }
 
-    /// Returns the state of the handshake, during the handshake, for changes.
+    /// Returns a mutable reference to the state of the handshake, during the handshake.
     pub(crate) fn attempt_mut(&mut self) -> Option<&mut Attempt> {
         self.attempt.as_deref_mut()
     }
@@ -243,8 +243,7 @@ impl Connection {
         self.retry.begin(now);
     }
 
-    /// Makes the connection established and ends the handshake. Returns the state of the handshake
-    /// to the caller.
+    /// Makes the connection established. Ends the handshake, and returns its state to the caller.
     pub(crate) fn establish(
         &mut self,
         now: Instant,
@@ -331,14 +330,14 @@ impl Connection {
         }
     }
 
-    /// Returns whether a refusal of the peer's request waits for answers that are still
+    /// Returns whether a refusal of a request of the peer is deferred, because answers are still
     /// outstanding.
     #[inline]
     pub(crate) fn has_refused(&self) -> bool {
         self.terms.as_ref().is_some_and(|terms| terms.has_refused())
     }
 
-    /// Takes the reason and the operation of the deferred refusal.
+    /// Removes the deferred refusal, and returns its reason and its operation.
     pub(crate) fn take_refused(&mut self) -> Option<(CloseReason, OperationNumber)> {
         self.terms.as_mut()?.take_refused()
     }
@@ -472,13 +471,13 @@ impl Connection {
         self.queues.clone()
     }
 
-    /// Restores the state of the peer's operations from before the connection was compressed.
+    /// Restores the state that the peer's operations had before the connection was compressed.
     pub(crate) fn wake_inbound(&mut self, inbound: Inbound) {
         self.inbound = inbound;
     }
 
-    /// Takes the settings of the connection, which are stored separately while the connection is
-    /// compressed.
+    /// Removes and returns the settings of the connection. While the connection is compressed, they
+    /// are stored separately.
     pub(crate) const fn take_terms(&mut self) -> Option<Box<OwnTerms>> {
         self.terms.take()
     }
@@ -507,7 +506,7 @@ impl Connection {
 }
 
 impl Connection {
-    /// Returns the link with this index, if there is one.
+    /// Returns the link with this index. Returns `None` if the index is free.
     pub(crate) fn path_mut(&mut self, index: LinkIndex) -> Option<&mut Path> {
         self.paths.with_mut(index)
     }
@@ -526,7 +525,7 @@ impl Connection {
     }
 
     /// Returns the position of the usable link with the shortest round trip. If no link is usable,
-    /// returns the position of a link on which the peer has answered.
+    /// returns the position of a link on which the peer has answered before.
     pub(crate) fn nearest_path(&self) -> usize {
         let mut best = self.paths.iter().position(Path::is_validated).unwrap_or(0);
         let mut best_ns = u64::MAX;
@@ -558,7 +557,7 @@ impl Connection {
         self.paths.iter().any(|path| path.send().in_flight_bytes() > 0)
     }
 
-    /// Returns whether this end waits for anything from the peer.
+    /// Returns whether this end waits for a frame of the peer.
     #[inline]
     pub(crate) fn awaits_peer(&self) -> bool {
         self.outbound.waits_for_peer() || self.phase == Phase::Closing || self.in_flight()
@@ -625,8 +624,8 @@ impl Connection {
             || self.paths.iter().any(|path| path.is_urgent(now))
     }
 
-    /// Queues a control message about the connection as a whole, on the link with the shortest
-    /// round trip.
+    /// Queues a control message about the whole connection, on the link with the shortest round
+    /// trip.
     #[cold]
     pub(crate) fn say_on_nearest(&mut self, message: u16) {
         let nearest = self.nearest_path();

@@ -52,8 +52,8 @@ impl Engine {
         self.with_handle(handle, add).ok_or(Unknown)?
     }
 
-    /// Removes a link from a connection. Packets in flight on it are retransmitted on the other
-    /// links. Keeps the link if it is the last one on which the peer has answered.
+    /// Removes a link from a connection. The other links retransmit its packets in flight. Does
+    /// nothing if the link is the last one on which the peer has answered.
     ///
     /// # Errors
     /// [`Unknown`] if there is no such connection.
@@ -73,8 +73,8 @@ impl Engine {
 
 impl Parts<'_> {
     //= protocol.md: remove.1
-    /// Removes a link and reports that to the peer. Returns false if the connection has no such
-    /// link or no other link.
+    /// Removes a link and reports the removal to the peer. Returns false if the connection has no
+    /// such link, or if the link is the only one.
     pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
         if is_gone && let Some(path) = connection.paths_mut().first_mut() {
@@ -111,7 +111,8 @@ impl Parts<'_> {
         connection.pairs_mut().look();
     }
 
-    /// Handles a link that was attached to the endpoint, for the first time or again.
+    /// Handles a link that was attached to the endpoint: a new link, or a link that was attached
+    /// before.
     pub(crate) fn on_link_attached(
         &mut self,
         connection: &mut Connection,
@@ -210,8 +211,8 @@ impl Parts<'_> {
         self.news.push(Event::Path { connection, index: index.0, link, state });
     }
 
-    /// Handles the first answer on a link, or the first one after a failure of the link. Old
-    /// measurements of the link are no longer valid.
+    /// Handles the first answer on a link, or the first answer after a failure of the link.
+    /// Discards old measurements of the link.
     fn on_way_known(
         &self,
         now: Instant,
@@ -232,7 +233,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: compare.6
-    /// Handles the first answer on a link. The link replaces lost links.
+    /// Handles the first answer on a link. The link replaces lost links of the connection.
     fn on_path_works(&mut self, connection: &mut Connection, index: LinkIndex) {
         let Some(path) = connection.path_mut(index) else { return };
         path.on_answered();
@@ -259,7 +260,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: state.2
-    /// Takes back everything in flight on a link, so that other links retransmit it.
+    /// Removes everything in flight from a link, so that other links retransmit it.
     pub(crate) fn give_up(&mut self, connection: &mut Connection, index: LinkIndex) {
         let pools = &mut *self.pools;
         let (paths, outbound) = connection.paths_and_outbound();

@@ -84,7 +84,7 @@ impl Parts<'_> {
         let statuses = statuses_of(connection, position, what.announces);
         let path = &connection.paths()[position];
         let addresses = what.announces.then(|| self.links_to_announce(path.pending().addresses()));
-        // If the link must not report yet, its messages stay pending.
+        // If the link may not send another report yet, its messages stay pending.
         let control = if what.reports { path.pending().messages() } else { 0 };
         let carried = path.pending().carried(control, addresses);
         let mut body = Vec::with_capacity(64);
@@ -136,7 +136,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Returns the attached links among `links` (by bit), at most as many as fit one frame.
+    /// Returns the attached links among `links` (by bit). Returns at most as many links as one
+    /// frame has room for.
     fn links_to_announce(&self, links: u16) -> u16 {
         let reported =
             self.links.iter().map(|(link, _)| 1 << link.0).filter(|bit| links & bit != 0);
@@ -156,7 +157,7 @@ struct What {
 /// Appends messages to the body of a control frame:
 ///
 /// * the messages in `control` ([`Pending::say`]),
-/// * the challenge, and the answer to the peer's challenge, of the link at `position`,
+/// * the challenge of the link at `position`, and the answer to the peer's challenge on this link,
 /// * the report about each link.
 fn gather_messages(
     body: &mut Vec<u8>,

@@ -29,12 +29,12 @@ pub(crate) struct Datagrams {
     /// The ports in each group, by the group's address without a port.
     groups: HashMap<PeerAddr, Vec<QueuePairNumber>>,
     memberships: usize,
-    /// Datagrams to send, for each link in the order in which they were posted. A full link does
-    /// not delay datagrams of other links.
+    /// Datagrams to send: a queue for each link, in the order of the posts. With separate queues, a
+    /// full link does not delay datagrams of other links.
     waiting: [VecDeque<Waiting>; LINKS_MAX],
     waiting_count: usize,
-    /// Buffers of earlier datagrams, for reuse. Without this list, every datagram that waits would
-    /// need an allocation.
+    /// Buffers of earlier datagrams, for reuse. Without these buffers, every datagram that waits
+    /// would need an allocation.
     spare: Vec<Vec<u8>>,
     /// Number of ports opened so far.
     lives: u32,
@@ -59,11 +59,11 @@ struct Port {
 #[derive(Debug)]
 enum Receives {
     Own(OwnReceives),
-    /// A shared queue of receives, from which other ports and connections also take.
+    /// A shared queue of receives. Other ports and connections also take receives from it.
     Shared(Arc<SharedReceives>),
 }
 
-/// Receives that were posted at one port and serve only that port.
+/// Receives that were posted at one port, for datagrams of this port only.
 #[derive(Debug)]
 struct OwnReceives {
     posted: VecDeque<Posted>,
@@ -77,7 +77,7 @@ struct OwnReceives {
 struct Posted {
     context: u64,
     length: u32,
-    /// The number of its entries in `OwnReceives::pieces`.
+    /// Number of entries of this receive in `OwnReceives::pieces`.
     pieces: u32,
 }
 
@@ -174,7 +174,7 @@ impl Datagrams {
     }
 
     /// Closes a port. The posted receives and datagrams of the port complete as flushed. Receives
-    /// of a shared queue stay there.
+    /// of a shared queue stay in that queue.
     pub(crate) fn close(
         &mut self,
         pools: &mut Pools,
@@ -265,7 +265,8 @@ impl Datagrams {
         port.ok_or(DatagramError::Closed)
     }
 
-    /// Returns the receives of a port, if they are not shared and have room for one more.
+    /// Returns the receives of a port. Returns an error if they are shared or if there is no room
+    /// for one more receive.
     fn own_receives(&mut self, port: DatagramPort) -> Result<&mut OwnReceives, DatagramError> {
         let port = self.port(port)?;
         if port.receive.is_overrun() {
@@ -278,7 +279,7 @@ impl Datagrams {
         Ok(own)
     }
 
-    /// Posts a buffer for one datagram and the route header before it.
+    /// Posts a buffer for one datagram, including the route header before the payload.
     pub(crate) fn post_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -323,8 +324,7 @@ impl Datagrams {
         self.port(port)?;
         let Self { ports, store, .. } = self;
         let Some(port) = ports.get_mut(&port.number) else { return Ok(()) };
-        // Drop the kept datagrams, because they wait for receives and no more receives will be
-        // posted.
+        // Drop the datagrams that wait for receives, because no more receives will be posted.
         port.drop_kept(counters, store, |_| true);
         if let Receives::Own(own) = &mut port.receives {
             own.posted.clear();
@@ -411,7 +411,7 @@ impl Datagrams {
                 if is_unmapped {
                     self.done(pools, index, Err(OperationError::LocalAccess));
                 } else if taken < filled && is_full_alone(to) {
-                    // A peer that does not read must not block the datagrams to all other peers.
+                    // A peer that does not read must not block datagrams to other peers.
                     counters.datagrams_not_sent += (filled - taken) as u64;
                     (taken..filled).for_each(|_| self.done(pools, index, Ok(())));
                 }
@@ -650,7 +650,8 @@ impl Port {
         }
     }
 
-    /// Releases the memory of a datagram that the caller removed from the front of the queue.
+    /// Releases the memory of a datagram. The caller has removed the datagram from the front of the
+    /// queue.
     fn let_go(&mut self, store: &mut Store, kept: Kept) {
         self.kept_bytes -= kept.cost();
         store.remove(kept);
@@ -681,8 +682,8 @@ impl OwnReceives {
         self.posted.push_back(Posted { context, length, pieces });
     }
 
-    /// Places a datagram of `bytes` bytes in the oldest receive and consumes it. Returns the
-    /// receive's context and the result of the placement.
+    /// Places a datagram of `bytes` bytes in the oldest receive, and consumes the receive. Returns
+    /// the context of the receive and the result of the placement.
     fn fill(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -701,7 +702,8 @@ impl OwnReceives {
 }
 
 impl DatagramPort {
-    /// Returns the completion of a receive. Fields that come from the datagram have default values.
+    /// Returns the completion of a receive, with the fields that come from the datagram. All other
+    /// fields have default values.
     const fn received(self, context: u64, result: Result<(), OperationError>) -> Completion {
         Completion {
             context,
@@ -748,8 +750,8 @@ fn append(
     Ok(None)
 }
 
-/// Places `parts`, one after the other, in the memory of `pieces`. The caller checks that the
-/// memory has room for all parts.
+/// Places `parts`, in order, in the memory of `pieces`. The caller has checked that the memory has
+/// room for all parts.
 fn scatter<'a>(
     memory: &MemoryAccess<'_>,
     pieces: impl Iterator<Item = &'a Piece>,
@@ -786,8 +788,8 @@ const COPIED_BYTES_MAX: u32 = 256;
 /// Maximum number of ports of an endpoint: 16 slots of 4096 numbers each.
 const PORTS_MAX: usize = 1 << 16;
 
-/// Maximum number of memberships in all groups together; 1024 memberships take 8 KiB. The engine
-/// handles each datagram to a group once per member.
+/// Maximum number of memberships of all groups together. 1024 memberships take 8 KiB. The engine
+/// handles each datagram to a group once for each member.
 const MEMBERSHIPS_MAX: usize = 1024;
 
 /// Maximum number of datagrams that wait for their links. A program may post this many datagrams at

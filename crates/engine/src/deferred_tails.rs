@@ -88,7 +88,7 @@ impl Parts<'_> {
         Ok(true)
     }
 
-    /// Queues the deferred fragments from `index` on again, for the next batch.
+    /// Queues the deferred fragments again, starting at `index`, for the next batch.
     #[cold]
     pub(crate) fn return_tails(&mut self, connection: &mut Connection, index: usize) {
         while let Some(carried) = self.scratch.tails.take_last(index) {
@@ -98,5 +98,5 @@ impl Parts<'_> {
     }
 }
 
-/// Flags of operations whose last fragment must not be overtaken.
+/// Flags of operations whose last fragment must not be overtaken by later operations.
 const ORDERED: Flags = Flags::STRICT.with(Flags::FENCE_BEFORE).with(Flags::FENCE_AFTER);

@@ -36,8 +36,8 @@ use crate::watch::Watch;
 
 /// Protocol state of one endpoint: all its connections and links.
 ///
-/// The engine does no I/O and reads no clock. All calls of a turn get the same value of `now`. See
-/// the crate's documentation for the order of calls.
+/// The engine does no I/O and reads no clock. All calls of a turn get the same value of `now`. The
+/// crate's documentation describes the order of calls.
 #[derive(Debug)]
 pub struct Engine {
     config: EngineConfig,
@@ -185,7 +185,7 @@ impl Engine {
         self.incarnation
     }
 
-    /// Starts to pass requests for connections to `service` to the application.
+    /// Makes the endpoint pass requests for connections to `service` to the application.
     pub fn listen(&mut self, service: u32) {
         self.reception.listen(service);
     }
@@ -570,7 +570,7 @@ impl Engine {
         }
     }
 
-    /// Returns the next shared queue that has fewer receives left than its armed
+    /// Returns a shared queue that has fewer receives than its armed
     /// [limit](SharedReceives::arm_limit). Returns each such queue once.
     pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
         self.pools.take_below_limit()
@@ -640,7 +640,7 @@ impl Engine {
         self.pools.await_room(handle.owner());
     }
 
-    /// Returns the next connection that has [room](Engine::await_room) again or has ended.
+    /// Returns the next connection that has [room](Engine::await_room), or that has ended.
     pub fn poll_room(&mut self) -> Option<ConnectionHandle> {
         self.pools.take_room().map(ConnectionHandle::of)
     }

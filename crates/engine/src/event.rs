@@ -35,7 +35,7 @@ impl ConnectionHandle {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A peer asks for a connection: accept or reject the request.
+    /// A peer requests a connection. Accept or reject the request.
     Requested {
         /// The requested connection.
         connection: ConnectionHandle,
@@ -45,14 +45,14 @@ pub enum Event {
         peer: PeerAddr,
         /// The peer wants a queue pair ([`Terms::queue_pair`](crate::Terms::queue_pair)).
         queue_pair: bool,
-        /// The private data that the peer sent with its request.
+        /// The private data in the peer's request.
         private_data: Vec<u8>,
     },
     /// The connection is usable.
     Established {
         /// The connection.
         connection: ConnectionHandle,
-        /// The private data that the peer sent with its Accept.
+        /// The private data in the peer's Accept.
         private_data: Vec<u8>,
     },
     /// The connection has ended, or could not be established. The engine has completed all
@@ -62,7 +62,7 @@ pub enum Event {
         connection: ConnectionHandle,
         /// The reason.
         reason: Closed,
-        /// The private data that the peer sent with its Close or Reject.
+        /// The private data in the peer's Close or Reject.
         private_data: Vec<u8>,
     },
     /// A link of a connection started or stopped carrying data.
@@ -199,7 +199,7 @@ pub enum ConnectError {
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// The request has ended, or the application answered it before.
+    /// The request has ended, or the application has already answered it.
     #[error("the request is no longer there, or was answered before; accept the next one")]
     Gone,
     /// There is more private data than a frame can carry.
@@ -250,7 +250,7 @@ pub struct PathInfo {
 pub struct ConnectionInfo {
     /// Whether operations may be posted.
     pub established: bool,
-    /// Whether the connection is a queue pair, because both ends asked for one.
+    /// Whether the connection is a queue pair. It is a queue pair if both ends want this.
     pub queue_pair: bool,
     /// Operations that were posted and are not complete.
     pub outstanding: u32,

@@ -140,7 +140,7 @@ impl Engine {
 
 impl Parts<'_> {
     //= protocol.md: set-up.1, silence.1
-    /// Sends the next handshake frame of a connection, if it is due.
+    /// Sends the next handshake frame of a connection, if the frame is due.
     pub(crate) fn serve_handshake(&mut self, now: Instant, connection: &mut Connection) {
         if !connection.retry().is_due(now) {
             return;

@@ -14,7 +14,7 @@ pub(crate) struct Hello<'a> {
 
 impl Hello<'_> {
     //= protocol.md: set-up.10
-    /// Returns the key that all repetitions of this Hello share.
+    /// Returns the key of this Hello. All repetitions of a Hello have the same key.
     pub(crate) const fn key(&self) -> HelloKey {
         let Parameters { incarnation, epoch, service, .. } = self.parameters;
         HelloKey { incarnation, source: self.source, epoch, service }

@@ -111,7 +111,7 @@ impl Connection {
 
 impl Parts<'_> {
     //= protocol.md: join.1
-    /// Drops pairs that did not answer, and tries the next ones.
+    /// Drops pairs that did not answer, and tries the next pairs.
     #[cold]
     pub(crate) fn join_links(&mut self, now: Instant, connection: &mut Connection) {
         let mut joining = match connection.pairs_mut().begin_step() {

@@ -215,7 +215,7 @@ pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(Link
         let count = peers.iter().filter(|peer| peer.0[0] == family).count().max(1);
         for (to, &peer) in peers.iter().enumerate() {
             let Some(nearness) = nearness(&local, &peer) else { continue };
-            // A frame to an address of this end does not reach the peer.
+            // The address belongs to this end, so a frame to it does not reach the peer.
             if links.iter().any(|&(_, own)| own == peer) {
                 continue;
             }
@@ -233,7 +233,7 @@ pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(Link
 /// Returns a score for the likelihood that two addresses reach each other: the number of bits in
 /// their common prefix. Returns `None` if they cannot reach each other.
 fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
-    // A group address does not belong to one peer. A frame to a group would reach other hosts.
+    // A group address belongs to several hosts, so a frame to it would also reach other hosts.
     if peer.is_group() {
         return None;
     }
@@ -247,7 +247,8 @@ fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
                 return None;
             }
             match (local, peer) {
-                // A socket bound to all IPv6 addresses carries IPv4 as well.
+                // A socket that is bound to all IPv6 addresses can also exchange frames with IPv4
+                // addresses.
                 (IpAddr::V6(local), IpAddr::V4(_)) if local.is_unspecified() => Some(0),
                 _ if local.is_ipv4() != peer.is_ipv4() => None,
                 _ if local.is_unspecified() => Some(0),
@@ -269,13 +270,13 @@ const SHARED_MEMORY: u8 = 2;
 pub(crate) const TRIAL_CHALLENGES: u64 = 4;
 /// Maximum number of challenges of a trial, in late rounds. These challenges take 910 ms in total.
 const TRIAL_CHALLENGES_MAX: u64 = 8;
-/// Pause before this end tries failed pairs again, in nanoseconds. The pause doubles with each
+/// Pause before this end tries failed pairs again, in nanoseconds. The pause doubles after each
 /// round.
 const ROUND_PAUSE_NS: u64 = 1_000_000_000;
-/// Longest pause between rounds, in nanoseconds. With this pause, each pair costs eight small
-/// frames a minute.
+/// Longest pause between rounds, in nanoseconds. With this pause, the trials of a pair cost eight
+/// small frames a minute.
 const ROUND_PAUSE_NS_MAX: u64 = 60_000_000_000;
-/// Number of rounds after which the pause has its maximum.
+/// Number of rounds after which the pause does not grow any more.
 const ROUNDS_MAX: u8 = 6;
 
 #[cfg(test)]
@@ -371,7 +372,7 @@ mod tests {
             joining.go_on(now);
         }
         assert_eq!(pauses, [1, 2, 4]);
-        // A peer that announces an address again starts the trials again.
+        // If a peer announces an address again, the trials start again.
         joining.on_failed(pair);
         joining.learn_again(pair.1, |_| true);
         assert_eq!(joining.deadline(), Instant::NEVER);

@@ -22,7 +22,7 @@ pub(crate) struct Kept {
     came_at: Instant,
 }
 
-/// The fields of a completion that come from a datagram.
+/// The fields of a completion that depend on the datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Said {
     pub(crate) source: QueuePairNumber,
@@ -37,8 +37,8 @@ impl Store {
         self.bytes != 0
     }
 
-    /// Stores a datagram for a port that has `kept_bytes` bytes stored already. Returns `None` if
-    /// the storage of the port or the endpoint is full.
+    /// Stores a datagram for a port. `kept_bytes` is the number of bytes already stored for this
+    /// port. Returns `None` if the storage of the port or of the endpoint is full.
     pub(crate) fn keep(
         &mut self,
         kept_bytes: usize,
@@ -88,7 +88,8 @@ const fn cost(bytes: usize) -> usize {
 /// KiB.
 const PORT_KEPT_BYTES_MAX: usize = 256 << 10;
 
-/// Maximum number of bytes stored for all ports of an endpoint: enough for sixteen full ports.
+/// Maximum number of bytes stored for all ports of an endpoint. This is enough for 16 ports with
+/// full storage.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
 /// How long a datagram waits for a receive, in nanoseconds. Within this time, a program that polls

@@ -54,7 +54,7 @@ impl Life {
         }
     }
 
-    /// Returns whether the peer has answered at the address of this link.
+    /// Returns whether the peer has answered on this link.
     #[inline]
     pub(crate) const fn has_answered(self) -> bool {
         matches!(self, Self::Settled | Self::Lost)

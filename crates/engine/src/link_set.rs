@@ -90,13 +90,14 @@ impl LinkSet {
         &self.links
     }
 
-    /// Returns the link with this index, if there is one.
+    /// Returns the link with this index. Returns `None` if the index is free.
     #[inline]
     pub(crate) fn with(&self, index: LinkIndex) -> Option<&Path> {
         self.links.iter().find(|path| path.index() == index)
     }
 
-    /// Returns the link with this index, if there is one, for changes.
+    /// Returns a mutable reference to the link with this index. Returns `None` if the index is
+    /// free.
     #[inline]
     pub(crate) fn with_mut(&mut self, index: LinkIndex) -> Option<&mut Path> {
         self.links.iter_mut().find(|path| path.index() == index)
@@ -187,8 +188,7 @@ impl LinkSet {
         former.pack(to);
     }
 
-    /// Restores a set that [`LinkSet::pack`] wrote. Uses the memory of this set, which must be
-    /// empty.
+    /// Restores a set that [`LinkSet::pack`] wrote. Uses the memory of `self`, which must be empty.
     pub(crate) fn unpack(mut self, from: &mut Unpacker<'_>) -> Self {
         let links = usize::unpack(from);
         self.links.reserve_exact(links);

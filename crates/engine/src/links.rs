@@ -4,7 +4,7 @@ use delivery::{LINKS_MAX, LinkCaps, LinkId};
 use thiserror::Error;
 use wire_edge::PeerAddr;
 
-/// The links of the endpoint, and which drivers refused frames in this turn.
+/// The links of the endpoint, and the drivers that refused frames in this turn.
 ///
 /// An attached link that is up carries frames of at least [`FRAME_BYTES_MIN`] bytes.
 #[derive(Debug)]
@@ -43,12 +43,13 @@ pub enum EngineLinkError {
 }
 
 impl Links {
-    /// Creates the state without links, with room to list `peers` peers for which a driver is full.
+    /// Creates the state without links. Allocates room to list `peers` peers for which a driver is
+    /// full.
     pub(crate) fn new(peers: usize) -> Self {
         Self { attached: [None; LINKS_MAX], full: 0, full_for: Vec::with_capacity(peers) }
     }
 
-    /// Adds a link that is up, or replaces the capabilities of the link.
+    /// Adds a link that is up. If the link is attached already, replaces its capabilities.
     pub(crate) fn attach(&mut self, link: LinkId, caps: LinkCaps) -> Result<(), EngineLinkError> {
         if caps.frame_bytes_max < FRAME_BYTES_MIN {
             let frame_bytes = caps.frame_bytes_max;
@@ -142,7 +143,7 @@ impl Links {
         self.full != 0 || !self.full_for.is_empty()
     }
 
-    /// Returns whether a link accepts no frame for a peer now.
+    /// Returns whether the driver of a link accepts no frame for a peer now.
     #[inline]
     pub(crate) fn is_blocked(&self, link: LinkId, to: PeerAddr) -> bool {
         !self.is_usable(link) || self.has_no_room(link, to)

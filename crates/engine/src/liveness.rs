@@ -19,7 +19,7 @@ pub(crate) struct Liveness {
     compares_links: bool,
 }
 
-// A compressed connection stores `ask_at` separately, because the engine reads this time without
+// A compressed connection stores `ask_at` separately. The engine can then read this time without
 // expanding the connection.
 delivery::pack_fields!(Liveness { silence, heard_at, compares_links }
     is_heard = false, ask_at = Instant::NEVER);
@@ -59,7 +59,7 @@ impl Liveness {
         self.is_heard = true;
     }
 
-    /// Returns whether a packet of the peer has arrived since the last call.
+    /// Returns whether a packet of the peer has arrived after the last call of this function.
     #[inline]
     pub(crate) const fn poll_heard(&mut self, now: Instant) -> bool {
         if self.is_heard {
@@ -135,7 +135,8 @@ impl Liveness {
     }
 
     //= protocol.md: compare.1
-    /// Schedules a comparison of the links of both ends, because links were added or removed.
+    /// Schedules a comparison of this end's links with the peer's links, because links were added
+    /// or removed.
     pub(crate) fn compare_links_soon(&mut self, now: Instant) {
         if self.ask_at != Instant::NEVER {
             self.compares_links = true;

@@ -12,12 +12,11 @@ pub(crate) struct Names {
     id: ConnectionId,
     /// The epoch in frames to this end, which this end chose.
     epoch: Epoch,
-    /// The id to put into frames to the peer; 0 until the peer sends it.
+    /// The id for frames to the peer. It is 0 until the peer has sent its id.
     peer_id: ConnectionId,
-    /// The peer's parameters from the handshake. They include the epoch for frames to the peer.
+    /// The peer's parameters from the handshake. They contain the epoch for frames to the peer.
     peer: Option<Parameters>,
-    /// If the peer is the initiator: the key by which repetitions of its Hello find this
-    /// connection.
+    /// The key that identifies repetitions of the peer's Hello, if the peer is the initiator.
     hello_key: Option<HelloKey>,
 }
 

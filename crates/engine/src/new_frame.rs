@@ -7,7 +7,7 @@ use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header};
 
 use crate::purpose::Purpose;
 
-/// What a driver did with a batch of frames.
+/// The result of passing a batch of frames to a driver.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Emitted {
     /// The number of frames, from the start of the batch, that the link accepted. If the link did
@@ -18,13 +18,13 @@ pub enum Emitted {
     /// the kernel can report a full interface after the interface has already sent some of the
     /// frames.
     Doubtful {
-        /// Number of frames, from the start, that the link accepted.
+        /// Number of frames, from the start of the batch, that the link accepted.
         taken: usize,
         /// Number of frames, after the accepted frames, that may have left the host.
         doubtful: usize,
     },
     /// The payload of the frame with this index is not mapped, because the application unmapped
-    /// registered memory. The link accepted the frames before it.
+    /// registered memory. The link accepted all frames before this frame.
     PayloadUnmapped(usize),
 }
 

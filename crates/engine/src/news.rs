@@ -13,7 +13,7 @@ pub(crate) struct News {
 }
 
 impl News {
-    /// Creates an empty queue. Allocates memory at once if `allocates_ahead`.
+    /// Creates an empty queue. Allocates memory immediately if `allocates_ahead` is true.
     pub(crate) fn new(allocates_ahead: bool) -> Self {
         Self { events: VecDeque::new(), kept: if allocates_ahead { EVENTS_KEPT } else { 0 } }
     }
@@ -28,7 +28,7 @@ impl News {
         self.events.pop_front()
     }
 
-    /// Releases the memory that a burst of events left behind.
+    /// Releases the memory that the queue allocated for a burst of events.
     pub(crate) fn trim(&mut self) {
         if self.events.is_empty() && self.events.capacity() > self.kept {
             self.events.shrink_to(self.kept);

@@ -139,7 +139,7 @@ impl Pairs {
         self.look();
     }
 
-    /// Returns the links (by bit) that the application does not want on this connection.
+    /// Returns the links (by bit) that the application has excluded from this connection.
     pub(crate) fn unwanted(&self) -> u16 {
         self.joining.as_ref().map_or(0, |joining| joining.unwanted())
     }

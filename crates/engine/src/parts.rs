@@ -1,5 +1,5 @@
-//! The state that the connections of an endpoint share, borrowed while the engine works on one
-//! connection.
+//! The state that the connections of an endpoint share. The engine borrows this state while it
+//! works on one connection.
 
 use delivery::{EndpointCounters, Instant, SentPool};
 use rand_chacha::ChaCha8Rng;

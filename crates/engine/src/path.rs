@@ -19,13 +19,13 @@ use crate::refusals::{QUESTION_NS, Refusals};
 use crate::returned::Returned;
 use crate::sending::Sending;
 
-/// One link of one connection: its packets in both directions, and what was measured on it.
+/// One link of one connection: its packets in both directions, and its measurements.
 #[derive(Debug)]
 pub(crate) struct Path {
     index: LinkIndex,
     link: LinkId,
     peer: PeerAddr,
-    /// This end's address when the link was opened. The peer accepts frames on this link only from
+    /// This end's address when the link was opened. On this link, the peer accepts frames only from
     /// this address.
     local: PeerAddr,
     sending: Sending,
@@ -74,10 +74,10 @@ pub(crate) struct Packet {
     /// The low 32 bits of the packet number, as on the wire.
     pub(crate) number: u32,
     pub(crate) received_at: Instant,
-    /// The network marked the packet: ECN *congestion experienced*.
+    /// Whether the network marked the packet: ECN *congestion experienced*.
     pub(crate) is_marked: bool,
     pub(crate) eliciting: Eliciting,
-    /// The packet asks for an acknowledgement at once.
+    /// Whether the packet asks for an immediate acknowledgement.
     pub(crate) asks: bool,
 }
 
@@ -172,7 +172,8 @@ impl Path {
         (self.link, self.peer)
     }
 
-    /// Returns whether frames on this link leave from `local`. The peer accepts frames only from that address.
+    /// Returns whether frames on this link have the source address `local`. The peer accepts frames
+    /// only from that address.
     pub(crate) fn leaves_from(&self, local: PeerAddr) -> bool {
         self.local == local
     }
@@ -269,7 +270,8 @@ impl Path {
             && self.refusals.deadline() == Instant::NEVER
     }
 
-    /// Returns whether the peer may know a link with this index.
+    /// Returns whether frames have arrived under the index of this link, so that the peer may know
+    /// a link with this index.
     pub(crate) fn is_heard(&self) -> bool {
         self.heard != Heard::Never
     }
@@ -356,8 +358,8 @@ impl Path {
         }
     }
 
-    /// Returns when pacing next allows a burst, or a batch if `batches` is true. Returns
-    /// [`Instant::NEVER`] if the link may not carry data.
+    /// Returns the time at which pacing next allows a burst, or a batch if `batches` is true.
+    /// Returns [`Instant::NEVER`] if the link may not carry data.
     pub(crate) fn opens_at(&self, now: Instant, batches: bool) -> Instant {
         let send = self.send();
         if self.state.may_carry_data() {
@@ -368,9 +370,8 @@ impl Path {
     }
 
     //= protocol.md: state.5
-    /// Returns the state of this link for the scheduler.
-    ///
-    /// `rtt_min_ns` is the shortest round trip of all links of the connection.
+    /// Returns the state of this link for the scheduler. `rtt_min_ns` is the shortest round trip of
+    /// all links of the connection.
     pub(crate) fn view(&self, now: Instant, sole: bool, rtt_min_ns: u64) -> LinkView {
         let (send, frame_bytes) = (self.send(), u32::from(self.frame_bytes()));
         let estimate = send.estimate();
@@ -587,8 +588,8 @@ impl Path {
         Some(Acknowledged { is_progress, has_reported_statuses, change })
     }
 
-    /// Handles the timer of this link. Passes the contents of packets now considered lost to `operations`. Returns
-    /// whether a [probe](Self::probe) is due.
+    /// Handles the timer of this link. Passes the contents of packets that now count as lost to
+    /// `operations`. Returns whether a [probe](Self::probe) is due.
     pub(crate) fn on_timeout(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -615,7 +616,7 @@ impl Path {
         self.send().oldest_sent_at().unwrap_or(now).max(self.progress_at)
     }
 
-    /// Returns when the peer last acknowledged something on this link.
+    /// Returns the time at which the peer last acknowledged a packet of this link.
     pub(crate) const fn progress_at(&self) -> Instant {
         self.progress_at
     }
@@ -787,7 +788,7 @@ impl Path {
         matches!(self.received.classify(number), Arrival::New { out_of_order: false, .. })
     }
 
-    /// Returns whether no frame has arrived on this link since it was opened.
+    /// Returns whether no frame has arrived on this link after the link was opened.
     pub(crate) fn is_unheard(&self) -> bool {
         self.heard != Heard::Here
     }
@@ -820,7 +821,8 @@ impl Path {
         self.pending.inherit(&mut other.pending);
     }
 
-    /// Moves the pending reports about links to `all`, and adds the pending status of this link.
+    /// Moves the pending reports about links to `all`. Also adds the pending status of this link to
+    /// `all`.
     pub(crate) fn hand_news_of_links(&mut self, all: &mut Pending) {
         all.inherit_of_links(&mut self.pending);
         if self.pending.announces() {
@@ -891,7 +893,8 @@ impl Path {
         }
     }
 
-    /// Returns whether a frame was refused and this end has not asked the peer yet.
+    /// Returns whether the peer's host has refused a frame and this end has not asked the peer
+    /// after that.
     pub(crate) fn is_question_due(&self) -> bool {
         self.refusals.deadline() != Instant::NEVER
     }
@@ -910,7 +913,8 @@ impl Path {
         self.state.deadline()
     }
 
-    /// Handles a challenge that is due. The link fails if too many earlier challenges got no answer.
+    /// Handles a challenge that is due. If too many earlier challenges got no answer, the link
+    /// fails.
     #[must_use]
     pub(crate) fn on_challenge_due(&mut self, now: Instant) -> Option<PathChange> {
         self.state.on_challenge_due(now)
@@ -948,8 +952,8 @@ impl Path {
         self.state.on_link_down()
     }
 
-    /// Handles a report that the link is broken. The report comes from the peer, or from the host
-    /// that has the peer's address now. A challenge follows at once.
+    /// Handles a report that the link is broken. The peer may have sent the report, or another host
+    /// that now has the peer's address. This end immediately sends a challenge.
     #[must_use]
     pub(crate) fn on_said_broken(&mut self, now: Instant) -> Option<PathChange> {
         let change = self.state.on_link_down();
@@ -1000,7 +1004,7 @@ pub(crate) struct Acknowledged {
 pub(crate) struct Probe {
     /// The content of the oldest data frame, to retransmit; `None` if a Ping was queued instead.
     pub(crate) data: Option<Carried>,
-    /// Whether the cause may be the size of frames instead of a broken link.
+    /// Whether the cause of the timeout may be the size of frames instead of a broken link.
     pub(crate) may_be_size: bool,
 }
 

@@ -21,9 +21,9 @@ pub(crate) const READY: u16 = 32;
 /// Bit of [`semantics::Carried::slot`] that marks a path MTU probe. The low 16 bits of the slot are
 /// the size of the probe in bytes.
 pub(crate) const MTU_PROBE: u32 = 1 << 31;
-/// Bit of [`semantics::Carried::slot`] that marks a report about links. In the frame's `offset`,
-/// the low half has a bit for each link whose status was sent. The high half has a bit for each
-/// link whose address was sent.
+/// Bit of [`semantics::Carried::slot`] that marks a report about links. In this case, `offset` of
+/// the same record has two halves. The low half has a bit for each link whose status was sent. The
+/// high half has a bit for each link whose address was sent.
 pub(crate) const STATUS: u32 = 1 << 30;
 
 /// Control messages of one link of a connection that have not been sent yet.
@@ -31,13 +31,13 @@ pub(crate) const STATUS: u32 = 1 << 30;
 pub(crate) struct Pending {
     /// Messages to send: bits such as [`PING`].
     messages: u16,
-    /// Nonce of the peer's challenge to answer on this link.
+    /// Nonce of a challenge of the peer. This end has to send the answer on this link.
     answer: Option<u64>,
     /// Whether this link's status has to be reported. Any link that works may carry the report.
     announces: bool,
-    /// Links (by bit) whose status or removal has to be reported on this link.
+    /// Links (by bit) whose status or removal this link has to report.
     statuses: u32,
-    /// Links (by bit) of this endpoint whose address has to be announced on this link.
+    /// Links (by bit) of this endpoint whose address this link has to announce.
     addresses: u16,
     /// Number of control frames in flight that report something to the peer.
     reports: u16,
@@ -94,12 +94,12 @@ impl Pending {
         self.announces
     }
 
-    /// Returns the links (by bit) whose status or removal has to be reported on this link.
+    /// Returns the links (by bit) whose status or removal this link has to report.
     pub(crate) const fn statuses(&self) -> u32 {
         self.statuses
     }
 
-    /// Returns the links (by bit) of this endpoint whose address has to be announced on this link.
+    /// Returns the links (by bit) of this endpoint whose address this link has to announce.
     pub(crate) const fn addresses(&self) -> u16 {
         self.addresses
     }
@@ -169,14 +169,15 @@ impl Pending {
         self.say_again(lost);
     }
 
-    /// Queues the messages of lost frames for retransmission. Another link may have sent the
-    /// frames.
+    /// Queues the messages of lost frames for retransmission. The frames may have been sent on
+    /// another link.
     pub(crate) const fn say_again(&mut self, lost: LostControl) {
         self.messages |= lost.messages;
         self.say_again_of_links(lost);
     }
 
-    /// Queues reports about links of lost frames for retransmission. Ignores other messages.
+    /// Queues reports about links from lost frames for retransmission. Ignores all other messages
+    /// of these frames.
     pub(crate) const fn say_again_of_links(&mut self, lost: LostControl) {
         self.statuses |= lost.statuses;
         self.addresses |= lost.addresses;
@@ -211,7 +212,8 @@ pub(crate) struct LostControl {
 }
 
 impl LostControl {
-    /// Adds a frame that was lost, or that was in flight on a link that was given up.
+    /// Adds a frame that was lost, or that was in flight on a link from which the engine removed
+    /// everything in flight.
     pub(crate) fn add(&mut self, carried: &Carried) {
         if carried.kind != CarriedKind::Control || carried.slot & MTU_PROBE != 0 {
             return;
@@ -224,7 +226,7 @@ impl LostControl {
         }
     }
 
-    /// Counts a control frame that arrived. Not called for probes.
+    /// Counts a control frame that arrived. The caller does not call this function for probes.
     pub(crate) const fn add_arrived(&mut self) {
         self.frames += 1;
     }

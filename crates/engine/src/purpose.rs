@@ -9,7 +9,7 @@ pub(crate) enum Purpose {
     Data,
     /// An acknowledgement without other content.
     Acknowledge,
-    /// A report that the peer must receive. A lost report is retransmitted.
+    /// A report that the peer must receive. If a report is lost, it is retransmitted.
     Report,
     /// A question or an answer. If the question or the answer is lost, the end that asks repeats
     /// its question.

@@ -6,7 +6,7 @@ use delivery::{Instant, RateLimiter};
 /// Rate limits for the questions of connections that wait for their peers.
 ///
 /// Each waiting connection repeats its question, because the answer may be lost. Without a limit,
-/// the questions of thousands of waiting connections would leave no time for active ones.
+/// the questions of thousands of waiting connections would leave no time for active connections.
 #[derive(Debug)]
 pub(crate) struct Questions {
     news: RateLimiter,

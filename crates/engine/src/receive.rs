@@ -1,5 +1,5 @@
-//! Handles frames of connections that arrive: the steps of protocol.md §3.4, from the connection id
-//! to the acknowledgement.
+//! Handles frames of connections that arrive. Performs the steps of protocol.md §3.4, from the
+//! look-up of the connection id to the acknowledgement.
 
 use delivery::{Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
 use mem::{MemoryAccess, Payload};
@@ -24,7 +24,7 @@ use crate::phase::Phase;
 
 impl Engine {
     //= protocol.md: frame.1, receive.1, name.3
-    /// Handles one frame. Places its payload directly in registered memory.
+    /// Handles one frame. Copies the payload of the frame directly to registered memory.
     #[expect(clippy::needless_pass_by_value, reason = "a frame is handed over, not lent")]
     #[inline]
     pub fn handle_frame(
@@ -130,8 +130,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: receive.3, link.1, join.3, join.11, index.2
-    /// Returns the position of the link that the frame belongs to. If the link is unknown, a
-    /// challenge opens it.
+    /// Returns the position of the link to which the frame belongs. If this end has no link with
+    /// that index, a challenge in the frame opens the link.
     #[inline]
     fn position(
         &mut self,
@@ -172,7 +172,8 @@ impl Parts<'_> {
             return None;
         }
         if !room || !self.gives_way(connection, place) {
-            // The peer has a link with this index, but this end has none. Report that to the peer.
+            // The peer has a link with this index, but this end does not have it. Report that to
+            // the peer.
             if let Some(path) = connection.paths_mut().first_mut() {
                 path.report_statuses(1 << index.0);
             }
@@ -458,7 +459,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Resumes deliveries that waited for room in a completion queue or for a receive.
+    /// Resumes deliveries that have waited for room in a completion queue or for a receive.
     pub(crate) fn resume(
         &mut self,
         now: Instant,
@@ -523,8 +524,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: violation.1, fault.3
-    /// Closes a connection whose peer asked for a forbidden access. A queue pair first sends the
-    /// answers to the peer's earlier requests.
+    /// Closes a connection whose peer requested a forbidden access. On a queue pair, first sends
+    /// the answers to the peer's earlier requests.
     #[cold]
     pub(crate) fn refuse_access(
         &mut self,
@@ -593,7 +594,8 @@ impl Parts<'_> {
 }
 
 impl Parts<'_> {
-    /// Closes a connection because the memory of an operation to post is gone.
+    /// Closes a connection because local memory is gone that an operation needs which was not
+    /// posted yet.
     #[cold]
     pub(crate) fn lose_local_memory(&mut self, now: Instant, connection: &mut Connection) {
         let close = (CloseReason::LocalMemoryGone, OperationNumber(0));
@@ -663,7 +665,7 @@ fn takes_back(
     was_here && connection.paths().iter().all(|path| !path.is_validated() || is_removed(path))
 }
 
-/// Returns whether a frame contains a challenge, as the first frame of a new link does.
+/// Returns whether a frame contains a challenge. The first frame of a new link contains one.
 fn is_challenge(frame: &Frame<'_>) -> bool {
     matches!(frame.header, Header::Control)
         && control_messages(frame.payload)

@@ -3,14 +3,14 @@
 use delivery::Instant;
 use wire_edge::OperationNumber;
 
-/// State of a queue pair's wait for a receive of the peer.
+/// State of a queue pair whose operation waits for a receive of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceiveWait {
     /// How long an operation waits, in nanoseconds; `None` for no limit.
     budget_ns: Option<u64>,
     /// The operation that waits or was just retransmitted, and the time at which its wait began.
     waiting: Option<(OperationNumber, Instant)>,
-    /// When to retransmit a refused message even if the peer has sent no Ready.
+    /// When to retransmit a refused message, even if the peer has sent no Ready until then.
     try_at: Instant,
 }
 

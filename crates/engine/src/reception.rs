@@ -21,7 +21,7 @@ pub(crate) struct Reception {
     /// Connections by the fields that all repetitions of a Hello have in common. With this map, a
     /// repeated Hello finds its connection, even if the peer sent it from another address.
     hellos: HashMap<HelloKey, u32>,
-    /// Number of requests per host that the application has not answered.
+    /// Number of requests for each host that the application has not answered.
     requests: PerHost,
     requests_max: u32,
     /// Number of connections per host that this end accepted and the peer has not confirmed yet.
@@ -39,11 +39,12 @@ pub(crate) struct Reception {
 /// The decision about a Hello.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Admission {
-    /// Admitted, if the endpoint has room for another connection. The Hello becomes a request.
+    /// The Hello is admitted, and becomes a request if the endpoint has room for another
+    /// connection.
     Welcome,
     /// The Hello repeats the Hello of the connection with this index.
     Repeated(u32),
-    /// Not admitted. The initiator must repeat its Hello with this cookie.
+    /// The Hello is not admitted. The initiator must repeat it with this cookie.
     Prove([u8; COOKIE_BYTES]),
     /// The request is rejected.
     Refused(RejectReason),
@@ -213,7 +214,7 @@ impl Reception {
         self.resets.allow(now)
     }
 
-    /// Returns whether the rate limit allows this end to handle a report without proof now.
+    /// Returns whether the rate limit allows this end to handle a report now that has no proof.
     pub(crate) fn may_heed_hearsay(&mut self, now: Instant) -> bool {
         self.hearsay.allow(now)
     }
@@ -267,8 +268,8 @@ mod tests {
         PeerAddr::from(core::net::SocketAddr::from(([10, 0, 0, last], 1)))
     }
 
-    /// Sends a Hello, then repeats it with its cookie. Returns the decision. A Hello that is
-    /// admitted becomes a request.
+    /// Sends a Hello, and repeats it with the cookie that it got. Returns the decision. An admitted
+    /// Hello becomes a request.
     fn ask(reception: &mut Reception, from: PeerAddr, source: u32) -> Admission {
         let mut counters = EndpointCounters::default();
         let Admission::Prove(cookie) =

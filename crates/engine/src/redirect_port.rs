@@ -23,15 +23,15 @@ pub struct RedirectPort {
 pub const REDIRECT_ANSWER_BYTES_MAX: usize = PREAMBLE_BYTES + REJECT_BYTES + MOVED_BYTES;
 
 impl RedirectPort {
-    /// Creates a redirect port for these services, each with its place.
+    /// Creates a redirect port. `moved` contains services, each with its new place.
     pub fn new(moved: Vec<(u32, Moved)>) -> Self {
         // These are the limits of an endpoint: protocol.md §4.2.
         Self { moved, answers: RateLimiter::new(40_000, 8000) }
     }
 
     //= protocol.md: moved.3, amplify.1, amplify.2, amplify.3
-    /// Answers a frame from the address `from`. Writes the answer to the start of `out` and returns
-    /// its bytes; `None` if there is no answer.
+    /// Answers a frame from the address `from`. Writes the answer to the start of `out`, and
+    /// returns the bytes of the answer. Returns `None` if there is no answer.
     pub fn answer(
         &mut self,
         now: Instant,

@@ -7,7 +7,7 @@ use wire_edge::PacketNumber;
 /// A report of the network about frames that did not arrive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Report {
-    /// Frames of more than this many bytes do not pass.
+    /// Frames of more than this number of bytes do not pass.
     TooBig(u16),
     /// The address has no listener.
     Refused,

@@ -20,7 +20,7 @@ use crate::refusals::Report;
 
 impl Engine {
     //= protocol.md: report.2
-    /// Handles the report of a link about the address of a peer.
+    /// Handles a report that arrived on a link and concerns the address of a peer.
     #[cold]
     pub(crate) fn on_report(
         &mut self,

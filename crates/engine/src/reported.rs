@@ -7,7 +7,7 @@ use wire_edge::{MessageNumber, OperationNumber};
 /// The last reports in ack sections, without the acknowledgements of packets.
 #[derive(Debug)]
 pub(crate) struct Reported {
-    /// The number of the first operation not reported as delivered.
+    /// The number of the first operation that this end has not reported as delivered.
     delivered: OperationNumber,
     /// The credit that was last reported.
     credit: MessageNumber,
@@ -32,7 +32,7 @@ impl Reported {
         }
     }
 
-    /// Makes a report due at once, even if there is no packet to acknowledge.
+    /// Makes a report due immediately, even if there is no packet to acknowledge.
     pub(crate) const fn report_now(&mut self) {
         self.must_report = true;
     }
@@ -85,7 +85,7 @@ impl Reported {
         posted > 0 && self.credit.since(inbound.next_message()) <= posted
     }
 
-    /// Records what was reported to the peer.
+    /// Records a report of deliveries and credit to the peer.
     #[inline]
     pub(crate) fn on_reported(&mut self, delivered: OperationNumber, credit: MessageNumber) {
         debug_assert!(delivered.since(self.delivered) >= 0, "what is delivered stays delivered");

@@ -33,12 +33,12 @@ impl Retry {
         self.at = at;
     }
 
-    /// Defers the next transmission: it happens at this time or later.
+    /// Defers the next transmission to this time, if it is scheduled for an earlier time.
     pub(crate) fn defer(&mut self, until: Instant) {
         self.at = self.at.max(until);
     }
 
-    /// Suspends the repetition until an event schedules it again. Does not change the count.
+    /// Suspends the repetition until a call schedules it again. Does not change the count.
     pub(crate) const fn pause(&mut self) {
         self.at = Instant::NEVER;
     }

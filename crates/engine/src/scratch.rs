@@ -87,7 +87,7 @@ impl Scratch {
         self.batch.purpose
     }
 
-    /// Returns the bytes of the frames with index `first` and higher.
+    /// Returns the total number of bytes of the frames with index `first` or higher.
     pub(crate) fn bytes_from(&self, first: usize) -> u64 {
         (first..self.len()).map(|index| self.batch.frames.frame(index).len() as u64).sum()
     }
@@ -116,7 +116,7 @@ impl Scratch {
         self.acks.fill_last(connection);
     }
 
-    /// Returns the bytes of acknowledgements written for the next frame.
+    /// Returns the number of bytes of the acknowledgements that were written for the next frame.
     #[inline]
     pub(crate) const fn acks_len(&self) -> usize {
         self.acks.len()
@@ -276,7 +276,7 @@ impl Batch {
         Self::new(BATCH_FRAMES, BATCH_HEADER_BYTES)
     }
 
-    /// Encodes the flags of the open frame, if there is one.
+    /// Encodes the flags of the open frame. Does nothing if no frame is open.
     #[inline]
     fn close(&mut self) {
         let at = self.open_at as usize + FLAGS_OFFSET;
@@ -291,7 +291,8 @@ impl Batch {
 /// accepts every batch.
 pub(crate) const BATCH_BYTES_MAX: u32 = 65_507;
 
-/// Maximum number of frames in a batch. Every kernel with UDP GSO accepts 64 segments.
+/// Maximum number of frames in a batch. Every kernel with UDP segmentation offload (GSO) accepts 64
+/// frames in a call.
 const BATCH_FRAMES: usize = 64;
 
 /// Header bytes of a batch. Each frame has at most 52 bytes of header and 256 copied bytes, and one

@@ -15,8 +15,8 @@ use crate::returned::Returned;
 
 /// The sending half of a link, and the size of its frames.
 ///
-/// Congestion control counts in frames of this size, so every change of the size must reach both
-/// `half` and `mtu`.
+/// Congestion control counts in frames of this size. Therefore a change of the size must be passed
+/// to both `half` and `mtu`.
 #[derive(Debug)]
 pub(crate) struct Sending {
     half: SendHalf<Carried>,
@@ -85,8 +85,8 @@ impl Sending {
         self.probes_allowed > 0
     }
 
-    /// Allows the link to send one frame although the window is closed. Several calls together
-    /// allow only one frame.
+    /// Allows the link to send one frame although the window is closed. A second call before that
+    /// frame is sent has no effect.
     pub(crate) fn allow_probe(&mut self) {
         self.probes_allowed = self.probes_allowed.max(1);
     }
@@ -244,8 +244,8 @@ impl Sending {
     }
 
     //= protocol.md: again.2
-    /// Returns the content of the oldest frame in flight, for retransmission after a probe timeout,
-    /// and whether the size of frames may be the cause.
+    /// Returns the content of the oldest frame in flight, for retransmission after a probe timeout.
+    /// Also returns whether the size of frames may be the cause of the timeout.
     ///
     /// Returns `None` if only a probe of the path MTU was in flight. Such a probe often gets no
     /// answer, because it may be too big for the path.

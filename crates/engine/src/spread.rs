@@ -151,7 +151,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Cuts frames until the scheduler wants to wait, a batch is full, or nothing is left to send.
+    /// Cuts frames until the scheduler decides to wait, a batch is full, or nothing is left to
+    /// send.
     fn fill(
         &mut self,
         now: Instant,
@@ -255,12 +256,12 @@ impl Parts<'_> {
             let waits = path.send().estimate().waits_long(u32::from(path.frame_bytes()));
             path.set_application_limited(nothing_left || !full && !waits);
         }
-        // Pass the batches on in the order of their first frames.
+        // Pass the batches to the links in the order in which their first frames were cut.
         while let Some(position) = spread.first_share() {
             let share = core::mem::take(&mut spread.shares[position]);
             self.scratch.exchange(position);
-            // The last frame on each link asks for an acknowledgement, because any of these frames
-            // may be the last to arrive.
+            // The last frame on each link asks for an acknowledgement. Any of these frames may be
+            // the last one that arrives.
             if !spread.alone {
                 self.ask_if_last(connection);
             }

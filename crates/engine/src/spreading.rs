@@ -6,7 +6,7 @@ use delivery::{Instant, LINKS_MAX, LinkView, Next, SchedulerState, SchedulingPol
 /// position. A position stays valid until a link is [removed](Self::on_positions_shifted).
 #[derive(Debug)]
 pub(crate) struct Spreading {
-    /// The scheduler; only a connection with several links has one.
+    /// The scheduler. Only a connection with several links has a scheduler.
     scheduler: Option<Box<SchedulerState>>,
     /// A link may leave data to better links. This is the time at which to check again whether such
     /// a link should get data.
@@ -120,7 +120,8 @@ impl Spreading {
     }
 }
 
-/// Number of frames that must pass until [`Spreading::falls_together`] may return true again.
+/// After [`Spreading::falls_together`] has returned true, this number of frames must pass until it
+/// may return true again.
 const STEP_FRAMES: u32 = 32;
 
 #[cfg(test)]

@@ -238,7 +238,7 @@ impl ConnectionTable {
         })
     }
 
-    /// Frees the slot of a connection that was taken out.
+    /// Frees the slot of a connection that was taken out of the table.
     pub(crate) fn release(&mut self, handle: ConnectionHandle, id: ConnectionId) {
         self.ids.remove(&id);
         self.free.push(handle.index);

@@ -40,7 +40,7 @@ impl Tails {
         self.bytes += frame_bytes;
     }
 
-    /// Returns the fragment at `index`. Fragments have the order in which they were cut.
+    /// Returns the fragment at `index`, in the order in which the fragments were cut.
     #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<Carried> {
         self.list.get(index).copied()

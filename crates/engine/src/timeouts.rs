@@ -242,7 +242,8 @@ impl Parts<'_> {
         if let Some(carried) = probe.data {
             outbound.on_returned(self.pools, carried);
             if !outbound.wants_to_send() {
-                // The operation no longer needs these bytes, but this end must still ask the peer.
+                // The peer no longer needs these bytes, but this end must still ask the peer for an
+                // answer.
                 path.say(PING);
             }
         }
@@ -311,7 +312,7 @@ impl Parts<'_> {
 /// Number of unanswered challenges after which this end drops a link that the peer opened. The
 /// pauses between the challenges are 10, 20, 40, 80 and 160 ms, so the link survives a few losses.
 const CHALLENGES_MAX: u8 = 6;
-/// Pause before the Close is repeated, in nanoseconds. The pause doubles with each repetition.
+/// Pause before this end repeats the Close, in nanoseconds. The pause doubles with each repetition.
 const CLOSE_RETRY_NS: u64 = 20_000_000;
 /// Number of transmissions of the Close after which the peer counts as gone. They take 620 ms in
 /// all.

@@ -86,7 +86,7 @@ impl Engine {
     }
 
     /// Makes all pending acknowledgements due. A thread calls this function before it sleeps, and
-    /// calls [`Engine::poll_transmit`] after it.
+    /// then calls [`Engine::poll_transmit`].
     pub fn hasten_acknowledgements(&mut self) {
         let (connections, parts) = self.lend();
         let (now, agenda) = (parts.turn_at, parts.agenda);
@@ -147,8 +147,8 @@ impl Parts<'_> {
         self.end_if_over(now, connection);
         match connection.phase() {
             Phase::Connecting | Phase::Accepted => {
-                // Many connections may be in set-up at the same time. Send replies when their list
-                // is full, because a full list drops further frames.
+                // Many connections may be in set-up at the same time. If the list of replies is
+                // full, send the replies now, because a full list drops further replies.
                 if self.replies.is_full() && self.send_replies(emit) {
                     return Served::Blocked;
                 }
@@ -181,7 +181,7 @@ impl Parts<'_> {
         if sent { served } else { Served::Blocked }
     }
 
-    /// Sends data on the links chosen for it, together with pending acknowledgements.
+    /// Sends data on the links that the scheduler chooses, together with pending acknowledgements.
     fn send_data(
         &mut self,
         now: Instant,
@@ -382,7 +382,7 @@ impl Parts<'_> {
         replies.offer(|reply| {
             let is_sent = scratch.send_encoded(links, reply.link, reply.to, &reply.bytes, emit);
             // A peer that does not read must not block answers to other peers. Drop the answer to
-            // such a peer, which will ask again.
+            // such a peer. The peer will ask again.
             is_sent || is_full_alone(reply.to)
         })
     }

@@ -1,4 +1,4 @@
-//! Lists the regions that pending work uses, so that a region in use is not deregistered.
+//! Lists the regions that pending work uses. The caller must not deregister these regions.
 
 use mem::RegionId;
 

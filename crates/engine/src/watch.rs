@@ -32,8 +32,8 @@ struct Watched {
 pub(crate) enum Question {
     /// The connection asks.
     Ask,
-    /// Another connection asks now, or has received an answer. This connection decides again at the
-    /// given time.
+    /// Another connection asks now, or has received an answer. This connection decides again at
+    /// this time.
     Await(Instant),
 }
 

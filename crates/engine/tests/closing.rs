@@ -24,7 +24,7 @@ fn close(pair: &mut Pair, host: usize) {
     pair.hosts[host].engine.close(now, handle, b"bye").unwrap();
 }
 
-/// Posts operations of every kind in both directions, more than can complete at once.
+/// Posts operations of every kind in both directions: more than can complete in one turn.
 fn post_everything(pair: &mut Pair) {
     for host in 0..2 {
         for context in 0..4 {

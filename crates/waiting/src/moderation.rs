@@ -41,7 +41,7 @@ impl Moderation {
         self.found_at = now;
     }
 
-    /// Returns whether these frames arrived much more slowly than the earlier frames of the run.
+    /// Returns whether these frames arrived much more slowly than earlier frames of the run.
     fn is_pause(&self, now: Instant, frames: u64, sleep_cost_ns: u64) -> bool {
         let gap_ns = now.since_ns(self.found_at);
         // The thread sometimes sleeps, and then finds the frames of a stream later. So a short gap

@@ -16,10 +16,10 @@ pub enum Outcome {
 /// How long threads may spin.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Spinning {
-    /// As long as spinning is cheaper than sleeping, according to measurements.
+    /// Threads spin while measurements show that spinning is cheaper than sleeping.
     Learned,
-    /// For at most this time after the last work, in nanoseconds. 0 turns spinning off; `u64::MAX`
-    /// sets no limit.
+    /// Threads spin for at most this time after their last work, in nanoseconds. 0 turns spinning
+    /// off; `u64::MAX` sets no limit.
     AtMost(u64),
 }
 
@@ -41,13 +41,13 @@ pub struct SleepCost {
     pub spent_ns: u64,
 }
 
-/// State of the application, as the progress thread sees it.
+/// State of the application, which the progress thread observes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Application {
     /// Whether a thread of the application is inside the engine.
     pub is_inside: bool,
-    /// Time since the application last polled or posted, in nanoseconds; `u64::MAX` if it never
-    /// did.
+    /// Time after the application last polled or posted, in nanoseconds. `u64::MAX` if the
+    /// application has never polled or posted.
     pub polled_ns_ago: u64,
 }
 
@@ -184,8 +184,8 @@ impl WaitPolicy {
     }
 
     /// Records a sleep that a frame ended. The thread read the frame `late_ns` nanoseconds after
-    /// the kernel had received it. On a virtual machine, this delay is several times the delay
-    /// after a timer, if the frame came from another processor than that of the thread.
+    /// the kernel had received it. On a virtual machine, a frame may come from
+    /// another processor. This delay is then several times the delay after a timer.
     pub fn on_woken_by_frame(&mut self, late_ns: u64) {
         if !self.knows_frames {
             self.knows_frames = true;
@@ -213,8 +213,8 @@ impl WaitPolicy {
         let failed_ns = limit_ns.min(self.worth_ns()) + self.worth_ns();
         let cost_ns = if has_slept { failed_ns } else { took_ns.min(failed_ns) };
         self.spin_cost_ns = self.spin_cost_ns - self.spin_cost_ns / SAMPLES + cost_ns / SAMPLES;
-        // If a trial of the other way saved time, repeat the trial at the next wait. Then the
-        // policy soon changes to spinning when a peer begins to send requests in quick succession.
+        // If this spin saved time, also spin in the next wait. With this rule, the policy soon
+        // changes to spinning when a peer begins to send requests in quick succession.
         self.waits_slept = if cost_ns < self.worth_ns() { WAITS_PER_TRIAL } else { 0 };
     }
 
@@ -408,7 +408,8 @@ const SAMPLES: u64 = 4;
 const POLL_WEIGHT: u64 = 2;
 
 /// If a thread of a real-time class finds nothing, it polls for this many times the cost of a
-/// sleep, and then sleeps once. The sleep delays a later answer by at most 2 % of its time.
+/// sleep, and then sleeps once. If an answer arrives during this sleep, the sleep delays the answer
+/// by at most 2 % of the time for which the thread has polled.
 const REAL_TIME_SPINS: u64 = 64;
 
 /// A thread of a real-time class sleeps for at most this many times the cost of a sleep.

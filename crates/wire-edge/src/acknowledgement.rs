@@ -51,7 +51,8 @@ impl AckDelay {
 pub struct AckBlock {
     /// The link of the acknowledged packets.
     pub link: LinkIndex,
-    /// Number of frames with a congestion mark that have arrived on the link so far, modulo 2^16.
+    /// Number of frames with a congestion mark that arrived on the link, counted from the start
+    /// modulo 2^16.
     pub marked: u16,
     /// Time from the arrival of `largest` to this acknowledgement.
     pub delay: AckDelay,
@@ -102,7 +103,7 @@ impl<'a> AckSection<'a> {
     }
 
     //= protocol.md: ack-section.1
-    /// Decodes the section at the start of `bytes`; returns the section and the bytes after it.
+    /// Decodes the section at the start of `bytes`. Returns the section and the bytes after it.
     #[inline]
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), DecodeError> {
         let truncated = |part, needed, found| DecodeError::Truncated { part, needed, found };

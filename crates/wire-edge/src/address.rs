@@ -23,8 +23,8 @@ pub(crate) fn decode_address(bytes: &[u8; ADDRESS_BYTES]) -> Result<PeerAddr, De
     if zero { Ok(PeerAddr(*bytes)) } else { Err(DecodeError::Address(*bytes)) }
 }
 
-/// The addresses of an endpoint's links, in the order of link identifiers. The list is either a
-/// slice to encode, or checked bytes of a frame.
+/// The addresses of an endpoint's links, in the order of link identifiers. The list contains either
+/// addresses to encode, or bytes of a frame that the decoder has checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses<'a>(AddressSource<'a>);
 

@@ -8,7 +8,7 @@ use crate::{CloseReason, DecodeError, LinkIndex, MessageNumber, OperationNumber,
 
 /// Maximum number of bytes of private data in a Close.
 pub const CLOSE_PRIVATE_BYTES_MAX: usize = 128;
-/// Size of the largest control message in bytes: a Close with all its private data.
+/// Size of the largest control message in bytes: a Close with the longest private data.
 pub const CONTROL_BYTES_MAX: usize = HEADER_BYTES + CLOSE_BYTES + CLOSE_PRIVATE_BYTES_MAX;
 
 const HEADER_BYTES: usize = layout_end(Layout::ControlMessage);

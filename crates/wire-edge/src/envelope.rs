@@ -8,7 +8,7 @@ use crate::octets::{get, put};
 /// Size of an envelope in bytes. The envelope stands between the `EtherType` and the frame.
 pub const ENVELOPE_BYTES: usize = layout_end(Layout::Envelope);
 
-/// The default `EtherType`: the first one that IEEE 802 reserves for local experiments.
+/// The default `EtherType`: the first of those that IEEE 802 reserves for local experiments.
 pub const ETHERTYPE_DEFAULT: u16 = 0x88b5;
 
 /// The content of an envelope.

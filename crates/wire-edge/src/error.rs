@@ -51,7 +51,7 @@ pub enum DecodeError {
     #[error("handshake frame with magic {0:02x?}")]
     Magic([u8; 4]),
     /// The frame has this version, which the receiver does not support. [`crate::preamble`] returns
-    /// the ids for an answer.
+    /// the ids that an answer needs.
     #[error("handshake frame of version {0}, not {own}", own = crate::VERSION)]
     Version(u16),
     /// The step of the handshake is unknown.
@@ -65,7 +65,7 @@ pub enum DecodeError {
         /// The missing flag.
         flag: Flags,
     },
-    /// A flag announces a part that this kind of frame does not have.
+    /// The frame has a flag for a part that frames of this kind do not have.
     #[error("frame of kind {kind:?} with flag {flag:?}")]
     FlagForbidden {
         /// Kind of the frame.
@@ -85,7 +85,7 @@ pub enum DecodeError {
     /// operations, it is `offset + payload length`.
     #[error("operation reaches to byte {end}, beyond 2^31")]
     OperationLength {
-        /// Smallest possible end of the operation, in bytes from its start.
+        /// Lower bound for the end of the operation, in bytes from its start.
         end: u64,
     },
     /// `address - offset` is below 0: the operation would start before the address space.

@@ -28,7 +28,7 @@ pub enum Kind {
     Probe,
     /// A datagram of a queue pair, without a connection.
     Datagram,
-    /// Bytes for the receive with this message number; the last frame also invalidates a key of the
+    /// Bytes for the receive with this message number. The last frame also invalidates a key of the
     /// receiver.
     SendInvalidate,
 }

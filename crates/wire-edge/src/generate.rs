@@ -39,7 +39,7 @@ impl FrameParts {
 }
 
 prop_compose! {
-    /// A valid frame of any kind, with the flags that the encoder produces.
+    /// Generates a valid frame of any kind, with the flags that the encoder produces.
     pub(crate) fn frame_parts()(
         (header, payload) in header_and_payload(),
         flag_bits: u8,

@@ -7,7 +7,7 @@ use crate::{CompletionStatus, OperationError};
 /// A report to the application that an operation, a receive or a notification is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The value that the application passed when it posted; 0 for a notification.
+    /// The value that the application passed with the post; 0 for a notification.
     pub context: u64,
     /// The connection to which the work belongs.
     pub owner: Owner,
@@ -106,7 +106,8 @@ pub enum CompletionKind {
     /// A posted receive. Either it contains a message, or a write with an immediate has consumed it
     /// on a queue pair.
     Receive,
-    /// The peer wrote to local memory and asked for a notification (`MultiEdge`'s notification).
+    /// A notification: the peer wrote to local memory and asked to notify the application
+    /// (`MultiEdge`'s notification).
     Notification,
     /// A memory window of this side was bound.
     BindWindow,
@@ -141,7 +142,7 @@ pub(crate) const TAKES_PLACE: u64 = 1 << 18;
 pub(crate) const STAMP_SHIFT: u32 = 19;
 
 impl Completion {
-    /// Packs the completion into words, which threads can write and read without locking.
+    /// Packs the completion into words. Threads can write and read the words without a lock.
     #[inline]
     pub(crate) const fn pack(&self) -> [u64; WORDS] {
         let code = match self.result {

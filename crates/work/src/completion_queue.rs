@@ -295,7 +295,8 @@ impl CompletionQueue {
         self
     }
 
-    /// Returns the time of the queue's clock, in nanoseconds, if it has a clock.
+    /// Returns the time of the queue's clock, in nanoseconds. Returns `None` if the queue has no
+    /// clock.
     pub fn now_ns(&self) -> Option<u64> {
         Some(self.more.as_ref()?.clock?())
     }
@@ -332,9 +333,9 @@ impl CompletionQueue {
         Some(Completion::unpack(self.take()?))
     }
 
-    /// Removes the oldest completion, and returns it with the time of its push in nanoseconds. The
-    /// time is 0 if the queue has no [clock](CompletionQueue::with_clock). The time is correct if
-    /// the completion was in the queue for less than nine hours.
+    /// Removes the oldest completion, and returns it with the time of its push in nanoseconds. If
+    /// the queue has no [clock](CompletionQueue::with_clock), the time is 0. The time is wrong if
+    /// the completion was in the queue for more than nine hours.
     pub fn poll_stamped(&self) -> Option<(Completion, u64)> {
         let words = self.take()?;
         let stamp = words[WORDS - 1] >> STAMP_SHIFT;
@@ -528,7 +529,7 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Returns whether there is a place that is neither used nor reserved.
+    /// Returns whether the queue has a free place: a place that is not used and not reserved.
     #[inline]
     fn has_room(&self) -> bool {
         let places = self.capacity().saturating_sub(self.filling.promised.load(Relaxed));

@@ -2,7 +2,7 @@
 
 use crate::{AccessFault, CompletionKind, OperationError};
 
-/// The statuses of a work completion, with the names and numbers of verbs.
+/// The statuses of a work completion. Names and numbers are those of verbs.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum CompletionStatus {

@@ -70,7 +70,7 @@ pub enum PostError {
         "only queue pairs have this kind of work, and the connection is none; set `Terms::queue_pair` on both sides"
     )]
     QueuePairOnly,
-    /// The connection takes its receives from a queue that connections share.
+    /// The connection takes its receives from a shared queue.
     #[error("the connection takes its receives from a shared queue; post them there")]
     ReceivesShared,
     /// The peer allows no reads and atomics.
@@ -102,7 +102,7 @@ pub enum OperationError {
     /// have performed the operation.
     #[error("flushed: this side ended the connection before the operation was complete")]
     Flushed,
-    /// The application of the peer closed the connection before the operation was complete.
+    /// The application at the peer closed the connection before the operation was complete.
     #[error(
         "the peer closed the connection before the operation was complete; connect again if that was not meant"
     )]
@@ -130,8 +130,8 @@ pub enum OperationError {
         "the local memory of the operation is no longer registered or mapped; keep it until the operation is complete"
     )]
     LocalAccess,
-    /// The message is longer than its receive. The sender and the owner of the receive both get
-    /// this error.
+    /// The message is longer than its receive. The sender of the message and the owner of the
+    /// receive both get this error.
     #[error("the message is longer than the receive posted for it; post larger ones, or send less")]
     MessageTooLong,
     /// No frame reached the peer during the whole silence budget, or no process listens at the

@@ -197,7 +197,7 @@ pub enum Request {
     /// earlier operations have begun and before later operations begin. Possible only on queue
     /// pairs.
     BindWindow {
-        /// Previous key of the window, which the operation invalidates first.
+        /// Previous key of the window. The operation first invalidates this key.
         replaced: Option<RemoteKey>,
         /// New key of the window.
         key: RemoteKey,
@@ -250,7 +250,7 @@ pub enum Source {
         /// Offset in the region, in bytes.
         offset: u64,
     },
-    /// Inline bytes. The operation uses the first `length` of them.
+    /// Inline bytes. The operation uses the first bytes of the array, as many as its `length` says.
     Inline([u8; INLINE_BYTES_MAX]),
 }
 
@@ -273,9 +273,9 @@ pub struct OperationFlags {
     pub fence_before: bool,
     /// Perform later operations only after this operation (forward fence).
     pub fence_after: bool,
-    /// Begin the operation only when all earlier reads and atomics of this connection are complete
-    /// (the fence of verbs). Earlier writes and sends may still be in flight. The peer does not see
-    /// this fence.
+    /// Begin the operation only after all earlier reads and atomics of this connection are complete
+    /// (the fence of verbs). Earlier writes and sends may still be in flight. This fence has no
+    /// effect at the peer.
     pub waits_for_answers: bool,
     /// Relaxed or strict order.
     pub order: Order,

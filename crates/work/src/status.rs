@@ -31,8 +31,8 @@ pub enum OperationStatus {
     },
     /// The operation is complete.
     Done {
-        /// For an atomic, the old value of the memory; for a receive, the value from which
-        /// [`Arrival`] is computed; otherwise 0.
+        /// For an atomic, the old value of the memory. For a receive, a value from which
+        /// [`Arrival`] is computed. For all other operations, 0.
         value: u64,
     },
     /// The operation has failed.
@@ -62,7 +62,7 @@ pub struct Arrival {
 
 #[derive(Debug)]
 struct Slot {
-    /// The bits [`FINISHED`], [`RELEASED`] and [`WATCHED`]; the error code, from bit 8.
+    /// The bits [`FINISHED`], [`RELEASED`] and [`WATCHED`]. From bit 8 on, the error code.
     state: AtomicU32,
     bytes: AtomicU32,
     value: AtomicU64,

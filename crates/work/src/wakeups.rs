@@ -1,4 +1,5 @@
-//! Tasks to wake. A thread collects them inside the engine and wakes them outside.
+//! Tasks to wake. A thread collects the tasks while it is inside the engine, and wakes them after
+//! it has left the engine.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -63,5 +64,5 @@ impl Wakeups {
     }
 }
 
-/// Number of tasks for which memory is allocated at the start.
+/// Number of tasks for which the list allocates memory at the start.
 const EXPECTED: usize = 64;
