@@ -23,15 +23,15 @@ unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         BYTES.fetch_add(layout.size(), Ordering::Relaxed);
         CALLS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller obeys the contract of `GlobalAlloc::alloc`. `System.alloc` has the same
-        // contract.
+        // SAFETY: the caller obeys the contract of `GlobalAlloc::alloc`. `System.alloc` has the
+        // same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller obeys the contract of `GlobalAlloc::dealloc`. `System.dealloc` has the same
-        // contract.
+        // SAFETY: the caller obeys the contract of `GlobalAlloc::dealloc`. `System.dealloc` has the
+        // same contract.
         unsafe { System.dealloc(memory, layout) }
     }
 }
