@@ -82,7 +82,8 @@ pub(crate) struct Packet {
 }
 
 impl Path {
-    /// Creates a path on which no packet was sent yet. The caller calls [`begin`](Self::begin) next.
+    /// Creates a path on which no packet was sent yet. The caller then calls
+    /// [`begin`](Self::begin).
     pub(crate) fn new(
         now: Instant,
         index: LinkIndex,
