@@ -318,8 +318,8 @@ impl Connection {
         }
     }
 
-    /// On a queue pair, defers the refusal of a request of the peer until the peer has received all
-    /// answers. On any other connection, returns false and does nothing.
+    /// Defers the refusal of a request of the peer until the peer has received all answers. If this
+    /// is not a queue pair, returns false and does nothing.
     pub(crate) fn refuse_later(&mut self, close: (CloseReason, OperationNumber)) -> bool {
         match &mut self.terms {
             Some(terms) if terms.is_queue_pair() => {

@@ -55,8 +55,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: queue-pair.5
-    /// If it is time, retransmits a message that waits for a receive of the peer, or ends the wait
-    /// with an error.
+    /// Retransmits a message that waits for a receive of the peer, or ends the wait with an error.
+    /// Does nothing before one of the two is due.
     pub(crate) fn wait_for_receive(&mut self, now: Instant, connection: &mut Connection) {
         if !connection.is_open() || !connection.is_queue_pair() {
             return;
