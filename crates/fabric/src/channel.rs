@@ -53,15 +53,16 @@ pub enum Jitter {
     },
 }
 
-/// A token bucket shaper, like `tbf` on a fast interface. The shaper replaces the transmitter that
-/// has an exact rate. After a pause, it sends faster than the rate. Frames that wait for tokens
-/// leave when a timer fires, which can be late.
+/// A token bucket shaper, which replaces the transmitter with an exact rate.
+/// It behaves like `tbf` on a fast interface. After a pause, it sends faster than the rate, because
+/// the bucket has saved tokens. Frames that wait for tokens leave when a timer fires. The timer can
+/// fire late.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TokenBucket {
     /// Rate of the interface after the shaper, in bits per second; at least the rate of the link.
     pub peak_rate: u64,
-    /// Depth of the bucket, as time at the rate, in nanoseconds. Tokens saved in this time can be
-    /// used later at the peak rate.
+    /// Depth of the bucket, as the time in which the bucket fills at the rate of the link, in
+    /// nanoseconds. A full bucket lets the bytes of this time leave at the peak rate.
     pub burst_ns: u64,
     /// Maximum delay of the timer, in nanoseconds. Delays are uniformly distributed from 0.
     pub late_ns_max: u64,
@@ -72,7 +73,7 @@ pub struct TokenBucket {
 pub struct LinkModel {
     /// Bits per second, at least 1.
     pub rate: u64,
-    /// Token bucket that replaces the exact transmitter; `None` for the exact transmitter.
+    /// Token bucket that replaces the transmitter with an exact rate; `None` if there is none.
     pub bucket: Option<TokenBucket>,
     /// The bytes added to each frame on the wire.
     pub overhead: Overhead,
@@ -83,18 +84,19 @@ pub struct LinkModel {
     /// Capacity of the queue, in bytes on the wire, including the frame being sent. Frames that do
     /// not fit are dropped.
     pub queue_bytes: u32,
-    /// Number of queued bytes from which frames are marked (ECN CE); `None` for no marks.
+    /// Frames are marked (ECN CE) if at least this number of bytes is queued. `None` for no marks.
     pub mark_bytes: Option<u32>,
-    /// Number of queued bytes from which the driver refuses frames; `None` for no limit.
+    /// The driver refuses frames if at least this number of bytes is queued. `None` for no limit.
     pub driver_bytes: Option<u32>,
     /// Length of the largest edge frame, in bytes. The link drops larger frames.
     pub frame_bytes_max: u16,
     /// Whether the sender gets a report if a frame is too large.
     pub reports_too_big: bool,
-    /// Whether the interface reports its rate. Real virtual interfaces do not.
+    /// Whether the interface reports its rate. Virtual interfaces of real hosts do not.
     pub reports_rate: bool,
-    /// Whether the driver reports segmentation offload. Frames of equal size that are passed
-    /// together then cost as little as one frame, as with UDP segmentation in the kernel.
+    /// Whether the driver reports segmentation offload. With this report, the driver claims that
+    /// frames of equal size that the engine passes together cost as little as one frame, as with
+    /// UDP segmentation in the kernel.
     pub offloads: bool,
 }
 
@@ -154,7 +156,7 @@ pub struct Faults {
     pub late_ns_max: u64,
     /// Probability of flipped bits, in parts per million.
     pub corrupt_ppm: u32,
-    /// What the link does with frames that have flipped bits.
+    /// The effect of flipped bits.
     pub corruption: Corruption,
     /// Probability that a recorded frame is replayed, in parts per million.
     pub replay_ppm: u32,
@@ -167,25 +169,26 @@ pub struct Faults {
 pub(crate) struct Channel {
     pub(crate) model: LinkModel,
     pub(crate) faults: Faults,
-    /// Time when the transmitter has sent all queued frames, in picoseconds.
+    /// Time at which the transmitter will have sent all queued frames, in picoseconds.
     idle_at_ps: u64,
     /// Exact end of the last frame minus `idle_at_ps`, in units of 1/rate ps.
     remainder: u64,
     /// Time when a token bucket last released waiting frames, in picoseconds.
     released_at_ps: u64,
-    /// Time when the last frame has left a token bucket, in picoseconds.
+    /// Time at which the last frame leaves a token bucket, in picoseconds.
     left_at_ps: u64,
-    /// For each queued frame, the time when it has left, in picoseconds, and its bytes on the wire.
+    /// For each queued frame: the time at which the frame has left, in picoseconds, and its size on
+    /// the wire, in bytes.
     queued: VecDeque<(u64, u32)>,
     queued_bytes: u32,
-    /// Earliest arrival of the next frame that is not reordered.
+    /// The next frame that is not reordered arrives at this time or later.
     last_arrival: Instant,
     /// Number of frames that the current burst of losses will still lose.
     losing_frames: u32,
     random: Random,
 }
 
-/// What the queue did with a frame.
+/// The result of adding a frame to the queue.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Admission {
     Full,
@@ -234,19 +237,20 @@ impl Channel {
         Admission::Queued { departs_at_ps, marked }
     }
 
-    /// Returns the time when a frame that arrives now has left a token bucket, in picoseconds.
-    /// `idle_at_ps` is the time when the bucket would be full if no more frames arrived.
+    /// Returns the time at which a frame that arrives at `now_ps` leaves a token bucket, in
+    /// picoseconds. `idle_at_ps` is the time at which the bucket is full, if no more frames arrive.
     fn pass(&mut self, bucket: &TokenBucket, now_ps: u64, wire_bytes: u32) -> u64 {
         let burst_ps = bucket.burst_ns.saturating_mul(PICOSECONDS_PER_NANOSECOND);
         let frame_ps = u64::from(wire_bytes) * 8_000_000_000_000 / self.model.rate;
-        // The frame has its tokens when the bucket, including this frame, lacks at most one burst.
+        // The frame may leave as soon as the bucket, after this frame has taken its tokens, lacks
+        // at most one burst.
         let ready_ps = (self.idle_at_ps + frame_ps).saturating_sub(burst_ps.max(frame_ps));
         if ready_ps > now_ps.max(self.released_at_ps) {
             let late_ns = self.random.between(0, bucket.late_ns_max);
             self.released_at_ps = ready_ps + late_ns * PICOSECONDS_PER_NANOSECOND;
         }
         let released_ps = if ready_ps > now_ps { self.released_at_ps } else { now_ps };
-        // The bucket cannot hold more tokens than one burst.
+        // The bucket does not save more than one burst of tokens, however long it is full.
         if released_ps > self.idle_at_ps {
             self.idle_at_ps = released_ps;
             self.remainder = 0;
@@ -264,7 +268,8 @@ impl Channel {
 
     /// Advances `idle_at_ps` by the transmission time of a frame.
     fn charge(&mut self, wire_bytes: u32) {
-        // Computes bits × 10^12 / rate exactly: the next frame gets the remainder of the division.
+        // Computes bits × 10^12 / rate without rounding errors: adds the remainder of the division
+        // to the next frame.
         let rate = u128::from(self.model.rate);
         let exact =
             u128::from(wire_bytes) * 8 * PICOSECONDS_PER_SECOND + u128::from(self.remainder);
@@ -300,8 +305,7 @@ impl Channel {
         None
     }
 
-    /// Returns the time when a frame that departs at `departs_at_ps` arrives. Frames arrive in
-    /// order.
+    /// Returns the arrival time of a frame that departs at `departs_at_ps`. Frames arrive in order.
     pub(crate) fn arrival(&mut self, departs_at_ps: u64) -> Instant {
         let jitter_ns = match self.model.jitter {
             Jitter::Constant => 0,

@@ -37,17 +37,18 @@ pub struct EdgeHost {
     memory: MemoryTable,
     /// The protection domain of each service.
     domains: Vec<ProtectionDomain>,
-    /// Index of the selected service and its domain. New registrations and connections use it.
+    /// Index of the selected service and of its domain. New registrations and connections use this
+    /// service and domain.
     place: usize,
     shape: Shape,
-    /// The completion queue of all connections; `None` if each connection has its own.
+    /// The completion queue that all connections share; `None` if each connection has its own.
     shared: Option<Arc<CompletionQueue>>,
-    /// The receive queue of all connections; `None` if each connection has its own.
+    /// The receive queue that all connections share; `None` if each connection has its own.
     receives: Option<Arc<SharedReceives>>,
     status: Arc<StatusTable>,
     /// The regions, by number.
     regions: Vec<Memory>,
-    /// Region numbers by the address of their buffer in this process.
+    /// Maps the address of a region's buffer in this process to the region's number.
     by_address: BTreeMap<u64, u32>,
     /// Region numbers by the keys of their memory windows.
     windows: BTreeMap<u32, u32>,
@@ -55,8 +56,8 @@ pub struct EdgeHost {
     ports: BTreeMap<u32, Port>,
     /// The connections, by the number that the simulator uses for them.
     connections: BTreeMap<u64, Connection>,
-    /// The simulator's number of each connection. The order of this map differs between runs, so it
-    /// is used for look-ups only.
+    /// Maps an engine's handle to the simulator's number. The order of this map differs between
+    /// runs, so the host only looks entries up and never iterates over the map.
     numbers: HashMap<engine::ConnectionHandle, u64>,
     next_number: u64,
     /// Payload of the frame that the host is passing to a driver.
@@ -88,8 +89,8 @@ struct Connection {
     atomics: VecDeque<PendingAtomic>,
 }
 
-/// An atomic that waits for its result. The engine returns the result through the operation's
-/// handle and completion. The simulator expects the result in memory, so the host stores it there.
+/// An atomic whose result the host must still store in memory. The engine returns the result
+/// through the operation's handle and completion, but the simulator expects the result in memory.
 #[derive(Clone, Copy, Debug)]
 struct PendingAtomic {
     context: u64,
@@ -117,7 +118,8 @@ impl EdgeHost {
         };
         let limits =
             TableLimits::default().regions_max(REGIONS_MAX).domains_max(shape.places.max(1));
-        // The engine derives other secrets from the same bytes, so the bytes are inverted here.
+        // The engine derives its other secrets from the same bytes. They are inverted here, so that
+        // the memory table does not use the same secret.
         let memory = MemoryTable::new(limits, [!word(0), !word(8)]);
         let queue = || Arc::new(CompletionQueue::new(SHARED_COMPLETIONS_MAX));
         let receives = || Arc::new(SharedReceives::new(SHARED_RECEIVES));
@@ -241,8 +243,9 @@ impl EdgeHost {
         self.domains.get(self.place).copied().unwrap_or(ProtectionDomain::NONE)
     }
 
-    /// Moves completions from the shared queue to their connections. Must be called before the
-    /// engine can reuse the index of a connection.
+    /// Moves completions from the shared queue to their connections. The caller must call this
+    /// before the engine reuses the index of a connection; otherwise a completion could reach the
+    /// wrong connection.
     fn sort_completions(&mut self) {
         let Some(shared) = &self.shared else { return };
         while let Some(found) = shared.poll() {
@@ -638,8 +641,8 @@ impl HostEngine for EdgeHost {
         for at in [0, end] {
             buffer.write(at, &[GUARD; GUARD_BYTES as usize]);
         }
-        // The address of a buffer in this process differs between runs. Peers must not see it,
-        // because runs must be equal.
+        // The address of a buffer in this process differs between runs. If peers saw it, runs with
+        // the same seed would differ.
         let address = REMOTE_START + (u64::from(number) << 32);
         let registered = self.memory.register_part(
             self.domain(),
@@ -716,10 +719,10 @@ impl HostEngine for EdgeHost {
         let (used, limits) = (self.engine.pool_use(), &self.config.pools);
         let mut one = |name, used: u32, limit: u32| report(name, u64::from(used), u64::from(limit));
         let connections = self.engine.connection_count();
-        // The shared limits do not include what each connection is guaranteed: some operations, and
-        // one of each other record. If the peer of a queue pair has no receive posted, the pair's
-        // records do not count against the shared pool (pool.6). Other pairs can then use the whole
-        // pool.
+        // The shared limits do not include the records that each connection is guaranteed: some
+        // operations, and one record of each other kind. If the peer of a queue pair has no receive
+        // posted, the queue pair's records do not count against the shared pool (pool.6). Other
+        // queue pairs can then use the whole pool.
         let pools = if self.shape.is_of_queue_pairs { connections.max(1) } else { 1 };
         let operations = pools * limits.operations + connections * semantics::OPERATION_SHARE;
         one("operations", used.operations, operations);
@@ -926,11 +929,11 @@ const COMPLETIONS_MAX: usize = 84;
 const SHARED_RECEIVES: usize = 24;
 
 /// Capacity of the completion queue that all connections of a host share. A host has at most one
-/// connection to each other host, and one more.
+/// connection to each other host, plus one.
 const SHARED_COMPLETIONS_MAX: usize = 8 * COMPLETIONS_MAX;
 
-/// Maximum number of packets that no window limits: probes, eight control frames, and 64 packets
-/// that are remembered as lost.
+/// Maximum number of packets that the window does not limit: probes, eight control frames, and 64
+/// packets that the sender remembers as lost.
 const UNCOUNTED_PACKETS: u64 = 128;
 
 const FULL_FRAME_BYTES: u32 = 1_472;

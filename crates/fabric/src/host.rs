@@ -50,8 +50,8 @@ pub enum Action {
     },
     /// Sends local bytes to the peer's next receive.
     Send,
-    /// Sends local bytes to the peer's next receive. On delivery, the peer invalidates the
-    /// operation's key.
+    /// Sends local bytes to the peer's next receive. When the peer delivers the message, it
+    /// invalidates the operation's key.
     SendInvalidate,
     /// Binds a memory window: gives the peer access to the whole local region under the operation's
     /// key and address.
@@ -62,7 +62,7 @@ pub enum Action {
         /// can.
         is_for_all: bool,
     },
-    /// Invalidates the operation's key, which this side has bound for this connection.
+    /// Invalidates the operation's key. This side has bound the key for this connection.
     Invalidate,
 }
 
@@ -91,12 +91,12 @@ impl Action {
 /// Ordering and signalling flags of one operation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Flags {
-    /// The target performs this operation after all earlier ones.
+    /// The target performs this operation after all earlier operations.
     pub fence_before: bool,
     /// The target performs all later operations after this one.
     pub fence_after: bool,
-    /// The operation is strict: the target can place the body early, but places the tail in order.
-    /// A late write does not overwrite newer bytes.
+    /// The operation is strict. The target may place the body early, but places the tail in order.
+    /// If the write is late, it does not overwrite bytes of a newer write.
     pub strict: bool,
     /// The operation produces a completion even if it succeeds.
     pub signalled: bool,
@@ -117,7 +117,7 @@ pub struct Operation {
     pub key: u32,
     /// Remote address of the first byte; sends do not use it.
     pub address: u64,
-    /// Value that the peer gets with its completion (writes and sends only).
+    /// Immediate: the value that the peer's completion contains (writes and sends only).
     pub immediate: Option<u32>,
     /// Ordering and signalling flags.
     pub flags: Flags,
@@ -136,7 +136,7 @@ pub struct Datagram {
     pub destination: u32,
     /// Queue key of the destination queue pair.
     pub key: u32,
-    /// Value that the receiver gets with the datagram.
+    /// Immediate: the value that the receiver's completion contains.
     pub immediate: Option<u32>,
     /// Local memory that holds the payload.
     pub local: Region,
@@ -161,7 +161,7 @@ pub enum CompletionKind {
     Atomic,
     /// A posted send.
     Send,
-    /// A posted receive, which a message of the peer has filled.
+    /// A posted receive, which a message of the peer has consumed.
     Receive,
     /// A peer's write with an immediate, which was delivered here.
     Notification,
@@ -182,9 +182,9 @@ pub struct Completion {
     pub length_bytes: u32,
     /// The immediate that the peer sent, if there is one.
     pub immediate: Option<u32>,
-    /// The key of this side that the peer's message invalidated, if it did.
+    /// The key of this side that the peer's message invalidated; `None` if it invalidated none.
     pub invalidated: Option<u32>,
-    /// The reason of a failure; `None` on success, or if the engine reports no reason.
+    /// The reason of a failure; `None` if the operation succeeded or the engine reports no reason.
     pub fault: Option<Fault>,
 }
 
@@ -203,12 +203,12 @@ pub enum Fault {
     Unreachable,
     /// The peer no longer knows the connection.
     PeerRestarted,
-    /// One side violated the protocol.
+    /// The peer or this side violated the protocol.
     Violation,
     /// Local memory of the operation has been deregistered.
     LocalAccess,
-    /// The peer could not perform the operation, because the memory of its receive has been
-    /// deregistered.
+    /// The peer could not perform the operation, because the memory of the receive that it consumed
+    /// has been deregistered.
     PeerFailed,
     /// Any other reason.
     Other,
@@ -227,15 +227,15 @@ pub enum Cause {
     Unreachable,
     /// The peer rejected the request.
     Rejected,
-    /// One side denied the other access to memory.
+    /// The peer denied this side an access to memory, or this side denied the peer one.
     AccessDenied,
-    /// One side violated the protocol.
+    /// The peer or this side violated the protocol.
     Violation,
     /// The memory of a receive has been deregistered, on either side.
     MemoryGone,
     /// An operation of this side failed; its completion has the reason.
     OperationFailed,
-    /// Any other reason, with its number.
+    /// Any other reason. Contains the number of the reason.
     Other(u16),
 }
 
@@ -293,7 +293,8 @@ pub enum Scheduling {
     RoundRobin,
 }
 
-/// Settings of a host's engine. The limits are those of the protocol's parameters.
+/// Settings of a host's engine. The limits have the same meaning as the limits in the protocol's
+/// parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
     /// Random bytes from which keys, connection ids and epochs are derived. These bytes differ for
@@ -303,9 +304,9 @@ pub struct Tuning {
     pub congestion: Congestion,
     /// The link scheduler.
     pub scheduling: Scheduling,
-    /// Maximum number of operations that are tracked after the last delivered one.
+    /// Maximum number of operations, after the last delivered operation, that the engine tracks.
     pub operation_window: u32,
-    /// Maximum number of bytes that are held for operations that must wait.
+    /// Maximum number of bytes that the engine holds for operations that must wait.
     pub order_pool_bytes: u32,
     /// Maximum number of reads and atomics that the host answers at the same time.
     pub read_depth: u16,
@@ -313,8 +314,8 @@ pub struct Tuning {
     pub ack_delay_max_ns: u32,
     /// Time after which a silent peer is regarded as dead, in nanoseconds.
     pub dead_peer_ns: u64,
-    /// Number by which the usual number of records shared by all connections is divided; at least
-    /// 1.
+    /// Divisor of the number of records that all connections share, at least 1. With a larger
+    /// divisor, connections share fewer records.
     pub pool_divisor: u32,
     /// Settings that can differ between the two ends.
     pub shape: Shape,
@@ -341,10 +342,10 @@ pub struct Shape {
     pub is_of_queue_pairs: bool,
     /// Whether all connections take their receives from one queue.
     pub shares_receives: bool,
-    /// Out of this many frames, the driver sends one but reports that it does not know whether the
+    /// The driver sends one out of this many frames, but reports that it does not know whether the
     /// frame left. 0 turns this off.
     pub doubts_one_in: u32,
-    /// Planted fault, which the checks must find: the engine is wrongly informed that these
+    /// A planted fault that the checks must find: the engine receives the false report that these
     /// doubtful frames did not leave.
     pub forgets_doubts: bool,
 }
@@ -365,8 +366,8 @@ pub trait HostEngine {
     /// Handles a change of a link.
     fn handle_link_event(&mut self, now: Instant, link: LinkId, event: LinkEvent);
     /// Passes every frame that may be sent now to `wire`, in order. If `wire` returns false, the
-    /// link's driver has refused the frame. The driver accepts no other frame until it reports that
-    /// it has room.
+    /// link's driver has refused the frame. The driver then refuses all frames until it reports
+    /// that it has room.
     fn poll_transmit(&mut self, now: Instant, wire: &mut Wire<'_>);
     /// Sends like [`HostEngine::poll_transmit`], but only as many frames as one call of a link
     /// driver accepts. Returns whether more frames wait.
@@ -418,14 +419,14 @@ pub trait HostEngine {
         link: LinkId,
         peer: PeerAddr,
     );
-    /// Returns two numbers of a connection's links: those that carry data, and all. Returns `None`
-    /// if the engine does not report them.
+    /// Returns the number of a connection's links that carry data, and the number of all its links.
+    /// Returns `None` if the engine does not report these numbers.
     fn links_up(&self, connection: ConnectionHandle) -> Option<(usize, usize)> {
         let _ = connection;
         None
     }
-    /// Returns the length of the largest frame, in bytes, on that data link of the connection which
-    /// allows the smallest. Returns `None` if the engine does not report it.
+    /// Returns the smallest of the frame lengths that the connection's data links allow, in bytes.
+    /// Returns `None` if the engine does not report these lengths.
     fn frame_bytes(&self, connection: ConnectionHandle) -> Option<u16> {
         let _ = connection;
         None

@@ -1,8 +1,9 @@
 //! Discrete-event simulation in virtual time. The crate contains the event queue, models of links,
 //! hosts that run the real engine, and the torture harness, which searches for violated guarantees.
 //!
-//! A run depends only on its seed. It uses no thread, clock, socket or global random generator. The
-//! same seed therefore repeats a run exactly; the hash of the trace shows whether it did.
+//! A run depends only on its seed. The simulation uses no thread, clock, socket or global random
+//! generator. The same seed therefore repeats a run exactly. To check this, compare the hashes of
+//! the two traces.
 #![forbid(unsafe_code)]
 
 mod channel;

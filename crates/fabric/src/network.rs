@@ -15,14 +15,14 @@ use crate::{Corruption, EventQueue, Faults, Kind, LinkModel, Random, Trace, dige
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PortId(pub u16);
 
-/// How the ports of a segment are connected.
+/// The kind of connection between the ports of a segment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Segment {
     /// Cables: a frame goes directly from the sender's port to the receiver's.
     Direct,
-    /// A store-and-forward switch with an output queue for each port. Faults and delays of the
-    /// sending port apply on its cable to the switch. The cable from the switch to the receiver has
-    /// the rate, queue and mark threshold of the receiving port.
+    /// A store-and-forward switch with an output queue for each port. The cable from the sender to
+    /// the switch has the faults and delays of the sending port. The cable from the switch to the
+    /// receiver has the rate, queue and mark threshold of the receiving port.
     Switched {
         /// Time from the arrival of a frame's last bit until the frame enters the output queue, in
         /// nanoseconds.
@@ -331,8 +331,8 @@ impl Network {
         self.notices.push_back(Notice { port, event });
     }
 
-    /// Changes the address of a port, as can happen when an interface comes back. Frames in flight
-    /// still arrive. The host gets no report of the change.
+    /// Changes the address of a port. This can happen when an interface comes back. Frames in
+    /// flight still arrive. The host gets no report of the change.
     ///
     /// # Panics
     /// If the address is in use.
@@ -714,9 +714,10 @@ struct Port {
     /// Path MTU in bytes; longer frames are lost.
     path_bytes_max: u16,
     mute: Option<Mute>,
-    /// Peers for which the driver has no room, each with the end of that period.
+    /// Peers for which the driver has no room. For each peer, the time at which the driver has room
+    /// again.
     full_for: Vec<(PeerAddr, Instant)>,
-    /// Time until which the driver has no room for any peer.
+    /// Time at which the driver has room for some peer again. Until then, it refuses all frames.
     full_until: Instant,
     /// Length of the longest frame that the port receives, in bytes.
     accepted_bytes_max: u16,
@@ -754,8 +755,8 @@ fn flip_bits(bytes: &mut [u8], random: &mut Random) {
     }
 }
 
-/// Maximum number of frames that a port records for replay. Old frames remain for long, because
-/// only [`RECORD_PPM`] of 10^6 frames replace a recorded frame.
+/// Maximum number of frames that a port records for replay. A recorded frame stays for a long time,
+/// because only [`RECORD_PPM`] of 10^6 frames replace a recorded frame.
 const RECORDED_FRAMES_MAX: usize = 48;
 const RECORD_PPM: u32 = 50_000;
 
@@ -763,6 +764,6 @@ const RECORD_PPM: u32 = 50_000;
 /// IPv6 minimum of 1280, minus 40 and 8 bytes of headers.
 pub(crate) const FRAME_BYTES_SAFE: u16 = 1232;
 
-/// Size of a simulated driver's receive buffer, in bytes. The buffer fills as long as the host does
-/// not run.
+/// Size of a simulated driver's receive buffer, in bytes. While the host does not run, frames
+/// collect in the buffer.
 pub(crate) const RECEIVE_BUFFER_BYTES: u32 = 1 << 20;

@@ -89,8 +89,8 @@ fn corruption_is_dropped_or_delivered() {
     let (arrivals, pair) = run_with(Faults { corruption: Corruption::Delivered, ..faults }, 1_000);
     assert_eq!(arrivals.len(), 1_000);
     let broken = arrivals.iter().filter(|(_, arrival)| !is_intact(&arrival.bytes)).count();
-    // If two flips hit the same bit, the frame is intact, so fewer frames can be broken than
-    // corrupted.
+    // Two flips can hit the same bit, so that the frame is intact again. Fewer frames can therefore
+    // be broken than the counter says.
     assert!(broken as u64 <= pair.network.counters().corrupted && broken > 50);
 }
 

@@ -1,21 +1,23 @@
 //! The oracle: a sequential model against which the engine's guarantees are checked.
 //!
 //! A [`DirectionModel`] follows the operations that one side of a connection posts to the other
-//! side. It knows every posted operation and a *bound*: all operations before the bound are known
-//! to have been performed. An operation raises the bound in three cases:
+//! side. It knows every posted operation and a *bound*, the number of an operation. The target has
+//! performed all operations with lower numbers, as the model knows for certain. An operation raises
+//! the bound in three cases:
 //!
 //! * It completes.
-//! * It is delivered to the peer's application.
-//! * One of its effects becomes visible that may become visible only after earlier operations.
+//! * The peer's application receives it.
+//! * One of its effects becomes visible, and this effect may become visible only after earlier
+//!   operations.
 //!
 //! Each byte of the target must be one of two values:
 //!
 //! * the result of the operations before the bound, in sequence, or
 //! * a byte that an operation at or after the bound writes there.
 //!
-//! If only an ordered operation can have written a byte, the bound rises, and the memory is
-//! compared again. The oracle thus checks fences and strict tails from the outside, without access
-//! to the engine's state.
+//! If only an ordered operation can have written a byte, the model raises the bound and compares
+//! the memory again. The oracle thus checks fences and strict tails from the outside, without
+//! access to the engine's state.
 
 use std::collections::VecDeque;
 
@@ -42,7 +44,7 @@ pub enum Violation {
         /// Operations before this number are known to have been performed.
         bound: u64,
     },
-    /// A read returned bytes that the target never had at the read's place in the order.
+    /// A read returned bytes that the target's memory cannot contain when the read is performed.
     #[error("read {number} brought {found:#04x} at offset {offset}, expected {expected:#04x}")]
     ReadResult {
         /// Number of the read.
@@ -54,7 +56,7 @@ pub enum Violation {
         /// The byte that results from the earlier operations.
         expected: u8,
     },
-    /// An atomic operation returned a value that does not match its place in the order.
+    /// An atomic returned a value that does not result from the earlier operations.
     #[error("atomic {number} returned {found}, expected {expected}")]
     AtomicResult {
         /// Number of the operation.
@@ -82,7 +84,8 @@ pub enum Violation {
         /// Length of the posted operation, in bytes.
         length_bytes: u32,
     },
-    /// A message or notification arrived that was not sent, or out of order, or changed.
+    /// A message or notification arrived that was never sent, that is out of order, or that is
+    /// changed.
     #[error("delivery {found:?} is not the next one: {expected}")]
     Delivery {
         /// The completion that arrived.
@@ -98,7 +101,7 @@ pub enum Violation {
         /// Number of the operation.
         number: u64,
     },
-    /// A datagram arrived or left that must not.
+    /// A host sent or received a datagram that it must not send or receive.
     #[error("datagram at host {host}: {what}")]
     Datagram {
         /// Index of the host.
@@ -114,7 +117,7 @@ pub enum Violation {
         /// Number of operations that never completed.
         outstanding: usize,
     },
-    /// A connection ended, although nothing happened that may end it.
+    /// A connection ended, although no event happened that allows the connection to end.
     #[error("connection of pair {pair} ended by {cause} although nothing ended it")]
     ConnectionLost {
         /// Index of the pair of hosts.
@@ -153,7 +156,7 @@ pub enum Violation {
         /// The amount in use.
         used: u64,
     },
-    /// Memory changed, although no rights to write it remained.
+    /// Memory changed, although no peer had the right to write to the memory any more.
     #[error("region {region} of host {host} changed after its connection had ended")]
     FrozenMemory {
         /// Index of the host.
@@ -215,8 +218,8 @@ pub enum Violation {
         /// What the side waits for.
         what: String,
     },
-    /// A host sent more than three times as many bytes to an address as it received from the
-    /// address, before it had validated the address.
+    /// A host sent too many bytes to an address that it had not validated: more than three times
+    /// the bytes that it had received from the address.
     #[error("host {host} sent {sent} bytes to {address}, from where {received} came")]
     Amplified {
         /// Index of the host.
@@ -271,7 +274,8 @@ pub(crate) trait TargetMemory {
 pub(crate) struct Posted {
     pub(crate) action: Action,
     pub(crate) flags: Flags,
-    /// Offset in the target region. For atomics, the offset in the cells; sends do not use it.
+    /// Offset in the target region; for an atomic, offset in the memory of the cells. Sends do not
+    /// use the offset.
     pub(crate) offset: u32,
     pub(crate) length_bytes: u32,
     pub(crate) immediate: Option<u32>,
@@ -299,8 +303,8 @@ pub(crate) struct Finished {
 pub(crate) struct DirectionModel {
     /// The target's memory after the operations before `bound`.
     expected: Vec<u8>,
-    /// Operations that have not completed, or that are at or after the bound. The first has the
-    /// number `first`.
+    /// The operations that have not completed, and those with a number of at least `bound`. The
+    /// number of the first operation in the queue is `first`.
     operations: VecDeque<(Posted, Vec<u8>)>,
     first: u64,
     /// All operations with lower numbers have completed at the requester.
@@ -309,8 +313,8 @@ pub(crate) struct DirectionModel {
     /// For each operation with `fence_after`, the number of the next operation.
     fences: VecDeque<u64>,
     deliveries: VecDeque<ExpectedDelivery>,
-    /// All operations with lower numbers were delivered, as completions of the peer's application
-    /// prove.
+    /// The peer's application has received completions for all messages and notifications with
+    /// lower numbers, which proves that these were delivered.
     reported: u64,
     /// Whether a write with an immediate consumes a receive.
     consumes: bool,
@@ -354,8 +358,10 @@ impl DirectionModel {
     }
 
     /// Returns whether an operation must succeed even if the peer ends the connection. The
-    /// operation must succeed if the peer's application has received the operation, and no
-    /// outstanding operation up to this one waits for an answer with data.
+    /// operation must succeed if both conditions hold:
+    ///
+    /// * The peer's application has received the operation.
+    /// * Neither this operation nor an earlier outstanding operation waits for an answer with data.
     pub(crate) fn is_surely_delivered(&self, number: u64) -> bool {
         let is_question = |(posted, _): &(Posted, Vec<u8>)| posted.action.is_question();
         let from = (self.completed.max(self.first) - self.first) as usize;
@@ -399,8 +405,8 @@ impl DirectionModel {
         self.expected.fill(0);
     }
 
-    /// Returns whether a write of this range with these flags could overlap an outstanding write to
-    /// which it has no order. The result would be undefined.
+    /// Returns whether a write of this range with these flags can overlap an outstanding write,
+    /// although no rule orders the two writes. The result of two such writes is undefined.
     pub(crate) fn conflicts(&self, offset: u32, length_bytes: u32, flags: Flags) -> bool {
         if flags.fence_before {
             return false;
@@ -446,8 +452,9 @@ impl DirectionModel {
         number
     }
 
-    /// Checks a completion that the requester polled. Returns the operations that it finishes, in
-    /// order: earlier operations that are not signalled, and then the completed one.
+    /// Checks a completion that the requester polled. Returns the operations that the completion
+    /// finishes, in order. These are earlier operations that are not signalled, and then the
+    /// operation that the completion reports.
     ///
     /// `target` is `None` if the target's memory no longer exists.
     pub(crate) fn complete(
@@ -550,7 +557,7 @@ impl DirectionModel {
         self.raise(next.number + 1, target)
     }
 
-    /// Checks at low cost which operations have become visible, and raises the bound accordingly.
+    /// Checks at low cost which operations have become visible, and raises the bound to match.
     pub(crate) fn probe(&mut self, target: &dyn TargetMemory) -> Result<(), Violation> {
         let mut needed = self.bound;
         for number in self.bound..self.next_number() {
@@ -592,8 +599,8 @@ impl DirectionModel {
             .find(|number| self.operations[(number - self.first) as usize].0.flags.signalled)
     }
 
-    /// Raises the bound, because all operations before `bound` are now known to have been
-    /// performed.
+    /// Raises the bound. The caller knows that the target has performed all operations before
+    /// `bound`.
     fn raise(&mut self, bound: u64, target: Option<&dyn TargetMemory>) -> Result<(), Violation> {
         let mut needed = bound;
         while self.bound < needed {
@@ -661,9 +668,10 @@ impl DirectionModel {
         Ok(needed)
     }
 
-    /// Returns the bound that a byte proves, if the byte differs from the result of the operations
-    /// before the bound. The result is the lowest bound of all operations that can have written the
-    /// byte. Returns `None` if no operation can have written it.
+    /// Returns the bound that a byte proves. The byte differs from the result of the operations
+    /// before the current bound, so a later operation has written it. Several operations can have
+    /// written the byte; the result is the lowest bound that one of them proves. Returns `None` if
+    /// no operation can have written the byte.
     fn explain(&self, position: u32, byte: u8) -> Option<u64> {
         let writers = (self.bound..self.next_number()).filter(|number| {
             let (posted, _) = &self.operations[(number - self.first) as usize];
@@ -672,7 +680,7 @@ impl DirectionModel {
         writers.map(|number| self.requirement(number, position)).min()
     }
 
-    /// Returns the bound that must hold if byte `position` of write `number` is visible.
+    /// Returns the lowest bound with which byte `position` of write `number` may be visible.
     fn requirement(&self, number: u64, position: u32) -> u64 {
         let (posted, _) = &self.operations[(number - self.first) as usize];
         let is_tail = position + 1 == posted.offset + posted.length_bytes
@@ -683,7 +691,8 @@ impl DirectionModel {
         self.fence_requirement(number)
     }
 
-    /// Returns the bound that fences require if any effect of operation `number` is visible.
+    /// Returns the lowest bound with which fences allow any effect of operation `number` to be
+    /// visible.
     fn fence_requirement(&self, number: u64) -> u64 {
         let (posted, _) = &self.operations[(number - self.first) as usize];
         if posted.flags.fence_before {
@@ -699,7 +708,8 @@ impl DirectionModel {
             if found == expected {
                 continue;
             }
-            // A later operation can be visible early, unless a fence makes it wait for this read.
+            // The effect of a later operation can be visible before the read is performed, unless a
+            // fence makes the later operation wait for the read.
             let explained = (number + 1..self.next_number()).any(|later| {
                 let (posted, _) = &self.operations[(later - self.first) as usize];
                 posted.action == Action::Write
@@ -733,8 +743,9 @@ pub(crate) const fn kind_of(action: Action) -> CompletionKind {
     }
 }
 
-/// Length of the longest write that fits in one frame on every simulated link (at least 1232
-/// bytes), with any acknowledgement in the frame. Such a write consists only of its tail.
+/// Length of a write that fits in one frame on every simulated link, together with any
+/// acknowledgement. Every link carries frames of at least 1232 bytes. A write that is not longer
+/// consists only of its tail.
 const SINGLE_FRAME_BYTES: u32 = 128;
 
 /// Size of the pieces in which memory is compared, in bytes.

@@ -53,20 +53,20 @@ pub struct Costs {
     pub host: EdgeCosts,
     /// Cost of each batch of at most 32 frames that is passed to the kernel in one call.
     pub call_ps: u64,
-    /// Cost of each frame whose payload is gathered from the program's memory. Longer payloads are
-    /// gathered, because only short ones are copied behind the header.
+    /// Cost of each frame whose payload the driver gathers from the program's memory. The driver
+    /// gathers long payloads. It copies short payloads behind the header.
     pub gather_ps: u64,
     /// Cost of each poll of a link.
     pub poll_ps: u64,
     /// Time for which the sender stays in the system call after the peer can see the frame, for
-    /// each frame. A virtual cable works within this call, so its delay is effectively less than
-    /// zero.
+    /// each frame. A virtual cable delivers a frame within this call. The delay of the cable,
+    /// counted from the end of the call, is therefore negative.
     pub return_ps: u64,
-    /// Cost of choosing a link: for each sent frame and each link of the connection after the
-    /// first.
+    /// Cost of choosing a link. The cost applies to each sent frame, once for each link of the
+    /// connection after the first.
     pub spread_ps: u64,
-    /// Cost of each timer of a [`TokenBucket`](crate::TokenBucket) that releases frames of this
-    /// host. The timer interrupts the host's processor, like the shaper of a virtual interface.
+    /// Cost of one timer of a [`TokenBucket`](crate::TokenBucket) on this host. The timer
+    /// interrupts the host's processor, as the shaper of a virtual interface does.
     pub timer_ps: u64,
 }
 
@@ -96,10 +96,12 @@ pub struct Trial<'a> {
 /// The duration of a trial.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Length {
-    /// As many operations as need about this many frames, after a warm-up of half as many.
+    /// Enough operations for about this many frames. Before the measurement, a warm-up takes half
+    /// as many operations.
     Frames(u32),
-    /// A fixed number of operations, as in a measurement. Streams with deep queues may not be
-    /// steady within a measurement, so the simulation must end after the same number.
+    /// A fixed number of operations, as in a measurement on real hosts. A stream with a deep queue
+    /// may still be changing when such a measurement ends. To be comparable, the simulation must
+    /// therefore end after the same number of operations.
     Operations {
         /// Number of operations before measuring begins, at least 1.
         warm_up: u64,
@@ -225,8 +227,8 @@ mod tests {
     fn a_small_message_takes_what_its_steps_cost() {
         let links = [raw_link(100_000_000_000, 0)];
         let outcome = run(&trial(&links, Exercise::PingPong, 8)).expect("nothing is in the way");
-        // The latency consists of a post, a call, a send and a receive, up to two polls, 3 µs of
-        // jitter, and some bytes on the wire.
+        // The latency contains the costs of a post, a call, a send and a receive. It also contains
+        // up to two polls, 3 µs of jitter, and the time of some bytes on the wire.
         let latency_ns = outcome.latency_ns.expect("it is a ping-pong");
         assert!((5_200.0..9_000.0).contains(&latency_ns), "{latency_ns}");
     }

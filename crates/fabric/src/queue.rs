@@ -5,8 +5,9 @@ use std::collections::BinaryHeap;
 
 use delivery::Instant;
 
-/// Future events, ordered by time. Events of the same time are ordered by when they were scheduled.
-/// Without this second key, a run would depend on how the heap orders equal entries.
+/// Future events, ordered by time. Events of the same time are ordered by the sequence in which
+/// they were scheduled. Without this second key, a run would depend on the order in which the heap
+/// returns equal entries.
 #[derive(Debug)]
 pub struct EventQueue<E> {
     heap: BinaryHeap<QueuedEvent<E>>,

@@ -24,8 +24,8 @@ pub struct Transfer<'a> {
     pub loss_ppm: u32,
     /// Size of the measured write, in bytes.
     pub length_bytes: u32,
-    /// Size of an earlier write, in bytes, from which the engine learns about its links; 0 for no
-    /// such write.
+    /// Size of an earlier write, in bytes; 0 for no such write. From this write, the engine learns
+    /// the rates of its links.
     pub warm_up_bytes: u32,
     /// Link scheduler of both engines.
     pub scheduling: Scheduling,
@@ -58,7 +58,7 @@ pub struct Outcome {
     pub duration_ns: u64,
     /// Number of frames that the writing host sent in this time.
     pub frames: u64,
-    /// Number of frames that the other host sent in this time, which are acknowledgements.
+    /// Number of frames that the other host sent in this time. All of them are acknowledgements.
     pub answers: u64,
     /// Number of frames that the other host received after a frame that was sent later.
     pub overtaken: u64,
@@ -78,7 +78,7 @@ impl Outcome {
         100.0 * self.overtaken as f64 / self.frames.max(1) as f64
     }
 
-    /// Returns how many frames the writing host sent beyond the smallest possible number, in
+    /// Returns how many more frames the writing host sent than the smallest possible number, in
     /// percent of that number.
     pub fn extra_percent(&self) -> f64 {
         let extra = self.frames.saturating_sub(self.frames_min);
@@ -235,12 +235,12 @@ pub fn table(rows: &[Measured]) -> String {
     text
 }
 
-/// The transfers that `ethernot sim scenario` measures. Their names are keys of its result.
+/// The transfers that `ethernot sim scenario` measures. Their names are the keys of its result.
 ///
-/// The writes of 8 bytes and of 4 KiB have one and three frames, the smallest possible numbers. One
-/// more frame is counted, which is not part of the write. The writer acknowledges the peer's report
-/// about the second link 25 µs after the report arrives. Because the connection was established
-/// shortly before, this happens during the measured write.
+/// The writes of 8 bytes and of 4 KiB need one and three frames, and the engine sends no more for
+/// them. The tables show one more frame, which is an acknowledgement: the peer reports the state of
+/// the second link shortly after the connection is established, and the writer acknowledges this
+/// report 25 µs after it arrives. This happens during the measured write.
 pub const SCENARIOS: [(&str, Transfer<'static>); 15] = {
     const FAST: [LinkModel; 1] = [UNEQUAL_LINKS[0]];
     const EQUAL: [LinkModel; 2] = [UNEQUAL_LINKS[0]; 2];
@@ -270,11 +270,11 @@ pub const SCENARIOS: [(&str, Transfer<'static>); 15] = {
     ]
 };
 
-/// One megabyte in bytes, as tables of storage and networks count it.
+/// One megabyte in bytes, in the decimal sense.
 const MEGABYTE: u32 = 1_000_000;
 
-/// Size of a transfer with losses, in bytes. It has some thousand frames, of which some tens or
-/// more are lost.
+/// Size of a transfer with losses, in bytes. The transfer has some thousand frames, and at least
+/// some tens of them are lost.
 const LOSS_BYTES: u32 = 16 << 20;
 
 /// The two links on which acceptance is measured: Ethernet of 1 Gb/s and of 100 Mb/s, each with a
@@ -398,7 +398,7 @@ impl Sent {
     }
 }
 
-/// Length of the header of a middle frame of a large write, in bytes.
+/// Length of the header of a frame of a large write, except its first and last frames; in bytes.
 const HEADER_BYTES: u16 = 32;
 
 /// Time limit of a transfer, in virtual nanoseconds.
@@ -416,7 +416,7 @@ mod tests {
     fn lossless_transfer_is_counted_exactly() {
         let outcome = transfer(&Transfer::new(&LOSSY_LINK, 100_000), &make).expect("it finishes");
         assert_eq!(outcome.frames_min, 70);
-        // The write is cut into fragments of 1000 bytes, and none is retransmitted.
+        // The engine cuts the write into fragments of 1000 bytes, and retransmits none.
         assert_eq!((outcome.frames, outcome.overtaken), (100, 0));
         assert!(outcome.duration_ns > 100_000 * 8 + 100_000, "{outcome:?}");
         assert!(outcome.goodput(100_000) < 1e9);

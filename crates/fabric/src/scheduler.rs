@@ -1,23 +1,25 @@
 //! A pure model of Linux's EEVDF scheduler: the processors of a simulated host and the threads that
 //! share them.
 //!
-//! Each processor has a queue of runnable threads, all with the same weight. These terms are used:
+//! Each processor has a queue of runnable threads, all with the same weight. The comments use these
+//! terms:
 //!
-//! * The *virtual runtime* of a thread is the processor time that it has received. The average over
-//!   the threads of a queue is their fair share.
-//! * A thread that has received at most the fair share is *eligible*.
+//! * The *virtual runtime* of a thread is the processor time that it has received. The *fair share*
+//!   of a queue's threads is the average of their virtual runtimes.
+//! * A thread is *eligible* if it has received at most the fair share.
 //! * The *deadline* of a thread is the virtual runtime at which it has used its current slice.
-//! * The *lag* of a thread is the fair share minus its virtual runtime. A thread keeps a positive
-//!   lag when it sleeps. A negative lag decays while other threads run.
+//! * The *lag* of a thread is the fair share minus its virtual runtime. If a thread with a positive
+//!   lag sleeps, its lag stays the same. If a thread with a negative lag sleeps, its lag decays
+//!   while other threads run.
 //!
-//! Of the eligible threads, the one with the earliest deadline runs. It keeps its processor until
-//! it has used its slice, or until a thread wakes up that has received less than its share.
+//! The eligible thread with the earliest deadline runs. It runs until it has used its slice, or
+//! until a thread wakes up that has received less than the fair share and has an earlier deadline.
 //!
 //! Sources: I. Stoica, H. Abdel-Wahab: Earliest Eligible Virtual Deadline First, 1995, and
 //! `kernel/sched/fair.c`.
 //!
 //! The caller decides what each thread does next: work for some time, sleep, or yield.
-//! [`Scheduler::next_at`] returns the time when [`Scheduler::advance`] has something to report.
+//! [`Scheduler::next_at`] returns the time at which [`Scheduler::advance`] has something to report.
 
 mod queue;
 
@@ -31,7 +33,7 @@ use queue::Queue;
 pub struct Settings {
     /// Number of processors, at least 1.
     pub processors: usize,
-    /// Slice: processor time after which a running thread lets the next thread run.
+    /// Length of a slice. After this processor time, a running thread lets the next thread run.
     pub slice_ns: u64,
     /// Processor time to switch to another thread.
     pub switch_ns: u64,
@@ -48,9 +50,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns settings with `processors` processors like those of a small virtual machine. If
-    /// another host wakes a thread there, its sleep costs about 25 µs on an idle processor and 8 µs
-    /// on a busy one.
+    /// Returns settings with `processors` processors like those of a small virtual machine. If a
+    /// thread of this host sleeps until a frame arrives, the sleep costs about 25 µs on an idle
+    /// processor, and 8 µs on a busy one.
     pub const fn usual(processors: usize) -> Self {
         Self {
             processors,
@@ -63,8 +65,8 @@ impl Settings {
         }
     }
 
-    /// Returns settings with processors of `quarters`/4 of the speed. The length of a slice stays
-    /// the same.
+    /// Returns these settings for processors with `quarters`/4 of the speed. The length of a slice
+    /// stays the same.
     #[must_use]
     pub fn scaled(self, quarters: u32) -> Self {
         let scaled = |ns: u64| ns * 4 / u64::from(quarters.max(1));
@@ -133,8 +135,8 @@ pub struct Scheduler {
 #[derive(Clone, Debug)]
 struct Thread {
     state: State,
-    /// The processor on which the thread runs or waits. If the thread sleeps, the processor of its
-    /// last run.
+    /// The processor on which the thread runs or waits. If the thread sleeps, the processor on
+    /// which it last ran.
     processor: usize,
     /// Processor time that the thread's work still needs, in nanoseconds. If it is 0 and
     /// `is_reported` is true, the scheduler does not report the thread again.
@@ -147,14 +149,14 @@ struct Thread {
     runtime_ns: i64,
     /// Virtual runtime at which the thread will have used its slice, in nanoseconds.
     deadline_ns: i64,
-    /// For a thread that is not in a queue: the average of its last queue minus its virtual
+    /// Lag of a thread that is not in a queue: the average of its last queue minus its virtual
     /// runtime, in nanoseconds.
     lag_ns: i64,
-    /// Average of the queue at the time when the thread left it, in nanoseconds.
+    /// Average of the queue at the time at which the thread left the queue, in nanoseconds.
     left_at_ns: i64,
     /// Time when a waking thread enters a queue.
     wakes_at_ns: u64,
-    /// Time since which a runnable thread has waited for a processor.
+    /// Time at which a runnable thread began to wait for a processor.
     waits_since_ns: u64,
     /// Whether the thread was preempted during its work.
     was_preempted: bool,
@@ -206,20 +208,20 @@ impl Scheduler {
         self.threads[thread.0].state
     }
 
-    /// Returns the processor time that a thread had received at the time of the last call, in
-    /// nanoseconds.
+    /// Returns the processor time that a thread has received until the last call that passed a
+    /// time, in nanoseconds.
     pub fn ran_ns(&self, thread: ThreadId) -> u64 {
         self.threads[thread.0].ran_ns
     }
 
-    /// Returns the processor time that a thread's work still needed at the time of the last call,
-    /// in nanoseconds.
+    /// Returns the processor time that a thread's work still needs, in nanoseconds. The result is
+    /// that of the last call that passed a time.
     pub fn left_ns(&self, thread: ThreadId) -> u64 {
         self.threads[thread.0].left_ns
     }
 
-    /// Returns how long a runnable thread had waited for a processor at the time of the last call,
-    /// in nanoseconds.
+    /// Returns how long a runnable thread has waited for a processor, in nanoseconds. The result is
+    /// that of the last call that passed a time.
     pub fn waits_ns(&self, thread: ThreadId) -> u64 {
         self.now_ns - self.threads[thread.0].waits_since_ns
     }
@@ -231,8 +233,8 @@ impl Scheduler {
         (state.left_ns, state.falls_asleep, state.is_reported) = (work_ns, false, false);
     }
 
-    /// Makes a thread that repeats a step of `every_ns` stop at the end of the current repetition.
-    /// The thread must be running or runnable.
+    /// Makes a thread stop at the end of its current repetition. The thread must be running or
+    /// runnable, and its work must consist of repetitions of `every_ns` each.
     pub fn finish_repetition(&mut self, now_ns: u64, thread: ThreadId, every_ns: u64) {
         self.account(now_ns);
         let state = &mut self.threads[thread.0];
@@ -247,14 +249,15 @@ impl Scheduler {
         self.threads[thread.0].falls_asleep = true;
     }
 
-    /// Makes a running thread yield. The thread loses the rest of its slice, as if it had used the
-    /// slice. Its deadline moves by a whole slice. When the thread gets a processor again, it is
-    /// reported as [ready](Report::Ready).
+    /// Makes a running thread yield. The thread loses the rest of its slice, as if it had used it
+    /// up, and its deadline moves by a whole slice. When the thread gets a processor again,
+    /// [`Scheduler::advance`] reports it as [ready](Report::Ready).
     pub fn yield_now(&mut self, now_ns: u64, thread: ThreadId) {
         self.work(now_ns, thread, 0);
         let state = &mut self.threads[thread.0];
         let queue = &mut self.queues[state.processor];
-        // A thread that has received more than its share loses nothing, as in Linux 6.18.
+        // In Linux 6.18, a thread that has received more than its fair share does not lose the rest
+        // of its slice.
         if state.runtime_ns <= queue.average_ns {
             state.runtime_ns = state.runtime_ns.max(state.deadline_ns);
         }
@@ -279,8 +282,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the time at which [`Scheduler::advance`] must be called; `u64::MAX` if it need not.
-    /// The result can change with each other call.
+    /// Returns the time at which the caller must call [`Scheduler::advance`]; `u64::MAX` if it need
+    /// not. Each call of another function can change the result.
     pub fn next_at(&self) -> u64 {
         let waking = self.threads.iter().filter(|thread| thread.state == State::Waking);
         let first = waking.map(|thread| thread.wakes_at_ns).min().unwrap_or(u64::MAX);
@@ -342,8 +345,8 @@ impl Scheduler {
         }
     }
 
-    /// Adds a thread to a queue: that of its last processor, of an idle processor, or of the
-    /// processor with the fewest threads.
+    /// Adds a thread to a queue. In this order of preference, the queue is that of the thread's
+    /// last processor, of an idle processor, or of the processor with the fewest threads.
     fn enqueue(&mut self, thread: ThreadId) {
         let last = self.threads[thread.0].processor;
         let best = (0..self.queues.len())
@@ -363,8 +366,8 @@ impl Scheduler {
         let queue = &mut self.queues[processor];
         let count = queue.len().cast_signed() as i64;
         let state = &mut self.threads[thread.0];
-        // The thread itself changes the average of the queue. Without this correction, it would
-        // lose a part of its lag.
+        // The thread itself changes the average of the queue. Without this correction, the thread
+        // would lose a part of its lag.
         let lag_ns = if count > 0 { state.lag_ns * (count + 1) / count } else { 0 };
         state.runtime_ns = queue.average_ns - lag_ns;
         state.deadline_ns = state.runtime_ns + self.settings.slice_ns.cast_signed();
@@ -467,8 +470,8 @@ impl Scheduler {
         self.unbalanced().is_some()
     }
 
-    /// Moves a thread from the longest to the shortest queue. In the long run, each thread thus
-    /// gets its share of all processors.
+    /// Moves a thread from the longest to the shortest queue. With enough such moves, each thread
+    /// gets its fair share of all processors.
     fn balance(&mut self) {
         if self.now_ns < self.balance_at_ns {
             return;
@@ -505,8 +508,8 @@ impl Scheduler {
     }
 }
 
-/// Length of a slice, in nanoseconds. On two processors, Linux's base slice is 1.4 to 3 ms; it ends
-/// at a tick, every 1 to 4 ms.
+/// Length of a slice, in nanoseconds. On two processors, the base slice of Linux is 1.4 to 3 ms. A
+/// slice ends at a scheduler tick; ticks are 1 to 4 ms apart.
 const SLICE_NS: u64 = 3_000_000;
 
 /// Time between two comparisons of the queues, in nanoseconds. Linux balances two processors every

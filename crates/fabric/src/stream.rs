@@ -1,6 +1,6 @@
-//! Streams: consecutive operations of one size, of which several are in flight, in one or both
-//! directions. On links of every kind, they show the combined throughput of the links and the cost
-//! of acknowledgements.
+//! Streams: consecutive operations of one size. Several operations are in flight, in one or both
+//! directions. Streams show the combined throughput of several links and the cost of
+//! acknowledgements.
 
 use core::fmt::Write as _;
 
@@ -57,7 +57,7 @@ pub struct Stream<'a> {
     pub warm_up_ns: u64,
     /// Time that is measured, in nanoseconds.
     pub measured_ns: u64,
-    /// Maximum pause of a host, in nanoseconds. On average, there is one pause in
+    /// Maximum pause of a host, in nanoseconds. The mean time between two pauses is
     /// [`STALL_EVERY_NS`].
     pub stall_ns_max: u64,
     /// Seed of the losses and of the engines.
@@ -101,7 +101,8 @@ impl<'a> Stream<'a> {
 pub struct StreamOutcome {
     /// Rate of bytes that arrived for the first time, in bits per second. Sums all directions.
     pub goodput: f64,
-    /// The goodput, in percent of the rates of all links. These rates include headers.
+    /// The goodput, in percent of the sum of the links' rates. The rates count headers, the goodput
+    /// does not.
     pub share_percent: f64,
     /// Number of pure acknowledgements and retransmissions, in percent of the data frames.
     pub extra_percent: f64,
@@ -112,7 +113,7 @@ pub struct StreamOutcome {
     pub frames: u64,
     /// Number of frames dropped because a queue was full.
     pub queue_full: u64,
-    /// Number of frames that a receiver refused because it had no room.
+    /// Number of frames that a receiver dropped without acknowledging them, because it had no room.
     pub refused: u64,
 }
 
@@ -300,9 +301,9 @@ impl Totals {
     }
 }
 
-/// Returns a raw Ethernet link at MTU 1500. Its rate includes the Ethernet header, as with `tbf`.
-/// Frames have an envelope of 12 bytes and a header of 14 bytes. The queue has 150 full frames, and
-/// there is a little jitter.
+/// Returns a raw Ethernet link at MTU 1500. Its rate counts the Ethernet header, as `tbf` does.
+/// Frames have an envelope of 12 bytes and a header of 14 bytes. The queue has room for 150 full
+/// frames, and there is a little jitter.
 pub const fn raw_link(rate: u64, propagation_ns: u64) -> LinkModel {
     LinkModel {
         overhead: Overhead { network_bytes: 12, packet_bytes_min: 46, ethernet_bytes: 14 },
@@ -313,8 +314,9 @@ pub const fn raw_link(rate: u64, propagation_ns: u64) -> LinkModel {
     }
 }
 
-/// Returns the link with a shaper, like that on the port of a software switch. The shaper has a
-/// burst of 250 µs, a queue of 200 full frames, and a timer on a busy processor.
+/// Returns the link with a shaper, like the shaper on a port of a software switch. The shaper has a
+/// burst of 250 µs and a queue of 200 full frames. The delay of its timer is that of a busy
+/// processor.
 #[must_use]
 pub const fn shaped(link: LinkModel) -> LinkModel {
     LinkModel {

@@ -1,8 +1,8 @@
 //! The torture harness: real engines on a hostile network, checked by an oracle.
 //!
 //! A seed determines hosts, links, faults, disasters and applications. A run has two phases. In the
-//! first, faults occur, and the oracle checks *safety*. Then all faults end, and everything must
-//! converge (*liveness*):
+//! first phase, faults occur, and the oracle checks *safety*. In the second phase, there are no
+//! faults, and everything must converge (*liveness*):
 //!
 //! * Every connection is usable.
 //! * Every operation has completed exactly once.

@@ -86,7 +86,8 @@ impl fmt::Display for TraceEntry {
 /// A hash of all events, and the most recent events.
 ///
 /// Two runs of a seed must end with the same hash. If the time, kind, place or content of an event
-/// differs, the hash differs, and with overwhelming probability it never becomes equal again.
+/// differs, the hashes differ from there on; with overwhelming probability, they never become equal
+/// again.
 #[derive(Debug)]
 pub struct Trace {
     hash: u64,
@@ -152,7 +153,7 @@ pub fn digest(bytes: &[u8]) -> u64 {
 /// Mixes `word` into `hash` by a 128-bit product.
 const fn mix(hash: u64, word: u64) -> u64 {
     let product = (hash ^ 0xa076_1d64_78bd_642f) as u128 * ((word ^ 0xe703_7ed1_a0b4_28db) as u128);
-    // Even if one factor is zero, the rotation keeps the old hash.
+    // The rotation keeps the old hash even if one factor is zero.
     (product as u64) ^ ((product >> 64) as u64) ^ hash.rotate_left(29)
 }
 

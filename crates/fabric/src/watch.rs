@@ -1,5 +1,5 @@
-//! Observes the network. Counts the bytes between hosts and addresses, and records frames, which
-//! attackers use to forge frames.
+//! Observes the network. Counts the bytes between hosts and addresses. Also records frames, because
+//! attackers use overheard frames in forged ones.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -88,5 +88,6 @@ impl Watch {
 /// Maximum number of recorded frames between hosts.
 const OVERHEARD_MAX: usize = 64;
 
-/// Maximum number of waiting frames to addresses that no host has. Further such frames are ignored.
+/// Maximum number of recorded frames to addresses that no host has. Further frames to such
+/// addresses are not recorded.
 const STRAYS_MAX: usize = 256;

@@ -21,7 +21,8 @@ use crate::{
 pub enum WorldEvent {
     /// An event of the network.
     Network(NetworkEvent),
-    /// A timer of a host, as it was set when this event was scheduled.
+    /// A timer of a host. If the host has set its timer to another time since then, the event is
+    /// ignored.
     Timer {
         /// Index of the host.
         host: usize,
@@ -43,8 +44,8 @@ pub enum WorldEvent {
         /// Index of the host.
         host: usize,
     },
-    /// The scheduler of a host with shared processors has work. Ignored if its plans have changed
-    /// since this event was scheduled.
+    /// The scheduler of a host with shared processors has work. The event is ignored if the
+    /// scheduler's plans have changed since it was scheduled.
     Processors {
         /// Index of the host.
         host: usize,
@@ -70,8 +71,8 @@ pub trait Application<E> {
     fn on_wake(&mut self, world: &mut World<E>, token: u64);
     /// Handles an event of an engine.
     fn on_event(&mut self, world: &mut World<E>, host: usize, event: HostEvent);
-    /// Handles the end of a host's turn. The host has handled an input and has sent the frames that
-    /// it could.
+    /// Handles the end of a host's turn. In the turn, the host has handled an input and has sent
+    /// all frames that its drivers accepted.
     fn on_turn(&mut self, world: &mut World<E>, host: usize);
 }
 
@@ -158,8 +159,8 @@ impl<E: HostEngine> World<E> {
         &self.hosts[host].engine
     }
 
-    /// Returns a host's engine for changes. If frames become ready, they are sent before the clock
-    /// advances.
+    /// Returns a host's engine for changes. If a change makes frames ready, the world sends them
+    /// before the clock advances.
     pub fn engine_mut(&mut self, host: usize) -> &mut E {
         self.hosts[host].wants_turn = true;
         &mut self.hosts[host].engine
@@ -171,7 +172,7 @@ impl<E: HostEngine> World<E> {
         host: usize,
         connection: ConnectionHandle,
     ) -> Option<Completion> {
-        // The host needs a turn only if there was a completion.
+        // Without a completion, the host needs no turn.
         let completion = self.hosts[host].engine.poll_completion(connection);
         self.hosts[host].wants_turn |= completion.is_some();
         completion
@@ -216,8 +217,8 @@ impl<E: HostEngine> World<E> {
         self.handle_timer(host);
     }
 
-    /// Returns the number of frames that the engines of a host have handled since the start.
-    /// Between two frames, memory that a peer writes does not change.
+    /// Returns the number of frames that the engines of a host have handled since the start. As
+    /// long as the number stays the same, the peer does not change the host's memory.
     pub fn frames_handled(&self, host: usize) -> u64 {
         self.hosts[host].frames_handled
     }
@@ -297,7 +298,7 @@ impl<E: HostEngine> World<E> {
         self.network.inject(&mut self.queue, from, to, bytes, time);
     }
 
-    /// Reports a link event to a host, whether or not the event is true.
+    /// Reports a link event to a host. The event can be true or false.
     pub(crate) fn notify(&mut self, host: usize, link: LinkId, event: LinkEvent) {
         let now = self.now();
         self.trace.record(now, Kind::LinkChanged, host as u32, NOTIFIED);
@@ -407,7 +408,7 @@ impl<E: HostEngine> World<E> {
         }
     }
 
-    /// Lets hosts that had an input take turns, until no host has more output.
+    /// Lets each host that had an input take turns, until no host has more output.
     fn take_turns(&mut self, application: &mut dyn Application<E>) -> Result<(), Livelock> {
         let now = self.now();
         while let Some(host) = self.hosts.iter().position(|state| state.may_turn(now)) {
@@ -438,7 +439,8 @@ impl<E: HostEngine> World<E> {
         application.on_turn(self, host);
     }
 
-    /// Handles waiting frames and the timer of a host that does not handle inputs immediately.
+    /// Handles the waiting frames and the timer of a host that takes turns only at intervals or
+    /// shares its processors.
     fn begin_turn(&mut self, host: usize) {
         let now = self.queue.now();
         let state = &mut self.hosts[host];
@@ -452,7 +454,7 @@ impl<E: HostEngine> World<E> {
         self.handle_timer(host);
     }
 
-    /// For each host that takes turns at intervals and has input, schedules the next turn.
+    /// Schedules the next turn of each host that takes turns at intervals and has input.
     fn schedule_turns(&mut self) {
         for (host, state) in self.hosts.iter_mut().enumerate() {
             if let Some(turns) = &mut state.turns
@@ -492,8 +494,8 @@ impl<E: HostEngine> World<E> {
                     false
                 }
                 SendOutcome::RefusedForPeer(ready_at) => {
-                    // However many frames the driver refuses, it reports only once for each time
-                    // that it has room again.
+                    // A driver can refuse many frames before it has room again. It then sends a
+                    // single report.
                     if !announced.contains(&(link, to, ready_at)) {
                         announced.retain(|&(_, _, time)| time > now);
                         announced.push((link, to, ready_at));
@@ -507,7 +509,7 @@ impl<E: HostEngine> World<E> {
             return engine.poll_transmit(now, wire);
         }
         let has_more = engine.poll_transmit_briefly(now, wire);
-        // If the driver accepted no frame, the other frames wait until it has room.
+        // If the driver accepted no frame, the remaining frames wait until the driver has room.
         *wants_turn |= has_more && has_sent;
     }
 
@@ -525,8 +527,8 @@ impl<E: HostEngine> World<E> {
             state.timer_at = due;
             self.queue.push(due, WorldEvent::Timer { host });
         }
-        // A later timeout needs no new event. The scheduled event finds that the timer is not due,
-        // and calls this function again.
+        // If the new timeout is later, it needs no new event. When the scheduled event is handled,
+        // it finds that the timer is not due, and calls this function again.
     }
 
     fn attach_links(&mut self, host: usize) {
@@ -552,7 +554,7 @@ struct WorldHost<E> {
     /// For each link, whether it is detached from the engine.
     detached: Vec<bool>,
     paused: bool,
-    /// Frames that arrived when the host did not run.
+    /// Frames that arrived while the host did not run.
     inbox: VecDeque<(LinkId, Arrival)>,
     inbox_bytes: u32,
     /// Time of the earliest timer event that is scheduled for this host.
@@ -584,7 +586,7 @@ impl<E> WorldHost<E> {
         self.wants_turn && !self.paused && is_time && self.load.is_none()
     }
 
-    /// Returns whether the host handles inputs immediately.
+    /// Returns whether the host handles each input immediately.
     const fn is_prompt(&self) -> bool {
         self.turns.is_none() && self.load.is_none()
     }
@@ -593,8 +595,8 @@ impl<E> WorldHost<E> {
 /// Times at which a host takes turns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turns {
-    /// Minimum time between two turns, in nanoseconds. Frames and posted operations wait for the
-    /// next turn.
+    /// Minimum time between two turns, in nanoseconds. Frames that arrive and operations that are
+    /// posted between two turns wait for the next turn.
     pub(crate) every_ns: u64,
     /// Maximum delay of a timer, in nanoseconds.
     pub(crate) timer_late_ns_max: u64,
@@ -620,7 +622,7 @@ const ATTACHED: u64 = 2;
 /// Detail of a [`Kind::LinkChanged`] event in the trace: a host got a report of a link event.
 const NOTIFIED: u64 = 3;
 
-/// Maximum number of turns of all hosts at the same virtual time. With more turns, the world counts
-/// as stuck. A burst that fills every queue delivers some thousands of frames; an endless loop soon
-/// exceeds this number.
+/// Maximum number of turns of all hosts at the same virtual time. If there are more turns, the
+/// world reports a [`Livelock`]. Even a burst that fills every queue causes only some thousands of
+/// turns. An endless loop soon exceeds the limit.
 const TURNS_PER_INSTANT_MAX: u32 = 100_000;

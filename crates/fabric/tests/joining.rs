@@ -90,8 +90,8 @@ impl Hosts {
         self.connect_by(|_| true);
     }
 
-    /// Connects over those links and addresses that may reach the peer and that `is_wanted`
-    /// selects.
+    /// Connects over the pairs of a link and an address that may reach the peer and that
+    /// `is_wanted` selects.
     fn connect_by(&mut self, is_wanted: impl FnMut(&(LinkId, PeerAddr)) -> bool) {
         let peers = self.addresses(1);
         let links: Vec<(LinkId, PeerAddr)> = self
@@ -186,8 +186,8 @@ impl Hosts {
         }
     }
 
-    /// Returns the links of a host's connection, each as a link of the first host and a link of the
-    /// second. Returns `None` if a link is not up.
+    /// Returns the links of a host's connection. Each entry has a link of the first host and a link
+    /// of the second host. Returns `None` if a link is not up.
     fn pairs(&self, host: usize) -> Option<Vec<(u8, u8)>> {
         let &(_, connection) = self.application.connections.iter().find(|(at, _)| *at == host)?;
         let engine = self.world.engine(host);
@@ -271,7 +271,7 @@ fn links_find_each_other_over_ways_that_lose_frames() {
 //= protocol.md: join.4
 #[test]
 fn links_without_counterpart_cost_little() {
-    // One pair of links has a path; all other pairs have none.
+    // A single pair of links has a path; the other pairs have none.
     let mut hosts = Hosts::new([&[0, 1, 2], &[3, 4, 0]], ethernet);
     hosts.connect();
     hosts.expect_pairs(2_000_000_000, &[(0, 2)]);
@@ -304,8 +304,9 @@ fn a_link_that_appears_joins_the_connections_of_either_end() {
     }
 }
 
-/// The hosts do not know the speed of a new link, and only short messages can show it. Traffic of
-/// other hosts can delay the first frames on the link; this must not count for later frames.
+/// The hosts do not know the speed of a new link, so they must measure it with short messages.
+/// Traffic of other hosts can delay the first frames on the link. This delay must not affect the
+/// estimate for later frames.
 #[test]
 fn short_messages_take_a_faster_link_that_joins() {
     let first_rates = [1_000_000_000, 100_000_000, 10_000_000];
@@ -415,8 +416,8 @@ fn a_link_that_an_application_takes_away_stays_away() {
         hosts.world.engine_mut(host).remove_path(connection, LinkId(1));
         hosts.run_for(100_000_000_000);
         hosts.expect_pairs(1, &[(0, 0)]);
-        // If the carrier flaps, the engine must not use the link again. If an application adds the
-        // link, it must.
+        // After the carrier has flapped, the engine must not add the removed link again by itself.
+        // If the application adds the link, the engine must use it.
         let port = hosts.world.ports(host)[1];
         hosts.world.network.set_up(port, false);
         hosts.world.network.set_up(port, true);

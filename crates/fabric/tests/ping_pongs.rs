@@ -23,7 +23,8 @@ const COSTS: Costs = Costs {
     timer_ps: 0,
 };
 
-/// Returns a link with a token bucket. Its burst is 250 µs, but at least four frames.
+/// Returns a link with a token bucket. The burst of the bucket is 250 µs or four frames, whichever
+/// is larger.
 fn link(rate: u64) -> LinkModel {
     let model = LinkModel { jitter: Jitter::Constant, ..shaped(raw_link(rate, 0)) };
     let burst_ns = (4 * 1514 * 8_000_000_000 / rate).max(250_000);
@@ -51,9 +52,9 @@ fn with_pauses_us(links: &[LinkModel], message_bytes: u32, seed: u64, pauses: Pa
     outcome.latency_ns.expect("it is a ping-pong") / 1e3
 }
 
-/// If the bucket of the slow link is full, it passes a frame immediately, so such a frame does not
-/// show the link's rate. The engine must learn the rate from messages after which the link is
-/// empty.
+/// If the bucket of the slow link is full, it passes a frame immediately. The arrival of such a
+/// frame does not show the link's rate. The engine must learn the rate from messages that were sent
+/// after a pause of the link.
 #[test]
 fn a_slow_link_does_not_delay_short_messages_that_a_fast_one_delivers_first() {
     let (fast, slow) = (link(1_000_000_000), link(100_000_000));
@@ -69,7 +70,7 @@ fn a_slow_link_does_not_delay_short_messages_that_a_fast_one_delivers_first() {
     }
 }
 
-/// If a host pauses, its answers are late. These late answers must not count for the link.
+/// If a host pauses, its answers are late. The engine must not blame the link for this delay.
 #[test]
 fn a_host_that_pauses_does_not_have_a_slow_link_taken_for_the_better_one() {
     let (fast, slow) = (link(1_000_000_000), link(100_000_000));
@@ -115,8 +116,8 @@ fn equal_links_share_messages_of_several_frames() {
     }
 }
 
-/// The engine knows only rates that short messages had when the bucket was full. The engine learns
-/// the lasting rate when queues grow. Until then, neither end may starve the other.
+/// At the start, the engine knows only the rates of short messages that passed while the bucket was
+/// full. It learns the lasting rate when queues grow. Until then, neither end may starve the other.
 #[test]
 fn a_stream_that_starts_gets_what_slow_links_carry() {
     let both = [link(100_000_000); 2];

@@ -1,5 +1,6 @@
-//! Seeds that have found bugs. If the harness changes, a seed means another run. Each bug also has
-//! its own test next to the code, but running these seeds too costs almost nothing.
+//! Seeds that have found bugs. After a change of the harness, a seed gives another run. Each bug
+//! therefore also has its own test next to the code. Running these seeds in addition costs almost
+//! nothing.
 
 use fabric::torture::{self, Options};
 
@@ -63,8 +64,8 @@ const PINNED_QUEUE_PAIRS: &[(&str, &[u64])] = &[
     ),
 ];
 
-/// Soaks, each with seed and hours. These soaks once ended with links or addresses that only one
-/// end knew.
+/// Soaks, each with its seed and its length in hours. These soaks once ended with a link or an
+/// address that only one end knew.
 const SOAKS: &[(&str, u64, f64)] = &[
     ("an index by which the two ends meant different links", 0, 3.1),
     ("a link that the responder alone had", 12, 1.4),

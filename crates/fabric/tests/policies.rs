@@ -1,5 +1,5 @@
-//! Compares the sending policy (the own rules) with that of `MultiEdge` and with plain round robin.
-//! Runs the points of `ethernot sim policies --quick` in virtual time.
+//! Compares three sending policies: that of this project (the own rules), that of `MultiEdge`, and
+//! plain round robin. Runs the points of `ethernot sim policies --quick` in virtual time.
 
 use fabric::polling::Exercise;
 use fabric::polling::policies::{
@@ -30,9 +30,10 @@ fn compared(setting: &Setting, is_wanted: impl Fn(&Point) -> bool) -> Vec<Compar
     points.iter().map(|point| compare(point, setting).expect("nothing is in the way")).collect()
 }
 
-/// Checks that the own rules reach at least 99 % of the better of the other two policies. On equal
-/// links with a rate limit, also checks idle links. A link is idle if it has room while data waits;
-/// this may happen in at most 1 % of the frames. Known exceptions are listed below.
+/// Checks that the own rules reach at least 99 % of the better result of the other two policies. On
+/// equal links with a rate limit, also checks idle links. A link is idle if it has room while data
+/// waits. The number of such cases may be at most 1 % of the number of data frames. Known
+/// exceptions are listed below.
 fn check(drivers: &Drivers, exercise: Exercise) {
     let (mut short, mut idle) = (Vec::new(), Vec::new());
     for found in compared(&drivers.setting, |point| point.exercise == exercise) {
@@ -83,8 +84,8 @@ fn own_rules_back_and_forth_over_drivers_that_offload_are_as_fast_as_simpler_one
     check(&OFFLOADING, Exercise::PingPong);
 }
 
-/// On unequal links, the own rules are faster than simpler policies, because these wait for the
-/// slowest link. Checks that this also holds on hosts with enough processor time.
+/// On unequal links, simpler policies wait for the slowest link, so the own rules are faster.
+/// Checks this also on hosts with enough processor time.
 #[test]
 fn unlike_links_carry_what_they_can() {
     let is_wanted = |point: &Point| {
@@ -99,7 +100,7 @@ fn unlike_links_carry_what_they_can() {
         let least = match found.point.links.name {
             "1G+100M" => 95.0,
             "1G/20us+1G/2ms" => 92.0,
-            // The host is the bottleneck here.
+            // At this point, the host is the bottleneck.
             "10G+1G" => 75.0,
             other => panic!("{other} is not known"),
         };
@@ -108,8 +109,8 @@ fn unlike_links_carry_what_they_can() {
     }
 }
 
-/// Two links without a rate limit use the same two processors as one link, so the second link gains
-/// nothing. Choosing between the links may cost only a little.
+/// Two links without a rate limit use the same two processors as one link, so the second link
+/// cannot make the transfer faster. Choosing between the links may cost only a little.
 #[test]
 fn a_second_link_that_brings_nothing_costs_little() {
     for found in compared(&SETTING, |point| point.links.is_free()) {
@@ -127,7 +128,7 @@ fn equal_links_share_evenly_soon_after_one_was_slower() {
     }
 }
 
-/// With round robin, a link that has the turn can be full. The other links then wait, although they
+/// With round robin, the next link can be full. The other links then wait for it, although they
 /// have room and data waits.
 #[test]
 fn links_that_take_turns_are_idle_with_data_beside_a_slow_one() {
@@ -150,11 +151,11 @@ fn a_comparison_repeats_itself() {
     assert_eq!(compare(point, &SETTING), compare(point, &SETTING));
 }
 
-/// Number of round trips after which equal links have equal shares. The value is twice the largest
-/// number observed with any seed.
+/// Number of round trips after which equal links must carry equal loads. The number is twice the
+/// largest number observed with any seed.
 const ROUND_TRIPS: f64 = 400.0;
 
-/// Known exceptions to the 99 %, each with the smallest ratio that it must reach.
+/// Known exceptions to the 99 %. Each has the smallest ratio that the point must reach.
 const SHORT: [(&str, f64); 12] = [
     ("1G/20us+1G/2ms one-way 64K, host x1, slow timers", 0.69),
     ("3x1G ping-pong 64K, host x4, slow timers", 0.75),
@@ -170,10 +171,12 @@ const SHORT: [(&str, f64); 12] = [
     ("1G+100M two-way 64B, host x0.25, absences, slow timers, in order", 0.98),
 ];
 
-/// Known exceptions to the 1 % of idle links: points, each with the largest allowed percentage of
-/// data frames. The number includes two harmless cases, which count once per turn of a fast host.
-/// In one, a link waits for another, although its queue has enough frames. In the other, a link
-/// would deliver all waiting data later than the other links.
+/// Known exceptions to the 1 % of idle links. Each has a point and the largest allowed percentage
+/// of data frames. The percentage includes two harmless cases, each counted once in a turn of a
+/// fast host:
+///
+/// * A link waits for another link, although its queue has enough frames.
+/// * A link would deliver all waiting data later than the other links.
 const IDLE: [(&str, f64); 8] = [
     ("4x1G two-way 1M, host x4, absences, exact rate", 80.0),
     ("2x1G one-way 4M, host x4, absences, in order", 20.0),
@@ -185,9 +188,10 @@ const IDLE: [(&str, f64); 8] = [
     ("2x100M one-way 4M, host x4", 3.0),
 ];
 
-/// Known exceptions as in [`SHORT`], for drivers that report offload. With them, a link's share of
-/// a turn is longer, which is better if many frames cost as little as one. But the simulated
-/// drivers only report offload: each frame costs as much as with other drivers.
+/// Known exceptions to the 99 % like [`SHORT`], for drivers that report offload. With such a
+/// driver, a link gets more bytes in each scheduling round. This is better if many frames cost as
+/// little as one. The simulated drivers only report offload: each frame costs as much as with other
+/// drivers.
 const OFFLOADS_SHORT: [(&str, f64); 19] = [
     ("4x1G one-way 4K, host x2, slow timers, in order", 0.42),
     ("1G/20us+1G/2ms one-way 64K, host x1, slow timers", 0.56),
@@ -210,7 +214,7 @@ const OFFLOADS_SHORT: [(&str, f64); 19] = [
     ("2xfree one-way 1M, host x0.5", 0.98),
 ];
 
-/// Known exceptions as in [`IDLE`], for drivers that report offload.
+/// Known exceptions to the 1 % of idle links like [`IDLE`], for drivers that report offload.
 const OFFLOADS_IDLE: [(&str, f64); 23] = [
     ("4x1G two-way 1M, host x4, absences, exact rate", 102.0),
     ("3x1G one-way 4M, host x2", 28.0),

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use fabric::scenario::{self, Measured, Outcome};
 
-/// Virtual time is the same on every machine, so all figures are compared exactly. If a single
-/// frame or nanosecond changes, the change is intended or a fault.
+/// Virtual time is the same on every machine, so the test compares all figures exactly. If a single
+/// frame or nanosecond differs, either the change is intended, or it is a fault.
 #[test]
 fn transfers_take_exactly_what_the_snapshot_says() {
     let rows = scenario::run().expect("every transfer finishes");
@@ -27,8 +27,8 @@ fn a_difference_shows_old_and_new_lines_and_no_others() {
     assert_eq!(difference("a\nb\n", "a\n"), "-b\n");
 }
 
-/// Formats a table of whole numbers. From these, `ethernot sim scenario` computes rates and
-/// percentages.
+/// Formats a table of whole numbers. `ethernot sim scenario` computes rates and percentages from
+/// the same numbers.
 fn exact_table(rows: &[Measured]) -> String {
     let mut text = format!(
         "{}\n\n{:41} | {:>11} | {:>6} | {:>8} | {:>9} | {:>7}\n",
@@ -65,7 +65,7 @@ fn difference(old: &str, new: &str) -> String {
     }
 }
 
-/// Checks the limits that the project promises.
+/// Checks the limits that the project guarantees.
 fn bounds_hold(rows: &[Measured]) {
     let time_ns = |name: &str| {
         let row = rows.iter().find(|row| row.name == name).expect("the scenario exists");

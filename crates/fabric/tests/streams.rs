@@ -1,4 +1,4 @@
-//! Tests the combined throughput of several links, and the cost of acknowledgements.
+//! Tests the combined throughput of several links and the cost of acknowledgements.
 
 use fabric::stream::{HEADING, Policies, SET_UPS, Stream, StreamOutcome, line, run, shaped};
 
@@ -37,8 +37,8 @@ fn figures() {
 
 #[test]
 fn links_are_worth_their_sum_in_order_and_with_few_extra_frames() {
-    // Columns: name; minimum share; maximum share of extra frames; maximum share out of order.
-    // Shares are in percent. Payload is at most 96.2 % of a frame.
+    // Columns: name; minimum goodput in percent of the links' rates; maximum extra frames in
+    // percent; maximum frames out of order in percent. Payload is at most 96.2 % of a frame.
     let bounds = [
         ("1L-1G", 95.0, 2.0, 0.1),
         ("2L-1G", 95.0, 2.0, 15.0),
@@ -52,7 +52,7 @@ fn links_are_worth_their_sum_in_order_and_with_few_extra_frames() {
         assert!(outcome.share_percent >= share, "{name}: {outcome:?}");
         assert!(outcome.extra_percent <= extra, "{name}: {outcome:?}");
         assert!(outcome.out_of_order_percent <= out_of_order, "{name}: {outcome:?}");
-        // A sender that probes the limit of a link sometimes exceeds the limit.
+        // A sender that probes for the limit of a link sometimes exceeds the limit.
         assert!(outcome.queue_full * 200 <= outcome.frames, "{name}: {outcome:?}");
         assert_eq!(outcome.refused, 0, "{name}");
     }
@@ -60,14 +60,14 @@ fn links_are_worth_their_sum_in_order_and_with_few_extra_frames() {
 
 #[test]
 fn unlike_and_shaped_links_are_worth_their_sum() {
-    // Columns: name; minimum share; maximum share of extra frames. Shares are in percent. Links
-    // have shapers, and hosts pause.
+    // Columns: name; minimum goodput in percent of the links' rates; maximum extra frames in
+    // percent. Links have shapers, and hosts pause.
     let bounds = [
         ("2L-1G", 95.0, 2.0),
         ("1G+100M", 95.0, 2.0),
         ("1G/20us+1G/2ms", 94.0, 2.0),
         ("4L-2.5G", 95.0, 2.0),
-        // For 10 Gb/s, a queue of 200 frames is short. If the window had no limit, a fifth of the
+        // A queue of 200 frames is short for 10 Gb/s. Without a limit of the window, a fifth of the
         // frames would be lost.
         ("10G+1G", 95.0, 3.0),
         ("2L-10G", 95.0, 3.0),

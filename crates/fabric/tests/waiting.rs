@@ -5,7 +5,8 @@ use fabric::polling::Exercise;
 use fabric::polling::scheduled::Mode;
 use fabric::polling::scheduled::scenarios::{Comparison, Setting, measure, quick};
 
-/// The test uses several seeds. With only one, a point can be up to 8 % below its bound by chance.
+/// The test uses several seeds. With a single seed, a point can be up to 8 % below its bound by
+/// chance.
 const SETTING: Setting = Setting { processors: 2, measured_ns: 400_000_000, seeds: 3 };
 
 fn measured(mode: Mode, exercise: Exercise, message_bytes: u32) -> Vec<Comparison> {
@@ -18,8 +19,10 @@ fn measured(mode: Mode, exercise: Exercise, message_bytes: u32) -> Vec<Compariso
     points.iter().map(measure).collect()
 }
 
-/// Checks the policy next to busy threads: it must reach at least `least` of the share that they
-/// leave. On hosts without busy threads, it must reach [`ALONE_LEAST`] of the better simple rule.
+/// Checks the policy next to busy threads and alone. The busy threads leave the policy a fraction
+/// of each processor; the policy must reach at least `least` times the result that this fraction
+/// permits. On hosts without busy threads, it must reach at least [`ALONE_LEAST`] times the result
+/// of the better simple rule.
 fn check(mode: Mode, exercise: Exercise, message_bytes: u32, least: f64) {
     let mut short = Vec::new();
     for found in measured(mode, exercise, message_bytes) {
@@ -79,6 +82,6 @@ fn a_measurement_repeats_itself() {
     assert_eq!(measure(crowded, &setting, true), measure(crowded, &setting, true));
 }
 
-/// Minimum share of the better of two rules: always spin, and never spin. The rest is the cost of
-/// one trial spin in 17 waits.
+/// On hosts without busy threads, the policy must reach at least this fraction of the better result
+/// of two rules: always spin, and never spin. The rest is the cost of one test spin in 17 waits.
 const ALONE_LEAST: f64 = 0.94;

@@ -75,8 +75,8 @@ pub(super) const fn flags_of(operation: &Operation) -> OperationFlags {
     }
 }
 
-/// Returns the local memory that an operation reads or writes. Returns `None` if it uses none, or
-/// if a scatter/gather list cannot describe the memory.
+/// Returns the local memory that an operation reads or writes. Returns `None` if the operation uses
+/// no local memory, or if a scatter/gather list cannot describe the memory.
 pub(super) const fn local_piece(posted: &semantics::Operation) -> Option<Piece> {
     let (region, offset) = match posted.request {
         Request::Write { source: Source::Region { region, offset }, .. }

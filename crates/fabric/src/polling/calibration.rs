@@ -1,8 +1,8 @@
 //! Derives the costs of hosts from measured latencies and rates.
 //!
 //! The measured programs run in simulation on the same links. The calibration varies the costs
-//! until the sum of squares of `simulated / measured - 1` is minimal. Each measurement is used,
-//! whether the sender, the receiver or neither limited it.
+//! until the sum of squares of `simulated / measured - 1` is minimal. It uses every measurement,
+//! whether the sender, the receiver or neither was the bottleneck.
 
 use super::fit::{Parameter, fit};
 use super::{Costs, Exercise, Length, Outcome, PAYLOAD_BYTES, Pauses, Trial, run};
@@ -31,9 +31,9 @@ pub struct Setting<'a> {
     pub in_flight: u32,
     /// Cost of posting a write, in picoseconds; measured separately.
     pub post_ps: u64,
-    /// See [`Length::Frames`].
+    /// Number of frames of a trial; see [`Length::Frames`].
     pub frames: u32,
-    /// See [`Trial::seed`].
+    /// Seed of the trials; see [`Trial::seed`].
     pub seed: u64,
 }
 
@@ -207,9 +207,9 @@ fn costs(values: &[f64], post_ps: u64) -> Costs {
 const PARAMETERS: usize = 8;
 
 /// Returns the starting point of the search, in nanoseconds. The starting point assumes that the
-/// sender is the bottleneck, so the time per frame of the longest write is the sender's cost of a
-/// full frame. Half of this cost is assumed to come before the peer sees the frame and a quarter
-/// after it. A tenth is assumed to be for gathering the payload.
+/// sender is the bottleneck. The sender's cost of a full frame is then the time per frame of the
+/// longest write. Of this cost, half comes before the peer sees the frame, a quarter comes after
+/// that, and a tenth is for gathering the payload.
 fn starts(measurements: &[Measurement]) -> [Parameter; PARAMETERS] {
     let streams = measurements.iter().filter(|measured| measured.exercise == Exercise::OneWay);
     let longest = streams.max_by_key(|measured| measured.message_bytes);
@@ -269,8 +269,8 @@ mod tests {
             let measurements = measured(costs(&values, setting().post_ps));
             let found = calibrate(&setting(), &measurements, &mut || ()).expect("they fit");
             assert!(found.worst_error_percent < 5.0, "{found:?}");
-            // The test compares the total cost of a full frame, because costs per byte and per
-            // frame can compensate for each other.
+            // Costs per byte and costs per frame can compensate for each other, so the test
+            // compares the total cost of a full frame.
             let full_ns = |costs: &Costs| {
                 let EdgeCosts { frame_send_ps, frame_send_ps_per_byte, .. } = costs.host;
                 let fixed_ps = frame_send_ps + costs.gather_ps + costs.return_ps;

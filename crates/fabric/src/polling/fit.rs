@@ -13,11 +13,12 @@ pub(super) struct Parameter {
 /// Finds the non-negative parameters with the smallest sum of squares of `model / measured - 1`.
 /// `model` returns one value for each measured value.
 ///
-/// * If the measurements cannot separate some parameters, values closer to the start are preferred.
+/// * If the measurements cannot separate some parameters, the search prefers values near the start.
 ///   For this, each parameter adds a residual: [`PULL`] times its distance from its start, in units
 ///   of its scale.
-/// * Simulated values have steps, which mislead a search by slopes. After each search by slopes,
-///   each parameter in turn is therefore moved as long as the result improves.
+/// * Simulated values have steps, which mislead a search that follows slopes. After each such
+///   search, the function therefore also moves each parameter alone, as long as the result
+///   improves.
 pub(super) fn fit<E>(
     parameters: &[Parameter],
     measured: &[f64],
@@ -81,7 +82,7 @@ impl Search {
         Ok(())
     }
 
-    /// Improves the parameters by moving each one in turn, in decreasing steps.
+    /// Improves the parameters by moving one parameter at a time, in decreasing steps.
     fn feel<E>(
         &mut self,
         parameters: &[Parameter],
@@ -186,7 +187,8 @@ fn solve(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
 /// Residual for a distance of one scale from the start. It equals a relative difference of 0.1 %.
 const PULL: f64 = 1e-3;
 
-/// Step of the finite differences, as a share of the scale or of the value, whichever is larger.
+/// Step of the finite differences, as a fraction of the scale or of the value. The larger step is
+/// used.
 const CHANGE: f64 = 0.1;
 
 const SEARCHES: u32 = 2;
@@ -194,7 +196,7 @@ const ROUNDS_MAX: u32 = 6;
 const STEPS_MAX: u32 = 12;
 const TRIES_MAX: u32 = 4;
 
-/// The search ends when a step leaves more than this share of the sum of squares.
+/// The search ends if a step reduces the sum of squares to more than this fraction of its value.
 const ENOUGH: f64 = 0.995;
 
 #[cfg(test)]
@@ -207,9 +209,9 @@ mod tests {
     const SHAPES: [(f64, f64); 6] =
         [(8.0, 1.0), (256.0, 1.0), (1400.0, 1.0), (4096.0, 3.0), (65536.0, 45.0), (1e6, 720.0)];
 
-    /// Returns two times for each shape. The first is that of a sender with a fixed cost, a cost
-    /// per frame and a cost per byte. The second is the larger of this time and a receiver's time
-    /// for the frames.
+    /// Returns two times for each shape. The first time is that of a sender with a fixed cost, a
+    /// cost per frame and a cost per byte. The second time is the larger of two: the first time,
+    /// and the time that a receiver needs for the frames.
     fn model(costs: &[f64]) -> Vec<f64> {
         let one = |(bytes, frames): &(f64, f64)| {
             let sender = costs[0] + costs[1] * frames + costs[2] * bytes;

@@ -20,7 +20,7 @@ use crate::{EdgeHost, EventQueue, LinkModel, Random, port_address};
 /// The two hosts, and the frames in flight between them.
 pub(super) struct Machine {
     hosts: [MachineHost; 2],
-    /// For each host, its outgoing channels, by link.
+    /// The outgoing channels of each host, in the order of the links.
     wires: [Vec<Channel>; 2],
     queue: EventQueue<Happening>,
     costs: Costs,
@@ -44,7 +44,7 @@ pub(super) struct Counters {
 enum Happening {
     /// A frame becomes visible to a host.
     Arrive { host: usize, link: LinkId, bytes: Vec<u8> },
-    /// A processor continues. Ignored if the processor now waits for another event.
+    /// A processor continues. The event is ignored if the processor now waits for another event.
     Go { host: usize, token: u64 },
     /// The timer of a shaper interrupts a processor.
     Interrupt { host: usize },
@@ -60,10 +60,11 @@ struct MachineHost {
     /// Time when the program finished, in picoseconds; `None` before that.
     finished_ps: Option<u64>,
     inbox: VecDeque<(LinkId, Instant, Vec<u8>)>,
-    /// Time when the processor becomes free, or when it became idle, in picoseconds.
+    /// Time at which the processor becomes free or, if the processor is idle, became idle; in
+    /// picoseconds.
     free_ps: u64,
     turn: Option<BegunTurn>,
-    /// Whether the processor only polls. Its next poll then finds an arriving frame.
+    /// Whether the processor only polls. If so, its next poll finds an arriving frame.
     is_idle: bool,
     /// Number of consecutive turns in which the program did not run.
     rounds: u32,
@@ -148,7 +149,7 @@ impl Machine {
         }
     }
 
-    /// Runs for `ns` nanoseconds, whether or not the programs finish.
+    /// Runs for `ns` nanoseconds. If the programs finish earlier, the simulation still continues.
     pub(super) fn run_for(&mut self, ns: u64) -> Result<(), TransferError> {
         let until = self.queue.now().after_ns(ns);
         while let Some(event) = self.queue.pop_until(until) {
@@ -199,8 +200,8 @@ impl Machine {
     }
 
     fn trial_programs(&self, operations: u64) -> [Program; 2] {
-        // A later program counts its rounds with new numbers, because the hosts poll for these
-        // numbers.
+        // The hosts poll memory for the number of a round. A later program therefore numbers its
+        // rounds with numbers that no earlier program used.
         match self.exercise {
             Exercise::PingPong => [Program::ping(operations), Program::pong(operations)],
             Exercise::OneWay => [Program::stream(operations, false), Program::stream(0, true)],
@@ -274,7 +275,8 @@ impl Machine {
         let host = &mut self.hosts[number];
         host.token += 1;
         let event = Happening::Go { host: number, token: host.token };
-        // An idle processor remains idle until that time, because an earlier event may wake it.
+        // An earlier event can still wake an idle processor, so the processor stays idle until
+        // `at_ps`.
         if !host.is_idle {
             host.free_ps = at_ps;
         }
@@ -304,7 +306,7 @@ impl Machine {
             host.turn = Some(BegunTurn { now: Instant(host.free_ps / PS_PER_NS), frames: 0 });
         } else if host.turn.is_none() {
             host.turn = Some(BegunTurn { now: Instant(host.free_ps / PS_PER_NS), frames: 0 });
-            // A poll also finds frames that arrive while it runs.
+            // A poll also finds frames that arrive before the poll ends.
             let at_ps = host.free_ps + look_ps;
             return self.resume(number, at_ps);
         }
@@ -647,7 +649,7 @@ const END_OF_PHASE: u32 = 1;
 /// Number of frames that the packet link passes to the kernel in one call.
 pub(super) const CALL_FRAMES: usize = 32;
 
-/// First random stream for pauses; the number of the host is added.
+/// The first random stream for pauses. The stream of a host is this number plus the host's number.
 pub(super) const PAUSES_STREAM: u64 = 1 << 16;
 
 /// Size of frames that the packet link assumes every path to carry, in bytes.
@@ -656,7 +658,8 @@ const FRAME_BYTES_SAFE: u16 = 1200;
 /// Number of frames in the ring of a packet link at MTU 1500.
 const RING_SLOTS: u32 = 2048;
 
-/// Number of frames, and number of turns, after which the program runs, as in the runtime.
+/// `BURST_FRAMES` is the number of received frames after which the program runs; `ROUNDS_MAX` is
+/// the number of turns after which it runs. Both numbers are equal to those of the runtime.
 pub(super) const BURST_FRAMES: u32 = 256;
 const ROUNDS_MAX: u32 = 8;
 

@@ -32,8 +32,8 @@ impl Interruptions {
         Self { every_ns, lengths_ns: pauses.lengths_ns.to_vec(), random, next_ps, ended_ps: 0 }
     }
 
-    /// Returns the time when a processor that should continue at `now_ps` can continue, in
-    /// picoseconds. If a pause has begun, the result is later than `now_ps`.
+    /// Returns the time at which a processor can continue, in picoseconds. The processor wants to
+    /// continue at `now_ps`. If a pause has begun, the result is the end of the pause.
     pub(super) fn end_of_pause(&mut self, now_ps: u64) -> u64 {
         while self.next_ps <= now_ps {
             let length_ns = u64::from(self.random.pick(&self.lengths_ns));

@@ -1,10 +1,11 @@
-//! Compares three sending policies: that of this project (its *own rules*), the rules of
+//! Compares three sending policies: the policy of this project (its *own rules*), the rules of
 //! `MultiEdge`, and plain round robin.
 //!
-//! Hosts have a quarter to four times the speed of a calibrated host. Their processors can be
-//! absent at times. Links are equal or unequal, have shapers whose timers interrupt the host, or
-//! have no rate limit. The own rules are compared with the better of the other two policies. All
-//! policies get equal virtual time and the same absences.
+//! Hosts have a quarter of the speed of a calibrated host up to four times its speed. Their
+//! processors can be absent at times. Links are equal or unequal. They either have shapers, whose
+//! timers interrupt the host, or have no rate limit. The result of the own rules is compared with
+//! the better result of the other two policies. All policies get equal virtual time and the same
+//! absences.
 
 mod grid;
 mod measure;
@@ -235,8 +236,8 @@ const QUEUE_FRAMES: u32 = 200;
 const BURST_NS: u64 = 250_000;
 const BURST_FRAMES: u32 = 4;
 
-/// Factor by which slow timers take longer. With timers of 40 µs, two links of 1 Gb/s have the same
-/// rate in simulation as on virtual Ethernet.
+/// Factor by which slow timers take longer. With this factor, a timer takes 40 µs. Two links of 1
+/// Gb/s then have the same rate in simulation as on virtual Ethernet.
 const SLOW_TIMERS: u64 = 8;
 
 /// Maximum delay of the timers of an otherwise idle kernel, in nanoseconds.

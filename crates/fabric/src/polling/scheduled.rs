@@ -1,9 +1,9 @@
 //! Simulates two hosts whose threads share processors with other threads, in virtual time. Each
 //! host has the engine, an application thread and a progress thread, as in the runtime.
 //!
-//! A thread runs only when the [scheduler](crate::scheduler) gives it a processor. It can lose the
-//! processor anywhere, even inside the engine; the other thread then cannot enter the engine. A
-//! [`WaitRule`] decides when a thread spins and when it sleeps.
+//! A thread runs only when the [scheduler](crate::scheduler) gives it a processor. The thread can
+//! lose its processor at any point, even inside the engine. Until it continues, the host's other
+//! thread cannot enter the engine. A [`WaitRule`] decides when a thread spins and when it sleeps.
 
 mod busy;
 mod host;

@@ -9,7 +9,8 @@ pub(super) struct Queue {
     pub(super) waiting: Vec<ThreadId>,
     /// The thread that ran last. Running it again needs no switch.
     pub(super) ran_last: Option<ThreadId>,
-    /// Average virtual runtime of the threads. If the queue is empty, the last average.
+    /// Average virtual runtime of the threads. If the queue is empty, the average before it became
+    /// empty.
     pub(super) average_ns: i64,
 }
 
@@ -31,8 +32,8 @@ impl Queue {
         }
     }
 
-    /// Returns the eligible thread with the earliest deadline. If another has the same deadline,
-    /// the running thread is returned.
+    /// Returns the eligible thread with the earliest deadline. If the running thread and another
+    /// thread have the same deadline, returns the running thread.
     pub(super) fn pick(&self, threads: &[Thread]) -> Option<ThreadId> {
         let eligible = self.members().filter(|id| threads[id.0].runtime_ns <= self.average_ns);
         eligible.min_by_key(|id| threads[id.0].deadline_ns)

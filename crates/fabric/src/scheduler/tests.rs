@@ -118,8 +118,8 @@ fn a_thread_that_never_sleeps_is_away_for_the_slices_of_the_others() {
     assert!(usual * 10 > absences_ns.len() * 9, "{absences_ns:?}");
 }
 
-/// If a thread needs less than its share, it runs soon after it is woken up, whatever other threads
-/// are runnable.
+/// If a thread needs less than its share, it runs soon after its wake-up. The number of other
+/// runnable threads does not matter.
 #[test]
 fn a_sleeper_that_is_owed_time_preempts_a_busy_thread() {
     for busy in [1, 2, 4] {

@@ -1,5 +1,5 @@
-//! A wrapper that breaks guarantees of the engine inside it, which proves that the harness detects
-//! this. The wrapper plants faults in mechanisms that the plain engine does not have.
+//! A wrapper that breaks guarantees of the engine inside it. The harness must detect each broken
+//! guarantee. The wrapper plants faults in mechanisms that the plain engine does not have.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -18,7 +18,7 @@ pub(crate) enum Bend {
     ReordersPosts,
     /// A Reset is accepted with any epoch and packet number.
     BelievesResets,
-    /// A request waits until the connection accepted before it has been confirmed.
+    /// If a connection has been accepted but not confirmed, the next request has to wait.
     HoldsListener,
     /// All services share one protection domain.
     IgnoresDomains,
@@ -28,7 +28,7 @@ pub(crate) enum Bend {
     ConfusesFaults,
     /// For each connection that has ended, one record stays in use.
     LeaksAtClose,
-    /// Sometimes no timer is requested until a frame arrives.
+    /// Sometimes the engine requests no timer until a frame arrives.
     ForgetsTimers,
     /// The acknowledgement section of a Close is ignored.
     ForgetsDeliveries,
@@ -57,8 +57,8 @@ pub(crate) enum Bend {
     IgnoresKeys,
     /// Sometimes a datagram is sent twice.
     RepeatsDatagrams,
-    /// Connections have no guaranteed share of operation records. The first connection to post
-    /// takes all that are free.
+    /// No operation records are reserved for single connections. The first connection that posts
+    /// operations takes all free records.
     LendsAllRecords,
 }
 
@@ -67,7 +67,7 @@ pub(crate) enum Bend {
 pub(crate) struct Bent<E> {
     engine: E,
     bend: Bend,
-    /// An operation that the wrapper keeps until the next one is posted.
+    /// An operation that the wrapper holds back until the application posts the next operation.
     held: Option<(ConnectionHandle, Operation)>,
     /// Connection id, epoch and packet number of the most recently sent frames, the newest last.
     sent: VecDeque<(u32, u16, u32)>,
@@ -82,7 +82,8 @@ pub(crate) struct Bent<E> {
     /// Number of outstanding operations at the time `counted_at`.
     operations: u64,
     counted_at: Instant,
-    /// Completions that the wrapper has polled and the application has not.
+    /// Completions that the wrapper has polled from the engine, but that the application has not
+    /// polled yet.
     ahead: VecDeque<(ConnectionHandle, Completion)>,
 }
 
@@ -135,7 +136,7 @@ impl<E: HostEngine> Bent<E> {
         }
     }
 
-    /// Returns the operation that is posted instead of an operation on keys or memory.
+    /// Returns the operation that the wrapper posts instead of an operation on keys or memory.
     fn bent(&mut self, operation: &Operation) -> Operation {
         let mut bent = *operation;
         // No operation uses this key.
@@ -191,10 +192,11 @@ impl<E: HostEngine> Bent<E> {
         matches!(self.bend, Bend::ForgetsTimers) && self.timeouts % 8 == 7
     }
 
-    /// Posts the operation that the wrapper has kept.
+    /// Posts the operation that the wrapper has held back.
     fn hand_over(&mut self, now: Instant) {
         if let Some((connection, operation)) = self.held.take() {
-            // The application knows the operation as posted, so the wrapper ignores a refusal.
+            // The application already regards the operation as posted, so the wrapper ignores a
+            // refusal.
             let _ = self.engine.post(now, connection, &operation);
         }
     }

@@ -49,8 +49,8 @@ impl<E: HostEngine> Run<'_, E> {
                 self.is_closing || state.let_go == end.generation || has_failed
             }
             Cause::MemoryGone => state.lost_memory == end.generation,
-            // The operation's local memory was deregistered, or the peer's memory while the
-            // operation read it.
+            // Either the operation's local memory was deregistered, or the peer deregistered its
+            // memory while the operation read it.
             Cause::OperationFailed => end
                 .faults
                 .iter()
@@ -76,8 +76,8 @@ impl<E: HostEngine> Run<'_, E> {
         self.check_of_end(pair, side, wrong);
     }
 
-    /// Returns whether an expected denial is missing: only this side requested an invalid access,
-    /// but none of its operations was denied.
+    /// Returns whether an expected denial is missing. A denial is expected if only this side
+    /// requested an invalid access; it is missing if none of this side's operations was denied.
     fn lacks_denial(&self, pair: usize, side: usize) -> bool {
         let state = &self.pairs[pair];
         let Some(end) = &state.ends[side] else { return false };
@@ -92,9 +92,9 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Returns whether the peer can have denied an operation with this fault, if the connection ended
-/// with this cause. The operation's local memory can be missing too: the peer can deny the
-/// operation before it fails because of this memory.
+/// Returns whether the peer may have denied an operation that failed with this fault, if the
+/// connection ended with this cause. The reported fault can also be missing local memory: the peer
+/// has denied the operation, but the operation fails on this side first.
 fn may_be_denied(end: &End, cause: Cause, (number, fault): (u64, Fault)) -> bool {
     let is_denial = match fault {
         Fault::AccessDenied => true,
@@ -111,11 +111,11 @@ const fn fits(cause: Cause, fault: Fault) -> bool {
         Cause::Unreachable => matches!(fault, Fault::Unreachable),
         Cause::PeerRestarted => matches!(fault, Fault::PeerRestarted),
         Cause::Violation => matches!(fault, Fault::Violation),
-        // To the side that denied the access, the peer has violated the protocol.
+        // If one side denies an access, the other side has violated the protocol.
         Cause::AccessDenied => matches!(fault, Fault::EndedByPeer | Fault::Violation),
         Cause::ClosedByPeer => matches!(fault, Fault::ClosedByPeer),
         Cause::Rejected => matches!(fault, Fault::EndedByPeer),
-        // To the side that owns the receive, the peer has done nothing wrong.
+        // If the memory of a receive is gone, the sender of the message has done nothing wrong.
         Cause::MemoryGone => {
             matches!(fault, Fault::PeerFailed | Fault::EndedByPeer | Fault::Flushed)
         }
@@ -125,9 +125,9 @@ const fn fits(cause: Cause, fault: Fault) -> bool {
     }
 }
 
-/// Returns whether an operation failed because its local memory is missing, which
-/// [`Run::note_fault`] has checked. Such an operation fails only in its turn. Before that, the
-/// connection can end with any cause.
+/// Returns whether an operation failed because its local memory is missing; [`Run::note_fault`] has
+/// checked that it is. Such an operation fails only after all earlier operations are complete.
+/// Before that, the connection can end with any cause.
 const fn is_own(fault: Fault) -> bool {
     matches!(fault, Fault::LocalAccess)
 }

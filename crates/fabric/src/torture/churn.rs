@@ -3,13 +3,13 @@
 //!
 //! A soak is a sequence of episodes, each of which has three phases:
 //!
-//! * For some time, disasters happen. The applications post a burst of operations with each
-//!   disaster.
+//! * For some time, disasters happen. With each disaster, the applications post a burst of
+//!   operations.
 //! * All faults end, and everything must converge: operations, memory, and the links of each
 //!   connection. The connections must find all links again.
 //! * The hosts are idle for 3 to 60 seconds. In this time, no engine may have any work.
 //!
-//! The checks of the torture harness apply all the time.
+//! The checks of the torture harness also apply, in all phases.
 
 use delivery::{Instant, LinkId};
 use wire_edge::PeerAddr;
@@ -46,7 +46,7 @@ pub fn soak(
     soak_with(seed, hours, options, &|_, tuning| EdgeHost::new(&tuning), progress)
 }
 
-/// Soaks like [`soak`], with engines that `make` creates.
+/// Runs a soak like [`soak`], with engines that `make` creates.
 pub fn soak_with<E: HostEngine>(
     seed: u64,
     hours: f64,
@@ -80,8 +80,8 @@ pub fn soak_with<E: HostEngine>(
 #[derive(Debug)]
 pub(super) struct Churn {
     random: Random,
-    /// For each port, whether a disaster has affected it in this episode. Connections may have to
-    /// find the links of such a port again.
+    /// For each port, whether a disaster has affected it in this episode. If one has, connections
+    /// may have to find the links of the port again.
     touched: Vec<bool>,
     /// Links that were removed from the connections of a host, each as host and link.
     removed: Vec<(usize, usize)>,
@@ -102,7 +102,7 @@ impl Churn {
     }
 }
 
-/// Returns the address of a host's link. `version` is the number of changes of this address.
+/// Returns the address of a host's link. `version` counts the changes of this address.
 pub(super) fn address(wiring: &Wiring, host: usize, link: usize, version: u16) -> PeerAddr {
     if !wiring.ethernet {
         return port_address(host as u8, link as u8);
@@ -128,8 +128,8 @@ impl<E: HostEngine> Run<'_, E> {
         let random = &mut self.churn.random;
         let lasts_ns = random.pick(&[50_000_000, 500_000_000, 3_000_000_000, 20_000_000_000]);
         let count = random.pick(&[1, 1, 2, 4, 8]);
-        // Several disasters often happen at the same time: a switch fails, or a script configures
-        // both ends.
+        // Several disasters often happen at the same time, because a switch fails, or because a
+        // script configures both ends.
         let mut at_ns = random.below(lasts_ns);
         for _ in 0..count {
             let random = &mut self.churn.random;
@@ -160,7 +160,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 
     /// Returns a random disaster that ends within `left_ns`. Sometimes adds a second disaster at
-    /// the other end.
+    /// another host.
     fn draw_disasters(&mut self, left_ns: u64) -> Vec<Disaster> {
         let links = self.plan.links.len();
         let random = &mut self.churn.random;
@@ -178,8 +178,8 @@ impl<E: HostEngine> Run<'_, E> {
             9 | 10 => Disaster::Cut { host, link, for_ns },
             11 => Disaster::FrameStep { host, link, frame_bytes_max: draw_frame_bytes(random) },
             12 => {
-                // The host gets no report of this limit. Frames that are sent without a probe must
-                // therefore still pass.
+                // The host gets no report of this limit. The limit must therefore be at least the
+                // size of frames that hosts send without a probe.
                 let frame_bytes_max = random.pick(&[1_232, 1_300, 1_472]);
                 Disaster::FrameLimit { host, link, frame_bytes_max }
             }
@@ -201,8 +201,8 @@ impl<E: HostEngine> Run<'_, E> {
         let is_doubled = random.chance_ppm(300_000);
         let other =
             (host + 1 + random.below(self.plan.hosts as u64 - 1) as usize) % self.plan.hosts;
-        // The second disaster affects the same segment at the other end, or another segment. Each
-        // end can then lack a link that the other end has.
+        // The second disaster affects another host, either on the same segment or on another one.
+        // After it, each end can lack a link that the other end has.
         let place = (link + usize::from(random.chance_ppm(500_000))) % links;
         let far = self.plan.link_on(other, self.plan.segment(host, place));
         if is_doubled {
@@ -275,8 +275,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Checks that nothing is pending in any engine except keep-alives. Waits for the end of an
-    /// exchange that a keep-alive has just started.
+    /// Checks that the only pending work of every engine is keep-alives. If an exchange is in
+    /// progress that a keep-alive has started, waits for its end.
     fn expect_idle(&mut self, world: &mut World<E>) {
         let deadline = world.now().after_ns(EXCHANGE_NS);
         while self.violation.is_none()
@@ -295,7 +295,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Describes the links that connections have not found again; `None` if they have found all.
+    /// Describes the links that connections have not found again; returns `None` if they have found
+    /// all.
     fn missing_links(&self, world: &World<E>) -> Option<String> {
         let all = self.plan.links.len();
         self.pairs.iter().enumerate().find_map(|(number, pair)| {
@@ -371,7 +372,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Allows a connection to end, if disasters in this episode have affected every segment between
+    /// Allows a connection to end if disasters in this episode have affected every segment between
     /// its hosts.
     pub(super) fn reassess_churn(&mut self, pair: usize) {
         let [first, second] = self.pairs[pair].hosts;
@@ -437,8 +438,8 @@ impl<E: HostEngine> Run<'_, E> {
         self.call(world, pair);
     }
 
-    /// Returns the links and addresses over which a host requests a connection: all that may reach
-    /// the peer.
+    /// Returns all links and addresses that may reach the peer. A host requests a connection over
+    /// them.
     pub(super) fn churn_ways(
         &self,
         world: &World<E>,
@@ -456,7 +457,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Returns the same disaster for the other end.
+/// Returns a disaster of the same kind for another host.
 fn at_other_end(disaster: Disaster, host: usize, link: usize) -> Option<Disaster> {
     Some(match disaster {
         Disaster::Detach { for_ns, is_renumbered, .. } => {
@@ -490,20 +491,22 @@ const DELAYS_NS: [u64; 4] = [1_000, 100_000, 2_000_000, 20_000_000];
 /// dead.
 const PAUSE_NS_MAX: u64 = 300_000_000;
 
-/// Maximum loss of a path that is regarded as usable, in parts per million. With this loss, the
-/// path delivers at least one of the probes that are sent within five seconds.
+/// Maximum loss of a path that counts as usable, in parts per million. With this loss, at least one
+/// of the probes that a host sends within five seconds arrives.
 const LOSS_PPM_HARMLESS: u32 = 100_001;
 
-/// Maximum time until only keep-alives are pending, in nanoseconds. Lost packets are remembered for
-/// a smoothed round-trip time and two probe timeouts: 0.9 s and twice 2.8 s, after a full queue of
-/// 1 MiB at 10 Mb/s. A keep-alive has an exchange that its Links message starts. If one of its
-/// frames is lost, the exchange takes a probe timeout of 1 s.
+/// Maximum time until only keep-alives are pending, in nanoseconds. It is the sum of three times:
+///
+/// * An engine remembers a lost packet for a smoothed round-trip time and two probe timeouts. After
+///   a full queue of 1 MiB at 10 Mb/s, these are 0.9 s and twice 2.8 s.
+/// * A keep-alive starts an exchange with its Links message. If a frame of this exchange is lost,
+///   it takes another probe timeout of 1 s.
 const EXCHANGE_NS: u64 = 7_500_000_000;
 
 /// Maximum number of events in an idle time, for each link of a pair: 3 × 2 × 6.
 ///
-/// * Within a minute, two keep-alives and one comparison of links are due.
-/// * Both ends can send at the same time.
+/// * In a minute, there are three exchanges: two keep-alives and one comparison of links.
+/// * Both ends can start each exchange at the same time.
 /// * Each exchange has at most six events: a timer, a frame that is sent and arrives, another
 ///   timer, and an acknowledgement that is sent and arrives.
 const IDLE_EVENTS_MAX: u64 = 36;
@@ -512,8 +515,8 @@ const IDLE_EVENTS_MAX: u64 = 36;
 const IDLE_NS_MIN: u64 = 3_000_000_000;
 const IDLE_NS_MAX: u64 = 60_000_000_000;
 
-/// Maximum time until convergence, in nanoseconds. A dead peer is noticed after 5 s. Pairs of links
-/// that did not answer are tried again within a minute, in rounds of some seconds.
+/// Maximum time until convergence, in nanoseconds. An end notices a dead peer after 5 s. If a pair
+/// of links did not answer, the ends try it again within a minute, in rounds of some seconds.
 const CONVERGENCE_NS: u64 = 150_000_000_000;
 
 /// Time between two checks for convergence in the main loop, in nanoseconds.
@@ -522,7 +525,7 @@ const LOOK_NS: u64 = 20_000_000;
 /// Maximum number of operations that an application may still post.
 const GRANTED_MAX: u32 = 200;
 
-/// Place of the trace event for granted operations.
+/// Place number of the trace event for granted operations.
 const GRANTED: u32 = 101;
 
 #[cfg(test)]

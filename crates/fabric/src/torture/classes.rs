@@ -28,17 +28,17 @@ pub(crate) struct Classes {
     pub(crate) unlike: Option<Unlike>,
     /// Hosts take turns only at intervals.
     pub(crate) turns: Option<Turns>,
-    /// Out of this many frames, the driver does not know for one whether the frame left.
+    /// The driver does not know whether one out of this many frames has left.
     pub(crate) doubts_one_in: Option<u32>,
-    /// Links are memory that hosts share. Each peer has its own ring, which can be full.
+    /// Links are memory that hosts share. Each peer has its own ring, which can become full.
     pub(crate) shares_memory: bool,
     /// Pairs of sound hosts must make progress even during faults.
     pub(crate) watches_progress: bool,
 }
 
 impl Classes {
-    /// Selects the classes of a seed, and adapts its plan to them. Half of all seeds have no class,
-    /// except possibly that of doubtful frames.
+    /// Selects the classes of a seed, and adapts the seed's plan to them. Half of all seeds have no
+    /// class; a seed of either half can also have doubtful frames.
     pub(crate) fn draw(seed: u64, plan: &mut Plan) {
         let mut random = Random::stream(seed, DOUBTS_STREAM);
         if random.chance_ppm(100_000) {
@@ -93,9 +93,9 @@ pub(super) fn calm(random: &mut Random, plan: &mut Plan) {
 
 const KINDS: u64 = 8;
 
-/// Duration of faults that must not affect other pairs, in nanoseconds. This duration is longer
-/// than the longest pause that counts as progress. It is shorter than the time after which a silent
-/// peer is regarded as dead.
+/// Duration of faults that must not affect other pairs, in nanoseconds. It is longer than the
+/// longest time without progress that the checks allow, so that the checks notice an affected pair.
+/// It is shorter than the time after which a host regards a silent peer as dead.
 pub(super) const CALM_NS: u64 = 2_500_000_000;
 
 const CLASSES_STREAM: u64 = 0x636c_6173;

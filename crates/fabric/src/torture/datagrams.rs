@@ -1,6 +1,6 @@
-//! Datagrams between hosts, in addition to their connections. They can get lost. They must never
-//! arrive changed, at the wrong port or with a wrong key. They may arrive twice only if the network
-//! makes copies.
+//! Datagrams between hosts, in addition to their connections. Datagrams can get lost. A datagram
+//! must not arrive changed, at a wrong port or with a wrong key. It may arrive twice only if the
+//! network makes copies.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::oracle::Violation;
 #[derive(Debug)]
 pub(super) struct PortMemory {
     life: u32,
-    /// Memory of receives, in slots of equal size. `outbox` is that of outgoing datagrams.
+    /// Memory of receives, in slots of equal size. `outbox` is the memory of outgoing datagrams.
     inbox: Region,
     outbox: Region,
     posted: BTreeMap<u64, u32>,

@@ -1,5 +1,5 @@
-//! Checks at the end of a run, when all connections are closed, that engines hold no record, slot
-//! or timer.
+//! Checks at the end of a run that no engine holds a record, slot or timer. Before the check, all
+//! connections are closed.
 
 use delivery::Instant;
 
@@ -10,8 +10,8 @@ use crate::host::HostEngine;
 use crate::oracle::Violation;
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Makes every application close its connections, and waits until the peers have learned this.
-    /// Then checks that all resources are free.
+    /// Makes every application close its connections, and waits until the peers know that they are
+    /// closed. Then checks that all resources are free.
     pub(super) fn expect_emptiness(&mut self, world: &mut World<E>) {
         self.is_closing = true;
         let now = world.now();
@@ -41,6 +41,6 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Time to wait, in nanoseconds. If no peer answers, closing takes 620 ms. After that, the engine
-/// remembers the closed end for 200 ms.
+/// Time to wait until all resources must be free, in nanoseconds. If no peer answers, closing takes
+/// 620 ms. After that, the engine remembers the closed end for 200 ms.
 const CLOSING_NS: u64 = 1_000_000_000;

@@ -25,7 +25,7 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) host: usize,
-    /// Life of the host to which this end belongs.
+    /// Number of the host's life to which this end belongs.
     pub(crate) life: u32,
     pub(crate) generation: u32,
     pub(crate) connection: ConnectionHandle,
@@ -42,8 +42,8 @@ pub(crate) struct End {
     pub(crate) cells: Region,
     /// Key with which the peer accesses the target, and its state.
     pub(super) gate: Gate,
-    /// Whether the local memory was deregistered. `lost_inbox` is true if the memory of receives
-    /// was.
+    /// Whether the local memory was deregistered. `lost_inbox` says the same about the memory of
+    /// receives.
     pub(crate) lost_local: bool,
     pub(crate) lost_inbox: bool,
     /// The model of the operations that this side posts.
@@ -56,13 +56,14 @@ pub(crate) struct End {
     next_slot: u32,
     /// Number of outstanding additions to counters that several connections share.
     pub(crate) shared_outstanding: u64,
-    /// Life of the peer's host to which this connection was made. The connection uses the counters
-    /// of that life.
+    /// Number of the life of the peer's host with which this connection was made. The connection
+    /// uses the counters of that life.
     pub(crate) counter_life: u32,
-    /// Whether the probe was posted: the operation that proves after healing that the connection
-    /// works.
+    /// Whether this side has posted the probe. The probe is an operation after healing that proves
+    /// that the connection works.
     pub(crate) probed: bool,
-    /// Numbers of operations whose access is invalid or has become invalid.
+    /// Numbers of operations whose access was invalid when they were posted, or became invalid
+    /// later.
     pub(crate) rogues: Vec<u64>,
     /// Numbers of operations that must fail.
     pub(crate) hopeless: BTreeSet<u64>,
@@ -213,7 +214,7 @@ impl End {
             engine.write_memory(self.local, operation.local_offset, &posted.content);
         }
         if rogue {
-            // In the model, such an operation writes nothing.
+            // The model must not expect any effect of such an operation.
             posted.content.clear();
             posted.length_bytes = 0;
         }
@@ -271,8 +272,8 @@ impl End {
         Ok(())
     }
 
-    /// Removes the receive that `found` completes. Returns the offset of its slot. Returns `None`
-    /// if another receive had to complete first.
+    /// Removes the receive that `found` completes, and returns the offset of its slot. Returns
+    /// `None` if another receive had to complete before it.
     pub(crate) fn take_receive(
         &mut self,
         found: &Completion,
@@ -301,8 +302,8 @@ impl End {
             }
             (offset, length) = draw_range(random, traffic);
         }
-        // If every tried range conflicts with an outstanding write, a fence is needed; otherwise
-        // the result would be undefined.
+        // If every tried range conflicts with an outstanding write, the operation gets a fence.
+        // Without it, the result would be undefined.
         flags.fence_before |= self.model.conflicts(offset, length, flags);
         self.assemble(Action::Write, flags, remote.target, offset, length, immediate, None)
     }
@@ -372,8 +373,9 @@ impl End {
 }
 
 impl Drawn {
-    /// Makes the operation signalled if its application could stall otherwise. Operations that are
-    /// not signalled free their memory only when a later signalled operation completes.
+    /// If the application could stall without another completion, makes the operation signalled.
+    /// The memory of an operation that is not signalled is free only when a later signalled
+    /// operation completes.
     pub(crate) fn report_before_stall(&mut self, outstanding: u64, depth: u32) {
         let report = outstanding + 2 > u64::from(depth)
             || self.operation.length_bytes > UNREPORTED_BYTES_MAX
@@ -382,7 +384,7 @@ impl Drawn {
         self.posted.flags.signalled |= report;
     }
 
-    /// Returns whether the operation has a wrong key already.
+    /// Returns whether the operation already has a wrong key.
     pub(super) const fn is_rogue(&self) -> bool {
         self.rogue
     }
@@ -409,7 +411,7 @@ impl Drawn {
     }
 
     /// Records that the operation must fail with a completion. If `entirely` is true, the peer must
-    /// not perform any part of the operation.
+    /// not perform any part of the operation; otherwise it may perform a part.
     pub(super) const fn make_hopeless(&mut self, entirely: bool) {
         self.doubtful = true;
         self.hopeless = true;
@@ -418,8 +420,8 @@ impl Drawn {
         self.posted.flags.signalled = true;
     }
 
-    /// Gives a write a wrong key: one that no region has, or that of a region which it must not
-    /// access.
+    /// Gives a write a wrong key. The key belongs to no region, or to a region that the write must
+    /// not access.
     pub(crate) fn make_rogue(&mut self, forbidden: Option<Region>) {
         self.rogue = true;
         self.operation.key ^= 0x5a5a_5a5a;
@@ -540,8 +542,9 @@ fn draw_immediate(random: &mut Random, traffic: &TrafficPlan) -> Option<u32> {
 pub(crate) const CELLS: usize = 4;
 pub(crate) const COUNTERS: usize = 2;
 
-/// Maximum length of an operation that is not signalled, in bytes. The second limit is the maximum
-/// number of such operations. With these limits, half of the local memory remains free.
+/// `UNREPORTED_BYTES_MAX` is the maximum length of an operation that is not signalled, in bytes.
+/// `UNREPORTED_OPERATIONS_MAX` is the maximum number of such operations. With these limits, half of
+/// the local memory remains free.
 const UNREPORTED_BYTES_MAX: u32 = 2 << 10;
 const UNREPORTED_OPERATIONS_MAX: u64 = LOCAL_BYTES as u64 / 2 / UNREPORTED_BYTES_MAX as u64 - 1;
 
@@ -552,7 +555,8 @@ const SLOT_BYTES_MAX: u32 = 4 << 10;
 /// Local memory of each end in bytes; enough for some tens of average operations.
 const LOCAL_BYTES: u32 = 64 << 10;
 
-/// Number of ranges to try before an operation gets a fence instead.
+/// If this many ranges conflict with outstanding writes, the operation gets a fence instead of
+/// another range.
 const DRAWS_MAX: u32 = 3;
 
 #[cfg(test)]

@@ -33,10 +33,10 @@ pub(crate) enum FaultyKind {
     Floods,
     /// The host receives all frames but acknowledges none.
     NeverAcknowledges,
-    /// An application never posts a receive for messages: that of the faulty host, or those of its
-    /// peers.
+    /// The application of the faulty host or of each of its peers (`at_peer`) never posts a receive
+    /// for messages.
     NeverReceives { at_peer: bool },
-    /// Sometimes an operation never arrives. All operations after it then wait at the peer.
+    /// Some operations never arrive, so that all later operations wait at the peer.
     Withholds,
     /// The host requests connections but never confirms them.
     NeverConfirms,
@@ -61,7 +61,7 @@ impl FaultyKind {
 
 impl FaultyPeer {
     /// Adds a faulty host to the plan. The faulty host has connections to all other hosts, or to
-    /// one.
+    /// one other host.
     pub(super) fn draw(random: &mut Random, plan: &mut Plan) {
         if plan.classes.faulty.is_some() {
             return;
@@ -87,8 +87,8 @@ impl FaultyPeer {
                 true
             }
             FaultyKind::Withholds => {
-                // Nothing else may delay the operations that follow the withheld one, so there are
-                // no fences.
+                // If operations had fences, the operations after a withheld one would also wait for
+                // other operations. The test wants them to wait for the withheld operation alone.
                 plan.traffic.weights = [1, 0, 0, 0, 0];
                 plan.traffic.strict_ppm = 0;
                 plan.traffic.fence_before_ppm = 0;
@@ -103,7 +103,8 @@ impl FaultyPeer {
             _ => false,
         };
         if leaves_open && random.chance_ppm(700_000) {
-            // One peer can have more outstanding operations than there are records.
+            // With these settings, a single peer can have more outstanding operations than there
+            // are records.
             plan.engine.pool_divisor = 16;
             plan.engine.operation_window = 256;
             plan.traffic.depth = 64;
@@ -117,7 +118,7 @@ impl FaultyPeer {
             plan.pairs.push(if asks { (host, other) } else { (other, host) });
         }
         if random.chance_ppm(300_000) {
-            // Several connections together reach limits that one connection does not.
+            // Several connections together reach limits that a single connection does not reach.
             let more = others.iter().flat_map(|&other| [(other, host); CONNECTIONS_MORE]);
             plan.pairs.extend(more);
         }
@@ -126,8 +127,8 @@ impl FaultyPeer {
     }
 }
 
-/// Turns all links into shared memory. Such links lose no frames, and a sender waits if a ring is
-/// full.
+/// Turns all links into shared memory. Such links lose no frames. If a ring is full, the sender
+/// waits.
 fn share_memory(plan: &mut Plan) {
     plan.classes.shares_memory = true;
     plan.faults = Faults::default();
@@ -200,8 +201,8 @@ impl<E: HostEngine> Run<'_, E> {
         state.is_faulty && !self.healed && (state.hosts[side] == host) != at_peer
     }
 
-    /// Mutes or unmutes a host that never confirms. The host is muted while it has a connection,
-    /// and unmuted before it requests one.
+    /// Mutes or unmutes a host that never confirms. The host is muted as long as it has a
+    /// connection. It is unmuted before it requests one.
     pub(super) fn hush(&mut self, world: &mut World<E>, host: usize, is_hushed: bool) {
         let never =
             self.plan.classes.faulty.is_some_and(|faulty| {
@@ -270,9 +271,9 @@ const FLOOD_FRAMES: u32 = 32;
 /// Number of additional connections from each host to the faulty host.
 const CONNECTIONS_MORE: usize = 3;
 
-/// Number of false statements that are sent at the same time.
+/// Number of false statements that the host sends together.
 const LIES: u32 = 4;
 
-/// Out of this many operations, one never arrives completely. The second operation is the first of
-/// these.
+/// One out of this many operations never arrives completely. The first withheld operation is the
+/// second one of the connection.
 const WITHHELD_ONE_IN: u32 = 64;

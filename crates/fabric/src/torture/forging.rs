@@ -1,4 +1,4 @@
-//! Forged frames, which strangers (attackers) and lying peers send, but engines never do.
+//! Forged frames. Strangers (attackers) and lying peers send them; engines never do.
 
 use wire_edge::{
     ACK_SECTION_BYTES_MAX, AckBlock, AckDelay, Addresses, CONTROL_BYTES_MAX, CloseReason,
@@ -9,7 +9,7 @@ use wire_edge::{
 
 use crate::Random;
 
-/// Returns the common header of an overheard frame; `None` if it is no connection frame.
+/// Returns the common header of an overheard frame; `None` if the frame is not a connection frame.
 pub(super) fn prefix_of(frame: &[u8]) -> Option<Prefix> {
     wire_edge::decode(frame).ok().map(|frame| frame.prefix)
 }
@@ -34,7 +34,8 @@ pub(super) fn hello(source: u32, cookie: [u8; 24]) -> Vec<u8> {
     handshake(0, source, body)
 }
 
-/// Returns a random answer to a Hello of the initiator with the connection id `destination`.
+/// Returns a random answer to a Hello. The initiator that sent the Hello has the connection id
+/// `destination`.
 pub(super) fn answer(random: &mut Random, destination: u32) -> Vec<u8> {
     let mut cookie = [0; 24];
     random.fill(&mut cookie);
@@ -64,7 +65,7 @@ pub(super) fn other_version(random: &mut Random) -> Vec<u8> {
     let mut bytes = vec![0; HANDSHAKE_BYTES_MAX];
     let length = frame.encode(&mut bytes);
     bytes.truncate(length);
-    // Most of these frames have the step of a Hello, because engines answer only a Hello.
+    // Most of these frames get the step of a Hello, because engines answer only a Hello.
     bytes[1] = if random.chance_ppm(700_000) { 1 } else { random.below(9) as u8 };
     bytes
 }
@@ -80,8 +81,8 @@ pub(super) fn control(prefix: Prefix, messages: &[Control<'_>]) -> Vec<u8> {
     frame
 }
 
-/// Returns a random control message to follow a challenge. The message would do harm if the
-/// receiver accepted it.
+/// Returns a random control message that follows a challenge in the frame. If the receiver accepted
+/// the message, it would do harm.
 pub(super) fn harmful(random: &mut Random, elsewhere: PeerAddr) -> Control<'static> {
     let link = LinkIndex(random.below(4) as u8);
     match random.below(8) {
@@ -177,5 +178,5 @@ fn parameters(random: &mut Random) -> Parameters {
     }
 }
 
-/// Private data of strangers, which is no valid invitation.
+/// Private data of a stranger's request. It is not a valid invitation.
 const STRANGE: &[u8] = b"strange";

@@ -1,4 +1,4 @@
-//! Drivers that refuse all frames for some time, and report when they have room again.
+//! Drivers that refuse all frames for some time, and then report that they have room again.
 
 use delivery::Instant;
 
@@ -6,7 +6,7 @@ use super::run::{Run, Wake};
 use crate::host::HostEngine;
 use crate::{Random, World};
 
-/// Periods in which drivers are full. One driver is full after another.
+/// Periods in which a driver is full. At most one driver is full at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FullDrivers {
     /// Maximum time between the end of a period and the start of the next, in nanoseconds.
@@ -56,7 +56,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Makes the drivers of all other hosts full for one host, which does not read.
+/// Makes the drivers of all other hosts full for frames to `host`, which does not read.
 pub(super) fn fill_for<E: HostEngine>(run: &Run<'_, E>, world: &mut World<E>, host: usize) {
     let until = Instant(run.plan.safety_ns);
     for other in (0..run.plan.hosts).filter(|&other| other != host) {

@@ -1,5 +1,5 @@
 //! Gates: the keys with which peers access the memory that they may write. A gate uses the key of a
-//! region, or the key of a window that is bound and invalidated during the run. This module also
+//! region or of a window. The owner binds and invalidates windows during the run. This module also
 //! deregisters memory while operations are outstanding.
 
 use super::end::{Drawn, End, Stage};
@@ -17,7 +17,7 @@ pub(super) struct Gate {
     address: u64,
     /// The previous key of the gate.
     former: Option<u32>,
-    /// Whether a key of this gate has become invalid, or soon will.
+    /// Whether a key of this gate has become invalid or soon becomes invalid.
     has_ended: bool,
 }
 
@@ -33,7 +33,7 @@ enum GateKind {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum GateStage {
-    /// The gate has no key yet.
+    /// The gate does not have a key yet.
     New,
     /// The key becomes valid when this operation of the owner completes.
     Opening(u64),
@@ -43,21 +43,21 @@ enum GateStage {
     /// This operation of the owner replaces the key by another. Contains the operation's number and
     /// the new key.
     Changing(u64, u32),
-    /// A message of the peer, which is in flight, invalidates the key.
+    /// A message of the peer invalidates the key. The message is in flight.
     Invalidated,
     /// The key is invalid.
     Shut,
 }
 
-/// What may happen to an operation of the peer, according to the state of a gate.
+/// The fate that the state of a gate allows for an operation of the peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Passage {
     Free,
-    /// The operation can be denied or succeed.
+    /// The operation may be denied or succeed.
     Doubtful,
-    /// The operation must be denied, but a part of it can be performed before that.
+    /// The operation must be denied, but the target may perform a part of it before the denial.
     Late,
-    /// The operation must be denied, and no part of it may be performed.
+    /// The operation must be denied, and the target may not perform any part of it.
     Denied,
 }
 
@@ -81,7 +81,7 @@ impl Gate {
         is_named.then_some(Region { key: self.key, address: self.address, ..target })
     }
 
-    /// Returns whether the target's memory may be replaced.
+    /// Returns whether the gate has a valid key. Only then may the target's memory be replaced.
     pub(super) fn is_open(&self) -> bool {
         self.stage == GateStage::Open
     }
@@ -92,8 +92,8 @@ impl Gate {
         Some(Region { key, address: address_of(key), ..target })
     }
 
-    /// Returns whether operations in flight can have been denied here. Denials are also possible if
-    /// their connection has ended at the peer.
+    /// Returns whether this gate has allowed the denial of an operation in flight. If the
+    /// connection has ended at the peer, operations can be denied even if the result is false.
     pub(super) const fn may_deny(&self) -> bool {
         self.has_ended
     }
@@ -103,7 +103,8 @@ impl Gate {
         self.kind == GateKind::ForOne && self.is_open()
     }
 
-    /// Returns whether a window of this gate has the key, so that no other window can have it.
+    /// Returns whether a window of this gate has the key. If so, no other window may get the same
+    /// key.
     fn holds(&self, key: u32) -> bool {
         let is_held = self.kind == GateKind::ForOne
             && !matches!(self.stage, GateStage::New | GateStage::Shut);
@@ -130,7 +131,7 @@ impl Gate {
     }
 }
 
-/// What an application does to the memory of its own connection.
+/// An action of an application on the memory of its own connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Act {
     EndKey,
@@ -152,13 +153,13 @@ impl<E: HostEngine> Run<'_, E> {
         Gate { kind, stage: GateStage::New, key: 0, address: 0, former: None, has_ended: false }
     }
 
-    /// Opens the gate of an end. Sometimes invalidates a key, or deregisters memory that operations
-    /// need.
+    /// Opens the gate of an end. Sometimes also invalidates a key, or deregisters memory that
+    /// operations need.
     pub(super) fn tend_gate(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let Some(QueuePairs { strike_ppm, .. }) = self.plan.queue_pairs else { return };
         let Some(end) = self.open_end(pair, side) else { return };
         if self.healed && end.lost_inbox {
-            // Without this, the sender could wait forever.
+            // If the connection were not closed here, the sender could wait forever.
             return self.leave(world, pair, side);
         }
         let (gate, host) = (end.gate, end.host);
@@ -220,7 +221,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Handles a completion that reports a bind or an invalidation of this side.
+    /// Handles a completion of this side's own bind or invalidation.
     pub(super) fn note_window(
         &mut self,
         world: &mut World<E>,
@@ -258,8 +259,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Returns regions of the other side's host with window keys that this side must not use. These
-    /// keys are those of other connections, and the former key of this connection.
+    /// Returns regions of the other side's host, each with a window key that this side must not
+    /// use. These keys are the keys of other connections, and the former key of this connection.
     pub(super) fn wrong_windows(&self, pair: usize, side: usize) -> Vec<Region> {
         let host = self.pairs[pair].hosts[1 - side];
         let others = (0..self.pairs.len()).flat_map(|other| [0, 1].map(|side| (other, side)));
@@ -272,8 +273,8 @@ impl<E: HostEngine> Run<'_, E> {
         windows.chain(own.and_then(|end| end.gate.was_named(end.target))).collect()
     }
 
-    /// Sometimes returns the target with its former key, as for an application that has not learned
-    /// the new key.
+    /// Sometimes returns the target with its former key. The operation then behaves like that of an
+    /// application that does not know the new key yet.
     pub(super) fn former_key(&mut self, pair: usize, side: usize, drawn: &Drawn) -> Option<Region> {
         let other = self.open_end(pair, 1 - side)?;
         let region = other.gate.was_named(other.target)?;
@@ -281,8 +282,8 @@ impl<E: HostEngine> Run<'_, E> {
         (is_write && self.gates.chance_ppm(FORMER_PPM)).then_some(region)
     }
 
-    /// Sometimes makes a message invalidate the key with which its sender accesses the other side's
-    /// memory.
+    /// Sometimes turns a message into one that invalidates a key: the key with which the message's
+    /// sender accesses the other side's memory.
     pub(super) fn perhaps_invalidate(&mut self, pair: usize, side: usize, drawn: &mut Drawn) {
         let Some(QueuePairs { strike_ppm, .. }) = self.plan.queue_pairs else { return };
         let Some(other) = self.open_end(pair, 1 - side) else { return };
@@ -293,7 +294,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Records in an operation what may happen to it. Returns whether it can be denied.
+    /// Records in an operation whether it may succeed or be denied. Returns whether it may be
+    /// denied.
     pub(super) fn judge(&self, pair: usize, side: usize, drawn: &mut Drawn) -> bool {
         let passage = self.open_end(pair, 1 - side).map(|other| other.gate.passage(drawn));
         let passage = passage.filter(|_| !drawn.is_rogue()).unwrap_or(Passage::Free);
@@ -308,7 +310,7 @@ impl<E: HostEngine> Run<'_, E> {
     pub(super) fn note_ending(&mut self, pair: usize, side: usize, action: Action) {
         let other = self.open_end(pair, 1 - side);
         if action == Action::SendInvalidate && other.is_some_and(|other| other.gate.is_open()) {
-            // Earlier operations are performed before this one, so they can still use the key.
+            // The peer performs earlier operations before this one, so they can still use the key.
             if let Some(other) = &mut self.pairs[pair].ends[1 - side] {
                 (other.gate.stage, other.gate.has_ended) = (GateStage::Invalidated, true);
             }
@@ -316,7 +318,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Allows the peer to deny operations of this connection from now on.
+    /// From now on, the peer may deny operations of this connection.
     pub(super) fn excuse_denials(&mut self, pair: usize) {
         let state = &mut self.pairs[pair];
         state.had_rogue = state.generation;
@@ -330,7 +332,7 @@ impl<E: HostEngine> Run<'_, E> {
         (end.stage == Stage::Open && end.generation == self.pairs[pair].generation).then_some(end)
     }
 
-    /// Sets the stage of a gate whose key becomes invalid, so that operations in flight can be
+    /// Sets the stage of a gate whose key becomes invalid. From now on, operations in flight may be
     /// denied.
     fn set_gate(&mut self, pair: usize, side: usize, stage: GateStage) {
         let [first, second] = &mut self.pairs[pair].ends;
@@ -351,8 +353,8 @@ impl<E: HostEngine> Run<'_, E> {
         self.freeze(world, host, target);
     }
 
-    /// Records that memory was deregistered that operations or receives of this side need. Returns
-    /// the end.
+    /// Records that memory was deregistered which operations or receives of this side need. Returns
+    /// this side's end.
     fn lose_memory(&mut self, pair: usize, side: usize) -> &mut End {
         let state = &mut self.pairs[pair];
         state.lost_memory = state.generation;
@@ -390,8 +392,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Returns a key that no window of a host has. Windows of one connection have only few possible
-    /// keys, so that each key is often reused.
+    /// Returns a key that no window of a host has. There are only few possible keys for windows of
+    /// one connection, so keys are often reused.
     fn free_key(&mut self, host: usize, kind: GateKind) -> Option<u32> {
         if kind == GateKind::ForAll {
             self.next_key += 1;

@@ -123,7 +123,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.reassess(world);
     }
 
-    /// Records for each pair the time since which no path leads both ways.
+    /// Records, for each pair without a path in both directions, when this state began.
     pub(super) fn reassess(&mut self, world: &World<E>) {
         let now = world.now();
         for pair in 0..self.pairs.len() {
@@ -150,7 +150,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Allows a connection to end that had no path for a long time.
+    /// Allows a connection to end if it had no path for a long time.
     pub(super) fn excuse_long_outage(&mut self, now: Instant, pair: usize) {
         let state = &mut self.pairs[pair];
         if state.lacked_path(now) {
@@ -215,7 +215,7 @@ const fn disaster_number(disaster: Disaster) -> u32 {
 
 const HEALED: u32 = 100;
 
-/// Time without a path, in total, after which a connection may end, in nanoseconds. This time is
-/// far below the 5 s after which a silent peer is regarded as dead, because probes become rare
-/// during an outage. This time is far above the duration of any short disaster.
+/// Total time without a path after which a connection may end, in nanoseconds. It must be much
+/// longer than any short disaster. It must also be much shorter than the 5 s after which a host
+/// regards a silent peer as dead, because probes are rare during an outage.
 pub(super) const OUTAGE_EXCUSED_NS: u64 = 2_000_000_000;

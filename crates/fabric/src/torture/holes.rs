@@ -1,4 +1,4 @@
-//! Paths that start to drop larger frames without a report (path MTU black holes).
+//! Path-MTU black holes: paths that start to drop larger frames without a report.
 
 use delivery::Instant;
 
@@ -13,7 +13,7 @@ pub(crate) struct Hole {
     pub(crate) host: usize,
     pub(crate) link: usize,
     pub(crate) frame_bytes_max: u16,
-    /// Time when the path starts to drop them, in nanoseconds.
+    /// Time at which the path starts to drop larger frames, in nanoseconds.
     pub(crate) at_ns: u64,
 }
 

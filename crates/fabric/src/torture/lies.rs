@@ -54,5 +54,5 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Number of the first address that the lying peer claims as its own.
+/// Host number in the first address that the lying peer claims as its own.
 const NAMED_FIRST: u8 = 240;

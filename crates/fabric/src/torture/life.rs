@@ -48,8 +48,8 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
     }
 
     fn on_turn(&mut self, world: &mut World<E>, host: usize) {
-        // If no frame has arrived, memory has not changed since the last check. Most turns only let
-        // an application run.
+        // If no frame has arrived, memory has not changed since the last check. This is the case in
+        // most turns, because they only let an application run.
         let frames = world.frames_handled(host);
         if frames == self.hosts[host].frames_seen {
             return;
@@ -146,8 +146,8 @@ impl<E: HostEngine> Run<'_, E> {
         links.map(|link| (LinkId(link as u8), self.plan.address(peer, link))).collect()
     }
 
-    /// Discards the memory of an end that is no longer checked. The target can remain under
-    /// observation.
+    /// Discards the memory of an end that is no longer checked. If the target is still observed as
+    /// frozen memory, it stays.
     fn discard(&mut self, world: &mut World<E>, end: &End) {
         if end.life == self.hosts[end.host].life {
             let own = [end.local, end.inbox, end.cells];
@@ -173,8 +173,8 @@ impl<E: HostEngine> Run<'_, E> {
         let now = world.now();
         let wanted = Invitation::decode(private_data).filter(|invitation| {
             self.pairs.get(invitation.pair as usize).is_some_and(|pair| {
-                // The requester must still wait, and it must have sent the request to this life of
-                // this host. Otherwise it could be connected to the previous life.
+                // The requester must still wait, and it must have sent the request to the current
+                // life of this host. Otherwise it could be connected to the previous life.
                 let waits = pair.ends[0].as_ref().is_some_and(|end| {
                     end.life == self.hosts[end.host].life
                         && end.counter_life == self.hosts[host].life
@@ -187,7 +187,7 @@ impl<E: HostEngine> Run<'_, E> {
             })
         });
         let Some(Invitation { pair, generation }) = wanted else {
-            // This is a replayed old request, or its requester has given up.
+            // The request is an old one that the network replayed, or its requester has given up.
             return world.engine_mut(host).reject(now, request);
         };
         let pair = pair as usize;
@@ -202,7 +202,7 @@ impl<E: HostEngine> Run<'_, E> {
                 end.connection = connection;
                 self.pairs[pair].ends[1] = Some(end);
             }
-            // The requester can have ended the request before it was accepted.
+            // The requester may have ended the request before the host accepted it.
             Err(Refusal::Closed) => {}
             Err(refusal) => self.refused(host, "a granted request", refusal),
         }
@@ -260,8 +260,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Handles the end of a connection. Checks that all its completions have arrived, and that
-    /// there was a reason for the end.
+    /// Handles the end of a connection. Checks that all completions of the connection have arrived,
+    /// and that it had a reason to end.
     fn closed(
         &mut self,
         world: &mut World<E>,
@@ -320,8 +320,8 @@ impl<E: HostEngine> Run<'_, E> {
         if state.may_end && !state.begun_healed {
             return true;
         }
-        // An attempt that began during faults may fail. The connection that the peer has made from
-        // such an attempt may fail too.
+        // An attempt to connect that began during faults may fail. If the peer has already
+        // established the connection, this connection may fail too.
         let attempt_failed = match (&state.ends[0], side) {
             (Some(first), 0) => first.stage == Stage::Connecting && !state.begun_healed,
             (Some(first), _) => {
@@ -330,8 +330,8 @@ impl<E: HostEngine> Run<'_, E> {
             }
             (None, _) => true,
         };
-        // A peer that has restarted or closed the connection answers. As long as there is a path,
-        // such a peer cannot be unreachable.
+        // If the peer has restarted or closed the connection, it still answers. If there is a path,
+        // such a peer must not be reported as unreachable.
         let answers = end.stage == Stage::Open && !state.lacked_path(now);
         let is_reported = !(cause == Cause::Unreachable && answers);
         (end.excused && is_reported) || attempt_failed
@@ -402,7 +402,7 @@ impl<E: HostEngine> Run<'_, E> {
             return;
         }
         let idle = self.pairs[pair].remaining[side] == 0 && end.model.outstanding() == 0;
-        // Polls in idle hours would take computing time.
+        // A soak has idle hours. Polls in these hours would take computing time and find nothing.
         if self.plan.churn.is_none() || self.unfinished(pair).is_some() {
             self.look_later(world, pair, side, generation, idle);
         }
@@ -474,8 +474,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Sometimes replaces the memory at the other side that this side writes, if no operation is in
-    /// flight. After that, the old memory must not change.
+    /// Sometimes replaces the memory at the other side that this side writes. No operation may be
+    /// in flight. From then on, the old memory must not change.
     fn retarget(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let now = world.now();
         let place = self.place(pair);
@@ -485,7 +485,7 @@ impl<E: HostEngine> Run<'_, E> {
         let quiet = own.model.outstanding() == 0
             && own.generation == other.generation
             && (own.stage, other.stage) == (Stage::Open, Stage::Open)
-            // A flushed operation can still arrive, so there must not have been any.
+            // If an operation was flushed, its bytes can still arrive and change the old memory.
             && own.faults.is_empty()
             && other.gate.is_open()
             && other.life == self.hosts[other.host].life;
@@ -494,8 +494,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
         let (host, old) = (other.host, other.target);
         world.engine_mut(host).turn_to(place);
-        // All operations have been performed here; only the acknowledgement of the last one can be
-        // lost.
+        // The target has performed all operations. At most the acknowledgement of the last
+        // operation is lost.
         let engine = world.engine_mut(host);
         other.target = engine.register(old.length_bytes);
         engine.deregister(now, old);
@@ -587,7 +587,7 @@ impl<E: HostEngine> Run<'_, E> {
         let peer = self.pairs[pair].ends[1 - side].as_ref();
         let peer_lost_inbox = match peer.filter(|peer| peer.generation == end.generation) {
             Some(peer) => peer.lost_inbox,
-            // The peer has restarted, so the pair's record is used.
+            // The peer has no such end any more, so the pair's record decides.
             None => self.pairs[pair].lost_memory == end.generation,
         };
         let fault = is_denied.then_some(()).ok_or(denied);
@@ -631,7 +631,7 @@ impl<E: HostEngine> Run<'_, E> {
         if self.plan.lenient { Ok(()) } else { end.model.check_result(finished, &bytes) }
     }
 
-    /// Checks the value that an addition to a shared counter has found. Two additions must not find
+    /// Checks the value that an addition to a shared counter has found. No two additions may find
     /// the same value.
     fn note_shared(
         &mut self,

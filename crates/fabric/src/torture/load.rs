@@ -12,7 +12,7 @@ impl Load {
     fn draw(random: &mut Random, load: usize) -> Self {
         let processors = random.pick(&[1, 2, 2, 4]);
         let settings = Settings::usual(processors).scaled(random.pick(&[1, 2, 4, 8, 16]));
-        // Different slices make the slices of the two hosts drift apart.
+        // Random slice lengths make the slices of the two hosts drift apart.
         let slice_ns = random.between(1_000_000, 5_000_000);
         let step_ns_max = random.pick(&[1_000, 20_000, 200_000]);
         Self { processors: Settings { slice_ns, ..settings }, busy: load * processors, step_ns_max }
@@ -20,7 +20,7 @@ impl Load {
 }
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Makes hosts share their processors with other threads, if the options say so.
+    /// If the options say so, makes hosts share their processors with other threads.
     pub(super) fn set_load(&self, world: &mut World<E>) {
         let Some(load) = self.options.load else { return };
         for host in 0..self.plan.hosts {

@@ -1,6 +1,6 @@
 //! A plain engine that keeps every guarantee in the simplest way. It has one stream of packets in
-//! each direction, retransmits by go-back-N, and performs all operations in order. To prove that
-//! the harness detects this, it can also break one guarantee at a time.
+//! each direction, retransmits by go-back-N, and performs all operations in order. It can also
+//! break one guarantee on purpose; the harness must detect this.
 
 mod surface;
 
@@ -20,17 +20,18 @@ use crate::oracle::kind_of;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Bug {
     None,
-    /// If a duplicate of a write arrives late, it is placed in memory again.
+    /// A duplicate of a write that arrives late is placed in memory again.
     PlacesDuplicates,
-    /// If a write arrives before earlier operations, it is placed immediately, whatever its fences.
+    /// A write that arrives before earlier operations is placed immediately, even if a fence
+    /// forbids it.
     PlacesEarly,
-    /// If an atomic arrives twice, it is performed twice.
+    /// An atomic that arrives twice is performed twice.
     RepeatsAtomics,
     CompletesTwice,
     NeverCompletes,
     /// Two operations complete in the wrong order.
     SwapsCompletions,
-    /// A write completes when it has been sent instead of when it has arrived.
+    /// A write completes when it has been sent, before it has arrived.
     CompletesTooSoon,
     /// Sometimes a bit of an immediate is flipped.
     AltersImmediates,
@@ -46,16 +47,17 @@ pub(crate) enum Bug {
     FallsSilent,
     /// A read returns old bytes.
     ReadsStale,
-    /// The engine pings a silent peer in each turn, and keeps all pings.
+    /// In each turn, the engine sends another ping to a silent peer, and it stores all these pings.
     RepeatsEachTurn,
-    /// The engine sends to the source address of a connection's last frame, whatever that address
-    /// is.
+    /// The engine sends to the source address of a connection's last frame, even if it has not
+    /// validated that address.
     FollowsAnybody,
-    /// If a driver is full for one peer, frames to other peers are blocked too.
+    /// If a driver is full for one peer, the engine also stops sending frames to other peers.
     StopsAtFullDriver,
-    /// The engine has only one record, for all peers together, for messages without a receive.
+    /// The engine has only one record for messages that have no receive. All peers share this
+    /// record.
     HasOneRecord,
-    /// Any report that a peer is unreachable ends the connection.
+    /// Any report that a peer is unreachable ends the connection, even a false one.
     BelievesNews,
     /// The engine sends frames as large as the interface allows, even if they never arrive.
     SendsLargeFrames,
@@ -69,7 +71,7 @@ pub(crate) struct PlainEngine {
     links: BTreeMap<LinkId, PeerAddr>,
     connections: BTreeMap<u32, Connection>,
     events: VecDeque<HostEvent>,
-    /// Answers to frames that belong to no connection: link, address, bytes.
+    /// Answers to frames that belong to no connection. Each entry has a link, an address and bytes.
     replies: VecDeque<(LinkId, PeerAddr, Vec<u8>)>,
     regions: BTreeMap<u32, Memory>,
     next_region: u32,
@@ -96,13 +98,13 @@ struct Connection {
     state: State,
     peer: u32,
     paths: Vec<(LinkId, PeerAddr)>,
-    /// Index of the path in use. After a timeout, the engine uses the next path.
+    /// Index of the path in use. A timeout makes the engine use the next path.
     path: usize,
     hello: Vec<u8>,
     /// Bodies of packets that are not acknowledged. The first has the number `acked`.
     window: VecDeque<(Vec<u8>, Option<u64>)>,
     acked: u32,
-    /// Number of the first body that has not been sent since the last timeout.
+    /// Number of the first packet that has not been sent since the last timeout.
     sent: u32,
     expected: u32,
     owes_ack: bool,
@@ -115,7 +117,7 @@ struct Connection {
     retry_at: Instant,
     retries: u32,
     heard_at: Instant,
-    /// Number of pings sent since the peer's last frame.
+    /// Number of pings that the engine has sent since the peer's last frame.
     unanswered: u64,
     /// Payload of a packet in bytes.
     fragment: usize,
@@ -139,8 +141,7 @@ struct Pending {
     result_bytes: u32,
 }
 
-// These kinds occur in no frame of the edge protocol, so forged edge frames do not affect this
-// engine.
+// The edge protocol has no frames of these kinds, so forged edge frames do not affect this engine.
 const HELLO: u8 = 0x0a;
 const ACCEPT: u8 = 0x1a;
 const REJECT: u8 = 0x2a;
@@ -309,8 +310,8 @@ impl PlainEngine {
         }
     }
 
-    /// Performs one packet. Returns false if the engine cannot accept the packet now, and `None` if
-    /// the packet is not allowed.
+    /// Performs one packet. Returns `Some(false)` if the engine cannot accept the packet now, and
+    /// `None` if the packet is not allowed.
     fn perform(&mut self, id: u32, body: &[u8], in_turn: bool) -> Option<bool> {
         let (head, payload) = body.split_first_chunk::<HEAD>()?;
         let head = Head::decode(head);

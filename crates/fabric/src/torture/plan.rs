@@ -1,7 +1,8 @@
 //! The random configuration of a run, derived from a seed by swarm testing.
 //!
-//! Each kind of fault and operation is first switched on or off separately, and then gets a rate.
-//! If every run had all kinds, faults that only some combinations cause would stay hidden.
+//! The plan first decides for each kind of fault and operation whether the run has it at all, and
+//! then chooses its rate. If every run had all kinds, some faults would stay hidden: those that
+//! only a combination of few kinds causes.
 
 use super::Options;
 use super::classes::Classes;
@@ -19,8 +20,7 @@ pub(crate) struct Plan {
     /// Pairs of hosts that have a connection. The first host of a pair requests it.
     pub(crate) pairs: Vec<(usize, usize)>,
     pub(crate) faults: Faults,
-    /// Whether hosts get corrupted frames. In this case, data may be wrong, but no engine may
-    /// crash.
+    /// Whether hosts get corrupted frames. If so, data may be wrong, but no engine may crash.
     pub(crate) lenient: bool,
     /// Duration of the faults, in nanoseconds.
     pub(crate) safety_ns: u64,
@@ -28,8 +28,8 @@ pub(crate) struct Plan {
     pub(crate) disasters: Vec<(u64, Disaster)>,
     pub(crate) engine: EnginePlan,
     pub(crate) traffic: TrafficPlan,
-    /// For soaks: hosts have their links in different orders, with addresses that do not show the
-    /// segment.
+    /// Wiring of a soak, or `None`. In a soak, hosts have their links in different orders, and the
+    /// addresses do not show the segment.
     pub(crate) churn: Option<Wiring>,
     /// Classes of scenario in addition to this plan.
     pub(crate) classes: Classes,
@@ -62,7 +62,8 @@ pub(crate) struct EnginePlan {
     pub(crate) read_depth: u16,
     pub(crate) ack_delay_max_ns: u32,
     pub(crate) pool_divisor: u32,
-    /// Whether connections are requested over only one link, so that the other links must be found.
+    /// Whether connections are requested over a single link. If so, the ends must find the other
+    /// links.
     pub(crate) asks_on_one_link: bool,
 }
 
@@ -104,11 +105,11 @@ pub(crate) enum Disaster {
     Pause { host: usize, for_ns: u64 },
     /// A host loses all its state.
     Restart { host: usize },
-    /// From now on, larger frames do not leave this port.
+    /// From now on, this port drops larger frames.
     FrameLimit { host: usize, link: usize, frame_bytes_max: u16 },
     /// The rate of a port changes, in bits per second.
     Rate { host: usize, link: usize, rate: u64 },
-    /// For some time, the connections of a host do not have a link.
+    /// For some time, a link is removed from the connections of a host.
     RemovePath { host: usize, link: usize, for_ns: u64 },
     /// For some time, an interface does not exist. It can come back with another address.
     Detach { host: usize, link: usize, for_ns: u64, is_renumbered: bool },
@@ -263,8 +264,8 @@ fn draw_link(random: &mut Random) -> LinkPlan {
     LinkPlan { model, switched: random.chance_ppm(300_000) }
 }
 
-/// Makes about half of the links report segmentation offload, as UDP drivers do. The random stream
-/// is separate, so that the other parts of a seed's plan do not change.
+/// Makes about half of the links report segmentation offload, as UDP drivers do. Uses a separate
+/// random stream, so that the other parts of a seed's plan do not change.
 fn draw_offloads(seed: u64, links: &mut [LinkPlan]) {
     let mut random = Random::stream(seed, OFFLOADS_STREAM);
     for link in links {
@@ -276,8 +277,8 @@ fn draw_faults(random: &mut Random, lenient: bool) -> Faults {
     let mut rate =
         |choices: &[u32]| if random.chance_ppm(500_000) { random.pick(choices) } else { 0 };
     let (loss_ppm, burst) = (rate(&[1_000, 10_000, 50_000, 150_000]), rate(&[2, 8]));
-    // Bursts increase the loss, so the probability of a burst is limited. The total loss is at most
-    // 16 %.
+    // A burst multiplies the loss, so the probability of a burst is limited. The total loss is at
+    // most 16 %.
     let loss_ppm = if burst > 1 { loss_ppm.min(20_000) } else { loss_ppm };
     let duplicate_ppm = rate(&[1_000, 50_000, 200_000]);
     let reorder_ppm = rate(&[1_000, 50_000, 200_000]);

@@ -1,5 +1,5 @@
-//! Faults that were once found by reading the code, planted again on purpose. Some seed must find
-//! each of them.
+//! Faults that were once found by reading the code. The tests plant them again on purpose. For each
+//! fault, some seed must fail.
 
 use super::bent::{Bend, Bent};
 use super::plain::{Bug, PlainEngine};

@@ -1,5 +1,5 @@
-//! Checks that pairs of sound hosts make progress while other hosts are faulty, and not only after
-//! healing.
+//! Checks that pairs of sound hosts make progress already while other hosts are faulty, and not
+//! only after all faults have ended.
 
 use delivery::Instant;
 
@@ -10,7 +10,7 @@ use crate::host::HostEngine;
 use crate::oracle::Violation;
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Gives the applications of sound pairs operations to post, repeatedly as long as faults last.
+    /// Gives the applications of sound pairs operations to post. Repeats this until the faults end.
     pub(super) fn schedule_work(&mut self, world: &mut World<E>) {
         if !self.plan.classes.watches_progress {
             return;
@@ -61,12 +61,12 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Time between two grants of work to applications, in nanoseconds. `WORK_OPERATIONS` is the number
-/// of operations in a grant.
+/// Time between two grants of operations to applications, in nanoseconds. `WORK_OPERATIONS` is the
+/// number of operations in a grant.
 const WORK_NS: u64 = 50_000_000;
 const WORK_OPERATIONS: u32 = 6;
 
-/// Maximum time for which a sound side may make no progress, in nanoseconds. A few consecutive
-/// losses delay probes by some tens of milliseconds. Applications poll every two milliseconds or
-/// more often.
+/// Maximum time for which a sound side may make no progress, in nanoseconds. Applications poll at
+/// least every two milliseconds, and a few consecutive losses delay probes by some tens of
+/// milliseconds. The limit is far above both.
 const PATIENCE_NS: u64 = 1_000_000_000;

@@ -21,7 +21,7 @@ pub(crate) struct QueuePairs {
     pub(super) shares_receives: bool,
     /// Probability that the peer accesses memory through a window, in parts per million.
     pub(super) windows_ppm: u32,
-    /// Probability that an application deregisters memory that operations need when it polls, in
+    /// Probability that an application, when it polls, deregisters memory that operations need; in
     /// parts per million.
     pub(super) strike_ppm: u32,
     /// Number of datagrams that each host sends to others.
@@ -34,7 +34,7 @@ impl QueuePairs {
         let mut random = Random::stream(seed, QUEUE_PAIRS_STREAM);
         let traffic = &mut plan.traffic;
         traffic.immediate_ppm = traffic.immediate_ppm.max(random.pick(&[0, 50_000, 300_000]));
-        // In runs with hosts that lie or stop answering, the following settings are off.
+        // In runs with hosts that lie or stop answering, all of the following settings are off.
         let is_sound = !plan.classes.watches_progress;
         if is_sound {
             traffic.rogue_ppm = traffic.rogue_ppm.max(random.pick(&[0, 5_000, 30_000]));
@@ -61,7 +61,7 @@ pub(super) struct SharedInbox {
 }
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Adapts the shape of a host to whether connections are queue pairs.
+    /// Adds the settings for queue pairs to the shape of a host.
     pub(super) const fn paired(&self, shape: Shape) -> Shape {
         let shares_receives = self.shares_receives();
         Shape { is_of_queue_pairs: self.plan.queue_pairs.is_some(), shares_receives, ..shape }
@@ -111,8 +111,8 @@ impl<E: HostEngine> Run<'_, E> {
         Ok(())
     }
 
-    /// Removes the receive that `found` completes; any connection can consume it. Returns its
-    /// memory and offset. Returns `None` if no such receive was posted.
+    /// Removes the receive that `found` completes, and returns its memory and offset. The receive
+    /// can belong to any connection of the host. Returns `None` if no such receive was posted.
     pub(super) fn take_shared_receive(
         &mut self,
         host: usize,
@@ -132,14 +132,16 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Checks a failed operation of a queue pair. If an operation is denied, all operations before
-    /// it must succeed. If an operation was delivered to the peer's application, it must not fail
-    /// because the peer closes the connection.
+    /// Checks a failed operation of a queue pair:
+    ///
+    /// * If an operation is denied, all operations before it must succeed.
+    /// * If the peer's application has received an operation, this operation must not fail because
+    ///   the peer closes the connection.
     pub(super) fn check_order(end: &End, number: u64, fault: Fault) -> Result<(), Violation> {
         let is_first = end.faults.is_empty();
         let is_own = matches!(fault, Fault::AccessDenied | Fault::LocalAccess | Fault::PeerFailed);
         let is_late = is_own && !is_first;
-        // Such an operation may still fail if an earlier operation waits for an answer with data.
+        // This rule does not apply if an operation up to this one waits for an answer with data.
         let is_lost = matches!(fault, Fault::ClosedByPeer | Fault::EndedByPeer)
             && is_first
             && end.model.is_surely_delivered(number);
@@ -149,8 +151,8 @@ impl<E: HostEngine> Run<'_, E> {
         Ok(())
     }
 
-    /// Sometimes makes an application close its connection after it has received what it waited
-    /// for. Operations delivered to it must still succeed at the other side.
+    /// Sometimes makes an application close its connection immediately after a delivery. The
+    /// operations that it has received must still succeed at the other side.
     pub(super) fn perhaps_leave(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let Some(QueuePairs { farewell_ppm, .. }) = self.plan.queue_pairs else { return };
         if self.healed || !self.chance.chance_ppm(farewell_ppm) {

@@ -15,16 +15,16 @@ pub struct Options {
     pub twice: bool,
     /// Number of trace events that are kept to report a failure.
     pub tail_entries: usize,
-    /// All memory of a host is compared with the model after this many turns in which a host has
-    /// handled a frame; at least 1.
+    /// Number of turns between two comparisons of all memory of a host with the model; at least 1.
+    /// Only turns in which a host has handled a frame count.
     pub compare_interval_turns: u64,
-    /// Whether seeds select classes of scenario in addition to their plan. Seeds recorded before
-    /// classes existed do not.
+    /// Whether seeds select classes of scenario in addition to their plan. False for seeds that
+    /// were recorded before classes existed.
     pub classes: bool,
     /// Whether connections are queue pairs.
     pub queue_pairs: bool,
     /// Number of busy threads per processor. These threads share the processors with the engine
-    /// thread of each host. With `None`, no thread ever waits for a processor.
+    /// thread of each host. With `None`, the engine thread always has a processor.
     pub load: Option<u8>,
 }
 
@@ -106,7 +106,7 @@ impl Failure {
 }
 
 impl Report {
-    /// Creates the report of a seed whose failure is all that is known.
+    /// Creates the report of a seed that failed without a result, for example after a panic.
     pub(super) fn of_failure(seed: u64, options: &Options, failure: Failure) -> Self {
         Self {
             seed,

@@ -32,7 +32,7 @@ pub fn run_with<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'
 }
 
 fn execute_caught<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'_, E>) -> Report {
-    // After a panic, no state of the run is used.
+    // After a panic, the harness no longer uses any state of the run.
     let work = AssertUnwindSafe(|| Run::new(seed, *options, make).execute());
     catch_unwind(work).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -53,7 +53,7 @@ pub(super) struct Run<'a, E> {
     pub(super) random: Random,
     pub(super) hosts: Vec<HostState>,
     pub(super) pairs: Vec<Pair>,
-    /// For each wake-up token, what happens at the wake-up.
+    /// The action at each wake-up, indexed by the wake-up's token.
     pub(super) wakes: Vec<Wake>,
     /// Tokens that can be reused.
     pub(super) free_wakes: Vec<u64>,
@@ -114,12 +114,12 @@ pub(super) struct SharedCounter {
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) hosts: [usize; 2],
-    /// Number of the current attempt to connect. Both sides of a connection have the same number.
+    /// Number of the current attempt to connect. Both sides of a connection store the same number.
     pub(super) generation: u32,
     pub(super) ends: [Option<End>; 2],
     /// Number of operations that each side still has to post.
     pub(super) remaining: [u32; 2],
-    /// Time since which no path leads both ways; `None` if one does.
+    /// Time since which the pair has no path in both directions; `None` if it has one.
     pub(super) blocked_since: Option<Instant>,
     /// Total time without a path in the current generation, in nanoseconds.
     pub(super) blocked_ns: u64,
@@ -127,24 +127,24 @@ pub(super) struct Pair {
     pub(super) begun_healed: bool,
     /// Whether an attempt to connect is scheduled.
     pub(super) retry_scheduled: bool,
-    /// For each side, the generation for which a poll of its application is scheduled; 0 if none
-    /// is.
+    /// For each side, the generation for which the next poll of its application is scheduled; 0 if
+    /// no poll is scheduled.
     pub(super) looking: [u32; 2],
     /// For each side, the time of its last progress.
     pub(super) progress_at: [Instant; 2],
     /// Whether one of the hosts is the faulty host.
     pub(super) is_faulty: bool,
-    /// Whether the pair's connections may end because of a condition that lasts.
+    /// Whether the pair's connections may end at any time, because of a lasting condition.
     pub(super) may_end: bool,
-    /// Whether one of the hosts lies. The state of the other host then cannot be checked.
+    /// Whether one of the hosts lies. If so, the state of the other host cannot be checked.
     pub(super) is_distrusted: bool,
     /// The last generation in which one of the hosts lied.
     pub(super) distrusted_until: u32,
     /// The last generation that an application closed on purpose.
     pub(super) let_go: u32,
-    /// The last generation in which a side has requested an invalid access.
+    /// The last generation in which a side requested an invalid access.
     pub(super) had_rogue: u32,
-    /// The last generation in which memory was deregistered that a side needs.
+    /// The last generation in which memory was deregistered that a side needed.
     pub(super) lost_memory: u32,
 }
 
@@ -178,8 +178,8 @@ pub(super) enum Wake {
     Fill,
     /// A path starts to drop larger frames.
     Narrow { hole: usize },
-    /// A datagram application sends a datagram. `left` is the number of datagrams that it will
-    /// still send.
+    /// A datagram application sends a datagram. `left` is the number of datagrams that it sends
+    /// after this one.
     Datagrams { host: usize, left: u32 },
 }
 
@@ -315,15 +315,15 @@ impl<'a, E: HostEngine> Run<'a, E> {
         }
     }
 
-    /// Records a violation by a pair of hosts. Ignores it if the pair is distrusted.
+    /// Records a violation by a pair of hosts. Ignores the violation if the pair is distrusted.
     pub(super) fn check_of(&mut self, pair: usize, outcome: Result<(), Violation>) {
         if !self.pairs[pair].is_distrusted {
             self.check(outcome);
         }
     }
 
-    /// Records a violation on one side of a connection. Ignores it if the connection was made while
-    /// the pair was distrusted.
+    /// Records a violation on one side of a connection. Ignores the violation if the pair was
+    /// distrusted when the connection was made.
     pub(super) fn check_of_end(
         &mut self,
         pair: usize,
@@ -453,8 +453,9 @@ impl<'a, E: HostEngine> Run<'a, E> {
     }
 
     pub(super) fn converge(&mut self, world: &mut World<E>, healing_at: Instant) {
-        // If a corrupted acknowledgement reports data as received, the data is never retransmitted.
-        // Such a run can only check that no engine crashes.
+        // A corrupted acknowledgement can report lost data as received. The sender then never
+        // retransmits this data, and the run never converges. Such a run can only check that no
+        // engine crashes.
         let limit_ns = if self.plan.lenient { LENIENT_NS } else { CONVERGENCE_NS };
         let deadline = healing_at.after_ns(limit_ns);
         while self.violation.is_none() && self.missing().is_some() {
@@ -604,9 +605,9 @@ fn add_port(
 /// Time after which a silent peer is regarded as dead, in nanoseconds.
 const DEAD_PEER_NS: u64 = 5_000_000_000;
 
-/// Maximum time between the end of all faults and the end of all work, in nanoseconds. A dead peer
-/// is noticed within 5 s. The remaining work is some megabytes over 100 Mb/s or more, which takes a
-/// few seconds.
+/// Maximum time between the end of all faults and the end of all work, in nanoseconds. A host
+/// notices a dead peer within 5 s. The remaining work is some megabytes over 100 Mb/s or more,
+/// which takes a few seconds.
 const CONVERGENCE_NS: u64 = 60_000_000_000;
 
 const LENIENT_NS: u64 = 500_000_000;
@@ -615,7 +616,7 @@ const LENIENT_NS: u64 = 500_000_000;
 /// any delay of a frame.
 const QUIET_NS: u64 = 50_000_000;
 
-/// Time between two checks of the main loop whether the run has ended, in nanoseconds.
+/// Interval at which the main loop checks whether the run has ended, in nanoseconds.
 pub(super) const SLICE_NS: u64 = 1_000_000;
 
 const CHANCE_STREAM: u64 = 0x6368_616e;
@@ -640,8 +641,8 @@ pub(super) fn next_look<E>(run: &mut Run<'_, E>, pair: usize, now: Instant, idle
 /// Minimum time between two polls of an application without work, in nanoseconds.
 const IDLE_LOOK_NS: u64 = 1_000_000;
 
-/// Time in an outage, or after healing, after which applications poll only every
-/// [`STALLED_LOOK_NS`]. Polls at this interval notice the end of an outage, and cost little if the
-/// outage takes minutes.
+/// Time since the start of an outage, or since healing. After this time, applications poll only
+/// every [`STALLED_LOOK_NS`]. Such polls still notice the end of an outage, and they cost little if
+/// the outage takes minutes.
 const PATIENCE_NS: u64 = 200_000_000;
 const STALLED_LOOK_NS: u64 = 10_000_000;

@@ -1,12 +1,12 @@
-//! Strangers: an attacker without a host sends frames, from unused addresses and in the name of
-//! hosts. The attacker does not know the epoch and packet numbers that only the hosts know. Its
-//! frames must not harm any connection.
+//! Strangers: an attacker without a host sends frames. It uses addresses that no host has, and also
+//! forges the addresses of hosts. The attacker does not know the epochs and packet numbers, which
+//! only the hosts know. Its frames must not harm any connection.
 //!
 //! In some runs, the attacker also uses frames that it overhears. The protocol does not protect
-//! connections against this (protocol.md §8), but all other guarantees must hold.
+//! connections against such an attacker (protocol.md §8), but all other guarantees must hold.
 //!
-//! An address that has not returned a cookie must not get more than three times the bytes that came
-//! from it.
+//! If an address has not returned a cookie, hosts must not send it more than three times the bytes
+//! that came from it.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ use crate::{PortId, Random, World, port_address};
 pub(crate) struct StrangersPlan {
     /// Kinds of attacks that are used, as a bit set.
     pub(crate) attacks: u32,
-    /// Whether attacks use overheard frames. Connections may end in this case.
+    /// Whether attacks use overheard frames. If so, connections may end.
     pub(crate) uses_overheard: bool,
     /// Maximum time between two attacks, in nanoseconds.
     pub(crate) pause_ns_max: u64,
@@ -67,8 +67,9 @@ pub(super) struct Strangers {
     pub(super) lies: u32,
     /// Addresses that have returned a cookie to the host of a port.
     proved: BTreeSet<(PortId, PeerAddr)>,
-    /// Connections of strangers that hosts have accepted, and requests that wait. Each has its host
-    /// and the life of the host.
+    /// `accepted` has the strangers' connections that hosts have accepted, `waiting` has the
+    /// strangers' requests that wait for a decision. Each entry also has the host's number and the
+    /// number of its life.
     accepted: Vec<(usize, u32, ConnectionHandle)>,
     waiting: Vec<(usize, u32, RequestHandle)>,
 }
@@ -131,7 +132,7 @@ impl<E: HostEngine> Run<'_, E> {
         (link, port_address(number, link as u8))
     }
 
-    /// Returns a random frame that was sent recently.
+    /// Returns a random frame of those that were sent recently.
     fn overheard(&mut self, world: &mut World<E>) -> Option<Overheard> {
         let heard = world.network.watch().overheard();
         let index = self.strangers.random.below(heard.len() as u64) as usize;
@@ -153,8 +154,9 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, heard.to, heard.bytes, 1_000);
     }
 
-    /// Sends a challenge on a link, whether or not the connection has this link. On the same link,
-    /// adds control messages that only the peer may send, or a frame of another kind.
+    /// Sends a challenge on a link, which the connection may or may not have. If the connection has
+    /// the link, adds control messages that only the peer may send, or sends a frame of another
+    /// kind.
     fn open_link(&mut self, world: &mut World<E>, kind: u64) {
         let Some(heard) = self.overheard(world) else { return };
         let Some(prefix) = forging::prefix_of(&heard.bytes) else { return };
@@ -237,7 +239,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Makes a stranger answer a request that was sent to another host.
+    /// Makes a stranger answer a request that was sent to a host.
     fn answer_for_others(&mut self, world: &mut World<E>) {
         let Some(heard) = self.overheard(world) else { return };
         let random = &mut self.strangers.random;
@@ -283,7 +285,8 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, self.port(host, link), bytes, 1_000);
     }
 
-    /// Handles a stranger's request at an application. Returns false if the request is from a host.
+    /// Handles a request that an application received. Returns false if the request is from a host,
+    /// and not from a stranger.
     pub(super) fn take_strange_request(
         &mut self,
         world: &mut World<E>,
@@ -317,7 +320,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 
     /// Ends the attacks, and closes the connections and requests of strangers. If strangers used
-    /// overheard frames, all hosts restart, because the strangers knew everything about their
+    /// overheard frames, also restarts all hosts, because the strangers know everything about the
     /// connections.
     pub(super) fn send_strangers_away(&mut self, world: &mut World<E>) {
         if self.plan.classes.strangers.as_ref().is_some_and(|plan| plan.uses_overheard) {
@@ -338,13 +341,13 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Checks the byte counts: no address that has not returned a cookie got more than three times
-    /// the bytes that came from it.
+    /// Checks the byte counts. If an address has not returned a cookie, hosts must not have sent it
+    /// more than three times the bytes that came from it.
     pub(super) fn check_accounts(&mut self, world: &mut World<E>) {
         let Some(plan) = &self.plan.classes.strangers else { return };
         let lies = self.plan.classes.faulty.is_some_and(|faulty| faulty.kind == FaultyKind::Lies);
-        // A lying peer can claim addresses as its own, and so can an attacker that overhears
-        // frames. Such addresses may get more bytes.
+        // A lying peer, and an attacker that overhears frames, can claim an address as its own.
+        // Hosts may send some more bytes to such an address.
         let named_bytes = if plan.uses_overheard || lies { NAMED_BYTES } else { 0 };
         let mut excess = None;
         for (port, address, account) in world.network.watch().accounts() {
@@ -379,21 +382,21 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Number of bytes that an address may get if a peer claims it as its own. The number allows for
-/// four to eight challenges of 26 bytes for each connection, in each round of a run.
+/// Number of bytes that hosts may send to an address in addition, if a peer claims it as its own.
+/// In each round of a run, each connection sends four to eight challenges of 26 bytes there.
 const NAMED_BYTES: u64 = 2_000;
 
 /// Number of kinds of attacks. The first [`OVERHEARING`] kinds use overheard frames.
 const ATTACKS: u64 = 10;
 const OVERHEARING: u64 = 4;
 
-/// Number in the first stranger's address, where hosts have their host number.
+/// Host number in the first stranger's address. Hosts have lower numbers.
 const FIRST_STRANGER: u8 = 200;
 
 /// Size of the private data of hosts' requests, in bytes.
 const INVITATION_BYTES: usize = 8;
 
-/// Maximum number of strangers' requests about which applications do not decide.
+/// Maximum number of strangers' requests that wait for a decision.
 const WAITING_MAX: usize = 8;
 
 const STRANGERS_STREAM: u64 = 0x7374_7261;

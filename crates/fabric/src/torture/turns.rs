@@ -1,6 +1,6 @@
-//! Engines that run late. Their drivers handle inputs only at intervals, so they find many frames
-//! at once. The drivers send a few frames at a time, and return only when the engine has asked for
-//! it.
+//! Engines that run late. Their drivers handle inputs only at intervals, so that many frames wait
+//! when a turn begins. The drivers send a few frames in each call. They call the engine again only
+//! if it has asked for it.
 
 use super::run::Run;
 use crate::host::HostEngine;

@@ -1,5 +1,5 @@
-//! Ends with different settings. Hosts have several services, several protection domains, and one
-//! completion queue for all connections.
+//! Ends with different settings. Each host has several services, several protection domains, and
+//! one completion queue for all connections.
 
 use super::plan::{EnginePlan, Plan};
 use super::run::Run;
@@ -14,8 +14,8 @@ pub(crate) struct Unlike {
     pub(crate) engines: Vec<(EnginePlan, bool)>,
     /// For each host, the maximum frame length of all its links, in bytes.
     pub(crate) frame_bytes_max: Vec<u16>,
-    /// Number of services of each host. Each service has its own protection domain. Pairs use the
-    /// services in rotation.
+    /// Number of services of each host. Each service has its own protection domain. The pairs are
+    /// distributed over the services.
     pub(crate) places: u32,
     /// Whether all connections of a host report to one completion queue.
     pub(crate) shares_queue: bool,
@@ -25,8 +25,8 @@ impl Unlike {
     pub(super) fn draw(random: &mut Random, plan: &mut Plan) -> Self {
         let places = random.pick(&[1, 2, 3]);
         if places > 1 {
-            // All connections share counters, which must therefore be in one domain. With several
-            // domains, counters are not used.
+            // All connections share the counters, so the counters must be in one domain. With
+            // several domains, the run therefore uses no counters.
             plan.traffic.weights[2] = 0;
             plan.traffic.weights[0] += 1;
             plan.pairs.push((1, 0));
@@ -63,7 +63,8 @@ impl Unlike {
     }
 }
 
-/// Maximum number of packets; it is small, so that leaks are noticed early. Must be at least 256.
+/// Maximum number of packets in flight on a link. The number is small, so that the checks notice
+/// leaks early. It must be at least 256.
 const PACKETS_MAX: u16 = 256;
 
 impl<E: HostEngine> Run<'_, E> {
@@ -78,7 +79,8 @@ impl<E: HostEngine> Run<'_, E> {
         if let Some(faulty) = self.plan.classes.faulty {
             shape.packets_max = PACKETS_MAX;
             if faulty.host == host {
-                // The faulty host can have as many outstanding operations as its peers allow.
+                // The peers of the faulty host must have enough records for as many operations as
+                // it can have outstanding.
                 plan.pool_divisor = 1;
             }
         }
@@ -111,8 +113,8 @@ impl<E: HostEngine> Run<'_, E> {
         pair as u32 % places
     }
 
-    /// Chooses a random region of a host that `side` of a pair must not access with its key. The
-    /// region is in another domain, or the key belongs to another connection's window.
+    /// Chooses a random region of a host that `side` of a pair must not access with its key. Either
+    /// the region is in another domain, or its key belongs to another connection's window.
     pub(super) fn forbidden(&mut self, pair: usize, side: usize) -> Option<crate::host::Region> {
         let host = self.pairs[pair].hosts[1 - side];
         let place = self.place(pair);

@@ -25,7 +25,7 @@ pub(super) struct LoadState {
     engine: ThreadId,
     stage: Stage,
     random: Random,
-    /// Token of the event for the scheduler's next action, which happens at `next_at_ns`.
+    /// Token of the event for the scheduler's next action. This action happens at `next_at_ns`.
     token: u64,
     next_at_ns: u64,
 }
@@ -37,7 +37,7 @@ enum Stage {
     Asleep,
     /// It runs outside the engine. Frames and timers wait.
     Outside,
-    /// It is inside the engine: it has handled frames, but has not sent any yet.
+    /// It is inside the engine. It has handled frames, but has not sent any yet.
     Inside,
 }
 

@@ -9,9 +9,9 @@ pub fn full() -> Vec<Point> {
     sensible().into_iter().map(point).collect()
 }
 
-/// Returns points that include, for each two properties, each pair of their levels. Also returns
-/// every exercise with every size on every set of links, on calibrated hosts with both kinds of
-/// timers.
+/// Returns points that include every pair of levels of every two properties. Also returns every
+/// exercise with every size on every set of links; in these points, calibrated hosts have both
+/// kinds of timers.
 pub fn pairs() -> Vec<Point> {
     let mut points = covering();
     for links in LINK_SETS {
@@ -36,8 +36,8 @@ pub fn pairs() -> Vec<Point> {
     without_repetitions(points)
 }
 
-/// Returns points that include, for each two properties, each pair of their levels. Also returns
-/// the points that `cargo xtask acceptance sender` measures on virtual Ethernet.
+/// Returns points that include every pair of levels of every two properties. Also returns the
+/// points that `cargo xtask acceptance sender` measures on virtual Ethernet.
 pub fn quick() -> Vec<Point> {
     let mut points = covering();
     points.extend(as_measured());
@@ -73,8 +73,8 @@ fn without_repetitions(points: Vec<Point>) -> Vec<Point> {
     kept
 }
 
-/// Returns points that cover each pair of levels. Each point is the point of [`full`] that adds the
-/// most new pairs.
+/// Returns points that cover each pair of levels. To choose each point, the function takes the
+/// point of [`full`] that adds the most new pairs.
 fn covering() -> Vec<Point> {
     let all = sensible();
     let mut covered = BTreeSet::new();
@@ -83,8 +83,8 @@ fn covering() -> Vec<Point> {
         let fresh = |levels: &[usize; PROPERTIES]| {
             pairs_of(levels).filter(|pair| !covered.contains(pair)).count()
         };
-        // If several points are equally good, the first is chosen, so that every platform makes the
-        // same choice.
+        // If several points add equally many pairs, the first is chosen. Without this rule,
+        // platforms could choose different points.
         let best = all.iter().rev().max_by_key(|levels| fresh(levels));
         let Some(best) = best.filter(|levels| fresh(levels) > 0) else { break };
         covered.extend(pairs_of(best));

@@ -10,10 +10,10 @@ use crate::stream::Policies;
 /// Results of one policy at one point.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// Rate of payload in all directions, in bytes per second. For a ping-pong, the reciprocal of
-    /// the latency in seconds.
+    /// The figure that is compared. For a stream, the rate of payload in all directions, in bytes
+    /// per second. For a ping-pong, the reciprocal of the latency in seconds.
     pub worth: f64,
-    /// Number of turns in which data waited and a link had room, but the link got no data. In
+    /// Number of turns in which data waited and a link had room, but the link got no data; in
     /// percent of the data frames.
     pub idle_percent: f64,
     /// Number of pure acknowledgements and retransmissions, in percent of the data frames.
@@ -27,8 +27,8 @@ pub struct Setting {
     pub costs: Costs,
     /// Number of seeds, at least 1. Each point is run with all seeds below this number.
     pub seeds: u64,
-    /// Whether drivers report segmentation offload. Equal frames that are passed together then cost
-    /// as little as one.
+    /// Whether drivers report segmentation offload: see
+    /// [`LinkModel::offloads`](crate::LinkModel::offloads).
     pub offloads: bool,
 }
 
@@ -44,10 +44,11 @@ pub struct Comparison {
     /// Results of the own rules with round robin between the links. Equal to `own` if there is only
     /// one link.
     pub round_robin: Figures,
-    /// Results of the own rules on the first link alone. `None` unless there are several links
-    /// without a rate limit.
+    /// Results of the own rules on the first link alone. `None` if there is only one link, or if
+    /// the links have a rate limit.
     pub alone: Option<Figures>,
-    /// Half of the distance between the highest and the lowest ratio of single seeds.
+    /// Measures how much the seeds differ: each seed alone gives a ratio, and this value is half of
+    /// the distance between the highest and the lowest of these ratios.
     pub spread: f64,
 }
 
@@ -191,8 +192,8 @@ fn stream(point: &Point, trial: &Trial<'_>, policies: Policies) -> Result<Figure
     })
 }
 
-/// Returns how long to measure, in nanoseconds. The time suffices for about [`FRAMES`] frames, many
-/// round trips, and many absences.
+/// Returns the duration of the measurement, in nanoseconds. The measurement contains at least about
+/// [`FRAMES`] frames, many round trips and many absences.
 fn measured_ns(point: &Point, costs: &Costs) -> u64 {
     let host = &costs.host;
     let frame_ps = host.frame_send_ps
@@ -211,7 +212,7 @@ fn measured_ns(point: &Point, costs: &Costs) -> u64 {
 /// nanoseconds.
 const ABSENCES_NS: [u32; 7] = [50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000];
 
-/// Mean time between the end of an absence and the next, in nanoseconds.
+/// Mean time between the end of an absence and the start of the next absence, in nanoseconds.
 const ABSENT_EVERY_NS: u64 = 10_000_000;
 
 /// Maximum number of bytes in flight in a stream; `IN_FLIGHT` is the maximum number of messages.

@@ -12,13 +12,14 @@ use crate::stream::Policies;
 /// A wrong estimate that the hosts must correct.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Belief {
-    /// Factor by which one of two equal links is estimated too slow.
+    /// One of two equal links is estimated to be slower than it is, by this factor.
     pub slower: u64,
     /// Speed of both hosts, in quarters of the speed of a calibrated host.
     pub quarters: u32,
 }
 
-/// The estimates to test. Links are the bottleneck of fast hosts, processors that of slow hosts.
+/// The estimates to test. If hosts are fast, the links are the bottleneck. If hosts are slow, the
+/// processors are.
 pub const BELIEFS: [Belief; 6] = [
     Belief { slower: 2, quarters: 2 },
     Belief { slower: 2, quarters: 4 },
@@ -28,24 +29,23 @@ pub const BELIEFS: [Belief; 6] = [
     Belief { slower: 4, quarters: 8 },
 ];
 
-/// How the links share the load after both have the same rate again.
+/// The division of the load between the links after both have the same rate again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recovery {
     /// The wrong estimate.
     pub belief: Belief,
-    /// Time until both links carry equal shares, in nanoseconds; `None` if this takes more than 200
-    /// ms.
+    /// Time until both links carry the same load, in nanoseconds; `None` if this takes more than
+    /// 200 ms.
     pub even_after_ns: Option<u64>,
-    /// Smoothed round-trip time at the end, in nanoseconds. Of the two links, the one with the
-    /// longer round trip counts.
+    /// Smoothed round-trip time of the link with the longer round trip, at the end, in nanoseconds.
     pub srtt_ns: u64,
-    /// Share of the formerly slower link in the second half of the observed time, in percent of
-    /// both links.
+    /// Bytes that the formerly slower link carried in the second half of the observed time, in
+    /// percent of the bytes of both links.
     pub share_percent: f64,
 }
 
 impl Recovery {
-    /// Returns the time until both links carry equal shares, in round trips.
+    /// Returns the time until both links carry the same load, in round trips.
     pub fn round_trips(&self) -> Option<f64> {
         self.even_after_ns.map(|ns| ns as f64 / self.srtt_ns.max(1) as f64)
     }
@@ -77,8 +77,8 @@ impl fmt::Display for Recovery {
     }
 }
 
-/// Makes the hosts estimate that a link is slower, restores the link's rate, and observes the
-/// shares.
+/// Makes the hosts estimate that a link is slower, restores the link's rate, and observes the load
+/// of each link.
 ///
 /// # Errors
 /// [`TransferError`] if the connection cannot be established or ends.
@@ -119,7 +119,8 @@ pub fn recover(belief: Belief, setting: &Setting) -> Result<Recovery, TransferEr
     })
 }
 
-/// Returns the share of the second link between two observations, in percent of both links.
+/// Returns the bytes that the second link carried between two observations, in percent of the bytes
+/// of both links.
 fn share_percent(from: &[u64; 2], to: &[u64; 2]) -> f64 {
     let [first, second] = [to[0] - from[0], to[1] - from[1]].map(|bytes| bytes as f64);
     100.0 * second / (first + second).max(1.0)
@@ -145,9 +146,10 @@ const WATCHED_NS: u64 = 200_000_000;
 /// Interval between two observations, in nanoseconds.
 const STEP_NS: u64 = 250_000;
 
-/// Number of steps over which a share is computed. In this time, each link sends 80 full frames at
-/// 1 Gb/s.
+/// Number of steps after which the load of each link is computed. In this time, each link sends 80
+/// full frames at 1 Gb/s.
 const WINDOW_STEPS: usize = 4;
 
-/// Maximum difference between an equal share and 50 %, in percentage points.
+/// The load counts as equal if each link carries 50 % of the bytes, plus or minus this number of
+/// percentage points.
 const EVEN_PERCENT: f64 = 5.0;

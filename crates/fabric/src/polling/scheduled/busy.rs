@@ -4,8 +4,8 @@ use crate::scheduler::{Report, Scheduler, Settings};
 use crate::{EventQueue, Random};
 use delivery::Instant;
 
-/// The next action of a busy thread. After some slices of work, it sometimes sleeps briefly, so
-/// that the slices of the two hosts drift apart.
+/// The next action of a busy thread. After some slices of work, the thread sometimes sleeps
+/// briefly. Without these sleeps, the slices of the two hosts could stay aligned.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Next {
     /// Works for this time, in nanoseconds.
@@ -24,8 +24,8 @@ impl Next {
     }
 }
 
-/// Returns the share of one processor that a thread gets which always has work. `busy` other busy
-/// threads share the processors with it.
+/// Returns the fraction of one processor that a thread gets if it always has work. It shares the
+/// processors with `busy` other busy threads.
 pub fn share_left(processors: Settings, busy: usize) -> f64 {
     let mut scheduler = Scheduler::new(processors);
     let mut random = Random::new(0);
@@ -58,7 +58,7 @@ pub fn share_left(processors: Settings, busy: usize) -> f64 {
 }
 
 /// Mean time for which busy threads work, in nanoseconds. `SLEEP_NS` is the mean time for which
-/// they sleep. Busy threads use 99 % of the time that they could get.
+/// they sleep. With these values, a busy thread works for 99 % of the time.
 const WORK_NS: u64 = 10_000_000;
 const SLEEP_NS: u64 = 100_000;
 

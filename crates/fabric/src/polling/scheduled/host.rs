@@ -86,8 +86,8 @@ pub(super) struct Outgoing {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cell {
     pub(super) owner: Option<Role>,
-    /// Whether another thread has work. In this case, the owner takes another turn before it
-    /// leaves.
+    /// Whether another thread has work. In this case, the owner of the cell performs another turn
+    /// before it leaves.
     pub(super) again: bool,
     pub(super) turn: ScheduledTurn,
     /// Number of turns since the owner entered.
@@ -139,11 +139,12 @@ pub(super) enum Sleep {
     Blocked,
     /// The sleep ends when the other thread has left the engine.
     MakingWay,
-    /// The time of the thread's next scheduled poll, or a call of another thread, ends the sleep.
+    /// The thread's next scheduled poll, or a call of another thread, ends the sleep.
     Aside,
 }
 
-/// Why a thread has entered the engine, which determines what it does after it leaves.
+/// The reason for which a thread has entered the engine. The reason determines what the thread does
+/// after it leaves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Purpose {
     /// The application has posted.
@@ -173,19 +174,20 @@ pub(super) struct Thread {
     pub(super) away_ns: u64,
     /// Number of the alarm that ends the thread's current sleep.
     pub(super) alarm: u64,
-    /// Start of the current poll or wait. If there is none, the start of the previous poll.
+    /// Start of the current poll or wait. If the thread neither polls nor waits, the start of its
+    /// last poll.
     pub(super) since: Instant,
-    /// Time since which the thread's polls have found nothing.
+    /// Time at which the current series of polls that found nothing began.
     pub(super) idle_since: Option<Instant>,
-    /// Time since which another thread has been inside the engine whenever this thread wanted to
-    /// enter.
+    /// Start of the period in which the thread could not enter the engine, because another thread
+    /// was inside at each attempt.
     pub(super) kept_out_since: Option<Instant>,
     /// Maximum time for which the current wait spins, in nanoseconds.
     pub(super) limit_ns: Option<u64>,
     pub(super) has_slept: bool,
     /// Whether the thread's last sleep was an interval.
     pub(super) slept_interval: bool,
-    /// Time for which this thread has found another thread on watch.
+    /// The periods in which this thread has found another thread on watch.
     pub(super) standby: Standby,
 }
 
@@ -279,7 +281,8 @@ impl ScheduledHost {
     }
 
     /// Returns whether the other thread is inside the engine. A thread that spins is inside for
-    /// most of each poll of the links. Even without a processor, such a thread counts as inside.
+    /// most of each poll of the links. If it loses its processor while it spins, it still counts as
+    /// inside.
     pub(super) fn is_kept_out(&self, role: Role, look_ns: u64) -> bool {
         let other = match role {
             Role::Application => Role::Progress,
@@ -307,5 +310,5 @@ impl ScheduledHost {
 }
 
 /// A spinning thread is outside the engine for 1/`OUTSIDE_PART` of each poll of the links. In this
-/// time it reads its clock and the state for which it waits.
+/// time, the thread reads its clock and the state for which it waits.
 const OUTSIDE_PART: u64 = 8;

@@ -1,5 +1,5 @@
-//! The event loop for two hosts and the wires between them, and the steps of a thread inside the
-//! engine.
+//! The event loop for two hosts and the wires between them. Also contains the steps of a thread
+//! inside the engine.
 
 use delivery::{Instant, LinkId, RxFrame};
 use mem::Payload;
@@ -23,7 +23,7 @@ use crate::{EventQueue, LinkModel, Random, port_address};
 
 pub(super) struct Machine {
     pub(super) hosts: [ScheduledHost; 2],
-    /// For each host, its outgoing channels, by link.
+    /// The outgoing channels of each host, in the order of the links.
     wires: [Vec<Channel>; 2],
     pub(super) queue: EventQueue<Happening>,
     pub(super) costs: Costs,
@@ -38,11 +38,12 @@ pub(super) struct Machine {
 pub(super) enum Happening {
     /// A host can receive a frame.
     Arrive { host: usize, link: LinkId, bytes: Vec<u8> },
-    /// The scheduler of a host has work. Ignored if its plans have changed since then.
+    /// The scheduler of a host has work. The event is ignored if the scheduler's plans have changed
+    /// since it was scheduled.
     Schedule { host: usize, token: u64 },
     /// A timer of an engine is due.
     Timer { host: usize },
-    /// The sleep of a thread ends. Ignored if the thread is in another sleep.
+    /// The sleep of a thread ends. The event is ignored if that sleep has already ended.
     Alarm { host: usize, role: Role, alarm: u64 },
     /// The sleep of another program's busy thread has ended.
     Busy { host: usize, index: usize },
@@ -89,8 +90,8 @@ impl Machine {
         in_ns(self.costs.poll_ps * self.wires[0].len() as u64).max(1)
     }
 
-    /// Runs until both ends have established the connection on all links. Then runs for some more
-    /// time, so that the engines find the links' MTU.
+    /// Runs until both ends have established the connection on all links. Then runs for another
+    /// [`LINKS_FOUND_NS`], so that the engines find the links' MTU.
     pub(super) fn connect(&mut self) -> Result<(), TransferError> {
         for host in 0..2 {
             for role in ROLES {
@@ -166,7 +167,7 @@ impl Machine {
         })
     }
 
-    /// Runs for `ns` nanoseconds. Returns the longest time without a completed operation, in
+    /// Runs for `ns` nanoseconds. Returns the longest period in which no operation completed, in
     /// nanoseconds.
     fn watch_for(&mut self, ns: u64) -> Result<u64, TransferError> {
         let until = self.now().after_ns(ns);
@@ -294,8 +295,8 @@ impl Machine {
                 let (now_ns, host) = (self.now().0, &mut self.hosts[number]);
                 host.thread(role).away_ns += away_ns;
                 if host.thread(role).doing == Doing::Spin {
-                    // At the end of the interrupted poll, the thread notices that it had no
-                    // processor.
+                    // The thread was interrupted in a poll. At the end of this poll, it notices
+                    // that it had no processor.
                     host.scheduler.finish_repetition(now_ns, thread, look_ns);
                 }
             }

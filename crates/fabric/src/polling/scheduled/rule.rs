@@ -7,18 +7,19 @@ use waiting::{Application, Moderation, Outcome, Spinning, WAKE_UPS, WaitPolicy, 
 
 use crate::scheduler::Settings;
 
-/// Decides for the threads of one role on one host. A role is the application's threads or the
-/// progress thread.
+/// Decides when the threads of one role on one host spin and sleep. The two roles are the
+/// application's threads and the progress thread.
 pub trait WaitRule: fmt::Debug {
-    /// Returns the cost of a sleep that nothing disturbs, in nanoseconds.
+    /// Returns the cost of a sleep that no other thread delays, in nanoseconds.
     fn sleep_cost_ns(&self) -> u64;
     /// Returns how long a thread spins in a waiting call, in nanoseconds.
     fn spin_limit_ns(&self) -> u64;
     /// Returns the maximum sleep of an application that polls, in nanoseconds.
     fn poll_sleep_ns(&self) -> u64;
-    /// Returns what an application does next that polls and has found nothing for `idle_ns`.
+    /// Returns the next action of an application that polls. Its polls have found nothing for
+    /// `idle_ns`.
     fn while_polling(&mut self, now: Instant, idle_ns: u64) -> Outcome;
-    /// Returns what the progress thread does next, `idle_ns` after the last work.
+    /// Returns the next action of the progress thread, `idle_ns` after the last work.
     fn while_serving(&mut self, now: Instant, idle_ns: u64, application: Application) -> Outcome;
     /// Records that a wait has ended after `took_ns`. At its start, the thread spun for at most
     /// `limit_ns`.
@@ -28,19 +29,21 @@ pub trait WaitRule: fmt::Debug {
     /// Records that the progress thread has polled the links.
     fn on_served(&mut self, found: bool, polled_ns_ago: u64);
     /// Records the number of frames that the thread on watch has found. If `slept_interval` is
-    /// true, it slept for an interval before that. `notified` is the number of notifications to the
-    /// application so far.
+    /// true, the thread slept for an interval before it polled. `notified` is the number of
+    /// notifications to the application so far.
     fn on_looked(&mut self, now: Instant, frames: u64, notified: u64, slept_interval: bool) {
         let _ = (now, frames, notified, slept_interval);
     }
-    /// Returns for how long the thread on watch may leave frames unread, in nanoseconds; `None` if
-    /// it must not. The application was last active at `active_at`.
+    /// Returns the time for which the thread on watch may leave frames unread, in nanoseconds.
+    /// Returns `None` if the thread must read frames immediately. The application was last active
+    /// at `active_at`.
     fn interval_ns(&self, now: Instant, active_at: Instant) -> Option<u64> {
         let _ = (now, active_at);
         None
     }
-    /// Records the end of a series of polls by the application. The application polled without a
-    /// result for `idle_ns`; then it slept or got a result.
+    /// Records the end of a series of polls by the application. The polls found nothing for
+    /// `idle_ns`. If `sleeps` is true, the application then sleeps; if not, its last poll found
+    /// something.
     fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool);
 }
 
@@ -71,7 +74,7 @@ impl Policies {
         }
     }
 
-    /// Returns the rule without intervals: threads then wait for each frame.
+    /// Returns the rule without intervals: threads then read each frame immediately.
     #[must_use]
     pub fn unmoderated(self) -> Self {
         Self { moderation: None, ..self }
@@ -126,14 +129,15 @@ impl WaitRule for Policies {
     }
 
     fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool) {
-        // The runtime records polls only while there are too few processors.
+        // While there are enough processors, the runtime does not record polls, so this rule does
+        // not either.
         if now < self.polling.short_until() {
             self.polling.on_waited(idle_ns, self.polling.spin_limit_ns(), sleeps);
         }
     }
 }
 
-/// A rule that does not learn. A thread spins for at most a fixed time after the last work, and
+/// A rule that does not learn. After the last work, a thread spins for at most a fixed time, and
 /// then sleeps. While the application polls, the progress thread polls the links at fixed
 /// intervals.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,6 @@
 //! Measures the wait policy on hosts of many speeds, with busy threads of other programs. Compares
-//! it with the share of the processors that these threads leave, and with rules that do not learn.
+//! the results with the processor time that these threads leave, and with the results of rules that
+//! do not learn.
 
 use core::fmt;
 
@@ -51,12 +52,12 @@ pub struct Setting {
 /// Results of the policy and of simple rules at one point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// The point.
+    /// The point at which the policy was measured.
     pub point: Point,
-    /// Operations per second on hosts without other threads. The better of two rules counts: always
+    /// Operations per second on hosts without other threads, with the better of two rules: always
     /// spin, and never spin.
     pub alone_per_second: f64,
-    /// Share of a processor that a thread gets which always has work.
+    /// Fraction of a processor that a thread gets if it always has work.
     pub share_left: f64,
     /// Results of the policy in the run with the first seed.
     pub outcome: Outcome,
@@ -68,14 +69,14 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Returns the result of the policy, divided by the result that the available share of the
-    /// processor permits.
+    /// Returns the result of the policy, divided by the result that a thread could have with the
+    /// fraction [`Comparison::share_left`] of a processor.
     pub fn ratio(&self) -> f64 {
         self.per_second / (self.alone_per_second * self.share_left)
     }
 
-    /// Returns the result of the best simple rule, divided by the result that the available share
-    /// of the processor permits.
+    /// Returns the result of the best simple rule, divided by the result that a thread could have
+    /// with the fraction [`Comparison::share_left`] of a processor.
     pub fn simple_ratio(&self) -> f64 {
         self.simple_per_second / (self.alone_per_second * self.share_left)
     }
@@ -202,6 +203,6 @@ const LINKS: [LinkModel; 1] =
 /// Number of writes in flight in a stream.
 const IN_FLIGHT: u32 = 16;
 
-/// Virtual time of a run without other threads, in nanoseconds. It can be short, because all rounds
-/// are equal.
+/// Virtual time of a run without other threads, in nanoseconds. A short run suffices, because
+/// without other threads all rounds are equal.
 const ALONE_NS: u64 = 50_000_000;

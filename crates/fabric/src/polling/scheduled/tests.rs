@@ -30,8 +30,8 @@ fn outcome(trial: &Trial<'_>, rule: SpinAtMost) -> Outcome {
 const SPIN: SpinAtMost = SpinAtMost::always(SLEEP_COST_NS);
 const SLEEP: SpinAtMost = SpinAtMost::never(SLEEP_COST_NS);
 
-/// Compares with the simulation that has no scheduler, in which a thread always has a processor.
-/// The engine and the costs are the same.
+/// Compares two simulations with the same engine and the same costs. In one, a scheduler assigns
+/// processors to threads. In the other, a thread always has a processor.
 #[test]
 fn idle_hosts_that_poll_are_as_fast_as_hosts_without_a_scheduler() {
     for (exercise, message_bytes) in
@@ -70,8 +70,9 @@ fn an_idle_application_that_sleeps_takes_little_of_its_processor_and_longer() {
     assert!(sleeps_ns < spins_ns + 2 * SLEEP_COST_NS, "{sleeps_ns} and {spins_ns}");
 }
 
-/// Reproduces a measurement of the real engine next to busy threads. A peer that spins loses far
-/// more than its share. A peer that sleeps when no frames arrive loses little.
+/// Reproduces a measurement of the real engine next to busy threads. An endpoint that always spins
+/// loses much more than the busy threads should take. An endpoint that sleeps while no frames
+/// arrive loses little.
 #[test]
 fn beside_busy_threads_spinning_without_end_loses_more_than_a_share() {
     let left = share_left(PROCESSORS, 8);
@@ -95,7 +96,8 @@ fn a_thread_that_loses_its_processor_inside_keeps_the_other_out() {
     let alone = outcome(&trial(Exercise::TwoWay, Mode::Polls, 16 << 10, 0), SPIN);
     let crowded = outcome(&trial(Exercise::TwoWay, Mode::Polls, 16 << 10, 8), SPIN);
     assert!(crowded.kept_out > 100 + alone.kept_out, "{crowded:?}");
-    // The gap is longer than the slices of four other threads on the same processor.
+    // The gap shows that four other threads on the same processor ran in it: it is longer than half
+    // of their slices.
     assert!(crowded.longest_gap_ns > 4 * PROCESSORS.slice_ns / 2, "{crowded:?}");
 }
 
@@ -103,7 +105,8 @@ fn a_thread_that_loses_its_processor_inside_keeps_the_other_out() {
 fn the_share_that_is_left_is_what_the_others_leave() {
     for (busy, fair) in [(0, 1.0), (1, 1.0), (2, 2.0 / 3.0), (4, 0.4), (8, 2.0 / 9.0)] {
         let share = share_left(PROCESSORS, busy);
-        // The share can exceed the fair share a little, because busy threads sometimes sleep.
+        // The thread can get a little more than its fair share, because the busy threads sometimes
+        // sleep.
         assert!((0.97..1.08).contains(&(share / fair)), "{share} beside {busy}");
     }
 }
@@ -116,7 +119,7 @@ fn a_trial_repeats_itself() {
     }
 }
 
-/// Compares waiting threads with intervals and without.
+/// Compares the processor time of waiting threads with intervals and without intervals.
 #[test]
 fn streams_over_slow_links_take_less_of_a_processor_at_intervals_on_every_host() {
     const LINKS: [LinkModel; 1] = [LinkModel { offloads: true, ..raw_link(1_000_000_000, 0) }];

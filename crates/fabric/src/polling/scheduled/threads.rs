@@ -74,8 +74,8 @@ impl Machine {
         self.queue.push(until, Happening::Alarm { host: number, role, alarm });
     }
 
-    /// Makes a thread enter the engine to poll the links. If another thread is inside, it cannot
-    /// enter.
+    /// Makes a thread try to enter the engine to poll the links. The thread cannot enter if another
+    /// thread is inside.
     fn drive(&mut self, number: usize, role: Role, purpose: Purpose) {
         let (now, look_ns) = (self.now(), self.look_ns());
         self.hosts[number].thread(role).purpose = purpose;
@@ -102,8 +102,8 @@ impl Machine {
         host.cell = Cell { owner: Some(role), turn, has_deferred, is_parting, ..Cell::default() };
     }
 
-    /// Handles a thread that cannot enter the engine, because another thread is inside. If that
-    /// thread remains inside for long, it has probably lost its processor.
+    /// Handles a thread that cannot enter the engine, because another thread is inside. If the
+    /// other thread stays inside for a long time, it has probably lost its processor.
     fn keep_out(&mut self, number: usize, role: Role) {
         let (now, look_ns) = (self.now(), self.look_ns());
         let host = &mut self.hosts[number];
@@ -123,7 +123,8 @@ impl Machine {
     }
 
     /// Makes a thread poll the links repeatedly, until an event arrives or the rule must decide
-    /// again. The longer no event has arrived, the more polls it makes before the rule decides.
+    /// again. The longer the thread has waited for an event, the more polls it makes before the
+    /// rule decides.
     fn spin(&mut self, number: usize, role: Role) {
         let (now, look_ns) = (self.now(), self.look_ns());
         let host = &mut self.hosts[number];
@@ -141,7 +142,8 @@ impl Machine {
     fn end_spin(&mut self, number: usize, role: Role) {
         let (now, look_ns) = (self.now(), self.look_ns());
         let host = &mut self.hosts[number];
-        // As long as `doing` is `Spin`, this thread itself counts as inside the engine.
+        // As long as `doing` is `Spin`, other threads find this thread inside the engine
+        // (`is_kept_out`).
         host.thread(role).doing = Doing::Look;
         if role == Role::Application && host.thread(role).purpose != Purpose::Watch {
             let last = Instant(now.0.saturating_sub(look_ns + host.thread(role).away_ns));
@@ -175,8 +177,8 @@ impl Machine {
                 let cost_ns = in_ns(return_ps + next.cost_ps);
                 self.spend(number, role, Doing::Send, cost_ns);
             }
-            // No frame remains to be sent. The turn ends when this frame's remaining cost has
-            // passed.
+            // All frames of this turn are sent. The turn ends after the remaining cost of the last
+            // frame.
             None if return_ps > 0 => self.spend(number, role, Doing::Send, in_ns(return_ps)),
             None => self.end_turn(number, role),
         }
@@ -253,7 +255,7 @@ impl Machine {
         }
     }
 
-    /// Continues a thread that is in none of these calls.
+    /// Continues a thread that is outside the engine and awake.
     fn go_on_outside(&mut self, number: usize, role: Role) {
         if role == Role::Progress {
             return self.serve(number);
@@ -473,8 +475,8 @@ impl Machine {
         self.go_on_watching(number, outcome, worked);
     }
 
-    /// Continues an application that is on watch and whose wait has not succeeded. The application
-    /// spins, sleeps or polls again.
+    /// Continues an application that is on watch and still waits. The application spins, sleeps or
+    /// polls again.
     fn go_on_watching(&mut self, number: usize, outcome: Drive, worked: bool) {
         let (now, role) = (self.now(), Role::Application);
         let host = &mut self.hosts[number];
@@ -489,8 +491,8 @@ impl Machine {
         }
     }
 
-    /// Wakes the progress thread if it waits to become the thread on watch, because no thread is on
-    /// watch now.
+    /// Wakes the progress thread if it waits to become the thread on watch. The caller has found
+    /// that no thread is on watch.
     fn call_successor(&mut self, number: usize) {
         let thread = self.hosts[number].thread(Role::Progress);
         if thread.doing == Doing::Asleep(Sleep::Blocked) {
@@ -612,8 +614,8 @@ impl Machine {
         self.serve(number);
     }
 
-    /// Handles that the thread on watch has flushed acknowledgements. The thread sleeps now, unless
-    /// there is work.
+    /// Handles the thread on watch after it has flushed acknowledgements. If there is no work, the
+    /// thread sleeps now.
     fn end_parting(&mut self, number: usize, role: Role, outcome: Drive, worked: bool) {
         let now = self.now();
         let host = &mut self.hosts[number];
@@ -651,8 +653,8 @@ impl Machine {
     }
 }
 
-/// Maximum number of turns in one call of an application; `ROUNDS_MAX` is the maximum in one call
-/// of the progress thread. Both numbers are as in the runtime.
+/// `ROUNDS_INLINE` is the maximum number of turns in one call of an application, `ROUNDS_MAX` in
+/// one call of the progress thread. Both numbers are equal to those of the runtime.
 const ROUNDS_INLINE: u32 = 8;
 const ROUNDS_MAX: u32 = 64;
 

@@ -396,7 +396,8 @@ impl HostEngine for PlainEngine {
     fn write_memory(&mut self, region: Region, offset: u32, bytes: &[u8]) {
         let start = GUARD + offset as usize;
         if let Some(memory) = self.regions.get_mut(&region.number) {
-            // If a corrupted frame has a wrong length, the range could exceed the region.
+            // A corrupted frame can have a wrong length. Without this limit, the range could exceed
+            // the region.
             let end = (start + bytes.len()).min(memory.bytes.len() - GUARD);
             let start = start.min(end);
             memory.bytes[start..end].copy_from_slice(&bytes[..end - start]);
