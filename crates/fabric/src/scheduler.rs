@@ -12,8 +12,11 @@
 //!   lag sleeps, its lag stays the same. If a thread with a negative lag sleeps, its lag decays
 //!   while other threads run.
 //!
-//! The eligible thread with the earliest deadline runs. It runs until it has used its slice, or
-//! until a thread wakes up that has received less than the fair share and has an earlier deadline.
+//! The eligible thread with the earliest deadline runs. It stops running in two cases:
+//!
+//! * It has used its slice.
+//! * It has received more than the fair share, and an eligible thread with an earlier deadline
+//!   enters the queue.
 //!
 //! Sources: I. Stoica, H. Abdel-Wahab: Earliest Eligible Virtual Deadline First, 1995, and
 //! `kernel/sched/fair.c`.

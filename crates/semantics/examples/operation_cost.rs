@@ -34,8 +34,8 @@ fn main() {
     println!("1 MiB read, in order:                    {cost:6.1} ns per 1440 B fragment");
 }
 
-/// Returns the smallest of several measurements, because other work of the machine makes some of
-/// them longer.
+/// Returns the smallest of several measurements. Other work of the machine makes some measurements
+/// longer.
 fn best(mut measure: impl FnMut() -> f64) -> f64 {
     (0..15).map(|_| measure()).fold(f64::INFINITY, f64::min)
 }

@@ -1,13 +1,12 @@
-//! Translates failed accesses to reasons in a Close, and reasons in a Close to errors of
-//! operations.
+//! Translates between a failed access, the reason in a Close, and the error of an operation.
 
 use mem::AccessError;
 use wire_edge::CloseReason;
 
 use crate::{AccessFault, OperationError};
 
-/// Returns the error of the failed operation when the peer closes the connection with `reason`. On
-/// a queue pair, the sender of a message and the owner of its receive get different errors.
+/// Returns the error of the failed operation if the peer closes the connection with `reason`. If a
+/// message fails on a queue pair, its sender and the owner of its receive get different errors.
 pub(crate) const fn error_of_close(reason: CloseReason, queue_pair: bool) -> OperationError {
     match reason {
         CloseReason::MessageTooLong if queue_pair => OperationError::RemoteInvalidRequest,
@@ -24,7 +23,7 @@ pub(crate) const fn error_of_close(reason: CloseReason, queue_pair: bool) -> Ope
 }
 
 //= protocol.md: violation.3
-/// Returns the reason that the Close gives to the requester when this side rejects its access.
+/// Returns the reason that this side's Close contains if this side rejects the peer's access.
 pub(crate) const fn close_reason_of(error: AccessError) -> CloseReason {
     match error {
         AccessError::Bounds { .. } | AccessError::Unmapped { .. } => CloseReason::OutOfRange,

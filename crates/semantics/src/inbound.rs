@@ -1,5 +1,5 @@
 //! The receiving half of a connection's operations (protocol.md §5). Decides which bytes are placed
-//! in memory and when, delivers operations in order, and ensures that each happens exactly once.
+//! in memory and when. Delivers operations in order, and each exactly once.
 
 mod deliver;
 mod operation;
@@ -37,7 +37,7 @@ pub(crate) use yielding::STEPS;
 /// Limits that this side grants its peer.
 #[derive(Clone, Copy, Debug)]
 pub struct InboundLimits {
-    /// Number of operations that this side tracks beyond the last delivered one.
+    /// Number of operations after the last delivered operation that this side tracks.
     pub operation_window: u32,
     /// Number of reads and atomics that this side answers at the same time.
     pub read_depth: u16,
@@ -56,7 +56,7 @@ pub enum Verdict {
     Accepted,
     /// The fragment has arrived before and changes no memory: acknowledge its packet again.
     Duplicate,
-    /// There is no room for the fragment now: do not acknowledge its packet, so that the peer
+    /// There is no room for the fragment now. Do not acknowledge its packet; the peer then
     /// retransmits it.
     Refused(Refusal),
     /// The peer broke a rule, or accessed memory without the right to do so: close the connection.
@@ -77,16 +77,16 @@ pub enum Refusal {
     Pool,
     /// The fragment would create more gaps than a record can hold.
     Ranges,
-    /// The connection shares receives, and the shared queue has none for this message. Notify the
-    /// peer.
+    /// The connection uses a shared receive queue, and this queue has no receive for the message.
+    /// Notify the peer.
     NotReady(MessageNumber),
     /// On a queue pair, the access of this fragment fails, but earlier operations are not delivered
-    /// yet. The peer must see the error only after these operations, so it must retransmit the
-    /// fragment.
+    /// yet. The peer must not see the error before these operations are delivered. The fragment is
+    /// dropped, so that the peer retransmits it later.
     Early,
 }
 
-/// State outside the connection that handling a fragment may need.
+/// State outside the connection that is needed to handle a fragment.
 #[derive(Debug)]
 pub struct Surroundings<'a, 'm> {
     /// Memory of the application, accessible during this turn.
@@ -104,10 +104,11 @@ pub struct Inbound {
     domain: ProtectionDomain,
     /// Number of the first operation that is not delivered.
     expected: OperationNumber,
-    /// Slot of the first open operation; open operations form a list in ascending order. [`NIL`] if
-    /// none is open. No operation is open while each frame completes its operation.
+    /// Slot of the first open operation; [`NIL`] if no operation is open. Open operations form a
+    /// list in ascending order. If each frame completes its operation, no operation is ever open.
     head: u32,
-    /// Record that was used last, by a fragment that did not complete its operation at once.
+    /// Record that a fragment used last. Fragments that completed their operation at once do not
+    /// count.
     current: u32,
     /// Number of open operations. An open operation has a record.
     open: u32,
@@ -116,26 +117,29 @@ pub struct Inbound {
     held_bytes: u32,
     /// Number of blocks of the order pool that hold these bytes.
     held_blocks: u32,
-    /// Number of open operations that are not in turn and have placed bytes.
+    /// Number of open operations that have placed bytes before all earlier operations were
+    /// delivered.
     placed_early: u32,
     limits: InboundLimits,
     next_message: MessageNumber,
-    /// Whether delivery waits for room in the completion queue, or for an answer to finish.
+    /// Whether a delivery waits until the completion queue has room or an answer has finished.
     stalled: bool,
-    /// Whether the rules of queue pairs apply. Both ends agreed on this.
+    /// Whether the rules of queue pairs apply. The ends have agreed on it.
     queue_pair: bool,
-    /// The region that the peer wrote to last, with its key.
+    /// The region to which the peer wrote last, and the key that it used.
     known: Option<(RemoteKey, Target)>,
     outlet: Outlet,
     pub(crate) receives: Option<Box<ReceiveQueue>>,
-    /// Shared source of receives; `None` if the connection has its own receives.
+    /// The shared receive queue, with state of this connection; `None` if the connection has its
+    /// own receives.
     share: Option<Box<Share>>,
-    /// The message whose receive ended the connection, and the error of that receive's completion.
+    /// The message that ended the connection because of its receive, and the error in the
+    /// completion of that receive.
     failed: Option<(MessageNumber, OperationError)>,
 }
 
 impl Inbound {
-    /// Creates the receiving half of the connection `owner`. Its peer may access regions of
+    /// Creates the receiving half of the connection `owner`. The peer may access regions of
     /// `domain`.
     pub fn new(
         owner: Owner,
@@ -166,24 +170,26 @@ impl Inbound {
         }
     }
 
-    /// Sets first numbers other than 0, for tests in which numbers wrap around. The peer must start
-    /// with the same numbers. To be called before the first receive.
+    /// Sets the numbers of the first operation and message, for tests in which numbers wrap around.
+    /// The peer must start with the same numbers. The caller must call this before the first
+    /// receive.
     pub const fn begin_at(&mut self, operation: OperationNumber, message: MessageNumber) {
         self.expected = operation;
         self.next_message = message;
     }
 
-    /// Applies the rules of queue pairs to all operations, because both ends agreed on this. To be
-    /// called before the first operation.
+    /// Applies the rules of queue pairs to all operations. Both ends must have agreed on these
+    /// rules. The caller must call this before the first operation.
     pub const fn be_queue_pair(&mut self) {
         self.queue_pair = true;
     }
 
     //= protocol.md: operation.4, operation.5, invalidate.3
     /// Handles a fragment of an operation of the peer. Never allocates memory. If fragments arrive
-    /// in order, each costs one key lookup and one copy.
+    /// in order, each costs one key look-up and one copy.
     ///
-    /// `header` must be that of a request. [`Outbound::handle_answer`] handles answers.
+    /// `header` must be the header of a request. For answers, call [`Outbound::handle_answer`]
+    /// instead.
     pub fn handle<'p>(
         &mut self,
         around: &mut Surroundings<'_, '_>,
@@ -235,16 +241,16 @@ impl Inbound {
         self.handle_part(around, &part)
     }
 
-    /// Resumes deliveries that had to wait. To be called if [`Inbound::is_stalled`] and one of
-    /// these has happened:
+    /// Resumes deliveries that had to wait. If [`Inbound::is_stalled`] returns true, the caller
+    /// must call this after each of these events:
     /// * A completion may have been polled.
-    /// * An answer of any connection has finished, because connections share records.
+    /// * An answer of any connection has finished. Connections share the records of answers.
     pub fn resume(&mut self, around: &mut Surroundings<'_, '_>) -> Verdict {
         self.stalled = false;
         self.advance(around)
     }
 
-    /// Posts a buffer for the next message that has none.
+    /// Posts a buffer for the next message that has no receive yet.
     ///
     /// # Errors
     /// * [`PostError::LocalAccess`] if the memory is not writable.
@@ -267,8 +273,8 @@ impl Inbound {
         Err(PostError::ReceiveQueueFull(self.limits.receives))
     }
 
-    /// Posts a buffer for the next message that has none. A slot of the status table reports the
-    /// message. There is no completion, so the completion queue needs no room.
+    /// Posts a buffer for the next message that has no receive yet. A slot of the status table
+    /// reports the message. There is no completion, so the completion queue needs no room.
     ///
     /// # Errors
     /// The errors of [`Inbound::post_receive`], without [`PostError::CompletionQueueFull`].
@@ -301,8 +307,8 @@ impl Inbound {
         Ok(())
     }
 
-    /// Posts a list of pieces (scatter/gather entries) for the next message that has no receive.
-    /// The message fills the pieces one after the other.
+    /// Posts a list of pieces (scatter/gather entries) for the next message that has no receive
+    /// yet. The message fills the pieces one after the other.
     ///
     /// # Errors
     /// The errors of [`Inbound::post_receive`], and [`PostError::NoListLeft`] if no record for a
@@ -335,8 +341,8 @@ impl Inbound {
         Ok(())
     }
 
-    /// Posts a receive whose memory does not exist, which the caller knows. Like a receive whose
-    /// memory was deregistered after posting, it fails when a message arrives for it.
+    /// Posts a receive whose memory no longer exists. When a message arrives for it, the receive
+    /// fails like a receive whose memory was deregistered after posting.
     ///
     /// # Errors
     /// The errors of [`Inbound::post_receive`].
@@ -356,8 +362,8 @@ impl Inbound {
         self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity, first)))
     }
 
-    /// Frees all records and completes all posted receives. The receive that ended the connection
-    /// completes with its own error, all others with `others`.
+    /// Frees all records and completes all posted receives. If a receive ended the connection, it
+    /// completes with its own error. All other receives complete with `others`.
     pub fn flush(&mut self, pools: &mut Pools, others: OperationError) {
         while self.head != NIL {
             self.close_head(pools);
@@ -407,7 +413,7 @@ impl Inbound {
     }
 
     //= protocol.md: credit.1, shared.1
-    /// Returns the message number up to which (exclusive) receives are posted.
+    /// Returns the number of the first message for which no receive is posted.
     pub fn credit(&self) -> MessageNumber {
         if self.share.is_some() {
             return MessageNumber(self.next_message.0.wrapping_add(self.shared_window()));
@@ -426,13 +432,14 @@ impl Inbound {
         self.stalled
     }
 
-    /// Returns whether the operation in turn (the first one not delivered) has a record.
+    /// Returns whether the first undelivered operation has a record.
     fn is_turn_open(&self, pools: &Pools) -> bool {
         pools.incoming.get(self.head).is_some_and(|head| head.number == self.expected)
     }
 
-    /// Handles the operation in turn if one fragment contains all of it. Most small operations are
-    /// like this. The operation needs a record only if it cannot be delivered at once.
+    /// Handles the first undelivered operation if a single fragment contains all of it. Most small
+    /// operations are like this. The operation gets a record only if it cannot be delivered at
+    /// once.
     #[inline]
     fn handle_whole(&mut self, around: &mut Surroundings<'_, '_>, part: &Part<'_>) -> Verdict {
         let Part { number, flags, ref kind, immediate, payload, .. } = *part;
@@ -456,7 +463,7 @@ impl Inbound {
         }
     }
 
-    /// Opens a record for an operation whose bytes are placed but that cannot be delivered yet.
+    /// Opens a record for an operation whose bytes are placed but which cannot be delivered yet.
     #[cold]
     fn open_stalled(&mut self, pools: &mut Pools, part: &Part<'_>) -> Verdict {
         let slot = match self.find_or_open(pools, part.number, part.flags, &part.kind) {
@@ -481,8 +488,9 @@ impl Inbound {
             Err(verdict) => return verdict,
         };
         let verdict = self.accept_part(around, slot, part);
-        // Before its end has arrived, an operation cannot be complete. Bytes that arrived early
-        // were placed when the operation came in turn. So there is nothing else to do here.
+        // If the end of an operation has not arrived, the operation cannot be complete, and nothing
+        // can be delivered. Its held bytes are placed already, because that happens when the
+        // operation becomes the first undelivered one.
         let may_advance = number == self.expected && around.pools.incoming[slot].total.is_some();
         if may_advance && verdict == Verdict::Accepted {
             return self.advance(around);
@@ -542,7 +550,7 @@ impl Inbound {
     }
 
     //= protocol.md: operation.7, relaxed.1
-    /// Places the bytes of a fragment that have not arrived before.
+    /// Places those bytes of a fragment that have not arrived before.
     #[inline]
     fn place_new(
         &mut self,
@@ -583,8 +591,8 @@ impl Inbound {
     }
 
     //= protocol.md: answer.2, fault.1, fault.2
-    /// Returns the verdict on a failed access. If the access belongs to a message, its receive is
-    /// at fault.
+    /// Returns the verdict on a failed access. If the access belongs to a message, its receive
+    /// caused the failure.
     #[cold]
     fn fault(&mut self, kind: InKind, error: AccessError, operation: OperationNumber) -> Verdict {
         if self.queue_pair && operation != self.expected {
@@ -605,9 +613,9 @@ impl Inbound {
     }
 }
 
-/// Maximum number of ranges of operations that wait for their turn, without the first range of
-/// each. This is enough for twelve operations that have the maximum number each. A frame of a
-/// strict write is compared with all of these ranges.
+/// Maximum number of received ranges of open operations, without the first range of each. Twelve
+/// operations that have the maximum number of ranges reach this limit. A frame of a strict write is
+/// compared with all of these ranges.
 const EXTRA_RANGES_MAX: u32 = 2048;
 
 /// Checks that a receive may write to `piece`.

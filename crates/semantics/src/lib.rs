@@ -1,15 +1,15 @@
 //! The semantics of operations, independent of how their bytes travel. Operations are writes,
-//! reads, sends and atomics, also with immediates. The crate implements fences, order, exactly-once
-//! delivery and credits. It does no I/O, reads no clock and holds no socket.
+//! reads, sends and atomics; a write or send can carry an immediate. The crate implements fences,
+//! order, exactly-once delivery and credits. It does no I/O, reads no clock and holds no socket.
 //!
-//! [`Outbound`] handles the operations that one side of a connection posts, and its answers to the
-//! peer's reads and atomics. It cuts operations into fragments, accepts lost fragments for
+//! [`Outbound`] handles the operations that one side of a connection posts, and this side's answers
+//! to the peer's reads and atomics. It cuts operations into fragments, queues lost fragments for
 //! retransmission, and completes operations in the order of posting.
 //!
-//! [`Inbound`] handles the operations of the peer. For each fragment it decides whether, when and
-//! where to place the bytes; it delivers operations in order.
+//! [`Inbound`] handles the operations of the peer. It decides for each fragment whether, when and
+//! where to place the bytes, and it delivers operations in order.
 //!
-//! Links and packet numbers are unknown to both.
+//! Neither type knows links or packet numbers.
 #![forbid(unsafe_code)]
 
 mod close;
@@ -37,7 +37,8 @@ pub use outbound::{
 pub use pools::{PoolUse, Pools, SHARE_BYTES};
 pub use range_set::{Full, RangeSet};
 pub use shared_receives::{SharedReceives, Unfit};
-// Types in the interface of this crate. Users then need not name the crate `work`.
+// Re-exports the types in the interface of this crate, so that users need not name the crate
+// `work`.
 pub use work::{
     AccessFault, Arm, Arrival, Completion, CompletionKind, CompletionQueue, Cut, INLINE_BYTES_MAX,
     OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Order, Owner,

@@ -1,8 +1,8 @@
 //! The limits of this crate, with the calculations behind them.
 
-/// Default number of operations that a target tracks beyond the last delivered one. 1024 writes of
-/// 8 bytes in flight are 20 µs at 50 M operations/s. This is longer than a round trip between two
-/// hosts.
+/// Default number of operations after the last delivered operation that a target tracks. At 50 M
+/// operations/s, 1024 writes of 8 bytes take 20 µs. This is longer than a round trip between two
+/// hosts, so the window does not limit the rate.
 pub const OPERATION_WINDOW_DEFAULT: u32 = 1024;
 
 /// Size of a block of the order pool in bytes: the payload of an Ethernet frame. Longer frames use
@@ -14,48 +14,50 @@ pub(crate) const ORDER_BLOCK_BYTES: usize = 1536;
 /// allocated on first use.
 pub(crate) const LISTS_MAX: u32 = 1 << 16;
 
-/// Number of operations that a connection may have posted in any case, even if other connections
-/// use all records. 16 × 4 KiB in flight are 10 Gb/s × 50 µs. These operations do not reduce the
-/// room of other connections. Beyond this share, a connection may use only as many records as
-/// remain free for others.
+/// Number of operations that each connection may have posted in any case, even if other connections
+/// use all other records. 16 × 4 KiB in flight are 10 Gb/s × 50 µs. These guaranteed operations do
+/// not reduce the room of other connections. Beyond them, a connection may have only as many
+/// records as remain free for others.
 pub const OPERATION_SHARE: u32 = 16;
 
-/// Maximum number of operations, beyond the shares of their connections, that wait for receives of
-/// peers without reducing the room of others. It is enough for 256 connections with a window of 256
-/// each. 65 536 × 256 B = 16 MiB, which equals the shares of 4096 connections.
+/// Maximum number of operations that wait for a receive of their peer without reducing the room of
+/// other connections. Guaranteed operations ([`OPERATION_SHARE`]) do not count. The number is
+/// enough for 256 connections with a window of 256 each. 65 536 × 256 B = 16 MiB, which equals the
+/// guaranteed operations of 4096 connections.
 pub(crate) const NOT_READY_MAX: u32 = 1 << 16;
 
-/// Number of lists of pieces that each half of a connection may use in any case: one for a receive
-/// that is being filled, one for the next message, and two in reserve.
+/// Number of lists of pieces that each half of a connection may use in any case. One is for the
+/// receive that is being filled, one for the next message, and two are in reserve.
 pub(crate) const LIST_SHARE: u32 = 4;
 
-/// Number of messages beyond the last delivered one that a peer may send while receives are shared.
-/// It does not depend on the number of posted receives. 256 × 4 KiB in flight are 10 Gb/s × 800 µs.
+/// If receives are shared, a peer may send this number of messages after the last delivered
+/// message. The number of posted receives does not matter. 256 × 4 KiB in flight are 10 Gb/s × 800
+/// µs.
 pub(crate) const SHARED_WINDOW: u32 = 256;
 
 /// Maximum number of receives of a shared queue: 16 times the 65 536 that large programs ask for. 1
 /// 048 576 × 56 B = 56 MiB, allocated when the queue is created.
 pub const SHARED_RECEIVES_MAX: usize = 1 << 20;
 
-/// Numbers of records for all connections of an endpoint, by kind. The endpoint allocates them when
-/// it is created.
+/// Numbers of records for all connections of an endpoint, by kind. The endpoint allocates the
+/// records when it is created.
 ///
-/// Some records are used at the will of peers. Of these a connection may use only as many as remain
-/// free for others. A single connection may use half of them, which covers its window of
-/// operations.
+/// For some kinds, peers decide how many records are used. A connection may use only as many of
+/// these records as remain free for others. A single connection may therefore use half of them,
+/// which covers its window of operations.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PoolLimits {
-    /// Operations that are posted and not complete, beyond the shares of their connections. 16 384
-    /// × 256 B = 4 MiB, touched on first use. A single connection may use half of them. If all are
-    /// in use, the [`OPERATION_SHARE`] of each connection still gets memory.
+    /// Operations that are posted and not complete, without the guaranteed operations. 16 384 × 256
+    /// B = 4 MiB, touched on first use. A single connection may use half of them. If all are in
+    /// use, each connection still gets its [`OPERATION_SHARE`] guaranteed operations.
     pub operations: u32,
-    /// Operations of peers of which some bytes have arrived, or that wait for earlier ones. 2048 ×
-    /// 1.6 KB = 3.2 MiB. If all are in use, the operation in turn of each connection still gets
-    /// one.
+    /// Operations of peers of which some bytes have arrived, or that wait for earlier operations.
+    /// 2048 × 1.6 KB = 3.2 MiB. If all are in use, the first undelivered operation of each
+    /// connection still gets a record.
     pub incoming: u32,
     /// Reads and atomics of peers that this side is answering. 2048 × 96 B = 192 KiB. If all are in
-    /// use, a connection that has none still gets one.
+    /// use, a connection that has no record still gets one.
     pub responses: u32,
     /// Reads of this side whose answers have arrived out of order. 1024 × 1.4 KB = 1.4 MiB.
     pub reads: u32,
@@ -63,9 +65,9 @@ pub struct PoolLimits {
     /// 16 full links of 4096 packets. If more fragments are lost at the same time, memory is
     /// allocated for them.
     pub retransmissions: u32,
-    /// Blocks of the order pool. 2048 × 1.5 KiB = 3 MiB. Half of them is a block for each small
-    /// operation in the window of one connection. The rest serves six connections that use their
-    /// full 256 KiB.
+    /// Blocks of the order pool. 2048 × 1.5 KiB = 3 MiB. If each operation is small and needs one
+    /// block, half of the blocks cover the window of one connection. The other half serves six
+    /// connections that use their full 256 KiB.
     pub order_blocks: u32,
 }
 

@@ -6,8 +6,8 @@ use crate::limits::{LIST_SHARE, LISTS_MAX};
 use crate::pools::Pools;
 use crate::slab::Slab;
 
-/// Lists of pieces, each in a slot. Storing a list allocates memory, which stays for later lists.
-/// An endpoint without lists therefore uses none.
+/// Lists of pieces, each in a slot. Storing a list allocates memory, which later lists reuse. An
+/// endpoint that has never used lists therefore needs no memory for them.
 #[derive(Debug)]
 pub(crate) struct Lists {
     stored: Slab<Box<StoredPieces>>,
@@ -24,7 +24,8 @@ impl Default for Lists {
 
 impl Lists {
     //= protocol.md: pool.6
-    /// Stores a copy of `list` for the half of a connection that has `own` lists. Returns the slot.
+    /// Stores a copy of `list` for one half of a connection, and returns the slot. The half already
+    /// has `own` lists.
     ///
     /// # Errors
     /// [`PostError::NoListLeft`] if the half may not have another list.
@@ -43,7 +44,7 @@ impl Lists {
         self.stored.insert_growing(kept)
     }
 
-    /// Returns whether the half of a connection that has `own` lists may have another list.
+    /// Returns whether a half of a connection that already has `own` lists may have another list.
     pub(crate) const fn grants_another(&self, own: u32) -> bool {
         own < LIST_SHARE || Pools::grants_another(own, self.stored.room())
     }

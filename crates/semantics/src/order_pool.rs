@@ -1,4 +1,4 @@
-//! The order pool: memory, in blocks, for payload that has arrived and must not be placed yet.
+//! The order pool: memory, in blocks, for payload that has arrived but must not be placed yet.
 
 use mem::Payload;
 
@@ -25,7 +25,8 @@ struct Block {
     len: u32,
 }
 
-/// The held payload of one operation. If its tail is held, it is the last block.
+/// The held payload of one operation. If the tail of the operation is held, the tail is in the last
+/// block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldList {
     head: u32,
@@ -59,7 +60,7 @@ impl OrderPool {
         }
     }
 
-    /// Creates a pool of at most `blocks` blocks. It allocates each block when it is needed.
+    /// Creates a pool of at most `blocks` blocks. The pool allocates each block on first use.
     pub(crate) const fn growing(blocks: u32) -> Self {
         Self { bytes: Vec::new(), blocks: Vec::new(), free: NIL, used: 0, limit: blocks }
     }
@@ -79,10 +80,11 @@ impl OrderPool {
         self.used
     }
 
-    /// Adds `payload` to `list`. There must be room for it ([`OrderPool::room`]).
+    /// Adds `payload` to `list`. The caller has checked with [`OrderPool::room`] that there is
+    /// room.
     ///
-    /// If the payload ends its operation (`is_tail`), its last block goes behind all other blocks,
-    /// so that the tail is placed last. All other blocks go to the front.
+    /// If the payload ends its operation (`is_tail`), its last block is added behind all other
+    /// blocks, so that the tail is placed last. All other blocks are added at the front.
     pub(crate) fn hold(
         &mut self,
         list: &mut HeldList,

@@ -1,5 +1,5 @@
-//! The sending half of a connection's operations: handles them from posting to completion. Also
-//! sends the answers to the peer's reads and atomics.
+//! The sending half of a connection's operations. Handles each operation from posting to
+//! completion, and sends the answers to the peer's reads and atomics.
 
 mod answers;
 mod asking;
@@ -33,34 +33,36 @@ pub use fragments::{Carried, CarriedKind, Fragment, FragmentPayload, LocalFault}
 use local::LocalWork;
 pub use rest::OutboundAtRest;
 
-/// Limits that the peer granted when the connection was set up.
+/// Limits that the peer granted in the handshake.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerLimits {
-    /// Number of operations that the peer tracks beyond the last delivered one.
+    /// Number of operations after the last delivered operation that the peer tracks.
     pub operation_window: u32,
     /// Number of reads and atomics that the peer answers at the same time.
     pub read_depth: u16,
     /// Bytes that the peer can hold for operations that must wait.
     pub order_pool_bytes: u32,
-    /// Message number up to which the peer had posted receives when it requested or accepted the
-    /// connection.
+    /// Number of the first message for which the peer had not posted a receive when it requested or
+    /// accepted the connection.
     pub credit: MessageNumber,
 }
 
-/// Number of operations posted on a connection, and number of operations that may still be posted.
+/// The number of operations posted on a connection, and how many more should be posted.
 ///
-/// Records are meant for operations in flight. If the peer lacks receives, posted operations use
-/// records without making progress. Beyond [`OPERATION_SHARE`](crate::OPERATION_SHARE) operations,
-/// the application should then keep its work.
+/// The records of operations are meant for operations in flight. If the peer lacks receives, posted
+/// operations use records without making progress. If more than
+/// [`OPERATION_SHARE`](crate::OPERATION_SHARE) operations are posted, the application should then
+/// hold back further work.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct PostingRoom {
     /// Number of operations that are posted and not complete.
     pub outstanding: u32,
-    /// Number of receives of the peer that remain for messages not yet posted. Negative if posted
-    /// messages lack receives.
+    /// Number of the peer's receives minus the number of messages that are posted but not
+    /// delivered. Negative if posted messages lack receives.
     pub credit: i32,
     /// Maximum number of operations that should be posted at the same time. It grows with each
-    /// operation that the peer delivers. A peer that delivers none therefore uses few records.
+    /// operation that the peer delivers. If the peer delivers nothing, the connection therefore
+    /// uses few records.
     pub window: u32,
 }
 
@@ -72,12 +74,13 @@ pub(crate) struct OutOperation {
     /// Slot of the next operation that was posted on this connection.
     next: u32,
     kind: OutKind,
-    /// Flags for order and notification. Every fragment repeats them.
+    /// Flags for order and notification, which every fragment contains.
     flags: Flags,
     length: u32,
-    /// Number of bytes that were cut into fragments, not counting retransmissions.
+    /// Number of bytes that were cut into fragments. Retransmissions do not count.
     sent: u32,
-    /// Whether the last fragment was handed out. For a read, whether the request was handed out.
+    /// Whether [`Outbound::next_fragment`] has returned the last fragment, or for a read the
+    /// request.
     all_sent: bool,
     signalled: bool,
     waits_for_answers: bool,
@@ -96,24 +99,26 @@ pub(crate) struct OutOperation {
 enum OutKind {
     Write {
         source: Bytes,
-        /// Number of the receive that the operation consumes on a queue pair, if `takes_receive`.
+        /// If `takes_receive`: the number of the receive that the operation consumes on a queue
+        /// pair.
         message: MessageNumber,
         takes_receive: bool,
     },
     Send {
         source: Bytes,
         message: MessageNumber,
-        /// Whether the peer must invalidate the key in the operation.
+        /// Whether the peer must invalidate the key that the operation names.
         invalidates: bool,
     },
     Read {
         sink: RegionId,
         sink_offset: u64,
-        /// List of pieces (scatter/gather entries) that receives the bytes instead, or [`NIL`].
+        /// List of pieces (scatter/gather entries) that receives the bytes in place of a region, or
+        /// [`NIL`].
         list: u32,
-        /// Number of bytes received without a gap, from the first byte on.
+        /// Number of bytes at the start of the answer that were received without a gap.
         prefix: u32,
-        /// Record of all received ranges; [`NIL`] while only the prefix has arrived.
+        /// Record of all received ranges; [`NIL`] if only a prefix has arrived.
         ranges: u32,
         arrived: bool,
     },
@@ -124,8 +129,8 @@ enum OutKind {
         sink: Option<Sink>,
         value: Option<u64>,
     },
-    /// Local work, which sends nothing. It has the number of the next operation that is sent to the
-    /// peer.
+    /// Local work, which sends nothing to the peer. It has the same number as the next operation
+    /// that is sent to the peer.
     Local { work: LocalWork, completes_as: CompletionKind },
 }
 
@@ -141,7 +146,7 @@ enum Bytes {
     Pieces(u32),
 }
 
-/// A fragment that waits to be retransmitted. It was lost, or a driver did not accept it.
+/// A fragment that waits to be retransmitted. The fragment was lost, or a driver refused it.
 #[derive(Debug)]
 pub(crate) struct Retransmission {
     carried: Carried,
@@ -157,12 +162,13 @@ struct Chain {
 
 /// The sending half of the operations of one connection.
 ///
-/// Operations form a list in the order of posting. A cursor moves along the list when operations
-/// are cut into fragments. An operation is complete when the peer has delivered it. For reads and
-/// atomics, the answer must also have arrived.
+/// Operations form a list in the order of posting. When an operation is cut into fragments, a
+/// cursor moves along the list. A write or send is complete when the peer has delivered it. A read
+/// or atomic is complete when its answer has also arrived.
 ///
-/// Acknowledgements contain the number of the first operation that is not delivered. Therefore
-/// acknowledgements of single fragments only serve progress reports and retransmission.
+/// Every acknowledgement contains the number of the first operation that the peer has not
+/// delivered. The acknowledgement of a single fragment therefore only serves progress reports and
+/// retransmission.
 #[derive(Debug)]
 pub struct Outbound {
     owner: Owner,
@@ -180,8 +186,8 @@ pub struct Outbound {
     /// Number of the first operation that the peer has not delivered.
     delivered: OperationNumber,
     /// The latest operation with `FENCE_AFTER` that was sent at least in part and is not complete.
-    /// Delivery does not complete it if it is a read, because the bytes leave the peer's memory
-    /// later.
+    /// If it is a read, its delivery does not complete it, because the bytes leave the peer's
+    /// memory later.
     last_fence: Option<OperationNumber>,
     peer: PeerLimits,
     at_risk_bytes: u32,
@@ -191,23 +197,24 @@ pub struct Outbound {
     outstanding: u32,
     /// See [`PostingRoom::window`].
     window: u32,
-    /// Whether the operation at the cursor must wait for an acknowledgement, an answer or a credit.
+    /// Whether the operation at the cursor waits for an acknowledgement, an answer or a credit.
     blocked: bool,
     answer_turn: bool,
-    /// Whether the rules of queue pairs apply. Both ends agreed on this.
+    /// Whether the rules of queue pairs apply. The ends have agreed on it.
     queue_pair: bool,
-    /// The first operation that failed on this side. No more fragments of this operation and of
-    /// later ones are sent.
+    /// The first operation that failed on this side. From then on, no fragment of this operation or
+    /// of a later one is sent.
     fault: Option<(OperationNumber, OperationError)>,
-    /// Whether an operation that failed on this side and all earlier operations are complete.
+    /// Whether an operation has failed on this side, and this operation and all earlier operations
+    /// are complete.
     is_faulty: bool,
     /// The first operation for which the peer has no receive now.
     not_ready: Option<OperationNumber>,
-    /// Whether operations beyond the connection's share do not reduce the room of other
-    /// connections, because they wait for the peer.
+    /// If true, operations that are not guaranteed do not reduce the room of other connections,
+    /// because they wait for the peer.
     is_spared: bool,
-    /// Fragments of the operation `not_ready` and of later operations. They are retransmitted when
-    /// the peer is ready.
+    /// Fragments of the operation `not_ready` and of later operations. When the peer is ready, they
+    /// are retransmitted.
     held: Chain,
     backlog_bytes: u64,
     outlet: Outlet,
@@ -254,16 +261,16 @@ impl Outbound {
         self.unblock();
     }
 
-    /// Sets first numbers other than 0, for tests in which numbers wrap around. The peer must start
-    /// with the same numbers.
+    /// Sets the numbers of the first operation and message, for tests in which numbers wrap around.
+    /// The peer must start with the same numbers.
     pub const fn begin_at(&mut self, operation: OperationNumber, message: MessageNumber) {
         self.next_number = operation;
         self.delivered = operation;
         self.next_message = message;
     }
 
-    /// Applies the rules of queue pairs to all operations, because both ends agreed on this. To be
-    /// called before the first operation.
+    /// Applies the rules of queue pairs to all operations. Both ends must have agreed on these
+    /// rules. The caller must call this before the first operation.
     pub const fn be_queue_pair(&mut self) {
         self.queue_pair = true;
     }
@@ -297,11 +304,11 @@ impl Outbound {
         Ok(number)
     }
 
-    /// Posts an operation like [`Outbound::post`]. Its bytes are in the pieces (scatter/gather
-    /// entries) of `list`: the source of a write or send, or the destination of a read.
+    /// Posts an operation like [`Outbound::post`], but with its bytes in the pieces (scatter/gather
+    /// entries) of `list`. The list is the source of a write or send, or the destination of a read.
     ///
-    /// The length of the operation is that of the list. The length and the location in `operation`
-    /// are ignored. Requests without bytes ignore the list.
+    /// The length of the operation is the length of the list. This function ignores the length and
+    /// the location in `operation`. For requests without bytes, it ignores the list.
     ///
     /// # Errors
     /// The errors of [`Outbound::post`], and [`PostError::NoListLeft`] if no record for a list is
@@ -348,7 +355,7 @@ impl Outbound {
     #[inline]
     fn admit(&self, pools: &Pools, operation: &Operation) -> Result<(), PostError> {
         pools.check_room(self.outstanding)?;
-        // This condition must be the same as in `OutOperation::has_place`.
+        // This condition and the condition in `OutOperation::has_place` must be the same.
         let has_place = operation.flags.signalled || operation.status.is_none();
         if has_place {
             self.outlet.promise()?;
@@ -385,11 +392,10 @@ impl Outbound {
 
     //= protocol.md: credit.1, complete.2
     /// Handles the part of an acknowledgement that concerns operations, and completes operations.
-    /// The peer has delivered every operation before `delivered`. It has posted receives for all
-    /// messages before `credit`.
+    /// The peer has delivered every operation with a number below `delivered`. It has posted
+    /// receives for all messages with numbers below `credit`.
     ///
-    /// Returns false if the peer claims to have delivered an operation of which some part was not
-    /// sent.
+    /// Returns false if the peer reports an operation as delivered of which some part was not sent.
     #[must_use]
     pub fn on_delivered(
         &mut self,
@@ -446,8 +452,9 @@ impl Outbound {
     //= protocol.md: again.1
     /// Queues a lost fragment for retransmission.
     ///
-    /// On a queue pair, fragments of the first undelivered operation go to the front. The peer may
-    /// have room only for that operation, while later ones may have many fragments queued.
+    /// On a queue pair, fragments of the first undelivered operation go to the front of the queue.
+    /// The peer may have room for that operation only, and later operations may have many fragments
+    /// in the queue.
     pub fn on_lost(&mut self, pools: &mut Pools, carried: Carried) {
         if self.is_wanted(pools, &carried) {
             let is_first = self.queue_pair
@@ -461,8 +468,8 @@ impl Outbound {
         }
     }
 
-    /// Takes back a fragment that a driver did not accept. The fragment becomes the next one to
-    /// send. If several come back, call this for the newest first.
+    /// Takes back a fragment that a driver refused, and makes it the next fragment to send. If
+    /// several fragments come back, the caller must begin with the newest.
     pub fn on_returned(&mut self, pools: &mut Pools, carried: Carried) {
         if self.is_wanted(pools, &carried) {
             self.queue_retransmission(pools, carried, End::Front);
@@ -502,15 +509,15 @@ impl Outbound {
     }
 
     //= protocol.md: close.4, queue-pair.6
-    /// Returns the error of the failed operation when the peer closes the connection with `reason`.
-    /// The caller first passes the report in the Close to [`Outbound::on_delivered`], and then this
-    /// error to [`Outbound::flush`].
+    /// Returns the error of the failed operation if the peer closes the connection with `reason`.
+    /// The caller first passes the acknowledgement in the Close to [`Outbound::on_delivered`], and
+    /// then this error to [`Outbound::flush`].
     pub const fn error_of_close(&self, reason: CloseReason) -> OperationError {
         error_of_close(reason, self.queue_pair)
     }
 
-    /// Completes all operations and frees all records. The operation in `at_fault` completes with
-    /// the error there, all other operations with `others`.
+    /// Completes all operations with an error and frees all records. `at_fault` contains an
+    /// operation and its error; all other operations complete with `others`.
     pub fn flush(
         &mut self,
         pools: &mut Pools,
@@ -545,7 +552,8 @@ impl Outbound {
         !self.again.is_empty() || self.answer_cursor != NIL || (self.cursor != NIL && !self.blocked)
     }
 
-    /// Returns approximately how many payload bytes were not handed out yet.
+    /// Returns approximately the number of payload bytes that [`Outbound::next_fragment`] has not
+    /// returned yet.
     pub const fn backlog_bytes(&self) -> u64 {
         self.backlog_bytes
     }
@@ -592,20 +600,20 @@ impl Outbound {
         self.outstanding > 0 || self.answering > 0
     }
 
-    /// Lets the next call try the operation at the cursor again. Has no effect while the connection
-    /// is halted.
+    /// Allows the next call to try the operation at the cursor again. Has no effect if the
+    /// connection is halted.
     #[inline]
     const fn unblock(&mut self) {
         self.blocked = self.is_halted();
     }
 
-    /// Returns whether the operation at the cursor must not be sent, even if the peer reports
-    /// progress.
+    /// Returns whether operations at the cursor are halted. Progress reports of the peer do not end
+    /// this state.
     const fn is_halted(&self) -> bool {
         self.fault.is_some() || self.is_faulty || self.not_ready.is_some()
     }
 
-    /// Returns the number of the first operation that was not handed out completely.
+    /// Returns the number of the first operation that was not cut into fragments completely.
     fn first_unsent(&self, pools: &Pools) -> OperationNumber {
         pools.operations.get(self.cursor).map_or(self.next_number, |operation| operation.number)
     }
@@ -687,8 +695,8 @@ enum End {
     Back,
 }
 
-/// Returns the operation of a fragment. Returns `None` if the operation is complete and its record
-/// was reused.
+/// Returns the operation of a fragment. Returns `None` if the operation is complete and another
+/// operation uses its record.
 fn own_operation<'a>(
     operations: &'a mut Slab<OutOperation>,
     connection: u32,

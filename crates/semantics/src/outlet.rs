@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::pools::Notices;
 use crate::{Completion, CompletionQueue, PostError, Push};
 
-/// A completion queue. Depending on `promises`, posting work reserves room in the queue.
+/// A completion queue. If `promises` is true, posting work reserves room in the queue.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     queue: Arc<CompletionQueue>,
@@ -52,8 +52,8 @@ impl Outlet {
         self.note(to, pushed);
     }
 
-    /// Pushes a completion without reserved room. Returns false if it must wait until there is
-    /// room.
+    /// Pushes a completion for which no room is reserved. Returns false if the completion must wait
+    /// for room.
     #[inline]
     pub(crate) fn offer(&mut self, to: &mut Notices, found: &Completion) -> bool {
         if self.promises {
@@ -78,7 +78,7 @@ impl Outlet {
     }
 
     /// Handles a completion that is lost because no room was reserved. Reports the queue as fired,
-    /// because its other users fail as well.
+    /// so that its other users also notice the loss.
     #[cold]
     fn on_no_room(&mut self, to: &mut Notices) {
         if !self.promises && !self.is_overrun {

@@ -20,13 +20,14 @@ use crate::receive_queue::Destination;
 use crate::slab::Slab;
 use crate::{SharedReceives, Unfit};
 
-/// Records of operations, which all connections of an endpoint share. An idle connection uses none.
+/// Records of operations that all connections of an endpoint share. An idle connection uses no
+/// record.
 #[derive(Debug)]
 pub struct Pools {
     pub(crate) operations: Slab<OutOperation>,
     pub(crate) incoming: Slab<InOperation>,
-    /// Ranges of received bytes. The index is the operation's slot in `incoming`. The ranges
-    /// include held bytes.
+    /// Received ranges of each operation, including held bytes. The index is the slot of the
+    /// operation in `incoming`.
     pub(crate) received: Vec<RangeSet>,
     pub(crate) responses: Slab<Response>,
     /// Number of answers to peers that have begun so far.
@@ -40,26 +41,28 @@ pub struct Pools {
     pub(crate) reads_index: OperationIndex,
     pub(crate) status: Arc<StatusTable>,
     pub(crate) notices: Notices,
-    /// Shared queues that hold fewer receives than the limit that the application armed.
+    /// Shared queues that have fewer receives than the limit that the application armed.
     pub(crate) below_limit: Vec<Arc<SharedReceives>>,
-    /// Shared queues to which receives were returned while connections wait for receives.
+    /// Shared queues to which an ended connection has returned receives, and for whose receives
+    /// connections wait.
     pub(crate) refilled: Vec<Arc<SharedReceives>>,
     pub(crate) room: RoomAwaited,
     pub(crate) beyond: Beyond,
 }
 
-/// Size in bytes of the records that each connection may use in any case. The records are its share
-/// of operations, the lists of pieces of both halves, the peer's operation in turn, and one answer.
+/// Size in bytes of the records that each connection may use in any case. These are its guaranteed
+/// operations, the lists of pieces of both halves, the peer's first undelivered operation, and one
+/// answer.
 pub const SHARE_BYTES: usize = OPERATION_SHARE as usize * size_of::<OutOperation>()
     + 2 * LIST_SHARE as usize * size_of::<StoredPieces>()
     + size_of::<InOperation>()
     + size_of::<RangeSet>()
     + size_of::<Response>();
 
-/// Connections whose application has work to post when they have room.
+/// Connections whose application posts more work when they have room.
 #[derive(Debug, Default)]
 pub(crate) struct RoomAwaited {
-    /// The connections that wait for room. Each is stored as the bits of its owner.
+    /// The connections that wait for room, as the bits of their owners.
     awaited_by: HashSet<u64, BuildHasherDefault<KeyMixer>>,
     there_for: Vec<Owner>,
 }
@@ -73,20 +76,20 @@ impl RoomAwaited {
     }
 }
 
-/// Number of operations that exceed the shares of their connections. Operations within the shares
-/// do not reduce the room of other connections.
+/// Counts the operations that are not guaranteed ([`OPERATION_SHARE`]). Guaranteed operations do
+/// not reduce the room of other connections.
 #[derive(Debug, Default)]
 pub(crate) struct Beyond {
     /// Number of operations that reduce the room of other connections.
     common: u32,
-    /// Number of operations that wait for a receive of the peer and do not reduce the room of
-    /// others.
+    /// Number of operations that wait for a receive of the peer and therefore do not reduce the
+    /// room of other connections.
     waiting: u32,
 }
 
 impl Beyond {
-    /// Adds an operation. `is_spared` says whether its connection waits for a receive and is
-    /// spared.
+    /// Adds an operation. If `is_spared`, its connection waits for a receive, and the operation
+    /// does not reduce the room of other connections.
     #[inline]
     pub(crate) const fn add(&mut self, is_spared: bool) {
         if is_spared {
@@ -106,9 +109,9 @@ impl Beyond {
         }
     }
 
-    /// Spares a connection that begins to wait for a receive: its `count` operations beyond its
-    /// share no longer reduce the room of others. If too many operations are waiting already,
-    /// changes nothing and returns false.
+    /// Spares a connection that begins to wait for a receive. It has `count` operations that are
+    /// not guaranteed; these no longer reduce the room of others. If too many operations of all
+    /// connections wait already, changes nothing and returns false.
     pub(crate) const fn spare(&mut self, count: u32) -> bool {
         if self.waiting + count > NOT_READY_MAX {
             return false;
@@ -118,7 +121,7 @@ impl Beyond {
         true
     }
 
-    /// Ends the sparing of a connection that has `count` operations beyond its share.
+    /// Ends the sparing of a connection. It has `count` operations that are not guaranteed.
     pub(crate) const fn take_back(&mut self, count: u32) {
         self.waiting -= count;
         self.common += count;
@@ -135,8 +138,8 @@ pub(crate) struct Notices {
 }
 
 impl Pools {
-    /// Creates pools with the sizes in `limits`. Handles of operations read their state from
-    /// `status`.
+    /// Creates pools with the sizes in `limits`. Handles of operations read their state from the
+    /// table `status`.
     pub fn new(limits: &PoolLimits, status: Arc<StatusTable>) -> Self {
         Self {
             operations: Slab::reserving(limits.operations),
@@ -159,8 +162,8 @@ impl Pools {
         }
     }
 
-    /// Creates pools like [`Pools::new`], but allocates memory when records are first used. For
-    /// simulations of thousands of endpoints, because most of them use few records.
+    /// Creates pools like [`Pools::new`], but allocates memory when records are first used. This is
+    /// for simulations of thousands of endpoints, most of which use few records.
     pub fn growing(limits: &PoolLimits, status: Arc<StatusTable>) -> Self {
         Self {
             operations: Slab::growing(limits.operations),
@@ -184,12 +187,13 @@ impl Pools {
     }
 
     //= protocol.md: pool.5
-    /// Returns whether a connection with `own` records of a kind may have another while `room`
-    /// records are free. It may have another if `own` is less than `room`.
+    /// Returns whether a connection that has `own` records of a kind may have another one. `room`
+    /// is the number of free records. The connection may have another one if `own` is less than
+    /// `room`.
     ///
-    /// Therefore a single connection gets half of all records, two connections get a third each,
-    /// and some remain for later connections. A record that a connection needs to make any progress
-    /// is granted in any case.
+    /// With this rule, a single connection gets half of all records, and two connections get a
+    /// third each. Some records always remain for later connections. If a connection needs a record
+    /// to make any progress, the caller grants it without asking.
     pub(crate) const fn grants_another(own: u32, room: u32) -> bool {
         own < room
     }
@@ -201,14 +205,17 @@ impl Pools {
         own < OPERATION_SHARE || Self::grants_another(own - OPERATION_SHARE, room)
     }
 
-    /// Registers a connection for [`Pools::take_room`], because work of the application waits.
-    /// `take_room` returns the connection when one of its operations completes, the peer grants it
-    /// more messages, or one of its receives is consumed.
+    /// Registers a connection whose application waits to post work. [`Pools::take_room`] returns
+    /// the connection after each of these events:
+    ///
+    /// * One of its operations completes.
+    /// * The peer grants it more messages.
+    /// * One of its receives is consumed.
     pub fn await_room(&mut self, owner: Owner) {
         self.room.awaited_by.insert(owner.bits());
     }
 
-    /// Removes and returns a connection that has room again and for which work
+    /// Removes and returns a connection that has room again and whose application
     /// [waits](Pools::await_room). The caller repeats this until it returns `None`.
     pub fn take_room(&mut self) -> Option<Owner> {
         self.room.there_for.pop()
@@ -233,7 +240,7 @@ impl Pools {
     pub(crate) fn clear_received(&mut self, slot: u32) {
         match self.received.get_mut(slot as usize) {
             Some(received) => received.clear(),
-            // Records beyond the initial number are appended one by one.
+            // The pool allocates more records than its initial number one by one.
             None => self.received.push(RangeSet::default()),
         }
     }
@@ -246,9 +253,9 @@ impl Pools {
         }
     }
 
-    /// Removes and returns a completion queue that is overrun, or that was armed and received a
-    /// matching completion. The caller wakes the threads that wait for the queue, and repeats this
-    /// until it returns `None`.
+    /// Removes and returns a completion queue that needs attention. The queue is overrun, or it was
+    /// armed and received a matching completion. The caller wakes the threads that wait for the
+    /// queue, and repeats this until it returns `None`.
     pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
         self.notices.fired.pop()
     }
@@ -274,8 +281,8 @@ impl Pools {
         self.status.arrive(status, arrival);
     }
 
-    /// Pushes a completion that belongs to no connection and has no reserved room. If there is no
-    /// room, the queue overruns and this returns false.
+    /// Pushes a completion that belongs to no connection and for which no room is reserved. If
+    /// there is no room, marks the queue as overrun and returns false.
     pub fn push(&mut self, queue: &Arc<CompletionQueue>, completion: &Completion) -> bool {
         match queue.push(completion) {
             Push::Added => {
@@ -295,8 +302,8 @@ impl Pools {
     }
 
     /// Fills the oldest receive of a shared queue with `bytes` bytes that belong to no connection.
-    /// `place` gets the context and the pieces of the receive. Does not use receives that
-    /// connections wait for.
+    /// `place` gets the context and the pieces of the receive, and copies the bytes. Does not use
+    /// receives for which connections wait.
     ///
     /// # Errors
     /// [`Unfit`] if no receive can be used. All receives are then unchanged.
@@ -319,16 +326,16 @@ impl Pools {
         }
     }
 
-    /// Removes and returns a shared queue that holds fewer receives than its
+    /// Removes and returns a shared queue that has fewer receives than its
     /// [limit](SharedReceives::arm_limit). The caller notifies the thread that armed the limit, and
     /// repeats this until it returns `None`.
     pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
         self.below_limit.pop()
     }
 
-    /// Removes and returns a shared queue to which an ended connection returned receives while
-    /// others wait for receives; see [`SharedReceives::next_ready`]. The caller repeats this until
-    /// it returns `None`.
+    /// Removes and returns a shared queue to which an ended connection has returned receives, if
+    /// other connections wait for receives; see [`SharedReceives::next_ready`]. The caller repeats
+    /// this until it returns `None`.
     pub fn take_refilled(&mut self) -> Option<Arc<SharedReceives>> {
         self.refilled.pop()
     }
@@ -344,7 +351,7 @@ impl Pools {
         self.answers_begun
     }
 
-    /// Checks whether a connection with `own` operations may post another.
+    /// Checks whether a connection that has `own` operations may post another.
     ///
     /// # Errors
     /// [`PostError::NoOperationLeft`] if it may not.
@@ -352,7 +359,8 @@ impl Pools {
         if self.grants_operation(own) { Ok(()) } else { Err(PostError::NoOperationLeft(own)) }
     }
 
-    /// Returns the number of records in use, by kind. All are 0 while no operation is pending.
+    /// Returns the number of records in use, by kind. If no operation is pending, all numbers are
+    /// 0.
     pub fn in_use(&self) -> PoolUse {
         PoolUse {
             operations: self.operations.used(),
@@ -372,7 +380,7 @@ impl Pools {
 pub struct PoolUse {
     /// Operations that are posted and not complete.
     pub operations: u32,
-    /// Operations of peers of which some bytes have arrived, or that wait.
+    /// Operations of peers of which some bytes have arrived, or that wait for earlier operations.
     pub incoming: u32,
     /// Reads and atomics of peers that this side is answering.
     pub responses: u32,
@@ -386,15 +394,15 @@ pub struct PoolUse {
     pub lists: u32,
 }
 
-/// Finds the record of an operation by connection and operation number. The index exceeds its first
-/// size only if the number of records grows.
+/// Maps a connection and an operation number to the operation's record. The index grows only if the
+/// number of records grows.
 #[derive(Debug)]
 pub(crate) struct OperationIndex(HashMap<u64, u32, BuildHasherDefault<KeyMixer>>);
 
 impl OperationIndex {
     fn new(capacity: u32) -> Self {
-        // Reserve room for twice the records. Then removals never force the table to grow; the
-        // table cleans itself in place.
+        // Reserve room for twice the number of records. Otherwise entries that were removed could
+        // force the table to grow. With this room, it cleans itself in place.
         Self(HashMap::with_capacity_and_hasher(
             capacity as usize * 2,
             BuildHasherDefault::default(),
@@ -422,8 +430,8 @@ const fn key(connection: u32, number: OperationNumber) -> u64 {
     (connection as u64) << 32 | number.0 as u64
 }
 
-/// Mixes a key of two small integers. This needs no secret: a peer can choose operation numbers
-/// only within its window, so it cannot make many keys collide.
+/// Mixes a key that consists of two small integers. No secret is needed: a peer can choose
+/// operation numbers only within its window, so it cannot make many keys collide.
 #[derive(Debug, Default)]
 pub(crate) struct KeyMixer(u64);
 
@@ -439,8 +447,8 @@ impl Hasher for KeyMixer {
     }
 
     fn write_u64(&mut self, value: u64) {
-        // The multiplication by the golden ratio spreads low bits upwards. The fold brings high
-        // bits down.
+        // The multiplication by the golden ratio spreads the low bits upwards. The shift and the
+        // XOR move the high bits down.
         let product = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ product >> 32;
     }

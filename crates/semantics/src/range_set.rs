@@ -2,13 +2,14 @@
 
 /// Maximum number of disjoint ranges of one operation.
 ///
-/// Frames of a link alternate with frames of other links. If a link falls silent, each of its
-/// frames in flight therefore leaves a gap: 144 frames and a short window, until the sender notices
-/// the silence. Two links at 1 Gb/s whose delays differ by 2 ms are 170 frames apart, in runs of 14
-/// frames. A frame that would add one more range is refused and retransmitted later.
+/// Frames of one link alternate with frames of other links. If a link falls silent, each of its
+/// frames in flight therefore leaves a gap. Until the sender notices the silence, there are 144
+/// gaps and those of a short window. If the delays of two links at 1 Gb/s differ by 2 ms, 170
+/// frames in groups of 14 are missing. If a frame would add one more range, the receiver refuses
+/// it, and the sender retransmits it later.
 pub(crate) const RANGES_MAX: usize = 168;
 
-/// A sorted set of disjoint, non-adjacent ranges of byte offsets. The set is stored in place and
+/// A sorted set of disjoint, non-adjacent ranges of byte offsets. The set has a fixed size and
 /// allocates no memory.
 ///
 /// Bytes that arrive in order extend the last range without a search.
@@ -58,14 +59,14 @@ impl RangeSet {
         self.insert_inside(start, end)
     }
 
-    /// Returns whether [`RangeSet::insert`] of `[start, end)` would succeed.
+    /// Returns whether [`RangeSet::insert`] of `[start, end)` succeeds.
     #[inline]
     pub fn takes(&self, start: u32, end: u32) -> bool {
         usize::from(self.len) < RANGES_MAX || !self.is_apart(start, end)
     }
 
-    /// Returns whether `[start, end)` touches no range of a set that is not empty. Inserting such a
-    /// range makes the set one range longer.
+    /// Returns whether `[start, end)` touches no range of the set, and the set is not empty.
+    /// Inserting such a range adds one range to the set.
     pub(crate) fn is_apart(&self, start: u32, end: u32) -> bool {
         start < end
             && self.len > 0
@@ -134,7 +135,7 @@ impl RangeSet {
     #[inline(never)]
     fn insert_inside(&mut self, start: u32, end: u32) -> Result<(), Full> {
         let len = usize::from(self.len);
-        // The first range that touches the new one or comes after it.
+        // The first existing range that touches the new range or is behind it.
         let first = self.ranges[..len].partition_point(|range| range.1 < start);
         let after = first + self.ranges[first..len].partition_point(|range| range.0 <= end);
         if first == after {

@@ -15,8 +15,8 @@ pub(crate) struct Posted {
     /// Maximum length of the message in bytes.
     pub(crate) length: u32,
     pub(crate) destination: Destination,
-    /// Slot of the status table that reports the message in place of a completion; [`NIL`] if a
-    /// completion reports it.
+    /// Slot of the status table that reports the message instead of a completion; [`NIL`] if a
+    /// completion reports the message.
     pub(crate) status: u32,
 }
 
@@ -97,14 +97,15 @@ impl ReceiveQueue {
         self.entries.len() >= self.capacity
     }
 
-    /// Returns the receive that `message` will consume. Returns `None` if it is not posted or
-    /// already consumed.
+    /// Returns the receive that `message` will consume. Returns `None` if the receive is not posted
+    /// yet or is already consumed.
     pub(crate) fn get(&self, message: MessageNumber) -> Option<&Posted> {
         let index = usize::try_from(message.since(self.first)).ok()?;
         self.entries.get(index)
     }
 
-    /// Consumes the receive of `message`. Returns `None` if this is not the oldest receive.
+    /// Consumes the receive of `message`. Returns `None` if the oldest receive belongs to another
+    /// message.
     pub(crate) fn pop(&mut self, message: MessageNumber) -> Option<Posted> {
         if message != self.first {
             return None;
@@ -114,8 +115,8 @@ impl ReceiveQueue {
         Some(receive)
     }
 
-    /// Removes all receives that no message has consumed. Returns each with the number of the
-    /// message that would have consumed it.
+    /// Removes all receives that no message has consumed. Returns each receive with the number of
+    /// the message for which it was posted.
     pub(crate) fn drain(
         &mut self,
     ) -> impl DoubleEndedIterator<Item = (MessageNumber, Posted)> + '_ {
@@ -125,7 +126,7 @@ impl ReceiveQueue {
             .map(move |(index, receive)| (MessageNumber(first.wrapping_add(index as u32)), receive))
     }
 
-    /// Returns the message number up to which (exclusive) receives are posted.
+    /// Returns the number of the first message for which no receive is posted.
     pub(crate) fn credit(&self) -> MessageNumber {
         MessageNumber(self.first.0.wrapping_add(self.entries.len() as u32))
     }

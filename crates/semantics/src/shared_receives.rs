@@ -30,32 +30,32 @@ use crate::{Owner, PieceList, PostError, Receive};
 /// A bounded queue of receives for any number of connections of one endpoint: the shared receive
 /// queue of verbs.
 ///
-/// Any thread may post, without a lock. The thread inside the engine takes a receive when a message
-/// needs one, in the order of posting. If the queue is empty, the connection waits. Connections
-/// that started to wait earlier get receives first.
+/// Any thread may post a receive, without a lock. When a message needs a receive, the thread inside
+/// the engine takes the oldest one. If the queue is empty, the connection waits. When receives are
+/// posted, the connection that has waited longest gets the first one.
 #[derive(Debug)]
 pub struct SharedReceives {
     posted: ArrayQueue<UntakenReceive>,
-    /// Memory for lists of pieces (scatter/gather entries). Posting reuses the memory after the
-    /// engine has taken the receives.
+    /// Memory for lists of pieces (scatter/gather entries). When the engine has taken a receive
+    /// with a list, a later post reuses the memory.
     spare: ArrayQueue<Box<StoredPieces>>,
     /// Number of connections that wait for a receive.
     waiting: AtomicUsize,
     /// Number of users that wait for a receive and have no connection.
     wanting: AtomicUsize,
-    /// Number of receives that were returned to the queue and not taken after that.
+    /// Number of receives in `Rare::returned`.
     returned: AtomicUsize,
-    /// If the queue holds fewer receives than this, report an event; 0 means no event.
+    /// If the queue has fewer receives than this limit, an event is reported; 0 means no event.
     limit: AtomicU32,
     rare: Mutex<Rare>,
 }
 
-/// State that only the thread inside the engine uses. It uses this state only when receives are
+/// State that only the thread inside the engine uses. The thread uses it only if receives are
 /// scarce or a connection has ended.
 #[derive(Debug, Default)]
 struct Rare {
-    /// Receives that connections had taken and not consumed when they ended. They are older than
-    /// the receives in `posted`.
+    /// Receives that ended connections had taken but not consumed. These receives are older than
+    /// those in `posted`.
     returned: VecDeque<UntakenReceive>,
     /// Connections that wait, in the order in which they began to wait.
     waiters: VecDeque<Owner>,
@@ -94,7 +94,8 @@ impl SharedReceives {
         }
     }
 
-    /// Posts a buffer for a message. Checks the memory only when a message arrives.
+    /// Posts a buffer for a message. Does not check the memory; the engine checks it when a message
+    /// arrives.
     ///
     /// Returns true if a connection or another user waits for a receive. The caller must then
     /// ensure two things:
@@ -107,8 +108,8 @@ impl SharedReceives {
         self.push(UntakenReceive { receive, pieces: None })
     }
 
-    /// Posts a list of pieces (scatter/gather entries) for a message, like [`SharedReceives::post`]
-    /// posts a buffer. The message fills the pieces one after the other.
+    /// Posts a list of pieces (scatter/gather entries) for a message. In all other respects, it
+    /// works like [`SharedReceives::post`]. The message fills the pieces one after the other.
     ///
     /// # Errors
     /// [`PostError::ReceiveQueueFull`] if the queue is full.
@@ -117,9 +118,9 @@ impl SharedReceives {
         self.push(UntakenReceive { receive, pieces: Some(self.keep(list)) })
     }
 
-    /// Records that a user without a connection lacks a receive. After this,
-    /// [`SharedReceives::post`] returns true, as it does while a connection waits. Returns whether
-    /// a receive is already available. Only the thread inside the engine may call this.
+    /// Records that a user without a connection lacks a receive. From then on,
+    /// [`SharedReceives::post`] returns true. Returns whether a receive is already available. Only
+    /// the thread inside the engine may call this.
     #[must_use]
     pub fn begin_wanting(&self) -> bool {
         self.wanting.fetch_add(1, SeqCst);
@@ -128,7 +129,8 @@ impl SharedReceives {
         self.left() > 0
     }
 
-    /// Reverts [`SharedReceives::begin_wanting`], because the user no longer lacks a receive.
+    /// Ends the effect of [`SharedReceives::begin_wanting`], because the user no longer lacks a
+    /// receive.
     pub fn end_wanting(&self) {
         self.wanting.fetch_sub(1, SeqCst);
     }
@@ -148,21 +150,21 @@ impl SharedReceives {
         self.posted.capacity()
     }
 
-    /// Arms the limit. When the queue then holds fewer than `limit` receives,
+    /// Arms the limit. As soon as the queue has fewer than `limit` receives,
     /// [`Pools::take_below_limit`](crate::Pools::take_below_limit) returns the queue, once. A limit
-    /// of 0 disarms.
+    /// of 0 disarms the limit.
     ///
-    /// If the queue already holds fewer, returns true and does not arm. Only the thread inside the
-    /// engine may call this.
+    /// If the queue already has fewer receives, returns true and does not arm the limit. Only the
+    /// thread inside the engine may call this.
     #[must_use]
     pub fn arm_limit(&self, limit: u32) -> bool {
         self.limit.store(limit, Relaxed);
         self.falls_below_limit()
     }
 
-    /// Removes and returns the connection that has waited longest, if there is a receive. The
-    /// caller lets this connection [take the receive](crate::Inbound::on_ready), and repeats this
-    /// until it returns `None`.
+    /// If there is a receive, removes and returns the connection that has waited longest. The
+    /// caller calls [`Inbound::on_ready`](crate::Inbound::on_ready) of this connection, and repeats
+    /// this until it returns `None`.
     pub fn next_ready(&self) -> Option<Owner> {
         if self.waiting.load(SeqCst) == 0 || self.is_empty() {
             return None;
@@ -174,9 +176,9 @@ impl SharedReceives {
     }
 
     //= protocol.md: datagram.4
-    /// Lets `place` fill the oldest receive with `bytes` bytes that belong to no connection.
-    /// `place` gets the context and the pieces of the receive. Does not use receives that
-    /// connections wait for. Only the thread inside the engine may call this.
+    /// Makes `place` fill the oldest receive with `bytes` bytes that belong to no connection.
+    /// `place` gets the context and the pieces of the receive. Does not use receives for which
+    /// connections wait. Only the thread inside the engine may call this.
     ///
     /// # Errors
     /// [`Unfit`] if no receive can be used. All receives are then unchanged.
@@ -201,12 +203,12 @@ impl SharedReceives {
         Ok(placed)
     }
 
-    /// Returns the number of receives that remain if each waiting connection gets one.
+    /// Returns the number of receives that remain after each waiting connection has got one.
     pub(crate) fn left(&self) -> usize {
         self.len().saturating_sub(self.waiting.load(Relaxed))
     }
 
-    /// Takes the oldest receive. Returns `None` if waiting connections need all receives.
+    /// Takes the oldest receive. Returns `None` if the waiting connections need all receives.
     #[inline]
     pub(crate) fn take(&self, lists: &mut Lists) -> Option<Posted> {
         if self.waiting.load(Relaxed) > 0 && self.left() == 0 {
@@ -234,8 +236,8 @@ impl SharedReceives {
         let mut rare = self.rare();
         rare.waiters.push_back(owner);
         self.waiting.store(rare.waiters.len(), SeqCst);
-        // A thread that posts a receive checks for waiters afterwards. If it checked before this
-        // waiter was added, its receive is visible here.
+        // A thread that posts a receive checks for waiters after that. If it has checked before
+        // this waiter was added, this thread sees the posted receive here.
         fence(SeqCst);
         if self.len() < rare.waiters.len() {
             return true;
@@ -257,8 +259,8 @@ impl SharedReceives {
         falls
     }
 
-    /// Takes back the receives that a connection has taken and not consumed, oldest first. The
-    /// connection has ended, so it no longer waits. Returns true if other connections wait and
+    /// Takes back the receives that an ended connection had taken but not consumed; `entries` has
+    /// the oldest first. The connection no longer waits. Returns true if other connections wait and
     /// there is a receive for them.
     pub(crate) fn take_back(
         &self,
@@ -284,7 +286,7 @@ impl SharedReceives {
         !rare.waiters.is_empty() && !self.is_empty()
     }
 
-    /// Returns receives to the queue. Each goes to the front of the queue.
+    /// Returns receives to the queue, each to the front.
     fn put_back(&self, entries: impl IntoIterator<Item = UntakenReceive>) {
         let mut rare = self.rare();
         for entry in entries {
@@ -327,8 +329,8 @@ impl SharedReceives {
     }
 }
 
-/// The functions of `ArrayQueue` that this file uses, built on atomics that loom models. `len` is
-/// the only function that reads the queue without a change.
+/// Replaces `ArrayQueue` under loom, with the functions that this file uses. It is built on atomics
+/// that loom models. `len` is the only function that reads the queue without changing it.
 #[cfg(loom)]
 mod seen_by_loom {
     use std::collections::VecDeque;
@@ -386,7 +388,7 @@ mod tests {
         let shared = SharedReceives::new(4);
         let (first, second) = (Owner::new(0, 1), Owner::new(1, 1));
         let receive = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 5 };
-        // A message finds no receive. Then a receive is posted while no connection waits.
+        // A message finds no receive, but no connection waits yet when a receive is posted.
         assert!(shared.take(&mut Lists::default()).is_none());
         assert_eq!(shared.post(receive), Ok(false));
         assert!(!shared.wait(first));

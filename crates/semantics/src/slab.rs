@@ -61,8 +61,8 @@ impl<T> Slab<T> {
         Ok(index)
     }
 
-    /// Stores `value`. Allocates memory if the slab is full. For values whose number has a bound
-    /// elsewhere; the capacity is then the expected number.
+    /// Stores `value`. Allocates memory if the slab is full. The caller must limit the number of
+    /// values by other means; the capacity of the slab is the expected number.
     pub(crate) fn insert_growing(&mut self, value: T) -> u32 {
         self.insert(value).unwrap_or_else(|value| self.grow(value))
     }
@@ -108,8 +108,8 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Returns an iterator over the stored values. It stops after the last value, so that it is
-    /// cheap if there are few.
+    /// Returns an iterator over the stored values. The iterator stops after the last stored value,
+    /// so that it is cheap if there are few values.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         let values = self.entries.iter().filter_map(|entry| match entry {
             SlabEntry::Used(value) => Some(value),
@@ -146,8 +146,7 @@ impl<T> core::ops::Index<u32> for Slab<T> {
     type Output = T;
 
     /// # Panics
-    /// If `index` is free. This means that an invariant of this crate is broken; a peer cannot
-    /// cause it.
+    /// If `index` is free. An invariant of this crate is then broken; a peer cannot cause this.
     #[inline]
     fn index(&self, index: u32) -> &T {
         match &self.entries[index as usize] {

@@ -1,5 +1,6 @@
-//! Tests of both halves of a connection together, with real registered memory. The network in
-//! between loses, duplicates and reorders frames, and cuts them into other fragments.
+//! Tests of both halves of a connection together, with real registered memory. A simulated network
+//! between the halves loses, duplicates and reorders frames. Retransmitted frames can have other
+//! sizes.
 
 mod everything;
 mod exactly_once;

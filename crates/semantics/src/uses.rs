@@ -1,6 +1,6 @@
-//! Finds the regions that pending work of this side uses. Deregistering a region needs this.
-//!
-//! Without this scan, each region would need a counter, which every operation would have to update.
+//! Finds the regions that pending work of this side uses. The caller needs this before it
+//! deregisters a region. Without such a scan, each region would need a counter that every operation
+//! updates.
 
 use mem::RegionId;
 
@@ -10,10 +10,10 @@ use crate::receive_queue::{Destination, ReceiveQueue};
 
 impl Pools {
     /// Calls `visit` with the regions that operations of this side use, and with the regions in all
-    /// lists of pieces (scatter/gather entries). The lists of receives are included.
+    /// lists of pieces (scatter/gather entries). The lists include those of receives.
     ///
-    /// Answers to peers are not included. They do not keep a region in use, because the peers'
-    /// rights end first.
+    /// The regions of answers to peers are not visited. Answers do not keep a region in use,
+    /// because deregistering a region ends the rights of peers first.
     pub fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
         for operation in self.operations.iter() {
             operation.region().into_iter().for_each(&mut *visit);
@@ -37,7 +37,7 @@ impl Inbound {
 }
 
 impl InboundAtRest {
-    /// Calls `visit` with each region in use, like [`Inbound::visit_regions`].
+    /// Calls `visit` with each region that the receives use, like [`Inbound::visit_regions`].
     pub fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
         visit_receives(self.receives(), visit);
     }

@@ -1,4 +1,4 @@
-//! Test of receives that a thread posts while another thread is inside the engine.
+//! Tests receives that one thread posts while another thread is inside the engine.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::{Arc, mpsc};
@@ -13,7 +13,7 @@ use wire_edge::{Flags, Header, MessageNumber, OperationNumber};
 
 const COUNT: u64 = if cfg!(miri) { 50 } else { 20_000 };
 
-/// Posts receives. Notifies the other thread when a connection waits for a receive.
+/// Posts receives. If a connection waits for a receive, notifies the other thread.
 fn post_all(shared: &SharedReceives, receive: Receive, ring: &mpsc::Sender<()>) {
     let mut posted = 0;
     while posted < COUNT {

@@ -1,5 +1,5 @@
-//! Delivery: performs operations of the peer when all their bytes have arrived, in the order of
-//! their numbers.
+//! Delivery: performs the operations of the peer in the order of their numbers. An operation is
+//! performed when all its bytes have arrived.
 
 use wire_edge::{AtomicOpcode, CloseReason, Flags, MessageNumber, RemoteKey};
 
@@ -12,14 +12,14 @@ use crate::pools::Pools;
 use crate::slab::NIL;
 use crate::{Arrival, Completion, CompletionKind};
 
-/// Cause for which the next operation cannot be delivered now.
+/// Reason why the next operation cannot be delivered now.
 pub(super) enum Stop {
     Stalled,
     Fault(AccessError),
     Peer(CloseReason),
 }
 
-/// Data that the requester sent to notify the target, besides the bytes of the operation.
+/// Data for the target's application that the requester sent with the operation.
 #[derive(Clone, Copy)]
 pub(super) struct Notice {
     pub(super) flags: Flags,
@@ -40,7 +40,7 @@ impl From<AccessError> for Stop {
 
 impl Inbound {
     //= protocol.md: operation.3
-    /// Delivers operations in order, as long as the next one is complete.
+    /// Delivers operations in order, until the next operation is incomplete.
     pub(super) fn advance(&mut self, around: &mut Surroundings<'_, '_>) -> Verdict {
         let mut verdict = Verdict::Accepted;
         while self.head != NIL && !self.stalled {
@@ -71,16 +71,16 @@ impl Inbound {
     }
 
     //= protocol.md: notify.2
-    /// Places those held bytes of the operation in turn that may be placed now. If the operation is
-    /// complete, delivers it. Returns whether it was delivered.
+    /// Places those held bytes of the first undelivered operation that may be placed now. If the
+    /// operation is complete, delivers it. Returns whether it delivered the operation.
     fn advance_one(&mut self, around: &mut Surroundings<'_, '_>, slot: u32) -> Result<bool, Stop> {
         let operation = &around.pools.incoming[slot];
         let complete = operation.is_complete(&around.pools.received[slot as usize]);
         let kind = operation.kind;
         let notice = Notice { flags: operation.flags, immediate: operation.immediate };
         let length = operation.total.unwrap_or(0);
-        // A fenced operation places its held bytes when it comes in turn. Its ordered tail still
-        // waits for the rest of the operation.
+        // A fenced operation places its held bytes when all earlier operations are delivered. If it
+        // is strict, its tail still waits for the rest of its bytes.
         let places = complete || operation.flags.contains(Flags::FENCE_BEFORE);
         if places && !operation.held.is_empty() {
             self.place_held(around.memory, around.pools, slot, complete)?;
@@ -166,7 +166,8 @@ impl Inbound {
     }
 
     //= protocol.md: invalidate.1, invalidate.2
-    /// Invalidates the window that a message in turn names by its key.
+    /// Invalidates the window whose key a message names. The message is the first undelivered
+    /// operation.
     #[cold]
     fn end_key(&self, memory: &MemoryAccess<'_>, key: Option<u32>) -> Result<RemoteKey, Stop> {
         let key = RemoteKey(key.ok_or(Stop::Peer(CloseReason::ProtocolViolation))?);
@@ -212,8 +213,9 @@ impl Inbound {
     }
 
     //= protocol.md: answer.6
-    /// Returns whether this side may begin one more answer. The first answer of a connection is
-    /// always allowed, because peers of other connections may never acknowledge their answers.
+    /// Returns whether this side may begin another answer. The first answer of a connection is
+    /// always allowed. Without this rule, peers that never acknowledge their answers could block
+    /// other connections.
     fn may_answer(&self, around: &Surroundings<'_, '_>) -> bool {
         let own = around.outbound.answering();
         own < u32::from(self.limits.read_depth)

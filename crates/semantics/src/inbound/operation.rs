@@ -9,25 +9,26 @@ use crate::range_set::RangeSet;
 
 /// An operation of the peer of which some bytes have arrived, or that waits for earlier operations.
 ///
-/// The ranges of its received bytes are in [`Pools::received`](crate::Pools). This separation makes
-/// it cheap to open and close a record, because little memory moves.
+/// The ranges of its received bytes are in [`Pools::received`](crate::Pools). Opening and closing a
+/// record is therefore cheap, because little memory moves.
 #[derive(Debug)]
 pub(crate) struct InOperation {
     pub(super) number: OperationNumber,
-    /// Slot of the connection's next open operation, in ascending order.
+    /// Slot of the connection's next open operation; numbers are in ascending order.
     pub(super) next: u32,
     pub(super) flags: Flags,
     pub(super) kind: InKind,
     /// Length in bytes; known when the last fragment has arrived.
     pub(super) total: Option<u32>,
     pub(super) immediate: Option<u32>,
-    /// Bytes that were received and not placed. If the last byte of the operation is among them, it
-    /// is in the last block.
+    /// Bytes that were received but not placed. If they include the last byte of the operation,
+    /// this byte is in the last block.
     pub(super) held: HeldList,
-    /// Offset of the held tail: received bytes from this offset on are held and not placed.
+    /// Offset of the held tail. Received bytes at or after this offset are held and not placed.
     /// `u32::MAX` if no tail is held.
     pub(super) held_from: u32,
-    /// Whether the operation is not in turn yet and some of its bytes are placed.
+    /// Whether some bytes of the operation were placed although an earlier operation is not
+    /// delivered.
     pub(super) placed_early: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Placement: decides where bytes of a fragment go, and which bytes the order pool must hold.
+//! Placement: decides which bytes of a fragment to place now, and which bytes to hold in the order
+//! pool.
 
 use mem::{AccessError, MemoryAccess, Payload, RegionId, Rights, Target};
 use wire_edge::{Flags, MessageNumber, RemoteKey};
@@ -22,9 +23,9 @@ pub(super) enum Tail {
 
 impl Inbound {
     //= protocol.md: strict.3
-    /// Places bytes of an operation. A strict operation yields to newer ones: bytes that a newer
-    /// open operation has written stay unchanged. `later` is the first of the newer operations in
-    /// the list.
+    /// Places bytes of an operation. A strict operation yields: if a newer open operation has
+    /// already written some of the bytes in memory, they stay unchanged. `later` is the first of
+    /// the newer operations in the list.
     #[expect(clippy::too_many_arguments, reason = "one call per piece, on the hot path")]
     #[inline]
     pub(super) fn place_yielding(
@@ -46,16 +47,16 @@ impl Inbound {
         }
     }
 
-    /// Returns whether an operation with these flags must omit bytes that newer operations may have
-    /// written. `later` is the first of the newer operations in the list.
+    /// Returns whether an operation with these flags must leave out bytes that newer operations may
+    /// have written. `later` is the first of the newer operations in the list.
     #[inline]
     pub(super) fn yields(&self, later: u32, flags: Flags) -> bool {
         self.placed_early > 0 && later != NIL && flags.contains(Flags::STRICT)
     }
 
     //= protocol.md: fence.1
-    /// Places the held bytes of the operation in turn. If the operation is not `complete`, an
-    /// ordered tail stays held until the rest has arrived.
+    /// Places the held bytes of the first undelivered operation. If the operation is not
+    /// `complete`, an ordered tail stays held until the other bytes have arrived.
     pub(super) fn place_held(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -89,8 +90,8 @@ impl Inbound {
     }
 
     //= protocol.md: fence.1
-    /// Holds those bytes of a fragment of a fenced operation that are not held yet. If there is no
-    /// room, changes nothing and returns false.
+    /// Holds the bytes of a fragment of a fenced operation, except those that are already held. If
+    /// there is no room, changes nothing and returns false.
     pub(super) fn hold_fenced(
         &mut self,
         pools: &mut Pools,
@@ -122,9 +123,9 @@ impl Inbound {
     }
 
     //= protocol.md: strict.2
-    /// Holds the ordered tail of a strict operation. Holds the whole fragment, even bytes that a
-    /// shorter fragment has already placed as part of the body. Therefore no byte from `held_from`
-    /// on counts as placed. If there is no room, changes nothing and returns false.
+    /// Holds the ordered tail of a strict operation. If a shorter fragment has already placed some
+    /// of its bytes as part of the body, these bytes are held too. From then on, no byte at or
+    /// after `held_from` counts as placed. If there is no room, changes nothing and returns false.
     pub(super) fn hold_tail(
         &mut self,
         pools: &mut Pools,
@@ -209,8 +210,8 @@ impl Inbound {
     }
 
     //= protocol.md: window.2
-    /// Caches the region with `key`, so that following fragments need no look-up. Windows are not
-    /// cached, because a window may end at any time while its region remains.
+    /// Caches the region with `key`, so that the next fragments need no look-up. Does not cache
+    /// windows, because a window can become invalid at any time while its region still exists.
     #[cold]
     pub(super) fn know(&mut self, memory: &MemoryAccess<'_>, key: RemoteKey, address: u64) {
         if !self.limits.rights.contains(Rights::REMOTE_WRITE) {
@@ -220,7 +221,7 @@ impl Inbound {
         self.known = region.ok().map(|target| (key, target));
     }
 
-    /// Looks up `key` for a write. If this fails, returns the cause.
+    /// Looks up `key` for a write. If the look-up fails, returns the cause.
     #[inline(never)]
     pub(super) fn resolve(
         &self,
@@ -269,7 +270,7 @@ impl Inbound {
 }
 
 //= protocol.md: violation.6
-/// Returns the memory of a receive. Reports no failure as a message that is too long.
+/// Returns the memory of a receive. Reports any failure as a message that is too long.
 #[inline]
 fn sink(
     memory: &MemoryAccess<'_>,
@@ -285,8 +286,8 @@ fn sink(
 }
 
 /// Places bytes in a list of pieces (scatter/gather entries). `offset` counts from the start of the
-/// list. Fills the pieces in order, so that the last bytes of an ordered tail become visible after
-/// all others.
+/// list. Fills the pieces in order. The last bytes of an ordered tail thus become visible after all
+/// other bytes.
 #[inline(never)]
 fn place_in_pieces(
     memory: &MemoryAccess<'_>,

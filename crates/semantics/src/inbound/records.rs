@@ -26,7 +26,8 @@ impl Inbound {
         self.find_or_open_other(pools, number, flags, kind)
     }
 
-    /// Does the work of [`Inbound::find_or_open`], except for the operation of the last fragment.
+    /// Does the work of [`Inbound::find_or_open`] if the operation is not the one that the last
+    /// fragment belonged to.
     #[inline(never)]
     fn find_or_open_other(
         &mut self,
@@ -42,8 +43,8 @@ impl Inbound {
         if number != self.expected && !Pools::grants_another(self.open, pools.incoming.room()) {
             return Err(Verdict::Refused(Refusal::Pool));
         }
-        // The operation in turn always gets a record. Later operations are delivered, and free
-        // their records, only after it.
+        // The first undelivered operation always gets a record. Without one, it could not be
+        // delivered, and later operations could never free their records.
         let slot = pools.incoming.insert_growing(InOperation::new(number, flags, *kind));
         self.open += 1;
         pools.clear_received(slot);
@@ -68,8 +69,9 @@ impl Inbound {
         self.head = operation.next;
     }
 
-    /// Inserts a record into the list, which is in ascending order. Operations mostly open in
-    /// order. The search therefore starts at the record used last, if its operation is earlier.
+    /// Inserts a record into the list, which is in ascending order. Operations mostly arrive in
+    /// order. The search therefore starts at the record that was used last, if that record's
+    /// operation is earlier.
     fn link(&mut self, pools: &mut Pools, slot: u32, number: OperationNumber) {
         let start = match pools.incoming.get(self.current) {
             Some(current) if current.number.since(number) < 0 => self.current,

@@ -1,4 +1,5 @@
-//! The receiving half of operations while the connection is idle and compressed.
+//! Compresses and restores the receiving half of a connection's operations while the connection is
+//! idle.
 
 use mem::ProtectionDomain;
 use wire_edge::{MessageNumber, OperationNumber};
@@ -33,15 +34,17 @@ impl Inbound {
         self.head == NIL && !self.stalled
     }
 
-    /// Compresses the half: returns the state to keep while it is idle. The caller must not use the
-    /// half itself any more. The cached region is not kept, because its key finds it again.
+    /// Compresses this half, and returns the compressed state. The caller must no longer use the
+    /// half itself. The compressed state does not contain the cached region, because a look-up of
+    /// its key finds it again.
     ///
     /// # Panics
     /// If the half is not [idle](Inbound::is_at_rest).
     pub fn rest(&mut self) -> InboundAtRest {
         assert!(self.is_at_rest(), "operations of the peer are open");
         let (queue_pair, share) = (self.queue_pair, self.share.take());
-        // The next message allocates memory for receives from a shared queue again.
+        // If the connection uses a shared receive queue, the next message allocates this memory
+        // again.
         let receives =
             self.receives.take().filter(|receives| share.is_none() || receives.len() > 0);
         let is_rare = queue_pair || receives.is_some();
@@ -60,7 +63,7 @@ impl InboundAtRest {
         self.rare.as_ref()?.receives.as_deref()
     }
 
-    /// Restores the half. State that was not kept has the values of [`Inbound::new`].
+    /// Restores the half. State that was not compressed has the values of [`Inbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, limits: InboundLimits, queues: &Queues) -> Inbound {
         let Self { domain, expected, next_message, rare } = self;

@@ -1,5 +1,5 @@
-//! Receives that a connection shares with other connections (protocol.md §5.8). The connection
-//! takes a receive from the shared queue when a message begins.
+//! Receives that a connection shares with other connections (protocol.md §5.8). When a message
+//! begins to arrive, the connection takes a receive from the shared queue.
 
 use std::sync::Arc;
 
@@ -17,14 +17,15 @@ use crate::{Owner, PostError, SharedReceives};
 #[derive(Debug)]
 pub(super) struct Share {
     queue: Arc<SharedReceives>,
-    /// The first message that lacks a receive; `Some` while the connection waits for one.
+    /// The first message that lacks a receive; `None` if the connection does not wait for a
+    /// receive.
     lacking: Option<MessageNumber>,
 }
 
 impl Inbound {
-    /// Makes the connection take its receives from `queue`. To be called before the first
-    /// operation, and only on a queue pair, because shared receives reserve no room in the
-    /// completion queue.
+    /// Makes the connection take its receives from `queue`. The caller must call this before the
+    /// first operation. The connection must be a queue pair, because shared receives reserve no
+    /// room in the completion queue.
     ///
     /// # Panics
     /// If the connection is not a queue pair, or if it has its own receives.
@@ -35,15 +36,17 @@ impl Inbound {
     }
 
     /// Returns the first message that lacks a receive, if this connection
-    /// [waits](SharedReceives::next_ready) for one. If also [`Inbound::is_stalled`], the whole
-    /// message has arrived, and the caller must still notify the peer.
+    /// [waits](SharedReceives::next_ready) for a receive. If [`Inbound::is_stalled`] also returns
+    /// true, the whole message has arrived, and the caller must still notify the peer of the
+    /// missing receive.
     pub fn lacks_receive(&self) -> Option<MessageNumber> {
         self.share.as_ref()?.lacking
     }
 
     //= protocol.md: shared.3
     /// Takes the receive that [`SharedReceives::next_ready`] announced, and resumes the deliveries
-    /// that waited for it. The caller notifies the peer that there are receives again.
+    /// that waited for it. After this call, the caller notifies the peer that there are receives
+    /// again.
     pub fn on_ready(&mut self, around: &mut Surroundings<'_, '_>) -> Verdict {
         let first = self.next_message;
         if let Some(share) = self.share.as_mut() {
@@ -56,7 +59,7 @@ impl Inbound {
         if self.stalled { self.resume(around) } else { Verdict::Accepted }
     }
 
-    /// Ensures that a fragment has a receive, if it needs one now.
+    /// If a fragment needs a receive now, ensures that it has one.
     #[inline(never)]
     pub(super) fn see_to_receive(
         &mut self,
@@ -66,8 +69,8 @@ impl Inbound {
         let number = part.number;
         let message = match part.kind {
             InKind::Send { message, .. } => message,
-            // A write with an immediate: the number of its message is known only when the write is
-            // in turn.
+            // A write with an immediate: the number of its message is known only after all earlier
+            // operations are delivered.
             _ if self.share.is_some() && number == self.expected => self.next_message,
             _ => return Ok(()),
         };
@@ -78,8 +81,8 @@ impl Inbound {
     }
 
     //= protocol.md: credit.3, shared.2, shared.5
-    /// Ensures that `message` and all messages before it have receives. A fragment of operation
-    /// `number` needs the receive of `message`.
+    /// Ensures that `message` and all messages before it have receives. Operation `number` is the
+    /// one that consumes the receive of `message`.
     pub(super) fn begin_message(
         &mut self,
         pools: &mut Pools,
@@ -90,8 +93,8 @@ impl Inbound {
         let ahead = u32::try_from(message.since(first));
         let is_granted = ahead.is_ok_and(|ahead| ahead < window);
         let Some(share) = self.share.as_mut().filter(|_| is_granted) else {
-            // A peer must not send a message for which no receive is posted; it knows the number
-            // from the credits.
+            // A peer must not send a message for which no receive is posted. The credits contain
+            // the number of the first such message.
             return Err(violation(CloseReason::ProtocolViolation, number));
         };
         let receives = own_queue(&mut self.receives, first);
@@ -109,8 +112,8 @@ impl Inbound {
         Ok(())
     }
 
-    /// Returns the receive that the operation in turn consumes. All bytes of the operation have
-    /// arrived.
+    /// Returns the receive that the first undelivered operation consumes. All bytes of the
+    /// operation have arrived.
     #[cold]
     pub(super) fn receive_in_turn(
         &mut self,
@@ -128,19 +131,19 @@ impl Inbound {
         }
     }
 
-    /// Checks that the connection has its own receives and not those of a shared queue.
+    /// Checks that the connection has its own receives and does not use a shared queue.
     pub(super) const fn check_own_receives(&self) -> Result<(), PostError> {
         if self.share.is_some() { Err(PostError::ReceivesShared) } else { Ok(()) }
     }
 
     //= protocol.md: shared.6
-    /// Returns the receives that no message has consumed to the shared queue. A receive that was at
-    /// fault does not go back.
+    /// Returns receives to the shared queue if no message has consumed them. Does not return a
+    /// receive that caused the end of the connection.
     pub(super) fn give_back(&mut self, pools: &mut Pools) {
         let Some(share) = self.share.as_mut() else { return };
         share.lacking = None;
         let mut own = self.receives.take();
-        // On a queue pair, a fault always concerns the message in turn.
+        // On a queue pair, a failure always concerns the next message to be delivered.
         let failed = self.failed.and_then(|(message, error)| {
             let receive = own.as_mut().and_then(|own| own.pop(message));
             receive.map(|receive| (receive, error))
@@ -154,7 +157,7 @@ impl Inbound {
         }
     }
 
-    /// Returns the number of messages that the peer may send beyond the last delivered one.
+    /// Returns the number of messages after the last delivered message that the peer may send.
     pub(super) fn shared_window(&self) -> u32 {
         self.limits.operation_window.min(SHARED_WINDOW)
     }
@@ -177,8 +180,9 @@ impl Share {
         None
     }
 
-    /// Returns whether a connection that has taken `own` receives may take another one in advance.
-    /// Also returns true if the queue is empty, because the caller reports that case differently.
+    /// Returns whether a connection that has taken `own` receives may take another one before it is
+    /// needed. Also returns true if the queue is empty, because the caller handles that case
+    /// itself.
     fn leaves_enough(&self, own: u32) -> bool {
         let left = self.queue.left() as u32;
         left == 0 || Pools::grants_another(own, left)

@@ -1,5 +1,5 @@
-//! Strict writes that arrive late yield (protocol.md §5.3): they omit bytes that newer writes have
-//! already placed.
+//! Strict writes that arrive late yield (protocol.md §5.3): they leave out bytes that newer writes
+//! have already placed.
 
 use core::cell::OnceCell;
 
@@ -26,13 +26,13 @@ pub(super) struct RemotePlace {
 impl Inbound {
     //= protocol.md: strict.3
     /// Places `bytes`, except bytes in `own` and bytes that a newer operation has written. `own`
-    /// has the bytes of this operation that have arrived before. `later` is the first newer
+    /// contains the bytes of this operation that have arrived before. `later` is the first newer
     /// operation.
     ///
     /// Walks the newer operations and their ranges at most twice, for any pattern of overlaps. A
     /// walk takes at most one step for each operation in the window, plus
     /// [`EXTRA_RANGES_MAX`](super::EXTRA_RANGES_MAX) steps. If a frame is longer than
-    /// [`MASK_BYTES`], each part of it has this cost.
+    /// [`MASK_BYTES`], each part of [`MASK_BYTES`] bytes has this cost.
     #[cold]
     #[expect(clippy::too_many_arguments, reason = "the slow path of `place_yielding`")]
     pub(super) fn place_around(
@@ -66,8 +66,8 @@ impl Inbound {
                 put(0, length)?;
                 continue;
             }
-            // Check access also for bytes that yield, because their key may have ended after the
-            // newer bytes were written.
+            // Check access also to bytes that are left out. Their key may have become invalid after
+            // the newer bytes were written.
             let mut wanted = Mask::without(length, own, offset);
             while let Some((low, high)) = wanted.next_gap() {
                 let address = base.wrapping_add(u64::from(offset + low));
@@ -82,8 +82,8 @@ impl Inbound {
         Ok(())
     }
 
-    /// Calls `visit` with each range that operations from `later` on have written within `length`
-    /// bytes from `place`. Ranges are relative to `place`.
+    /// Calls `visit` with each range that the operation `later` and the operations after it have
+    /// written within `length` bytes from `place`. Ranges are relative to `place`.
     fn newer_writes(
         &self,
         memory: &MemoryAccess<'_>,
@@ -122,11 +122,11 @@ impl Inbound {
         }
     }
 
-    /// Returns the address of the first byte of a newer write, relative to the region with `key`.
-    /// Returns `None` if that write has placed no bytes.
+    /// Returns the address of the first byte of a newer write, as an address in the region with
+    /// `key`. Returns `None` if that write has placed no bytes.
     ///
-    /// The calculation compares memory addresses, because the same memory may be registered twice
-    /// at two addresses. `located` caches the memory address of `from`.
+    /// Two registrations can give the same memory two addresses, so the calculation compares memory
+    /// addresses. `located` caches the memory address of `from`.
     fn base_seen_from(
         &self,
         memory: &MemoryAccess<'_>,
@@ -154,11 +154,11 @@ impl Inbound {
     }
 }
 
-/// Marks bytes of a frame, or of a part of it, with one bit for each byte.
+/// Marks bytes of a frame or of a part of a frame, with one bit for each byte.
 struct Mask {
     words: [u64; MASK_BYTES / 64],
     length: u32,
-    /// The search has passed all bytes before this one.
+    /// The search continues at this byte.
     at: u32,
 }
 
@@ -177,7 +177,7 @@ impl Mask {
         mask
     }
 
-    /// Marks `[low, high)`, except the part beyond the end of the mask.
+    /// Marks `[low, high)`. Ignores bytes beyond the end of the mask.
     fn add(&mut self, low: u32, high: u32) {
         let high = high.min(self.length);
         let mut low = low;
@@ -214,12 +214,12 @@ impl Mask {
     }
 }
 
-/// Maximum number of bytes that a mask covers. No frame has more. The mask takes 8 KiB.
+/// Maximum number of bytes that a mask covers. A frame never has more bytes. The mask takes 8 KiB.
 const MASK_BYTES: usize = 1 << 16;
 
 #[cfg(test)]
 thread_local! {
-    /// Number of operations and ranges that writes were compared with.
+    /// Number of operations and ranges with which writes were compared.
     pub(crate) static STEPS: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
 }
 

@@ -11,7 +11,7 @@ use crate::slab::NIL;
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(super) connection: u32,
-    /// Number that the request has at the peer.
+    /// Operation number of the request that this answers.
     pub(super) number: OperationNumber,
     pub(super) next: u32,
     pub(super) content: Content,
@@ -62,10 +62,10 @@ impl Outbound {
     }
 
     //= protocol.md: answer.5
-    /// Adds acknowledged bytes. Frees the answer when all its bytes are acknowledged.
+    /// Adds acknowledged bytes. When all bytes of the answer are acknowledged, frees the answer.
     ///
-    /// At any time, each byte is in exactly one packet or one queued retransmission. Therefore no
-    /// byte is added twice, and no packet refers to a freed answer.
+    /// At any time, each byte is in exactly one packet or one queued retransmission. Therefore each
+    /// byte is added once, and no packet refers to a freed answer.
     pub(super) fn on_answer_acknowledged(&mut self, pools: &mut Pools, carried: Carried) {
         let Some(response) = self.own_answer(pools, &carried) else { return };
         response.acknowledged += u32::from(carried.length);
@@ -79,8 +79,8 @@ impl Outbound {
     }
 
     //= protocol.md: fault.3
-    /// Abandons the answer to the peer's request `from` and all later answers. No more fragments of
-    /// these answers are sent.
+    /// Abandons the answer to the peer's request `from` and all later answers. From then on, no
+    /// fragments of these answers are sent.
     pub fn abandon_answers(&mut self, pools: &mut Pools, from: OperationNumber) {
         let is_kept = |slot: u32| {
             pools.responses.get(slot).is_some_and(|answer| answer.number.since(from) < 0)

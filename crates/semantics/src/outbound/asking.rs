@@ -1,4 +1,4 @@
-//! Handles the peer's answers to reads and atomics of this side.
+//! Handles the peer's answers to the reads and atomics of this side.
 
 use mem::{AccessError, MemoryAccess, Payload, RegionId, Rights};
 use wire_edge::OperationNumber;
@@ -17,8 +17,9 @@ pub enum Answer {
     Accepted,
     /// The same part has arrived before: acknowledge the packet again.
     Duplicate,
-    /// There is no record for another gap: do not acknowledge the packet. Either the read has the
-    /// maximum number of gaps, or its first gap finds all records in use.
+    /// There is no room to record another gap in the answer: do not acknowledge the packet. Either
+    /// the read already has the maximum number of gaps, or this is its first gap and all records
+    /// are in use.
     NoRoom,
     /// The answer belongs to no read or atomic that was sent: close the connection.
     Violation,
@@ -134,8 +135,8 @@ impl Outbound {
     }
 
     //= protocol.md: answer.12
-    /// Handles an answer that no operation waits for. If the operation was sent before, the answer
-    /// is a late duplicate. Otherwise it is a violation.
+    /// Handles an answer for which no operation waits. If the operation was sent, the answer is a
+    /// late duplicate. Otherwise it is a violation.
     #[cold]
     fn answer_without_question(&self, pools: &Pools, number: OperationNumber) -> Answer {
         if number.since(self.first_unsent(pools)) >= 0 {
@@ -145,7 +146,7 @@ impl Outbound {
     }
 }
 
-/// Copies bytes of an answer to their place in a region. The last bytes become visible last.
+/// Copies bytes of an answer to a region. The last bytes become visible after all others.
 #[inline]
 fn place_at(
     memory: &MemoryAccess<'_>,
@@ -157,8 +158,8 @@ fn place_at(
     memory.place_tail(&target, 0, bytes)
 }
 
-/// Copies bytes of an answer to the given parts of registered memory. The total length of the parts
-/// equals that of `bytes`.
+/// Copies bytes of an answer to the given parts of registered memory. The parts have as many bytes
+/// in total as `bytes`.
 fn place_in_pieces(
     memory: &MemoryAccess<'_>,
     pieces: Cut<'_>,
@@ -173,7 +174,7 @@ fn place_in_pieces(
     Ok(())
 }
 
-/// Allocates a record for the received ranges of a read. `[0, prefix)` has arrived so far. Returns
+/// Allocates a record for the received ranges of a read. `[0, prefix)` has already arrived. Returns
 /// false if no record is free.
 #[cold]
 fn open_ranges(reads: &mut Slab<RangeSet>, prefix: u32, ranges: &mut u32) -> bool {

@@ -117,20 +117,21 @@ impl Outbound {
         if has_place {
             self.outlet.complete(&mut pools.notices, &completion);
         } else {
-            // If the queue has no room, only the handle reports the error.
+            // If the queue has no room, only the operation's handle reports the error.
             self.outlet.offer(&mut pools.notices, &completion);
         }
     }
 }
 
 impl OutOperation {
-    /// Returns whether the operation has reserved room in the completion queue. An unsignalled
-    /// operation whose result a handle reports has not.
+    /// Returns whether the operation has reserved room in the completion queue. The result is false
+    /// if the operation is unsignalled and has a handle, because the handle then reports the
+    /// result.
     const fn has_place(&self) -> bool {
         self.signalled || self.status.is_none()
     }
 
-    /// Returns whether the operation needs nothing from the peer except its delivery.
+    /// Returns whether the answer has arrived, or the operation needs no answer.
     pub(super) const fn is_answered(&self) -> bool {
         match self.kind {
             OutKind::Write { .. } | OutKind::Send { .. } => true,

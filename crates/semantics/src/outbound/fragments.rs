@@ -1,4 +1,5 @@
-//! Cuts operations into fragments. Decides what to send next, and what must wait for the peer.
+//! Cuts operations into fragments. Decides which fragment to send next, and which operations must
+//! wait for the peer.
 
 use mem::{AccessError, MemoryAccess, PayloadSlice, RegionId, Target};
 use wire_edge::{Flags, Header, OperationNumber};
@@ -10,8 +11,8 @@ use crate::pools::Pools;
 use crate::slab::NIL;
 use crate::{Piece, PieceList};
 
-/// The content of a packet in 16 bytes. The engine returns it here when the packet is acknowledged
-/// or lost.
+/// The content of a packet, in 16 bytes. When the packet is acknowledged or lost, the engine passes
+/// this value back to this crate.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Carried {
     /// Slot of the operation's or answer's record. For [`CarriedKind::Control`], a value of the
@@ -43,8 +44,8 @@ pub enum CarriedKind {
     Control,
 }
 
-/// The part of an operation for one frame. The fragment is valid as long as the memory access with
-/// which it was cut.
+/// The part of an operation for one frame. The fragment is valid only as long as the memory access
+/// with which it was cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Fragment<'a> {
     /// The header that follows the common header of the packet.
@@ -53,7 +54,7 @@ pub struct Fragment<'a> {
     pub flags: Flags,
     /// The location of the payload bytes.
     pub payload: FragmentPayload<'a>,
-    /// Content of the packet, to be returned when it is acknowledged or lost.
+    /// Content of the packet. The engine passes it back when the packet is acknowledged or lost.
     pub carried: Carried,
 }
 
@@ -64,20 +65,20 @@ pub enum FragmentPayload<'a> {
     None,
     /// The payload is in registered memory. The driver reads it there.
     Outside(PayloadSlice<'a>),
-    /// The payload is in a local region. It is short enough to be copied behind the header.
+    /// The payload is in a local region. It is so short that it is copied behind the header.
     Region(RegionId, u64, u32),
-    /// The payload is in memory that the peer reads. It is short enough to be copied behind the
+    /// The payload is in memory that the peer reads. It is so short that it is copied behind the
     /// header.
     Target(Target, u64, u32),
-    /// The payload is in the record of the operation. [`Pools::inline_payload`] returns it, until
-    /// the next call of a method of [`Outbound`].
+    /// The payload is in the record of the operation. [`Pools::inline_payload`] returns it. The
+    /// payload is valid until the next call of a method of [`Outbound`].
     Inline,
     /// The payload is in several pieces (scatter/gather entries) of the operation's list.
-    /// [`Pools::gather`] copies it behind the header, until the next call of a method of
-    /// [`Outbound`].
+    /// [`Pools::gather`] copies it behind the header. This must happen before the next call of a
+    /// method of [`Outbound`].
     Pieces,
-    /// No bytes: send a Control message. The memory of this read is gone, so a part of the answer
-    /// cannot be retransmitted.
+    /// There are no bytes to send; the caller must send a Control message instead. The memory of
+    /// this read is gone, so a part of the answer cannot be retransmitted.
     Gone(OperationNumber),
 }
 
@@ -100,18 +101,18 @@ impl LocalFault {
     }
 }
 
-/// Maximum payload in bytes that is copied behind the header. Copying makes a batch of small frames
-/// one piece of memory for the kernel. A separate piece costs the kernel 15–20 ns; a copy of 256
-/// bytes costs about 10 ns.
+/// Maximum payload in bytes that is copied behind the header. After the copy, a batch of small
+/// frames is contiguous memory for the kernel. A separate range of memory costs the kernel 15–20
+/// ns; a copy of 256 bytes costs about 10 ns.
 const COPY_BYTES_MAX: u32 = 256;
 
 impl Outbound {
-    /// Returns the next fragment to send. Returns `None` if nothing may be sent now.
+    /// Returns the next fragment to send. Returns `None` if no fragment may be sent now.
     ///
     /// The payload and the header that follows the common header have at most `room` bytes
     /// together; `room` is at least 128.
     ///
-    /// Lost fragments come first. After them, answers and requests alternate.
+    /// Lost fragments come first. If there are none, answers and requests alternate.
     ///
     /// # Errors
     /// If the local memory of a fragment is gone. The connection must then end.
@@ -147,8 +148,8 @@ impl Outbound {
         Ok(None)
     }
 
-    /// Returns the fragment of an operation of this side that was handed out as `carried` and not
-    /// sent. Returns `None` if no operation needs the fragment any more.
+    /// Returns a fragment of an operation of this side again. The fragment was cut before, as
+    /// `carried`, but was not sent. Returns `None` if no operation needs the fragment any more.
     ///
     /// # Errors
     /// If the local memory of the fragment is gone. The connection must then end.
@@ -168,8 +169,8 @@ impl Outbound {
     }
 
     /// Returns whether the next fragment begins a write that is longer than `bytes` and independent
-    /// of the fragment handed out last. The peer may place such a write first: the write need not
-    /// wait, and the peer does not hold it.
+    /// of the last fragment. The peer may place such a write before earlier operations are
+    /// delivered. The write therefore need not wait, and the peer never holds it.
     #[inline]
     pub fn is_next_independent(&self, pools: &Pools, bytes: u32) -> bool {
         let is_independent = |operation: &OutOperation| {
@@ -187,8 +188,8 @@ impl Outbound {
             && pools.operations.get(self.cursor).is_some_and(is_independent)
     }
 
-    /// Returns a fragment of the oldest retransmission. Returns `None` if no operation needs it any
-    /// more.
+    /// Returns the fragment that has waited longest for its retransmission. Returns `None` if no
+    /// operation needs the fragment any more.
     fn next_retransmission<'a>(
         &mut self,
         memory: &'a MemoryAccess<'_>,
@@ -284,11 +285,11 @@ impl Outbound {
     }
 
     //= protocol.md: answer.7
-    /// Returns a part of an answer that was sent before.
+    /// Returns a part of an answer again. The part was sent before.
     ///
     /// The memory of the answer may be gone. The peer may have received the part although its
-    /// acknowledgement has not arrived, and its application may have let the owner free the memory.
-    /// Only the peer then knows whether a part is missing.
+    /// acknowledgement has not arrived. Its application may then have allowed the owner to free the
+    /// memory. Only the peer knows whether a part is missing.
     fn answer_again<'a>(
         memory: &'a MemoryAccess<'_>,
         pools: &Pools,
@@ -369,7 +370,8 @@ impl Outbound {
         let in_window =
             (operation.number.since(self.delivered) as u32) < self.peer.operation_window;
         // The peer delivers a read when it begins to answer, but the bytes leave its memory later.
-        // Therefore an operation that is fenced after the read waits here for the answer.
+        // If an operation has a fence after the read, the operation therefore waits here for the
+        // answer.
         let is_fenced =
             operation.flags.contains(Flags::FENCE_BEFORE) || operation.waits_for_answers;
         let fence_holds = self.asked > 0 && is_fenced;
@@ -387,8 +389,8 @@ impl Outbound {
     }
 
     //= protocol.md: pool.2, pool.3
-    /// Returns whether the peer has room to hold this fragment, if it must hold it. The oldest
-    /// operation need not wait, because the peer never holds it.
+    /// Returns whether the fragment may be sent although the peer may have to hold it: the peer
+    /// must have room for it. The oldest operation need not wait, because the peer never holds it.
     fn may_risk(&self, operation: &OutOperation, cut: Cut) -> bool {
         cut.len == 0
             || !operation.is_at_risk(cut)
@@ -402,7 +404,7 @@ impl Outbound {
 struct Cut {
     offset: u32,
     len: u32,
-    /// Whether this part ends the operation. If so, it carries the immediate.
+    /// Whether this part ends the operation. If so, the fragment carries the immediate.
     last: bool,
 }
 
@@ -466,8 +468,8 @@ impl OutOperation {
         }
         let mut last = offset + len == self.length;
         if last && self.has_tail() && header_bytes + IMMEDIATE_BYTES + len > room {
-            // The immediate or the key does not fit behind this many bytes, so leave a few bytes
-            // for the last fragment.
+            // If all remaining bytes are sent now, the immediate or the key does not fit behind
+            // them. A few bytes are therefore left for another fragment, which is the last one.
             len -= IMMEDIATE_BYTES;
             last = false;
         }
@@ -480,16 +482,16 @@ impl OutOperation {
     }
 
     //= protocol.md: pool.2
-    /// Returns whether the peer may have to hold the fragment. It may have to hold every fragment
-    /// of a fenced operation, and the last fragment of a strict operation.
+    /// Returns whether the peer may have to hold the fragment. This is the case for every fragment
+    /// of a fenced operation, and for the last fragment of a strict operation.
     #[inline]
     const fn is_at_risk(&self, cut: Cut) -> bool {
         self.flags.contains(Flags::FENCE_BEFORE) || (cut.last && self.flags.contains(Flags::STRICT))
     }
 
     //= protocol.md: operation.2
-    /// Returns the fragment for a part, never `None`. The return type is the same as that of the
-    /// callers, so that the compiler constructs the fragment in place and does not move it.
+    /// Returns the fragment for a part, never `None`. Callers return the same type, so the compiler
+    /// can construct the fragment in place and need not move it.
     #[inline]
     fn fragment<'a>(
         &self,
@@ -545,8 +547,8 @@ impl OutOperation {
         Ok(Some(Fragment { header, flags, payload, carried }))
     }
 
-    /// Returns the number of payload bytes to hand out. Returns 1 if there are none, because one
-    /// fragment must be sent in any case.
+    /// Returns the number of payload bytes that will be cut into fragments. If there are no bytes,
+    /// returns 1, because one fragment must be sent in any case.
     pub(super) const fn backlog_bytes(&self) -> u32 {
         if self.is_question() || self.length == 0 { 1 } else { self.length }
     }
@@ -556,7 +558,7 @@ impl OutOperation {
         matches!(self.kind, OutKind::Read { .. } | OutKind::Atomic { .. })
     }
 
-    /// Returns the fragment of a read request or atomic, which has only one.
+    /// Returns the fragment of a read request or atomic, which has a single fragment.
     fn question(&self, slot: u32) -> Fragment<'static> {
         let operation = self.number;
         let (key, address) = (self.key, self.address);
@@ -593,11 +595,11 @@ fn in_region<'a>(
     memory.source(region, at, len).map(FragmentPayload::Outside)
 }
 
-/// Returns how many of the `len` bytes from `offset` on go into one fragment.
+/// Returns how many of the `len` bytes at `offset` go into one fragment.
 ///
-/// A fragment within one piece (scatter/gather entry) is sent without a copy. A fragment over
-/// several pieces is copied. If the first piece has enough bytes, the fragment therefore ends with
-/// that piece.
+/// If a fragment lies within one piece (scatter/gather entry), it is sent without a copy. If it
+/// covers several pieces, it is copied. To avoid a copy, the fragment ends with the first piece if
+/// this piece has enough bytes.
 #[cold]
 fn stretch(list: PieceList<'_>, offset: u32, len: u32) -> u32 {
     match list.cut(offset, len).next() {
@@ -607,8 +609,8 @@ fn stretch(list: PieceList<'_>, offset: u32, len: u32) -> u32 {
 }
 
 /// Maximum number of bytes of the first piece in a fragment that covers several pieces. If the
-/// piece has more bytes, the fragment ends with it, because a separate frame costs less than such a
-/// copy. Ethernet frames are shorter than this, or not much longer.
+/// piece has more bytes, the fragment ends with it, because an additional frame costs less than the
+/// copy. Payloads of Ethernet frames are shorter than this, or not much longer.
 const GATHERED_BYTES_MAX: u32 = 4096;
 
 /// Sizes of the headers that follow the common header, in bytes (protocol.md §3.2).

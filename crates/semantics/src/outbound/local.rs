@@ -1,5 +1,5 @@
 //! Work that a queue pair performs without its peer: operations on memory windows, and operations
-//! that fail on this side.
+//! that have failed on this side.
 
 use mem::{MemoryAccess, ProtectionDomain, Window};
 use wire_edge::{Flags, OperationNumber, RemoteKey};
@@ -31,8 +31,8 @@ impl Outbound {
     /// Posts an operation that cannot be performed, for example because its local memory does not
     /// exist.
     ///
-    /// It completes with `error` when all earlier operations are complete. Then the connection [is
-    /// faulty](Outbound::is_faulty). Later operations are not sent.
+    /// When all earlier operations are complete, the operation completes with `error`. From then
+    /// on, the connection [is faulty](Outbound::is_faulty). Later operations are not sent.
     ///
     /// # Errors
     /// * [`PostError::QueuePairOnly`] if the connection is not a queue pair.
@@ -55,12 +55,12 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.3
-    /// Fails an operation because its memory on this side is gone. The operation has begun, or it
-    /// is the next to begin.
+    /// Fails an operation whose memory on this side is gone. Some fragments of the operation were
+    /// sent, or the operation is the next to be sent.
     ///
     /// Earlier operations continue. When they are complete, the operation completes with `error`,
-    /// and then the connection [is faulty](Outbound::is_faulty). No more fragments of this
-    /// operation and of later ones are sent.
+    /// and the connection [is faulty](Outbound::is_faulty). From this call on, no fragment of this
+    /// operation or of a later one is sent.
     pub fn fail(&mut self, pools: &mut Pools, number: OperationNumber, error: OperationError) {
         let is_first = self.fault.is_none_or(|(known, _)| number.since(known) < 0);
         if self.is_faulty || !is_first || !self.is_outstanding(pools, number) {
@@ -71,15 +71,16 @@ impl Outbound {
         self.complete_ready(pools);
     }
 
-    /// Returns whether an operation that failed on this side and all earlier operations are
-    /// complete. The connection must then end, and all later operations must be
+    /// Returns whether an operation has failed on this side, and this operation and all earlier
+    /// operations are complete. If so, the connection must end, and all later operations must be
     /// [flushed](Outbound::flush).
     pub const fn is_faulty(&self) -> bool {
         self.is_faulty
     }
 
     //= protocol.md: queue-pair.2, queue-pair.3
-    /// Returns the result of the oldest operation, if this side decided it without the peer.
+    /// Returns the result of the oldest operation if this side has decided the result without the
+    /// peer.
     #[cold]
     pub(super) fn local_result(
         &self,
@@ -101,7 +102,8 @@ impl Outbound {
 
     //= protocol.md: queue-pair.2
     /// Performs the local work at the cursor. Stops at an operation that must be sent, and at local
-    /// work that must wait. Returns whether it performed any work and now an operation may be sent.
+    /// work that must wait. Returns true if it has performed some work and an operation may now be
+    /// sent.
     #[cold]
     pub(super) fn pass_local(&mut self, memory: &MemoryAccess<'_>, pools: &mut Pools) -> bool {
         let mut has_passed = false;
@@ -131,15 +133,16 @@ impl Outbound {
         self.cursor != NIL && !self.blocked
     }
 
-    /// Returns whether all operations have ended that a fence of this operation waits for.
+    /// Returns whether the fences before this operation let it begin: all operations for which they
+    /// wait are done.
     fn fence_lets_begin(&self, operation: &OutOperation) -> bool {
         let is_fenced = operation.flags.contains(Flags::FENCE_BEFORE);
         let waits = is_fenced || operation.waits_for_answers;
         !(waits && self.asked > 0 || is_fenced && operation.number.since(self.delivered) > 0)
     }
 
-    /// Returns whether the operation with this number is posted and not done. An operation that
-    /// only waits for earlier ones is done.
+    /// Returns whether the operation with this number is posted and not done. If an operation waits
+    /// only for the completion of earlier operations, it is done.
     fn is_outstanding(&self, pools: &Pools, number: OperationNumber) -> bool {
         let mut slot = self.head;
         while let Some(operation) = pools.operations.get(slot) {

@@ -9,13 +9,14 @@ use crate::pools::Pools;
 
 impl Outbound {
     //= protocol.md: queue-pair.4, control.5
-    /// Records that the peer has no receive for this message now. No fragments of its operation and
-    /// of later operations are sent until [`Outbound::on_ready`].
+    /// Records that the peer has no receive for this message now. Until [`Outbound::on_ready`] is
+    /// called, no fragments of the message's operation and of later operations are sent.
     ///
-    /// The caller takes back the fragments in flight and passes each to [`Outbound::on_returned`]
-    /// or [`Outbound::on_lost`]. This is not a sign of congestion.
+    /// If this returns true, the caller takes back the fragments in flight, and passes each of them
+    /// to [`Outbound::on_returned`] or [`Outbound::on_lost`]. The report does not mean that a link
+    /// is congested.
     ///
-    /// Returns false if the report changes nothing. Causes are:
+    /// Returns false if the report changes nothing. There are three such cases:
     /// * The report is already known.
     /// * The message was not sent, or it is already delivered.
     /// * The connection is not a queue pair.
@@ -46,7 +47,8 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.4
-    /// Allows the held fragments to be sent. The peer has receives again, or it is time to try.
+    /// Allows held fragments to be sent. The caller does this if the peer has receives again, or if
+    /// it is time to try.
     pub fn on_ready(&mut self, pools: &mut Pools) {
         self.not_ready = None;
         if core::mem::take(&mut self.is_spared) {
@@ -57,14 +59,14 @@ impl Outbound {
         self.unblock();
     }
 
-    /// Returns the number of operations that exceed the share of the connection.
+    /// Returns the number of operations that are not guaranteed ([`OPERATION_SHARE`]).
     const fn beyond_share(&self) -> u32 {
         self.outstanding.saturating_sub(OPERATION_SHARE)
     }
 
     /// Returns the operation that waits only for a receive of the peer. All earlier operations are
-    /// delivered. The peer reported that it has no receive, or it granted no credit for the
-    /// operation.
+    /// delivered. Either the peer reported that it has no receive, or it has granted no credit for
+    /// the operation.
     pub fn waits_for_receive(&self, pools: &Pools) -> Option<OperationNumber> {
         if self.fault.is_some() || self.is_faulty {
             return None;
@@ -80,7 +82,7 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.5
-    /// Fails the operation that has [waited for a receive](Outbound::waits_for_receive) too long,
+    /// Fails the operation that has [waited too long for a receive](Outbound::waits_for_receive),
     /// like [`Outbound::fail`].
     pub fn give_up_on_receive(&mut self, pools: &mut Pools) {
         if let Some(number) = self.waits_for_receive(pools) {
@@ -94,8 +96,8 @@ impl Outbound {
         waiting.is_some_and(|waiting| carried.number.since(waiting) >= 0)
     }
 
-    /// Returns the operation with this message, if it has begun and the peer has not reported it as
-    /// delivered.
+    /// Returns the operation with this message, if some fragment of it was sent and the peer has
+    /// not reported it as delivered.
     fn sent_message(&self, pools: &Pools, message: MessageNumber) -> Option<OperationNumber> {
         let mut slot = self.head;
         while let Some(operation) = pools.operations.get(slot) {
@@ -114,7 +116,8 @@ impl Outbound {
 }
 
 impl OutOperation {
-    /// Returns the operation's message number, if the operation consumes a receive of the peer.
+    /// Returns the operation's message number; `None` if the operation consumes no receive of the
+    /// peer.
     const fn message(&self) -> Option<MessageNumber> {
         match self.kind {
             OutKind::Write { message, takes_receive: true, .. } | OutKind::Send { message, .. } => {

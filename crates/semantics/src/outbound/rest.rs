@@ -1,4 +1,5 @@
-//! The sending half of operations while the connection is idle and compressed.
+//! Compresses and restores the sending half of a connection's operations while the connection is
+//! idle.
 
 use wire_edge::{MessageNumber, OperationNumber};
 
@@ -29,7 +30,7 @@ impl Outbound {
             && !self.is_faulty
     }
 
-    /// Compresses the half: returns the state to keep while it is idle.
+    /// Compresses this half, and returns the compressed state.
     ///
     /// # Panics
     /// If the half is not [idle](Outbound::is_at_rest).
@@ -48,7 +49,7 @@ impl Outbound {
 }
 
 impl OutboundAtRest {
-    /// Restores the half. State that was not kept has the values of [`Outbound::new`].
+    /// Restores the half. State that was not compressed has the values of [`Outbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, queues: &Queues) -> Outbound {
         let Self { next_number, next_message, delivered, window, peer, answer_turn, queue_pair } =

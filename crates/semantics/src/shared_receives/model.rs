@@ -1,4 +1,5 @@
-//! Loom model of a posting thread and the thread inside the engine, in every interleaving.
+//! Loom model of a posting thread and of the thread inside the engine. Loom runs every interleaving
+//! of the two.
 
 use loom::sync::Arc;
 use loom::thread as modelled;
@@ -10,7 +11,7 @@ const fn receive(context: u64) -> Receive {
     Receive { region: RegionId::NONE, offset: 0, length: 0, context }
 }
 
-/// Takes a receive for `owner`, or makes `owner` wait. Returns whether it waits.
+/// Takes a receive for `owner`. If there is none, makes `owner` wait and returns true.
 fn take_or_wait(shared: &SharedReceives, owner: Owner) -> bool {
     loop {
         if shared.take(&mut Lists::default()).is_some() {

@@ -15,8 +15,8 @@ use crate::{
 
 /// Number of operations in each run.
 const COUNT: usize = 20;
-/// Offset of the buffers for messages, which are behind the memory that writes use. Each buffer has
-/// 400 bytes.
+/// Offset of the first buffer for a message. Writes use the memory before it. Each buffer has 400
+/// bytes.
 const MESSAGES_AT: u64 = 2048;
 
 /// Returns the key of the window that operation `index` uses, on either side.
@@ -28,7 +28,8 @@ fn bind_at(side: &Side, index: usize) -> Window {
     let reach = Reach::Connection(Owner::new(7, 1).bits());
     let (region, rights) = (side.region.id, Rights::REMOTE_READ);
     let window = Window { region, offset: 0, len: 64, remote_start: 0, rights, reach };
-    // If the operation binds the window itself, the caller unbinds it again.
+    // If the operation is a bind, it binds the window itself, so the caller unbinds the window
+    // again.
     side.table.bind(key_of(index), window).unwrap();
     window
 }
@@ -90,8 +91,8 @@ fn pieces_of(pair: &mut Pair, index: usize, operation: &Operation) -> Vec<Piece>
     pieces
 }
 
-/// Posts an operation in one of three ways: with its own bytes, with a list, or as work that fails
-/// on this side.
+/// Posts an operation in one of three ways: with its own bytes, with a list of pieces, or as an
+/// operation that fails on this side.
 fn post(pair: &mut Pair, index: usize, operation: &Operation, fails: bool) {
     let as_list = pair.random.chance(40);
     let pieces = pieces_of(pair, index, operation);

@@ -55,9 +55,9 @@ fn delivered_ranges_are_left_alone_while_others_are_in_flight() {
 }
 
 //= protocol.md: operation.6, operation.7
-/// Each byte of an operation is placed only once, even while the operation is in flight. A change
-/// by the application after the placement therefore persists. The writes are relaxed, because a
-/// strict tail may be held as a whole.
+/// Each byte of an operation is placed only once, even before the operation is delivered. If the
+/// application changes a placed byte, the change therefore stays. The writes are relaxed, because a
+/// strict tail is held as a whole and placed later.
 #[test]
 fn a_placed_byte_is_not_placed_again_by_an_overlapping_fragment() {
     let mut pair = Pair::new(Config::default(), 1);
@@ -150,8 +150,8 @@ fn notifications_wait_for_room_and_come_once_and_in_order() {
 }
 
 //= protocol.md: notify.2
-/// Only the notification waits. The bytes are placed once, and duplicates that arrive before the
-/// notification change nothing.
+/// Only the notification waits. The bytes are placed once. If duplicates arrive before the
+/// notification, they change nothing.
 #[test]
 fn a_duplicate_of_a_stalled_operation_is_not_placed() {
     let mut pair = Pair::new(Config { queue: 1, ..Config::default() }, 1);

@@ -1,5 +1,5 @@
-//! Tests with a peer that lies. This side must not panic, must protect its memory, and must bound
-//! its records.
+//! Tests with a peer that sends false values. This side must not panic, must protect its memory,
+//! and must limit its records.
 
 use proptest::prelude::*;
 use wire_edge::{
@@ -94,8 +94,8 @@ fn messages_without_a_receive_end_the_connection() {
     side.post_receive(100, 100, 1).unwrap();
     assert_eq!(side.handle(Flags::LAST, &send(1, 2), &[1; 8]), BROKEN);
     assert_eq!(side.handle(Flags::LAST, &send(1, u32::MAX), &[1; 8]), BROKEN);
-    // Two operations name the same message. When the second arrives, the receive is already
-    // consumed.
+    // Two operations name the same message. When the second operation arrives, the first one has
+    // already consumed the receive.
     assert_eq!(side.handle(Flags::LAST, &send(1, 0), &[1; 8]), Verdict::Accepted);
     assert_eq!(side.handle(Flags::LAST, &send(0, 0), &[1; 8]), BROKEN);
     assert_eq!(side.inbound.delivered(), OperationNumber(1));
@@ -332,7 +332,8 @@ proptest! {
                 }
                 _ => {}
             }
-            // The operation in turn always gets a record.
+            // The first undelivered operation always gets a record, so the limit is exceeded by
+            // one.
             prop_assert!(side.pools.in_use().incoming <= 4 + 1);
         }
         let side = &mut pair.sides[1];

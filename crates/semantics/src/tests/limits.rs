@@ -1,5 +1,5 @@
-//! Tests of limits. Fragments beyond a limit are refused and arrive again, no data is lost, and all
-//! operations complete.
+//! Tests of limits. If a fragment exceeds a limit, it is refused and arrives again later. No data
+//! is lost, and all operations complete.
 
 use mem::Rights;
 use wire_edge::{Flags, Header, MessageNumber, OperationNumber};
@@ -60,7 +60,8 @@ fn a_connection_posts_half_of_what_is_left_and_its_share_in_any_case() {
     };
     assert_eq!(all(&mut || side.post(&write).map(|_| ())), 20);
     assert_eq!(side.post(&write), Err(PostError::NoOperationLeft(20 + OPERATION_SHARE)));
-    // Later connections get fewer and fewer records, and the last ones only their share.
+    // Later connections get fewer and fewer records. The last connections get only their guaranteed
+    // operations.
     let found = [0, 1, 2, 3, 4, 5, 6].map(|connection| {
         let mut other = another(side, 8 + connection);
         all(&mut || other.post(side, &write))
@@ -81,7 +82,7 @@ fn sent(side: &mut Side, connection: u32, operation: &Operation, count: u32) -> 
     for _ in 0..count {
         other.post(side, operation).unwrap();
         let memory = side.table.access();
-        // Beyond the window of the peer, this returns no fragment.
+        // If the window of the peer is exhausted, this returns no fragment.
         let fragment = other.outbound.next_fragment(&memory, &mut side.pools, 200);
         assert!(fragment.is_ok());
     }
@@ -97,8 +98,8 @@ fn connections_that_wait_for_receives_leave_others_their_whole_share() {
     let source = Source::Region { region: pair.sides[0].source, offset: 0 };
     let send = operation(Request::Send { source }, 0, 8, flags(Order::Strict));
     let side = &mut pair.sides[0];
-    // Most connections meet the missing receive with their first operations. Some have a whole
-    // window in flight.
+    // Most connections learn of the missing receive when they have sent few operations. Some have a
+    // whole window in flight at that time.
     let mut waiting = Vec::new();
     for connection in 0..4000 {
         let count = if connection < 200 { 256 } else { OPERATION_SHARE };
@@ -230,8 +231,8 @@ fn a_full_order_pool_refuses_what_must_wait_and_nothing_else() {
 }
 
 //= protocol.md: pool.4
-/// Records of waiting operations never prevent the operation in turn from getting a record, on any
-/// connection.
+/// Records of waiting operations never prevent the first undelivered operation of any connection
+/// from getting a record.
 #[test]
 fn the_operation_in_turn_always_finds_a_record() {
     let mut config = Config::default();
@@ -247,11 +248,11 @@ fn the_operation_in_turn_always_finds_a_record() {
         here.push(side.handle(Flags::LAST, header, &[1; 8]));
         there.push(other.handle(side, Flags::LAST, header, &[1; 8]));
     }
-    // A connection may open another record only while it has fewer records than are free. One
-    // record therefore stays free for future connections.
+    // A connection may open another record only if it has fewer records than are free. One record
+    // therefore always stays free for new connections.
     assert_eq!(here, [Verdict::Accepted, Verdict::Accepted, refused, refused]);
     assert_eq!(there, here);
-    // The operations in turn arrive in two parts, so each needs a record.
+    // The first undelivered operations arrive in two parts, so each needs a record.
     assert_eq!(side.handle(Flags::LAST, &second, &[1; 8]), Verdict::Accepted);
     assert_eq!(other.handle(side, Flags::LAST, &second, &[1; 8]), Verdict::Accepted);
     assert_eq!(side.pools.in_use().incoming, 6);
@@ -322,7 +323,8 @@ fn peers_that_leave_operations_open_stop_no_other() {
     let whole: Vec<_> = (0..1024).map(|number| header(&pair, number, 0)).collect();
     let ends: Vec<_> = (0..1024).map(|number| header(&pair, number, 8)).collect();
     let side = &mut pair.sides[1];
-    // There are as many connections as records, so some cannot open even one later operation.
+    // There are as many connections as records, so some connections cannot open any record for a
+    // later operation.
     let mut greedy: Vec<_> = (0..2048).map(|number| another(side, 10 + number)).collect();
     for peer in &mut greedy {
         for header in &whole[1..] {
@@ -330,7 +332,7 @@ fn peers_that_leave_operations_open_stop_no_other() {
                 break;
             }
         }
-        // Send the operation in turn without its beginning, which never arrives.
+        // The end of the first undelivered operation arrives, but its beginning never does.
         let verdict = peer.handle(side, Flags::STRICT, &ends[0], &[1; 8]);
         assert_eq!(verdict, Verdict::Accepted);
     }
@@ -342,7 +344,8 @@ fn peers_that_leave_operations_open_stop_no_other() {
     }
     for (body, end) in whole[100..200].iter().zip(&ends[100..]) {
         let before = honest.inbound.delivered();
-        // The end of the operation in turn may be refused for lack of room, so it arrives again.
+        // If there is no room, the end of the first undelivered operation is refused. It therefore
+        // arrives again.
         honest.handle(side, tail, end, &[3; 8]);
         assert_eq!(honest.handle(side, Flags::STRICT, body, &[3; 8]), Verdict::Accepted);
         honest.handle(side, tail, end, &[3; 8]);
@@ -408,8 +411,8 @@ fn readers_that_never_acknowledge_leave_an_answer_for_others() {
     assert_eq!(side.pools.in_use(), crate::PoolUse::default());
 }
 
-/// A peer creates as many ranges of newer bytes as it can, with many ranges in each of many
-/// operations. Then an older frame is placed among these ranges.
+/// A peer creates as many ranges of newer bytes as it can: many operations with many ranges each.
+/// Then a frame of an older operation is placed among these ranges.
 #[test]
 fn what_a_late_writer_yields_to_is_looked_at_in_few_steps() {
     let pools = PoolLimits::default();
@@ -426,7 +429,7 @@ fn what_a_late_writer_yields_to_is_looked_at_in_few_steps() {
     let frame = header(&pair, 0, 0);
     assert_eq!(pair.sides[1].handle(Flags::STRICT, &frame, &[9; 1440]), Verdict::Accepted);
     let steps = STEPS.get() - before;
-    // Two walks over the operations, their first ranges and all further ranges.
+    // The two walks visit all operations, their first ranges and all further ranges.
     assert!(steps <= 2 * (2 * 1023 + 2048), "{steps} steps");
 }
 

@@ -14,7 +14,7 @@ use crate::{
 };
 
 const PLAIN: OperationFlags = flags(Order::Strict);
-/// Keys of windows. None of the few regions has one of these keys.
+/// Keys of windows. The test has few regions, and none of them has one of these keys.
 const KEYS: [RemoteKey; 3] = [RemoteKey(0xabc_0001), RemoteKey(0xabc_0002), RemoteKey(0xabc_0003)];
 
 fn window(side: &Side, offset: u64) -> Window {
@@ -52,7 +52,7 @@ fn is_bound(side: &Side, key: RemoteKey) -> bool {
     found.is_ok()
 }
 
-/// Returns the completions of a side as contexts and results.
+/// Returns the context and the result of each completion of a side.
 fn results_of(side: &mut Side) -> Vec<(u64, Result<(), OperationError>)> {
     side.poll();
     side.completions.drain(..).map(|found| (found.context, found.result)).collect()
@@ -220,8 +220,8 @@ fn pass_time(pair: &mut Pair) {
     }
 }
 
-/// Checks the completions of `count` operations. Those before `at` must have succeeded, the one at
-/// `at` must have failed with `error`, and the later ones must be flushed.
+/// Checks the completions of `count` operations. Operation `at` must have failed with `error`. All
+/// operations before it must have succeeded, and all later operations must be flushed.
 fn assert_failed_in_order(pair: &mut Pair, at: usize, count: usize, error: OperationError) {
     let side = &mut pair.sides[0];
     assert!(side.outbound.is_faulty());
@@ -269,7 +269,7 @@ fn work_that_was_posted_as_failed_fails_in_its_place_among_all_others() {
     }
 }
 
-/// Returns the number of the operation of side 0 to which a packet belongs.
+/// Returns the number of the operation to which a packet of side 0 belongs.
 pub(super) fn number_of(packet: &Packet) -> Option<OperationNumber> {
     match packet.header {
         Header::Write { operation, .. }
@@ -312,8 +312,8 @@ fn an_operation_that_fails_in_flight_fails_when_all_before_it_is_complete() {
         outbound.fail(pools, number, OperationError::Unreachable);
         pass_time(&mut pair);
         if !pair.sides[0].outbound.is_faulty() {
-            // The peer had already delivered the operation. Only the answer to an earlier read was
-            // missing.
+            // The peer had already delivered the operation. It was not complete, because the answer
+            // to an earlier read was missing.
             pair.poll();
             assert_completed_in_order(&pair, count);
             done_before += 1;

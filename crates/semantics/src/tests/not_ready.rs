@@ -112,7 +112,7 @@ fn old_news_of_a_message_holds_nothing() {
     }
     lose(side, carried[4]);
     assert_eq!(sends_of(side), [4]);
-    // The message is delivered nevertheless, because the refused frame was a duplicate.
+    // The message is delivered all the same, because the refused frame was a duplicate.
     assert!(not_ready(side, 2));
     lose(side, carried[4]);
     assert_eq!(sends_of(side), []);

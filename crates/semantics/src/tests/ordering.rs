@@ -50,8 +50,8 @@ fn sequential(pieces: &[Piece]) -> Vec<u8> {
     memory
 }
 
-/// Checks that a thread that sees the last byte of an operation also sees all its earlier bytes, or
-/// newer bytes in their place.
+/// Checks the order in which a thread sees the bytes of an operation. If it sees the last byte, it
+/// also sees all earlier bytes, or newer bytes in their place.
 fn check_tails(pieces: &[Piece], memory: &[u8]) {
     let newest_seen = pieces.iter().enumerate().rev().find(|(index, piece)| {
         let end = piece.offset as usize + piece.length as usize;
@@ -300,8 +300,8 @@ proptest! {
     }
 }
 
-/// A fragment of an operation that never ends. Fragments arrive in any order and use two keys for
-/// the same memory. The result is compared with a model of single bytes.
+/// A fragment of an operation whose end never arrives. Fragments arrive in any order and use two
+/// keys for the same memory. The test compares the result with a model of single bytes.
 #[derive(Clone, Copy, Debug)]
 struct Scrap {
     operation: u32,
@@ -332,7 +332,7 @@ proptest! {
         let rights = mem::Rights::REMOTE_WRITE;
         let alias = side.table.register_as(side.domain, side.memory.clone(), 77_000, rights).unwrap();
         let mut model = vec![0; MEMORY_BYTES as usize];
-        // For each byte of memory: the operations whose byte for it has arrived.
+        // For each byte of memory: for each operation, whether its value for this byte has arrived.
         let mut here = vec![[false; 6]; MEMORY_BYTES as usize];
         for (index, scrap) in scraps.iter().enumerate() {
             let (base, is_strict, is_alias) = shapes[scrap.operation as usize];
@@ -395,7 +395,7 @@ fn a_late_writer_does_not_yield_to_another_region_at_the_same_address() {
 }
 
 //= protocol.md: strict.2
-/// A tail arrives after a shorter fragment has placed part of it as body.
+/// The whole tail arrives after a shorter fragment has placed a part of the tail as body.
 #[test]
 fn a_tail_cut_differently_does_not_hide_what_was_placed() {
     use wire_edge::Header;
@@ -425,8 +425,8 @@ fn a_tail_cut_differently_does_not_hide_what_was_placed() {
     assert_eq!(pair.sides[1].inbound.delivered(), OperationNumber(2));
 }
 
-/// When a longer tail arrives, the part that is already held is not held again. The pool has room
-/// for that part only once.
+/// When a longer tail arrives, a part of it is already held and is not held again. The pool has
+/// room for this part only once.
 #[test]
 fn a_longer_tail_is_held_without_what_is_held_already() {
     use wire_edge::Header;
@@ -447,7 +447,7 @@ fn a_longer_tail_is_held_without_what_is_held_already() {
 }
 
 //= protocol.md: operation.8
-/// A frame has many pieces, and each piece needs a block of the order pool.
+/// A frame covers many separate gaps, and the bytes of each gap need a block of the order pool.
 #[test]
 fn a_fragment_in_many_pieces_is_refused_when_the_blocks_are_too_few() {
     use wire_edge::Header;

@@ -1,4 +1,4 @@
-//! Two sides and an unreliable network between them. A seed determines every step.
+//! Two sides and an unreliable network between them. A seed determines every step of a run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -203,8 +203,8 @@ impl Side {
         self.outbound.handle_answer(&memory, &mut self.pools, flags, header, payload).unwrap()
     }
 
-    /// Returns the next fragment. Its lifetime exceeds the memory access with which it was cut. The
-    /// caller must not read the fragment after its region is gone.
+    /// Returns the next fragment. Its lifetime is longer than that of the memory access with which
+    /// it was cut. The caller must therefore not read the fragment after its region is gone.
     pub(super) fn fragment(&mut self, room: u32) -> Option<Fragment<'static>> {
         let memory = self.table.access();
         let cut = self.outbound.next_fragment(&memory, &mut self.pools, room).unwrap();
@@ -301,7 +301,7 @@ pub(super) struct Pair {
     next_id: u64,
     /// All packets sent so far, if the test records them.
     pub(super) history: Option<Vec<Packet>>,
-    /// Flags to remove from every frame. This is a fault that oracles must detect.
+    /// Flags to remove from every frame. The removal is a fault that the oracles must detect.
     pub(super) stripped: Flags,
 }
 
@@ -402,7 +402,7 @@ impl Pair {
         }
     }
 
-    /// Returns all packets that a side has in flight to that side, newest first.
+    /// Returns all packets that a side has in flight to this side, newest first.
     fn take_back(&mut self, from: usize) {
         let Side { outbound, pools, .. } = &mut self.sides[from];
         let taken = self.in_flight.extract_if(.., |_, (side, _)| *side == from);
@@ -499,8 +499,8 @@ impl Pair {
         assert_eq!(self.in_use(), [PoolUse::default(); 2]);
     }
 
-    /// Returns the numbers of records in use on both sides. First discards retransmissions that no
-    /// operation needs.
+    /// Returns the numbers of records in use on both sides. Before that, discards retransmissions
+    /// that no operation needs.
     pub(super) fn in_use(&mut self) -> [PoolUse; 2] {
         for side in 0..2 {
             while self.sides[side].outbound.wants_to_send()
@@ -530,8 +530,8 @@ pub(super) fn write(
     operation(Request::Write { source, key, address }, index, length, flags)
 }
 
-/// Returns a source with `length` bytes of value `index + 1`. It is inline if the bytes are few and
-/// the index is even.
+/// Returns a source with `length` bytes of value `index + 1`. The source is inline if it has few
+/// bytes and the index is even.
 pub(super) fn source(pair: &Pair, index: usize, length: u32) -> Source {
     let value = index as u8 + 1;
     if length <= 64 && index.is_multiple_of(2) {

@@ -82,8 +82,8 @@ fn sum(i: u64) -> u64 {
 }
 
 //= protocol.md: fence.2
-/// The bytes of a read leave memory after the read is delivered, so a fenced write must not
-/// overtake them.
+/// The bytes of a read leave memory after the read is delivered. A fenced write must therefore wait
+/// for the answer.
 #[test]
 fn a_fenced_write_does_not_change_what_an_earlier_read_brings() {
     for seed in 0..200 {
@@ -132,8 +132,8 @@ fn reads_find_what_earlier_strict_writes_left() {
 }
 
 //= protocol.md: answer.6
-/// Posts more reads and atomics than the peer answers at the same time, and more than the endpoint
-/// has records for.
+/// Posts more reads and atomics than the peer answers at the same time, and more than there are
+/// records.
 #[test]
 fn questions_wait_for_the_responder_without_a_record_of_their_own() {
     for seed in 0..50 {
@@ -204,7 +204,7 @@ fn a_read_whose_sink_is_gone_is_a_local_fault() {
 }
 
 //= protocol.md: answer.7
-/// The answer has arrived and its acknowledgement is lost. Then the memory of the answer is
+/// The answer has arrived, but its acknowledgement is lost. After that, the memory of the answer is
 /// deregistered.
 #[test]
 fn an_answer_whose_memory_is_gone_is_not_retransmitted_and_not_missed() {
@@ -371,7 +371,7 @@ fn a_peer_without_read_depth_is_asked_nothing() {
         operand: 1,
         compare: 0,
     };
-    // A read that the peer sends nevertheless waits forever and uses one record.
+    // If the peer sends a read all the same, the read waits forever and uses one record.
     assert_eq!(pair.sides[1].handle(Flags::LAST, &header, &[]), Verdict::Accepted);
     assert!(pair.sides[1].inbound.is_stalled());
     assert_eq!(pair.sides[1].memory.load_u64(8), 0);

@@ -1,4 +1,4 @@
-//! Tests of rules that only the target of a queue pair has.
+//! Tests of the rules for the target of a queue pair.
 
 use mem::{Buffer, RegionId, Rights};
 use wire_edge::{CloseReason, Flags, MessageNumber, OperationNumber, RemoteKey};

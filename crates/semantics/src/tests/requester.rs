@@ -1,4 +1,4 @@
-//! Tests of rules that only the requester of a queue pair has.
+//! Tests of the rules for the requester of a queue pair.
 
 use wire_edge::{CloseReason, Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
@@ -23,14 +23,14 @@ fn send(pair: &Pair, index: usize, length: u32) -> Operation {
     operation(Request::Send { source: source(pair, index, length) }, index, length, PLAIN)
 }
 
-/// Reports to a side that its peer has delivered all operations before `delivered` and posted
-/// receives for all messages before `credit`.
+/// Reports to a side what its peer has done. The peer has delivered all operations before
+/// `delivered` and posted receives for all messages before `credit`.
 pub(super) fn acknowledge(side: &mut Side, delivered: u32, credit: u32) {
     let (delivered, credit) = (OperationNumber(delivered), MessageNumber(credit));
     assert!(side.outbound.on_delivered(&mut side.pools, delivered, credit));
 }
 
-/// Returns the numbers of the operations of which a side now sends fragments.
+/// Returns the numbers of the operations whose fragments a side sends now.
 pub(super) fn sends_of(side: &mut Side) -> Vec<u32> {
     let mut numbers = Vec::new();
     while let Some(fragment) = side.fragment(333) {

@@ -1,4 +1,5 @@
-//! Frames from the peer of a queue pair. They are those of an honest requester, in any order.
+//! Frames that the peer of a queue pair sends. They are the frames of an honest requester, in any
+//! order.
 
 use wire_edge::{Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
@@ -97,8 +98,8 @@ impl Script {
     }
 }
 
-/// Delivers frames to `side` in random order, some of them repeatedly, until all operations are
-/// delivered.
+/// Delivers frames to `side` in random order until all operations are delivered. Some frames arrive
+/// repeatedly.
 pub(super) fn deliver_all(side: &mut Side, random: &mut Random, frames: &[Frame]) {
     let end = frames.iter().map(Frame::operation).max().map_or(0, |last| last + 1);
     let mut steps = 0;

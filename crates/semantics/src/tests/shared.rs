@@ -79,7 +79,7 @@ impl Targets {
         inbound.handle(&mut around, frame.flags, &frame.header, &frame.payload[..])
     }
 
-    /// Lets waiting connections take the remaining receives, and returns these connections. Their
+    /// Makes waiting connections take the remaining receives, and returns these connections. Their
     /// peers are honest.
     fn notify_ready(&mut self) -> Vec<usize> {
         let ready = self.ready_and_verdicts().map(|(index, verdict)| {
@@ -428,15 +428,15 @@ fn lists_of_pieces_are_shared_and_given_back_like_other_receives() {
     assert_eq!(targets.pools.in_use(), PoolUse::default());
 }
 
-/// The frames that a peer must send, and the reports that it has received from the target.
+/// The frames that a peer must send, and the reports that the target has sent to it.
 struct Peer {
     frames: Vec<Frame>,
-    /// The peer holds back operations from this one on.
+    /// The peer does not send this operation and later operations yet.
     held: Option<u32>,
     /// Length, immediate and kind of each message, in order.
     messages: Vec<(u32, Option<u32>, bool)>,
     operations: u32,
-    /// The operation that names a key that does not exist.
+    /// The operation that is at fault: it names a key that does not exist.
     at_fault: Option<u32>,
     ended: bool,
 }
@@ -491,7 +491,7 @@ impl Peer {
     }
 }
 
-/// Several peers of one endpoint. All are honest, but some of their operations are at fault.
+/// Several peers of one endpoint. All peers are honest, but some of their operations are at fault.
 struct Interplay {
     random: Random,
     targets: Targets,
@@ -534,7 +534,8 @@ impl Interplay {
         let ready: Vec<_> = self.targets.ready_and_verdicts().collect();
         for (index, verdict) in ready {
             self.peers[index].held = None;
-            // A message that waited may have kept a faulty operation behind it from coming in turn.
+            // A waiting message may have been delivered now. If so, a faulty operation after it may
+            // be the first undelivered one.
             if !self.peers[index].hear(verdict, 0) {
                 self.end(index);
             }
@@ -569,8 +570,8 @@ impl Interplay {
         self.end(index);
     }
 
-    /// Checks that each receive was consumed once or is still posted, and that messages were
-    /// reported in order.
+    /// Checks that each receive was consumed once or is still posted. Also checks that messages
+    /// were reported in order.
     fn check(mut self) {
         let completions = self.targets.completions();
         for (index, peer) in self.peers.iter().enumerate() {

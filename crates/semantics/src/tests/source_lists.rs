@@ -1,5 +1,5 @@
 //! Tests of operations whose bytes are in lists of pieces (scatter/gather entries). A list is the
-//! source, or the destination of a read.
+//! source of a write or send, or the destination of a read.
 
 use mem::RegionId;
 use wire_edge::RemoteKey;
@@ -16,8 +16,8 @@ use crate::{
 /// Placeholder for the source in a request whose bytes are in a list.
 const NOWHERE: Source = Source::Region { region: RegionId::NONE, offset: u64::MAX };
 
-/// Returns a write to the start of the peer's memory. The list that is posted with it decides its
-/// length.
+/// Returns a write to the start of the peer's memory. The list that is posted with the write
+/// determines its length.
 fn write(pair: &Pair) -> Operation {
     let (key, address) = remote(pair, 0);
     operation(Request::Write { source: NOWHERE, key, address }, 0, 0, flags(Order::Strict))
@@ -151,8 +151,8 @@ fn memory_that_goes_while_pieces_of_it_are_sent_is_a_fault_of_the_operation() {
     }
 }
 
-/// Returns pieces of the source memory with `length` bytes in total. Fills them with the expected
-/// values.
+/// Returns pieces of the source memory that have `length` bytes in total. Fills them with the
+/// expected values.
 fn filled(pair: &mut Pair, index: usize, length: u32) -> Vec<Piece> {
     let (mut list, mut left) = (Vec::new(), length);
     let start = index as u64 * 16_384;

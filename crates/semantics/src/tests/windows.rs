@@ -59,8 +59,8 @@ fn a_window_is_reached_by_its_key_and_by_no_connection_it_is_not_for() {
 #[test]
 fn a_window_that_ends_in_the_middle_of_a_write_is_reached_no_more() {
     let mut side = target(1);
-    // The window has the region's own addresses. If the target cached the window, the write would
-    // still find it.
+    // The window has the region's own addresses. If the target cached the window, it would still
+    // accept the write.
     let window = Window {
         region: side.region.id,
         offset: 0,
@@ -218,8 +218,8 @@ fn a_write_whose_key_has_ended_is_denied_though_all_of_it_yields() {
     let mut script = Script::new(Flags::STRICT, 64);
     let message = script.send_invalidate(&[2; 10], KEY);
     let hidden = script.write((KEY, START), &[3; 20], None);
-    // This newer write covers the bytes that the older write omits. It arrives while the key is
-    // valid.
+    // This newer write covers the bytes that the older write leaves out. It arrives while the key
+    // is still valid.
     let newer = script.write((KEY, START), &[4; 100], None);
     assert_eq!(newer[0].arrive_at(&mut side), Verdict::Accepted);
     assert_eq!(hidden[0].arrive_at(&mut side), Verdict::Accepted);
