@@ -19,9 +19,9 @@ impl AccessFlags {
     pub const REMOTE_ATOMIC: Self = Self(1 << 3);
     /// Memory windows may be bound to the region.
     pub const WINDOW_BIND: Self = Self(1 << 4);
-    /// Addresses in the region count from 0, not from its virtual address.
+    /// Addresses in the region count from 0 instead of from the region's virtual address.
     pub const ZERO_BASED: Self = Self(1 << 5);
-    /// On-demand paging: not supported.
+    /// On-demand paging, which is not supported.
     pub const ON_DEMAND: Self = Self(1 << 6);
     /// Bits that a device may ignore, such as relaxed ordering. This device ignores all of them.
     pub const OPTIONAL: Self = Self(0x3ff0_0000);
@@ -36,7 +36,7 @@ impl AccessFlags {
         self.0 & other.0 != 0
     }
 
-    /// Returns the flags of both sets.
+    /// Returns the union of both sets of flags.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -45,7 +45,7 @@ impl AccessFlags {
     /// Returns the rights for a memory region.
     ///
     /// # Errors
-    /// * [`Error::Invalid`] if peers would get the right to write, but this side would not.
+    /// * [`Error::Invalid`] if peers would have the right to write, but this side would not.
     /// * [`Error::NotSupported`] if unknown bits are set.
     pub(crate) fn of_region(self) -> Result<Rights, Error> {
         let known = Self::PLAIN.union(Self::WINDOW_BIND).union(Self::ZERO_BASED);

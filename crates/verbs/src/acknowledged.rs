@@ -1,8 +1,8 @@
-//! Counts events that the program has read and not acknowledged.
+//! Counts events that the program has read but not acknowledged.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Number of an object's events that the program has read and not acknowledged. A call that
+/// Number of an object's events that the program has read but not acknowledged. A call that
 /// destroys the object waits until this number is 0.
 #[derive(Debug, Default)]
 pub struct Unacknowledged {
@@ -16,7 +16,7 @@ impl Unacknowledged {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// Acknowledges `events` events, or all if fewer are unacknowledged.
+    /// Acknowledges `events` events. If fewer events are unacknowledged, acknowledges all of them.
     pub fn acknowledge(&self, events: u32) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         *count = count.saturating_sub(events);

@@ -61,8 +61,8 @@ impl AddressHandle {
     }
 }
 
-/// Returns the address vector with which to answer a received datagram. Reads the peer's address
-/// from the datagram's route header.
+/// Returns the address vector for an answer to a received datagram. Reads the peer's address from
+/// the datagram's route header.
 ///
 /// # Errors
 /// [`Error::Invalid`] if the datagram has no route header, or if the header is not that of an IP
@@ -91,8 +91,8 @@ pub fn answer_to(
     })
 }
 
-/// Returns the source and the destination of a route header. The header is an IPv6 header, or an
-/// IPv4 header in the last 20 bytes.
+/// Returns the source and the destination that a route header contains. The header is an IPv6
+/// header of 40 bytes, or an IPv4 header in the last 20 of the 40 bytes.
 fn addresses(header: &[u8; 40]) -> Option<(Gid, Gid)> {
     let v4 = |at: usize| {
         let bytes: [u8; 4] = header.get(at..at + 4)?.try_into().ok()?;

@@ -11,7 +11,7 @@ use crate::shared_receive_queue::SharedReceiveQueue;
 pub struct AsyncEvent {
     /// Kind of the event.
     pub kind: AsyncEventKind,
-    /// Object that the event is about.
+    /// The object to which the event belongs.
     pub element: EventElement,
 }
 
@@ -21,16 +21,16 @@ pub struct AsyncEvent {
 pub enum AsyncEventKind {
     /// A completion queue has overrun.
     CompletionQueueError = 0,
-    /// A queue pair has failed for a reason outside its own work, such as an overrun completion
-    /// queue.
+    /// A queue pair has failed for a reason that is not in its own work. An example is an overrun
+    /// of its completion queue.
     QueuePairFatal = 1,
     /// The peer sent an invalid request.
     RequestError = 2,
     /// The peer accessed memory without the right to do so.
     AccessError = 3,
-    /// The peer has sent a message before the program moved this queue pair to RTS.
+    /// The peer has sent a message, but the program has not moved this queue pair to RTS yet.
     CommunicationEstablished = 4,
-    /// The queue pair is in SQD, and none of its work is in flight any more.
+    /// The queue pair is in SQD, and all its work that was in flight has completed.
     SendQueueDrained = 5,
     /// The device has failed.
     DeviceFatal = 8,
@@ -38,15 +38,15 @@ pub enum AsyncEventKind {
     PortActive = 9,
     /// The port is down.
     PortError = 10,
-    /// The shared receive queue holds fewer receives than its limit.
+    /// The shared receive queue has fewer receives than its limit.
     ReceiveLimitReached = 15,
-    /// The queue pair is in ERR and takes no more receives from its shared receive queue.
+    /// The queue pair is in ERR. From now on, it takes no receives from its shared receive queue.
     LastReceiveReached = 16,
     /// The table of GIDs has changed.
     GidChange = 18,
 }
 
-/// The object that an event is about.
+/// The object to which an event belongs.
 #[derive(Clone, Debug)]
 pub enum EventElement {
     /// A completion queue.

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// Returns the GID of an IP address. An IPv4 address becomes `::ffff:a.b.c.d`, like in `RoCE`
-    /// version 2.
+    /// Returns the GID of an IP address. As in `RoCE` version 2, an IPv4 address becomes
+    /// `::ffff:a.b.c.d`.
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(v4) => Self(v4.to_ipv6_mapped().octets()),
@@ -73,16 +73,17 @@ pub struct DeviceAttributes {
     pub shared_receives_max: u32,
     /// Maximum number of address handles.
     pub address_handles_max: u32,
-    /// Maximum number of multicast groups that queue pairs have joined.
+    /// Maximum number of multicast groups that the queue pairs of the device can join.
     pub groups_max: u32,
     /// Whether programs may get larger sizes and more retries than they asked for.
     pub strictness: Strictness,
 }
 
-/// Whether a device gives programs more than they ask for, where this costs nothing.
+/// Whether a device gives programs larger sizes and more retries than they asked for.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Strictness {
-    /// Programs get more than they asked for. Some programs work that would fail on an adapter.
+    /// Programs get more than they asked for if this costs nothing. Some programs then work that
+    /// fail on an adapter.
     #[default]
     Lenient,
     /// Programs get exactly the depths, inline bytes and retries that they asked for.
@@ -122,14 +123,15 @@ pub struct PortCounters {
     pub sent_frames: u64,
     /// Frames received.
     pub received_frames: u64,
-    /// Frames that could not be sent: the frame was too large for the path, or there was no route.
+    /// Frames that a link refused, because the frame was too large for the path or there was no
+    /// route.
     pub send_discards: u64,
-    /// Number of times that a link had no room for another frame.
+    /// Number of times that a link had no room for a frame.
     pub send_waits: u64,
-    /// Received frames that a link dropped: the frame was truncated or damaged, or no buffer was
-    /// free.
+    /// Received frames that a link dropped, because the frame was truncated or damaged or no buffer
+    /// was free.
     pub receive_errors: u64,
-    /// Further counters of the wire, by name. Programs see them as hardware counters.
+    /// Further counters of the wire, by name. Programs see them as hardware counters of the port.
     pub hardware: Vec<(&'static str, u64)>,
 }
 
@@ -155,8 +157,8 @@ impl Default for PortCounters {
 pub enum QueuePairType {
     /// Reliable connection (RC).
     Reliable,
-    /// Unreliable connection (UC). The library carries it over a reliable connection, without reads
-    /// and atomics.
+    /// Unreliable connection (UC), without reads and atomics. The library carries it over a
+    /// reliable connection.
     Unreliable,
     /// Unreliable datagrams (UD).
     Datagram,
@@ -168,15 +170,15 @@ pub enum QueuePairType {
 pub enum QueuePairState {
     /// RESET.
     Reset,
-    /// INIT: receives may be posted.
+    /// INIT: programs may post receives.
     Init,
     /// RTR, ready to receive.
     ReadyToReceive,
     /// RTS, ready to send.
     ReadyToSend,
-    /// SQD: work in flight completes, and no other work begins.
+    /// SQD: work in flight completes. No other work begins.
     SendQueueDrained,
-    /// SQE: a send has failed on a queue pair whose service is unreliable.
+    /// SQE: a send has failed. Only queue pairs with an unreliable service have this state.
     SendQueueError,
     /// ERR: the library flushes all work.
     Error,
@@ -219,7 +221,7 @@ pub struct QueuePairLimits {
 /// Attributes that `ibv_modify_qp` sets and `ibv_query_qp` returns.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct QueuePairAttributes {
-    /// Path MTU as the program set it, in bytes.
+    /// Path MTU that the program has set, in bytes.
     pub path_mtu: u32,
     /// Queue key (UD).
     pub queue_key: u32,
@@ -229,7 +231,7 @@ pub struct QueuePairAttributes {
     pub send_psn: u32,
     /// The peer's queue pair number.
     pub destination: u32,
-    /// Access that the queue pair grants to peers: bits of `ibv_access_flags`.
+    /// Access that the queue pair grants to the peer: bits of `ibv_access_flags`.
     pub access: u32,
     /// Path to the peer.
     pub path: AddressVectorAttributes,
@@ -243,7 +245,7 @@ pub struct QueuePairAttributes {
     pub timeout: u8,
     /// Number of retries before a request fails, 0 to 7.
     pub retries: u8,
-    /// Number of retries while the receiver is not ready, 0 to 6; 7 means no limit.
+    /// Number of retries if the receiver is not ready, 0 to 6; 7 means no limit.
     pub not_ready_retries: u8,
     /// Index in the partition key table.
     pub partition_key_index: u16,
@@ -251,7 +253,7 @@ pub struct QueuePairAttributes {
     pub port: u8,
 }
 
-/// Address vector as programs set it (`ibv_ah_attr`).
+/// Address vector that a program sets (`ibv_ah_attr`).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AddressVectorAttributes {
     /// GID of the peer.

@@ -38,8 +38,8 @@ impl CompletionChannel {
         &self.uses
     }
 
-    /// Returns the descriptor, which is readable while an event is queued. Code outside this type
-    /// must not read from the descriptor.
+    /// Returns the descriptor. The descriptor is readable if an event is queued. The caller must
+    /// not read from it, because only this type may do so.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.events.descriptor()
     }
@@ -60,9 +60,9 @@ impl CompletionChannel {
         })
     }
 
-    /// Raises an event for each armed queue of this channel that holds unpolled completions,
-    /// because the calling program is about to sleep. An earlier event has reported these
-    /// completions, so arming the queue did not raise another one.
+    /// The calling program is about to sleep. Raises an event for each armed queue of this channel
+    /// that has unpolled completions. An earlier event has reported these completions, so arming
+    /// the queue did not raise another event.
     fn report_left(&self) {
         for queue in self.context.provider().registry().completion_queues() {
             let is_here =
@@ -73,7 +73,8 @@ impl CompletionChannel {
         }
     }
 
-    /// Dequeues the oldest event like [`CompletionChannel::get`], but never waits.
+    /// Dequeues the oldest event like [`CompletionChannel::get`], but never waits. Returns `None`
+    /// if no event is queued.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.
@@ -96,7 +97,7 @@ impl CompletionChannel {
     /// Destroys the channel.
     ///
     /// # Errors
-    /// [`Error::Busy`] while completion queues use the channel.
+    /// [`Error::Busy`] if a completion queue uses the channel.
     pub fn destroy(&self) -> Result<(), Error> {
         self.context.provider().check()?;
         self.uses.destroy("completion channel")?;
@@ -105,7 +106,7 @@ impl CompletionChannel {
     }
 }
 
-/// Counts an event as read by the program and not acknowledged.
+/// Records that the program has read an event and must acknowledge it.
 fn on_taken(queue: &Arc<CompletionQueue>) {
     queue.completion_events().on_taken();
 }

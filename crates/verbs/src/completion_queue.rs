@@ -25,24 +25,25 @@ pub struct CompletionQueue {
     context: Arc<Context>,
     channel: Option<Arc<CompletionChannel>>,
     uses: Uses,
-    /// The queue into which the wire puts completions.
+    /// The queue to which the wire adds completions.
     work: Arc<work::CompletionQueue>,
     /// Number of entries that the program asked for.
     entries: AtomicU32,
-    /// Number of extra places for completions that the wire adds and the program does not receive.
+    /// Number of additional places, for completions that the wire adds but the program does not
+    /// receive.
     unreported_sends: AtomicU32,
     polling: Mutex<Polling>,
-    /// Queue pairs that may have work to flush, each with the queue of work ([`Side`]) concerned.
+    /// Queue pairs that may have work to flush, each with the queue of work ([`Side`]) to flush.
     flushing: Mutex<VecDeque<(Arc<QueuePair>, Side)>>,
     flushing_count: AtomicUsize,
-    /// The [`Arm`] value as a number while the program waits for an event; otherwise 0.
+    /// The [`Arm`] value as a number if the program waits for an event; otherwise 0.
     armed: AtomicU8,
     has_reported_overrun: AtomicBool,
-    /// The queue has overrun, and this type has moved all attached queue pairs to ERR.
+    /// Whether the queue has overrun and this type has moved all attached queue pairs to ERR.
     has_failed_all: AtomicBool,
-    /// Queue pairs whose completions go to this queue, by queue pair number.
+    /// The queue pairs that use this queue, by queue pair number.
     attached: Mutex<HashMap<u32, Weak<QueuePair>>>,
-    /// The queue has exactly as many places as the program asked for.
+    /// Whether the queue has exactly as many places as the program asked for.
     is_strict: bool,
     completion_events: Unacknowledged,
     async_events: Unacknowledged,
@@ -53,13 +54,14 @@ pub struct CompletionQueue {
 /// State used while polling; protected by the poll lock.
 #[derive(Debug, Default)]
 struct Polling {
-    /// Cache of the queue pairs of recent completions. The index is the low bits of the owner's
-    /// index.
+    /// Cache of the queue pairs of recent completions. The index of an entry is the low bits of the
+    /// owner's index.
     known: [Option<Known>; KNOWN],
-    /// Completions that were taken from `work` and not yet returned to the program. All are older
-    /// than the completions that are still in `work`.
+    /// Completions that were moved out of `work` and not yet returned to the program. All of them
+    /// are older than the completions in `work`.
     backlog: VecDeque<WorkCompletion>,
-    /// Number of unpolled completions that an event has already reported; they are the oldest ones.
+    /// Number of unpolled completions that an event has reported. These are the oldest completions
+    /// of the queue.
     reported: usize,
     /// Whether completions carry the time at which they arrived.
     is_stamped: bool,
@@ -141,8 +143,8 @@ impl Polling {
         known.as_ref()?.queue_pair.on_completion(completion, &mut self.backlog)
     }
 
-    /// Moves completions from `work` to the backlog until the backlog has `count` entries or `work`
-    /// is empty.
+    /// Moves completions from `work` to the backlog. Stops when the backlog has `count` entries or
+    /// `work` is empty.
     fn keep(&mut self, count: usize, work: &work::CompletionQueue, registry: &Registry) {
         while self.backlog.len() < count
             && let Some((completion, at_ns)) = self.poll(work)
@@ -154,7 +156,7 @@ impl Polling {
     fn keep_one(&mut self, registry: &Registry, completion: &Completion, at_ns: u64) {
         let more = self.backlog.len();
         if let Some(translated) = self.translate(registry, completion) {
-            // Insert this completion before those that its translation has appended.
+            // The translation has appended completions. Insert this completion before them.
             self.backlog.insert(more, WorkCompletion { at_ns, ..translated });
         }
     }
@@ -165,7 +167,7 @@ impl Polling {
     }
 
     /// Returns the position of the oldest completion that an event of type `what` must report and
-    /// that no event has reported.
+    /// that no event has reported yet.
     fn unreported(&self, what: Arm) -> Option<usize> {
         let counts = |completion: &WorkCompletion| {
             what == Arm::Next
@@ -244,7 +246,7 @@ impl CompletionQueue {
         self.channel.as_ref()
     }
 
-    /// Returns the number of completions that the queue can hold at least.
+    /// Returns the size of the queue. The queue can hold at least this number of completions.
     pub fn entries(&self) -> u32 {
         self.entries.load(Ordering::Acquire)
     }
@@ -254,8 +256,8 @@ impl CompletionQueue {
         &self.work
     }
 
-    /// Dequeues the oldest completions, at most `out.len()`. If the queue is empty, drives the
-    /// provider first.
+    /// Dequeues the oldest completions, at most `out.len()`, and returns their number. If the queue
+    /// is empty, drives the provider first.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.
@@ -298,8 +300,8 @@ impl CompletionQueue {
         found
     }
 
-    /// Sets the current time in completions that have no time. Flushed work thus counts as
-    /// completed at the time when the program polls it.
+    /// Sets the current time in completions that have no time. These are completions of flushed
+    /// work: they count as completed when the program polls them.
     #[cold]
     fn stamp<'a>(&self, completions: impl Iterator<Item = &'a mut WorkCompletion>) {
         let now_ns = self.work.now_ns().unwrap_or(0);
@@ -308,8 +310,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Flushes work of queue pairs in ERR into `out`, after all their earlier completions are
-    /// dequeued. Returns the number of completions in `out`.
+    /// Flushes work of queue pairs in ERR into `out`. The caller has dequeued all earlier
+    /// completions of these queue pairs. Returns the number of completions in `out`.
     #[cold]
     fn flush(&self, polling: &Polling, out: &mut [WorkCompletion]) -> usize {
         if self.is_strict && !self.has_places_to_flush(polling) {
@@ -318,8 +320,8 @@ impl CompletionQueue {
         let mut found = 0;
         for _ in 0..self.flushing_count.load(Ordering::SeqCst) {
             let Some((queue_pair, side)) = self.lock_flushing().front().cloned() else { break };
-            // Completions that the wire added before the queue pair was listed come before flushed
-            // work.
+            // If the wire has added completions before the queue pair was listed, the program must
+            // get them before the flushed work.
             if !self.work.is_empty() {
                 break;
             }
@@ -334,8 +336,8 @@ impl CompletionQueue {
         found
     }
 
-    /// Returns whether the queue has a place for each completion to be flushed. An adapter would
-    /// add all of them at once. If places are missing, marks the queue as overrun.
+    /// Returns whether the queue has a place for each completion that a flush will add. An adapter
+    /// would add all of them at once. If places are missing, marks the queue as overrun.
     fn has_places_to_flush(&self, polling: &Polling) -> bool {
         if self.work.is_overrun() {
             return false;
@@ -351,8 +353,8 @@ impl CompletionQueue {
         has_places
     }
 
-    /// Tries to decide which sends of a queue pair with a lost peer were carried out. Returns false
-    /// if this thread cannot decide, because another thread polls the send queue.
+    /// Tries to decide which sends of a queue pair the lost peer has carried out. Returns false if
+    /// this thread cannot decide, because another thread polls the send queue.
     fn settle_polled(&self, queue_pair: &QueuePair, side: Side) -> bool {
         if !queue_pair.is_unsettled() {
             return true;
@@ -364,8 +366,9 @@ impl CompletionQueue {
         queue_pair.send_queue().settle(queue_pair)
     }
 
-    /// Removes a queue pair from the list when all its work is flushed. If the library has not yet
-    /// decided which sends were carried out, moves the queue pair to the end of the list instead.
+    /// Removes a queue pair from the list when all its work is flushed. If the library has not
+    /// decided yet which sends were carried out, moves the queue pair to the end of the list
+    /// instead.
     fn unlist(&self, queue_pair: &Arc<QueuePair>, side: Side, is_settled: bool) {
         let mut flushing = self.lock_flushing();
         let Some(at) =
@@ -383,8 +386,8 @@ impl CompletionQueue {
         queue_pair.on_unlisted(side);
     }
 
-    /// Decides which sends of a queue pair with a lost peer were carried out. Returns false without
-    /// a decision if another thread polls this queue.
+    /// Decides which sends of a queue pair the lost peer has carried out. If another thread polls
+    /// this queue, returns false and decides nothing.
     pub(crate) fn settle(&self, queue_pair: &QueuePair) -> bool {
         let polling = match self.polling.try_lock() {
             Ok(polling) => polling,
@@ -397,8 +400,8 @@ impl CompletionQueue {
         true
     }
 
-    /// Moves completions for the failed sends of a queue pair to the backlog. The queue pair is
-    /// about to return from SQE to RTS.
+    /// Adds completions for the failed sends of a queue pair to the backlog. The queue pair will
+    /// return from SQE to RTS.
     pub(crate) fn flush_sends_of(&self, queue_pair: &QueuePair) {
         let mut polling = self.lock_polling();
         polling.absorb(&self.work, self.context.provider().registry());
@@ -418,7 +421,7 @@ impl CompletionQueue {
         self.flushing_count.store(flushing.len(), Ordering::SeqCst);
     }
 
-    /// Drops all completions of a queue pair. The caller has closed its wire.
+    /// Drops all completions of a queue pair. The caller has closed the queue pair's wire.
     pub(crate) fn purge(&self, queue_pair: &QueuePair) {
         let mut polling = self.lock_polling();
         polling.absorb(&self.work, self.context.provider().registry());
@@ -432,16 +435,16 @@ impl CompletionQueue {
     /// Requests one event for the next completion. With [`Arm::Solicited`], requests an event for
     /// the next completion that is solicited or has failed.
     ///
-    /// If the queue already holds such a completion that no event has reported, raises the event at
-    /// once. Adapters do the same, because the request to arm carries the consumer index. A program
-    /// that waits for the descriptor may therefore arm a queue that is not empty.
+    /// If the queue already has such a completion, and no event has reported it, raises the event
+    /// at once. Adapters do the same, because the request to arm contains the consumer index. A
+    /// program that sleeps on the descriptor may therefore arm a queue that is not empty.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.
     pub fn arm(&self, what: Arm) -> Result<(), Error> {
         self.context.provider().check()?;
         if self.channel.is_none() {
-            // Programs also arm queues without a channel; this has no effect.
+            // Programs also arm queues without a channel. This has no effect.
             return Ok(());
         }
         self.armed.fetch_max(what as u8, Ordering::SeqCst);
@@ -452,8 +455,8 @@ impl CompletionQueue {
     }
 
     /// Handles a completion that arrived after the queue was armed. If the program has already
-    /// polled that completion, arms the queue again. Without this, an event would come without a
-    /// completion, and programs that poll once for each event fail.
+    /// polled that completion, arms the queue again. Without this, the program would get an event
+    /// but find no completion. Programs that poll once for each event fail in this case.
     pub(crate) fn on_completion(&self) {
         if self.work.is_overrun() {
             self.on_overrun();
@@ -463,8 +466,8 @@ impl CompletionQueue {
             return;
         }
         let _has_events = self.work.arm(armed);
-        // Check again: a completion that arrived before the queue was armed again has raised no
-        // event.
+        // Check again. A completion that arrived just before the queue was armed again has raised
+        // no event.
         self.fire_if_due();
     }
 
@@ -474,8 +477,8 @@ impl CompletionQueue {
             .find(|armed| *armed as u8 == self.armed.load(Ordering::SeqCst))
     }
 
-    /// Raises an event if the queue is armed and a matching completion is present. Each event
-    /// reports one completion, because some programs poll one completion for each event.
+    /// Raises an event if the queue is armed and has a matching completion. Each event reports a
+    /// single completion, because some programs poll a single completion for each event.
     fn fire_if_due(&self) -> bool {
         let Some(armed) = self.armed() else { return false };
         let fires = {
@@ -505,8 +508,8 @@ impl CompletionQueue {
         if is_wanted {
             let count = if armed == Arm::Next { polling.reported + 1 } else { usize::MAX };
             polling.keep(count, &self.work, registry);
-            // The backlog can hold fewer completions than events have reported. This happens if
-            // reported completions never reached the program.
+            // Some reported completions may never reach the program. The backlog then has fewer
+            // completions than events have reported.
             polling.reported = polling.reported.min(polling.backlog.len());
         }
         polling.unreported(armed).or_else(|| {
@@ -536,11 +539,11 @@ impl CompletionQueue {
 
     /// Disarms the queue and returns true if all of these hold:
     /// * The queue is armed for any next completion.
-    /// * It holds an unpolled completion.
+    /// * It has an unpolled completion.
     /// * No other thread is about to raise the event.
     ///
-    /// After true, the caller raises the event. If two threads raised it, the program would find no
-    /// completion for the second event.
+    /// If this returns true, the caller raises the event. If two threads raised the event, the
+    /// program would find no completion for the second one.
     pub(crate) fn take_left(&self) -> bool {
         self.armed() == Some(Arm::Next) && self.has_left() && self.work.disarm()
     }
@@ -556,9 +559,9 @@ impl CompletionQueue {
         self.completion_events.acknowledge(events);
     }
 
-    /// Drives the provider for some turns. Returns whether the queue then holds more than `entries`
-    /// completions. A program that has just sent that many expects [`CompletionQueue::resize`] to
-    /// fail.
+    /// Drives the provider for some turns. Returns whether the queue then has more than `entries`
+    /// completions. A program may have just sent that many messages, and then expects
+    /// [`CompletionQueue::resize`] to fail.
     fn soon_exceeds(&self, entries: u32) -> bool {
         entries < self.entries()
             && (0..RESIZE_TURNS).any(|_| {
@@ -594,32 +597,33 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Attaches the send or receive side of a queue pair. Reserves `unreported_sends` places for
+    /// Attaches the send or receive side of a queue pair. Adds `unreported_sends` places, for
     /// completions of that side that the program does not receive.
     pub(crate) fn attach(&self, unreported_sends: u32) {
         self.unreported_sends.fetch_add(unreported_sends, Ordering::AcqRel);
-        // A failure is harmless: it means that the queue holds more completions than the new size,
-        // so the places exist already.
+        // A failure is harmless. It means that the queue already has more completions than the new
+        // size, so the places exist.
         let _ = self.work.resize(self.places(self.entries()));
     }
 
-    /// Detaches the send or receive side of a queue pair. Its places remain until the next
+    /// Detaches the send or receive side of a queue pair. Its additional places stay until the next
     /// `attach`, because completions in the queue may need them.
     pub(crate) fn detach(&self, unreported_sends: u32) {
         self.unreported_sends.fetch_sub(unreported_sends, Ordering::AcqRel);
     }
 
-    /// Adds a queue pair to those that enter ERR when this queue overruns.
+    /// From now on, if this queue overruns, the queue pair enters ERR.
     pub(crate) fn enlist(&self, queue_pair: &Arc<QueuePair>) {
         self.lock_attached().insert(queue_pair.number(), Arc::downgrade(queue_pair));
     }
 
-    /// Removes a queue pair from those that enter ERR when this queue overruns.
+    /// From now on, an overrun of this queue does not affect the queue pair.
     pub(crate) fn strike(&self, queue_pair: &QueuePair) {
         self.lock_attached().remove(&queue_pair.number());
     }
 
-    /// Returns how many completions the wire may add if the program asked for `entries` entries.
+    /// Returns the number of completions that the wire may add, if the program asked for `entries`
+    /// entries.
     fn places(&self, entries: u32) -> usize {
         let unreported_sends = self.unreported_sends.load(Ordering::Acquire) as usize;
         (entries as usize + unreported_sends).min(work::COMPLETIONS_MAX)
@@ -629,7 +633,7 @@ impl CompletionQueue {
     /// has read.
     ///
     /// # Errors
-    /// [`Error::Busy`] while queue pairs use the queue.
+    /// [`Error::Busy`] if a queue pair uses the queue.
     pub fn destroy(&self) -> Result<(), Error> {
         self.context.provider().check()?;
         self.uses.destroy("completion queue")?;
@@ -650,8 +654,8 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Handles an overrun like an adapter: raises the asynchronous event and moves the attached
-    /// queue pairs to ERR. Must not be called inside the engine.
+    /// Handles an overrun as an adapter does: raises the asynchronous event and moves the attached
+    /// queue pairs to ERR. The caller must be outside the engine.
     #[cold]
     fn on_overrun(&self) {
         self.report_if_overrun();
@@ -664,7 +668,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Raises the asynchronous event, at most once, if the queue has lost completions.
+    /// If the queue has lost completions, raises the asynchronous event, at most once.
     pub(crate) fn report_if_overrun(&self) {
         if self.work.is_overrun()
             && !self.has_reported_overrun.swap(true, Ordering::SeqCst)
@@ -701,8 +705,8 @@ impl CompletionQueue {
     }
 }
 
-/// Returns whether the program receives this completion. Only then does the completion occupy a
-/// place of the queue.
+/// Returns whether the program receives this completion. If not, the completion occupies no place
+/// of the queue.
 fn takes_place(registry: &Weak<Registry>, completion: &Completion) -> bool {
     let queue_pair = registry.upgrade().and_then(|registry| registry.find(completion.owner));
     queue_pair.is_some_and(|queue_pair| queue_pair.is_for_program(completion))
@@ -715,15 +719,15 @@ fn check_entries(entries: u32, max: u32) -> Result<(), Error> {
     Err(Error::Invalid(format!("a completion queue of {entries} entries: 1 to {max}")))
 }
 
-/// Number of entries of the cache of queue pairs. If many queue pairs share a queue, completions of
-/// the same queue pair mostly follow each other. Eight entries are 256 B.
+/// Number of entries of the cache of queue pairs. Even if many queue pairs share a queue,
+/// successive completions mostly belong to the same queue pair. Eight entries take 256 B.
 const KNOWN: usize = 8;
 
-/// Number of turns for which `resize` waits for completions before it shrinks the queue. They take
-/// some tens of microseconds.
+/// Number of turns for which `resize` waits for completions before it shrinks the queue. These
+/// turns take some tens of microseconds.
 const RESIZE_TURNS: u32 = 64;
 
-/// Number of extra places for each side of a queue pair. A wire has at most this many completions
-/// outstanding that only mark where flushed work begins. Programs do not count these completions
-/// when they size a queue.
+/// Number of additional places for each side of a queue pair. Some completions of a wire only mark
+/// where flushed work begins; a wire has at most this many of them outstanding. Programs do not
+/// expect these completions when they choose the size of a queue.
 pub(crate) const MARKS: u32 = 256;

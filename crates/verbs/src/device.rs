@@ -102,7 +102,7 @@ impl Context {
     /// Closes the context.
     ///
     /// # Errors
-    /// [`Error::Busy`] while objects of the context exist.
+    /// [`Error::Busy`] if objects of the context exist.
     pub fn close(&self) -> Result<(), Error> {
         self.provider().check()?;
         self.uses.destroy("device context")
@@ -179,9 +179,9 @@ impl Context {
         CompletionQueue::new(self, entries, channel, None)
     }
 
-    /// Creates a completion queue like [`Context::create_completion_queue`], with times. The queue
-    /// records in [`crate::WorkCompletion::at_ns`] when each completion arrived, in nanoseconds of
-    /// `clock`.
+    /// Creates a completion queue like [`Context::create_completion_queue`], which also records the
+    /// arrival time of each completion. [`crate::WorkCompletion::at_ns`] contains the time, in
+    /// nanoseconds of `clock`.
     ///
     /// # Errors
     /// The errors of [`Context::create_completion_queue`].
@@ -194,7 +194,7 @@ impl Context {
         CompletionQueue::new(self, entries, channel, Some(clock))
     }
 
-    /// Returns a descriptor that is readable while an asynchronous event is queued.
+    /// Returns a descriptor that is readable if an asynchronous event is queued.
     pub fn event_descriptor(&self) -> BorrowedFd<'_> {
         self.events.descriptor()
     }
@@ -225,7 +225,8 @@ impl Context {
         self.events.retain(|event| !is_of(&event.element));
     }
 
-    /// Counts a new object of this context. Fails if the limit for such objects is reached.
+    /// Counts a new object of this context. Returns an error if the limit for such objects is
+    /// reached.
     pub(crate) fn begin(
         &self,
         what: &str,
@@ -251,8 +252,8 @@ impl Context {
         self.uses.end();
     }
 
-    /// Returns the count of users of this context. Channels use it directly, because they have no
-    /// limit of their own.
+    /// Returns the counter of the users of this context. Channels count themselves here directly,
+    /// because they have no limit of their own.
     pub(crate) fn uses(&self) -> &Uses {
         &self.uses
     }

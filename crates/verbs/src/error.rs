@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Error of a verb: says what was attempted, and maps to the `errno` that programs get.
+/// Error of a verb. Its text names the failed action, and each variant corresponds to an `errno`.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
@@ -15,7 +15,7 @@ pub enum Error {
     /// `EBUSY`: other objects still use the object that is to be destroyed.
     #[error("in use: {0}")]
     Busy(String),
-    /// `EOPNOTSUPP`: the device does not support this.
+    /// `EOPNOTSUPP`: the device does not support the request.
     #[error("not supported: {0}")]
     NotSupported(String),
     /// `ENODEV`: the device is gone, for example in a forked child.

@@ -11,8 +11,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::error::Error;
 
-/// Events in order, and a descriptor that is readable while the queue holds an event. Programs poll
-/// the descriptor, duplicate it and set `O_NONBLOCK` on it.
+/// Events in order, and a descriptor that is readable if the queue has an event. Programs poll the
+/// descriptor, duplicate it and set `O_NONBLOCK` on it.
 ///
 /// While a thread holds the lock, the descriptor's count equals the number of queued events. A read
 /// under the lock therefore never blocks.
@@ -34,23 +34,24 @@ impl<T> EventQueue<T> {
         Ok(Self { descriptor, events: Mutex::default() })
     }
 
-    /// Returns the descriptor, which is readable while an event is queued.
+    /// Returns the descriptor, which is readable if an event is queued.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 
-    /// Adds an event. Drops the event if the queue is full: the program has then not read events
-    /// for a long time.
+    /// Adds an event. Drops the event if the queue is full. In that case, the program has not read
+    /// events for a long time.
     pub fn push(&self, event: T) {
         let mut events = self.lock();
-        // A write to the semaphore would block only at a count of 2^64 - 2, which it never reaches.
+        // A write to the semaphore blocks only if the count is 2^64 - 2. The count never reaches
+        // this value.
         if events.len() < EVENTS_MAX && self.descriptor.write(1).is_ok() {
             events.push_back(event);
         }
     }
 
-    /// Dequeues the oldest event, if there is one. Calls `on_taken` under the lock, before other
-    /// threads can see that the event was removed.
+    /// Dequeues the oldest event, if there is one. Before another thread can see that the event was
+    /// removed, calls `on_taken`, under the lock.
     pub fn take(&self, on_taken: impl Fn(&T)) -> Option<T> {
         let mut events = self.lock();
         let event = events.pop_front()?;
@@ -93,12 +94,12 @@ impl<T> EventQueue<T> {
 
     /// Dequeues the oldest event. Waits for an event unless the descriptor is non-blocking.
     ///
-    /// Before the thread blocks on the descriptor, `watch` may wait for a short time in a faster
-    /// way. Signals are blocked until `watch` returns.
+    /// Before the thread blocks on the descriptor, it calls `watch`, which may wait for a short
+    /// time in a faster way. Signals are blocked until `watch` returns.
     ///
     /// # Errors
     /// * [`Error::Again`] if no event is queued and the descriptor is non-blocking.
-    /// * [`Error::System`] with `EINTR` if a signal interrupts the wait, like `read`.
+    /// * [`Error::System`] with `EINTR` if a signal interrupts the wait, as with `read`.
     pub fn get(
         &self,
         on_taken: impl Fn(&T),
@@ -125,7 +126,8 @@ impl<T> EventQueue<T> {
     }
 
     fn count_down(&self) {
-        // The descriptor's count is positive here, so the read neither blocks nor fails.
+        // The descriptor's count is positive here. The read therefore does not block and does not
+        // fail.
         let _ = self.descriptor.read();
     }
 

@@ -1,5 +1,5 @@
-//! Verbs: devices, protection domains, memory regions, completion queues and queue pairs, with the
-//! rules that they must obey. A wire, which moves the work, implements [`Provider`].
+//! Verbs: devices, protection domains, memory regions, completion queues and queue pairs, with
+//! their rules. The code that carries the work is called a wire; it implements [`Provider`].
 //!
 //! The crate `rdma-cm` is the connection manager. `verbs-edge` implements the provider on top of
 //! Ethernot's protocol engine. `libibverbs-abi` is the C ABI for programs.

@@ -60,7 +60,7 @@ impl MemoryRegion {
         Arc::clone(&self.current().domain)
     }
 
-    /// Returns the key. The same value serves as `lkey` and as `rkey`.
+    /// Returns the key. It is the region's `lkey` and also its `rkey`.
     pub fn key(&self) -> u32 {
         self.current().region.key.0
     }
@@ -70,7 +70,7 @@ impl MemoryRegion {
         self.current().address
     }
 
-    /// Returns the address at which the region begins for work requests and peers.
+    /// Returns the address of the region's first byte as work requests and peers use it.
     pub fn remote_address(&self) -> u64 {
         self.current().region.start
     }
@@ -86,14 +86,14 @@ impl MemoryRegion {
         self.current().access
     }
 
-    /// Changes the attributes that are set in `change`; the key stays the same. When the call
+    /// Changes the attributes that are set in `change`. The key stays the same. When the call
     /// returns, no peer and no work of this side can access the old memory with the old rights.
     ///
     /// # Errors
     /// * The errors of [`ProtectionDomain::register`].
-    /// * [`Error::Busy`] while windows are bound to the region.
+    /// * [`Error::Busy`] if windows are bound to the region.
     ///
-    /// After an error the region is unchanged.
+    /// After an error, the region is unchanged.
     pub fn reregister(&self, change: &Reregistration<'_>) -> Result<(), Error> {
         let mut current = self.current();
         current.domain.context().provider().check()?;
@@ -121,11 +121,10 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Deregisters the region. When the call returns, the library accesses the region's memory no
-    /// more.
+    /// Deregisters the region. After the call, the library does not access the region's memory.
     ///
     /// # Errors
-    /// [`Error::Busy`] while windows are bound to the region.
+    /// [`Error::Busy`] if windows are bound to the region.
     pub fn deregister(&self) -> Result<(), Error> {
         let current = self.current();
         current.domain.context().provider().check()?;
@@ -184,7 +183,8 @@ fn check_length(domain: &ProtectionDomain, length: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the region's first remote address for a program that does not choose one.
+/// Returns the first address of a region as peers use it, if the program does not choose an
+/// address.
 pub const fn first_address(address: usize, access: AccessFlags) -> u64 {
     if access.contains(AccessFlags::ZERO_BASED) { 0 } else { address as u64 }
 }

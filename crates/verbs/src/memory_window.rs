@@ -1,4 +1,5 @@
-//! Memory windows: a work request makes part of a region accessible to peers.
+//! Memory windows. A work request binds a window to a part of a region, and so makes this part
+//! accessible to peers.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -19,10 +20,11 @@ use crate::work_request::SendOpcode;
 /// Types of memory windows (IBA volume 1, 10.6.7.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WindowType {
-    /// A call binds the window and chooses its key. Every queue pair of the domain can access it.
+    /// A call binds the window and chooses its key. Peers of every queue pair of the domain can
+    /// access it.
     One,
-    /// A work request binds the window and contains its key. Only the queue pair of that work
-    /// request can access the window.
+    /// A work request binds the window and contains its key. Only the peer of that work request's
+    /// queue pair can access the window.
     Two,
 }
 
@@ -31,7 +33,7 @@ pub enum WindowType {
 pub struct MemoryWindow {
     domain: Arc<ProtectionDomain>,
     kind: WindowType,
-    /// The key in the bind that was posted last.
+    /// The key in the last posted bind.
     key: AtomicU32,
     uses: Uses,
     /// Value that the C API stores with this object.
@@ -41,9 +43,9 @@ pub struct MemoryWindow {
 /// Parameters of a bind.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowBinding<'a> {
-    /// The memory region. `None` unbinds the window; a length of 0 does the same.
+    /// The memory region. If it is `None` or the length is 0, the request unbinds the window.
     pub region: Option<&'a MemoryRegion>,
-    /// First address, counted like the addresses of the region.
+    /// First address, in the addresses that the region uses.
     pub address: u64,
     /// Length in bytes.
     pub length: u64,
@@ -176,8 +178,8 @@ impl MemoryWindow {
         self.domain.context().provider().check()?;
         self.uses.destroy("memory window")?;
         let table = self.domain.context().provider().memory()?;
-        // A bind that is posted and has not begun may still bind the window later. This harms no
-        // other window, because no other window has its key.
+        // A posted bind that has not begun yet can still bind the window later. This harms no other
+        // window, because no other window has the same key.
         table.unbind(RemoteKey(self.key()));
         self.domain.context().end(|counts| &mut counts.windows);
         self.domain.uses().end();
@@ -185,19 +187,19 @@ impl MemoryWindow {
     }
 }
 
-/// Returns the key that follows `key` for the same window: counts up the low 8 bits.
+/// Returns the next key of the same window. Increments the low 8 bits of `key`.
 pub const fn next_key(key: u32) -> u32 {
     key & !0xff | (key + 1) & 0xff
 }
 
 /// Returns the first key of a window. The upper 24 bits are unique to the window and hard to guess.
-/// The key might equal that of a region; this is unlikely, and a bind detects it.
+/// It is unlikely that the key equals that of a region; if it does, a bind detects this.
 fn new_key() -> u32 {
     static STATE: OnceLock<RandomState> = OnceLock::new();
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
-    // `number * factor + sum` with an odd factor maps 24 bits to 24 bits one to one. Therefore 16
-    // million windows have different keys.
+    // With an odd factor, `number * factor + sum` maps each number of 24 bits to a different number
+    // of 24 bits. Therefore 16 million windows have different keys.
     let mut hasher = STATE.get_or_init(RandomState::new).build_hasher();
     hasher.write_u8(0);
     let secret = hasher.finish();

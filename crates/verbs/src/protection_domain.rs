@@ -1,4 +1,4 @@
-//! Protection domains: say which memory a queue pair may access.
+//! Protection domains. A domain determines which memory a queue pair may access.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,8 @@ use crate::uses::Uses;
 pub struct ProtectionDomain {
     context: Arc<Context>,
     uses: Uses,
-    /// The domain in the memory table. Created on first use, because creating it starts the device.
+    /// The domain in the memory table. It is created on first use, because creating it starts the
+    /// device.
     memory: Mutex<Option<mem::ProtectionDomain>>,
     /// Value that the C API stores with this object.
     pub user: AtomicUsize,
@@ -63,15 +64,15 @@ impl ProtectionDomain {
     /// Deallocates the domain.
     ///
     /// # Errors
-    /// [`Error::Busy`] while objects use the domain.
+    /// [`Error::Busy`] if objects use the domain.
     pub fn deallocate(&self) -> Result<(), Error> {
         self.context.provider().check()?;
         self.uses.destroy("protection domain")?;
         let domain = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(domain) = domain {
             let table = self.context.provider().memory()?;
-            // This cannot fail: a region in the domain would count as a user, and then `destroy`
-            // would have failed.
+            // This cannot fail. A region in the domain would count as a user, so `destroy` would
+            // have failed.
             let _ = table.release_domain(domain);
         }
         self.context.end(|counts| &mut counts.domains);

@@ -1,4 +1,4 @@
-//! Traits that a wire implements. A wire is the code that carries the work of queue pairs.
+//! Traits that a wire implements. A wire is the code that carries the work requests of queue pairs.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use crate::queue_pair::QueuePair;
 use crate::registry::Registry;
 
 /// A device, implemented by its wire. A provider starts threads and opens sockets only when a call
-/// needs them. A program that only lists devices therefore has no threads and no sockets of the
-/// library.
+/// needs them. If a program only lists devices, the library therefore starts no threads and opens
+/// no sockets.
 pub trait Provider: Send + Sync {
     /// Returns the limits and abilities of the device.
     fn attributes(&self) -> &DeviceAttributes;
 
     /// Checks that the calling process is the process that created the device.
     ///
-    /// Every call of every object does this before it takes a lock. Otherwise a child could wait
+    /// Every call of every object checks this before it takes a lock. Otherwise a child could wait
     /// forever for a lock that another thread of the parent held during the fork.
     ///
-    /// A child may use everything that the parent had not started.
+    /// A child may use everything that the parent had not started before the fork.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.
@@ -35,13 +35,14 @@ pub trait Provider: Send + Sync {
     /// Returns the current attributes of the port.
     fn port(&self) -> PortAttributes;
 
-    /// Returns the counters of the port. All are 0 until the device is started. Must not be called
-    /// inside the engine.
+    /// Returns the counters of the port. All are 0 until the device is started. The caller must be
+    /// outside the engine.
     fn counters(&self) -> PortCounters {
         PortCounters::default()
     }
 
-    /// Returns the path MTU that connections announce, in bytes. Does not query the host.
+    /// Returns the path MTU that connections announce, in bytes. The provider does not ask the host
+    /// for it.
     fn path_mtu(&self) -> u32;
 
     /// Returns the GID table, sorted by index.
@@ -69,87 +70,89 @@ pub trait Provider: Send + Sync {
     fn wire(&self, queue_pair: &Arc<QueuePair>) -> Result<Box<dyn Wire>, Error>;
 
     /// Resumes connections that wait for receives of a shared queue. The caller has posted
-    /// receives, and [`SharedReceives::post`] has reported that connections wait.
+    /// receives, and [`SharedReceives::post`] has returned that connections wait.
     fn receives_posted(&self, receives: &Arc<SharedReceives>);
 
     /// Arms the limit of a shared queue inside the engine, like [`SharedReceives::arm_limit`].
-    /// Returns true if the queue already holds fewer receives than `limit`. Otherwise
-    /// [`Registry::on_below_limit`] reports this later.
+    /// Returns true if the queue already has fewer receives than `limit`. If not, the wire calls
+    /// [`Registry::on_below_limit`] as soon as it has.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.
     fn arm_limit(&self, receives: &Arc<SharedReceives>, limit: u32) -> Result<bool, Error>;
 
-    /// Drives the engine, unless another thread drives it. Application threads call this when they
-    /// poll.
+    /// Drives the engine. Does nothing if another thread drives it. Application threads call this
+    /// when they poll.
     fn drive(&self);
 
-    /// Sends the work that [`Wire::ring`] deferred, if any. The caller calls this after each poll
-    /// that finds completions.
+    /// Sends work that [`Wire::ring`] has deferred. The caller calls this after each poll that has
+    /// found completions.
     fn send_deferred(&self);
 
     /// Waits until `ready` returns true. Calls `ready` whenever a completion or an event may have
     /// arrived.
     ///
-    /// Returns after a short time in any case, because the caller has blocked signals until this
-    /// call returns.
+    /// Returns after a short time even if `ready` has not returned true. The caller has blocked
+    /// signals until this call returns, and must handle them.
     fn wait(&self, ready: &mut dyn FnMut() -> bool);
 
-    /// Wakes threads in [`Provider::wait`]. The caller has changed something outside the wire that
-    /// may make `ready` return true. May be called inside the engine.
+    /// Wakes threads in [`Provider::wait`]. The caller has changed some state outside the wire, so
+    /// that `ready` may now return true. May be called inside the engine.
     fn wake(&self);
 
-    /// Lets a thread of the device drive the engine after this call. The application is about to
-    /// wait in a way that the device does not see, such as for a descriptor.
+    /// Makes a thread of the device drive the engine from now on. The application is about to wait
+    /// in a way that the device does not see, for example on a descriptor.
     fn serve_alone(&self);
 }
 
-/// Carries the work of one queue pair, from its creation to its destruction, also across RESET.
+/// Carries the work of one queue pair from its creation to its destruction. A RESET does not end
+/// the wire.
 ///
-/// The queue pair drops its wire when it is destroyed, after [`Wire::close`]. Until then the wire
-/// may hold a reference to the queue pair.
+/// When the queue pair is destroyed, it calls [`Wire::close`] and then drops its wire. Until then,
+/// the wire may hold a reference to the queue pair.
 pub trait Wire: Send + Sync {
-    /// Opens the wire, because the queue pair enters INIT. After this call datagrams and connection
+    /// Opens the wire, because the queue pair enters INIT. From now on, datagrams and connection
     /// requests may arrive.
     ///
     /// # Errors
-    /// The error of the failed step; the queue pair stays in its state.
+    /// The error of the failed step. The state of the queue pair does not change.
     fn open(&self) -> Result<(), Error>;
 
-    /// Starts to connect to the peer in the queue pair's attributes, because the queue pair enters
-    /// RTR. Returns at once; posted work waits until the connection is established.
+    /// Starts to connect to the peer that the queue pair's attributes name, because the queue pair
+    /// enters RTR. Returns at once. Posted work waits until the connection is established.
     ///
     /// # Errors
-    /// The error of the failed step; the queue pair stays in its state.
+    /// The error of the failed step. The state of the queue pair does not change.
     fn connect(&self) -> Result<(), Error>;
 
-    /// Applies attributes that the program changed after the connection began, such as timers and
-    /// the queue key.
+    /// Applies attributes that the program has changed since the connection began, such as timers
+    /// and the queue key.
     ///
     /// # Errors
     /// The error of the failed step.
     fn update(&self) -> Result<(), Error>;
 
-    /// Takes sends from the queue pair, which holds untaken sends.
+    /// Takes sends from the queue pair. The caller has posted sends.
     fn ring(&self);
 
-    /// Takes receives from the queue pair, which holds untaken receives.
+    /// Takes receives from the queue pair. The caller has posted receives.
     fn receives(&self);
 
-    /// Starts draining, because the queue pair is in SQD or SQE. When no taken send is in flight
-    /// any more, the wire calls [`QueuePair::on_drained`], possibly before this call returns.
+    /// Starts draining, because the queue pair is in SQD or SQE. When no send that the wire has
+    /// taken is in flight any more, the wire calls [`QueuePair::on_drained`]. It may do so before
+    /// this call returns.
     fn drain(&self);
 
-    /// Hands all posted sends to the engine and transmits each once, if there is room, before it
-    /// returns.
+    /// Passes all posted sends to the engine, and transmits each of them once if there is room.
+    /// Returns after this.
     ///
-    /// The queue pair is about to leave RTS and sends nothing more on this connection.
-    /// [`Wire::close`] flushes the sends that the peer has not acknowledged.
+    /// The queue pair is about to leave RTS and sends nothing more on this connection. If the peer
+    /// does not acknowledge some of the sends, [`Wire::close`] flushes them.
     fn send_out(&self);
 
     /// Closes the connection. Sends the pending acknowledgements and a Close frame to the peer.
     ///
-    /// When the call returns, the library places nothing more in memory for this queue pair, and
+    /// When the call returns, the library places no more bytes in memory for this queue pair, and
     /// the last completions are in their queues.
     fn close(&self);
 
@@ -160,15 +163,15 @@ pub trait Wire: Send + Sync {
     fn set_membership(&self, group: crate::Gid, is_member: bool) -> Result<(), Error>;
 }
 
-/// Reason for which a queue pair's connection has ended, reported by the wire.
+/// The reason that the wire reports for the end of a queue pair's connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
-    /// The peer closed the connection. This is not an error of this side.
+    /// The peer closed the connection. This counts as no error on this side.
     ByPeer,
     /// The peer has stopped answering, or it has never answered.
     Unreachable,
-    /// An operation failed on this side or at the peer. Its completion holds the cause. The queue
-    /// pair is in ERR.
+    /// An operation failed on this side or at the peer. The completion of the operation contains
+    /// the cause. The queue pair is in ERR.
     OperationFailed,
     /// The peer violated the protocol; the queue pair is in ERR.
     PeerMisbehaved,
@@ -181,5 +184,5 @@ pub enum Ending {
 }
 
 /// Identifies the queue pair of a completion. A wire chooses an owner for each connection and each
-/// port that it creates. The registry drops completions with an unknown owner.
+/// port that it creates. If a completion has an unknown owner, the registry drops it.
 pub type CompletionOwner = Owner;

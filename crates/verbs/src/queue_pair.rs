@@ -47,7 +47,7 @@ pub struct QueuePairInit {
     pub service: QueuePairType,
     /// Completion queue of sends.
     pub send_queue: Arc<CompletionQueue>,
-    /// Completion queue of receives. It may be the same queue as `send_queue`.
+    /// Completion queue of receives. It and `send_queue` may be the same queue.
     pub receive_queue: Arc<CompletionQueue>,
     /// Shared receive queue, if the queue pair uses one.
     pub shared_queue: Option<Arc<SharedReceiveQueue>>,
@@ -199,8 +199,8 @@ impl QueuePair {
         self.shared.as_ref()
     }
 
-    /// Unregisters all completion owners of this queue pair. Completions that still arrive for them
-    /// are dropped.
+    /// Unregisters all completion owners of this queue pair. If completions for them still arrive,
+    /// the registry drops them.
     pub fn disown(&self) {
         let owners = std::mem::take(&mut *lock(&self.owners));
         self.provider().registry().disown(&owners);
@@ -325,7 +325,7 @@ struct UsedObjects<'a> {
     send_queue: &'a CompletionQueue,
     receive_queue: &'a CompletionQueue,
     shared: Option<&'a SharedReceiveQueue>,
-    /// Number of completions of sends that the wire adds and the program does not receive.
+    /// Number of completions of sends that the wire adds but the program does not receive.
     unreported_sends: u32,
 }
 
@@ -340,7 +340,8 @@ impl<'a> UsedObjects<'a> {
         }
     }
 
-    /// Adds the queue pair as a user of all its objects. On an error, adds it to none.
+    /// Adds the queue pair to the users of each of its objects. On an error, adds it to none of
+    /// them.
     fn take(domain: &'a ProtectionDomain, init: &'a QueuePairInit) -> Result<Self, Error> {
         let (send_queue, receive_queue) = (&*init.send_queue, &*init.receive_queue);
         let held = Self {
@@ -384,7 +385,7 @@ impl<'a> UsedObjects<'a> {
 }
 
 /// Returns the number of places for completions of sends that the program does not receive. Each
-/// datagram needs such a place, because all completions stay in the queue until the program polls.
+/// datagram needs such a place, because its completion stays in the queue until the program polls.
 fn unreported_sends(service: QueuePairType, sends: u32) -> u32 {
     if service == QueuePairType::Datagram { sends.max(MARKS) } else { MARKS }
 }
@@ -419,8 +420,8 @@ fn check_init(
     Ok(())
 }
 
-/// Returns the actual sizes. A size is the device's maximum where this costs nothing, otherwise the
-/// size that the program asked for.
+/// Returns the actual sizes. If a larger size costs nothing, a size is the device's maximum;
+/// otherwise it is the size that the program asked for.
 fn limits_of(attributes: &DeviceAttributes, init: &QueuePairInit) -> QueuePairLimits {
     let mut limits = init.limits;
     if init.shared_queue.is_some() {

@@ -14,7 +14,8 @@ use crate::device::Context;
 use crate::queue_pair::QueuePair;
 use crate::shared_receive_queue::SharedReceiveQueue;
 
-/// The objects that a wire and the verbs share. Each of the two uses its own names for them.
+/// The objects that a wire and the verbs share. The wire and the verbs identify them in different
+/// ways.
 #[derive(Debug, Default)]
 pub struct Registry {
     owners: RwLock<HashMap<u64, Arc<QueuePair>>>,
@@ -32,14 +33,14 @@ impl Registry {
     }
 
     /// Makes `owner` an owner of the queue pair's completions. A queue pair may have several
-    /// owners. A wire calls this before completions of the owner can arrive.
+    /// owners. The wire must call this before a completion for the owner can arrive.
     pub fn own(&self, owner: Owner, queue_pair: &Arc<QueuePair>) {
         queue_pair.add_owner(owner);
         write(&self.owners).insert(owner.bits(), Arc::clone(queue_pair));
     }
 
-    /// Handles queues that were armed and now hold a matching completion. The caller must be
-    /// outside the engine, like a caller of `runtime::Hooks::on_completions`.
+    /// Handles queues that were armed and now have a matching completion. Like a caller of
+    /// `runtime::Hooks::on_completions`, the caller must be outside the engine.
     pub fn on_completions(&self, queues: &[Arc<work::CompletionQueue>]) {
         for queue in queues {
             let found = read(&self.queues).get(&name(queue)).and_then(Weak::upgrade);
@@ -49,7 +50,7 @@ impl Registry {
         }
     }
 
-    /// Reports that a shared queue holds fewer receives than its limit. May be called inside the
+    /// Reports that a shared queue has fewer receives than its limit. May be called inside the
     /// engine.
     pub fn on_below_limit(&self, receives: &Arc<SharedReceives>) {
         let found = read(&self.receives).get(&name(receives)).and_then(Weak::upgrade);
@@ -88,8 +89,9 @@ impl Registry {
         });
     }
 
-    /// Calls `visit` for every queue pair that may have completions, once for each of its owners.
-    /// During the call no thread can add or remove an owner.
+    /// Calls `visit` for every queue pair that may have completions. If a queue pair has several
+    /// owners, calls `visit` once for each owner. During the call, no thread can add or remove an
+    /// owner.
     pub fn visit_queue_pairs(&self, visit: impl FnMut(&Arc<QueuePair>)) {
         read(&self.owners).values().for_each(visit);
     }
@@ -121,8 +123,8 @@ impl Registry {
         write(&self.receives).remove(&name(queue.receives()));
     }
 
-    /// Returns a number that changes whenever an owner is removed. If the number has changed, a
-    /// cached owner may be gone.
+    /// Returns a number that changes whenever an owner is removed. If the number has changed, an
+    /// owner in a cache may be invalid.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
@@ -133,7 +135,7 @@ impl Registry {
         read(&self.owners).get(&owner.bits()).cloned()
     }
 
-    /// Unregisters these owners. Completions that still arrive for them are dropped.
+    /// Unregisters these owners. If completions for them still arrive, the registry drops them.
     pub fn disown(&self, owners: &[Owner]) {
         if owners.is_empty() {
             return;
@@ -146,7 +148,7 @@ impl Registry {
     }
 }
 
-/// Returns the name of a shared object, which is its address in memory.
+/// Returns the address of a shared object in memory, which identifies it.
 fn name<T>(object: &Arc<T>) -> usize {
     Arc::as_ptr(object).addr()
 }

@@ -25,11 +25,12 @@ pub struct SharedReceiveQueue {
     uses: Uses,
     receives: Arc<SharedReceives>,
     pieces_max: u32,
-    /// Identifiers of receives by place. The place is also the context of the receive.
+    /// Identifiers of receives by place number. The place number is also the context of the
+    /// receive.
     ids: Box<[AtomicU64]>,
-    /// Places that hold no receive.
+    /// Numbers of the places without a receive.
     free: ArrayQueue<u32>,
-    /// If the queue holds fewer receives than this, it raises an event; 0 means no event.
+    /// If the queue has fewer receives than this limit, it raises an event; 0 means no event.
     limit: AtomicU32,
     events: Unacknowledged,
     /// Value that the C API stores with this object.
@@ -43,7 +44,7 @@ pub struct SharedReceiveQuery {
     pub receives: u32,
     /// Maximum number of scatter/gather entries of a receive.
     pub pieces: u32,
-    /// If the queue holds fewer receives than this, it raises an event; 0 means no event.
+    /// If the queue has fewer receives than this limit, it raises an event; 0 means no event.
     pub limit: u32,
 }
 
@@ -98,8 +99,8 @@ impl SharedReceiveQueue {
         &self.receives
     }
 
-    /// Posts receives in order, up to the first that is rejected. Does not check that the memory is
-    /// registered; an error appears only when a message arrives for the receive.
+    /// Posts receives in order. Stops at the first receive that is rejected. Does not check that
+    /// the memory is registered: if it is not, the receive fails when a message arrives for it.
     ///
     /// # Errors
     /// The index in `requests` of the rejected receive, and the cause:
@@ -137,8 +138,8 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Resolves scatter/gather entries to regions and offsets. An entry that does not resolve gets
-    /// no region.
+    /// Resolves scatter/gather entries to regions and offsets. If an entry does not resolve, it
+    /// gets no region.
     fn locate(&self, pieces: &[ScatterGather], located: &mut [Piece]) -> Result<(), Error> {
         let (table, domain) = self.domain.memory()?;
         let access = table.access();
@@ -165,7 +166,7 @@ impl SharedReceiveQueue {
         id
     }
 
-    /// Requests an event for the time when the queue holds fewer than `limit` receives. A limit of
+    /// Requests an event for the moment when the queue has fewer than `limit` receives. A limit of
     /// 0 cancels the request.
     ///
     /// # Errors
@@ -211,7 +212,7 @@ impl SharedReceiveQueue {
     /// has read.
     ///
     /// # Errors
-    /// [`Error::Busy`] while queue pairs use the queue.
+    /// [`Error::Busy`] if a queue pair uses the queue.
     pub fn destroy(&self) -> Result<(), Error> {
         let context = self.domain.context();
         context.provider().check()?;

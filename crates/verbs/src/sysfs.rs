@@ -1,30 +1,31 @@
-//! Files in which programs look up devices. They have the form in which a kernel shows such a
+//! Files in which programs look up devices. They look like the files that the kernel shows for a
 //! device.
 //!
-//! This module only holds the table; the C library answers file accesses from it. Code that
-//! redirects file paths looks up a path with [`find`].
+//! This module only holds the table of files. The C library answers file accesses from this table:
+//! code that redirects file paths looks up a path with [`find`].
 
 use std::collections::BTreeMap;
 
 use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, PortCounters, PortState};
 
-/// Folder that has an entry for each device.
+/// Folder with an entry for each device.
 pub const DEVICES: &str = "/sys/class/infiniband";
 
-/// Folder that has an entry for each device's `uverbs` descriptor.
+/// Folder with an entry for the `uverbs` descriptor of each device.
 pub const DESCRIPTORS: &str = "/sys/class/infiniband_verbs";
 
 /// Folder of the device nodes.
 pub const NODES: &str = "/dev/infiniband";
 
-/// Folders of the devices themselves; [`DEVICES`] has links to them. The kernel puts all devices
-/// without hardware into this folder.
+/// Folder with the folders of the devices; [`DEVICES`] has links to them. The kernel uses this
+/// folder for all devices without hardware.
 pub const DEVICE_FOLDERS: &str = "/sys/devices/virtual/infiniband";
 
-/// Folders of the descriptors themselves; [`DESCRIPTORS`] has links to them.
+/// Folder with the folders of the descriptors; [`DESCRIPTORS`] has links to them.
 pub const DESCRIPTOR_FOLDERS: &str = "/sys/devices/virtual/infiniband_verbs";
 
-/// This library answers for every path at or below one of these, even if nothing exists there.
+/// This library answers for every path that is one of these or below one of them, even if the path
+/// does not exist.
 pub const ROOTS: [&str; 6] =
     [DEVICES, DESCRIPTORS, "/sys/class/infiniband_mad", DEVICE_FOLDERS, DESCRIPTOR_FOLDERS, NODES];
 
@@ -35,8 +36,8 @@ pub enum SysfsEntry {
     File(String),
     /// A symbolic link to this path. The path is relative to the folder of the link.
     Link(String),
-    /// A character device. Programs check that the device exists but need not open it, so the
-    /// library can open `/dev/null` in its place.
+    /// A character device. Programs only check that the device exists and need not open it. The
+    /// library can therefore open `/dev/null` instead.
     Node,
 }
 
@@ -80,8 +81,8 @@ pub fn entries(
     table.folder = DESCRIPTORS.into();
     table.link(&descriptor, &format!("../../devices/virtual/infiniband_verbs/{descriptor}"));
     table.add("abi_version", "6");
-    // Programs look for the descriptor, for a node with the device's name, and for the node of the
-    // connection manager.
+    // Programs look for three nodes: the descriptor, a node with the device's name, and the node of
+    // the connection manager.
     for node in [&descriptor, name, "rdma_cm"] {
         table.entries.push((format!("{NODES}/{node}"), SysfsEntry::Node));
     }
@@ -91,13 +92,13 @@ pub fn entries(
 /// Result of looking up a path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Found {
-    /// A folder, with the names in it and their kinds.
+    /// A folder, with the name and the kind of each of its entries.
     Folder(BTreeMap<String, Kind>),
     /// A file, link or node.
     Entry(SysfsEntry),
 }
 
-/// Kind of a name in a folder.
+/// Kind of an entry in a folder.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// A folder.
@@ -110,14 +111,14 @@ pub enum Kind {
     Node,
 }
 
-/// Looks up an absolute path in a table of all devices. Returns `None` if nothing is there, or if
-/// the path is not at or below one of [`ROOTS`].
+/// Looks up an absolute path in a table of all devices. Returns `None` if the path does not exist,
+/// or if it is not at or below one of [`ROOTS`].
 ///
-/// Ignores double slashes, slashes at the end and `.`, like the kernel. Follows links in the middle
-/// of the path; returns a link at the end.
+/// Like the kernel, ignores double slashes, slashes at the end and `.`. Follows links in the middle
+/// of the path. If the path ends at a link, returns the link.
 ///
-/// `..` behind a link leads to the folder of the link, not to that of its target. If a path has
-/// both, the caller must resolve it first.
+/// `..` after a link leads to the parent of the link, not to the parent of the link's target. If a
+/// path has both, the caller must resolve it first.
 pub fn find(entries: &[(String, SysfsEntry)], path: &str) -> Option<Found> {
     let path = physical(entries, normalized(path)?);
     if let Some((_, entry)) = entries.iter().find(|(other, _)| *other == path) {
@@ -145,7 +146,7 @@ fn physical(entries: &[(String, SysfsEntry)], mut path: String) -> String {
         let rest = path.strip_prefix(link)?.strip_prefix('/')?;
         normalized(&format!("{link}/../{target}/{rest}"))
     };
-    // No link of the table leads back to itself, and no path has more than `LINKS_MAX` links.
+    // No link of the table leads back to itself, and every path has at most `LINKS_MAX` links.
     for _ in 0..LINKS_MAX {
         match entries.iter().find_map(|entry| passes(entry, &path)) {
             Some(further) => path = further,
@@ -252,7 +253,7 @@ fn port_files(port: &PortAttributes) -> Vec<(&'static str, String)> {
 }
 
 /// Returns the counters under the names that InfiniBand drivers use, and the wire's own counters.
-/// Counters of data are in words of four bytes.
+/// Counters of data count words of four bytes.
 fn port_counters(counters: &PortCounters) -> Vec<(String, u64)> {
     let usual = [
         ("port_xmit_data", counters.sent_bytes / 4),
@@ -275,8 +276,8 @@ fn groups(bytes: &[u8]) -> String {
     words.join(":")
 }
 
-/// Returns the interface names of this network namespace, by index. The map is empty if the kernel
-/// does not list them.
+/// Returns the names of the interfaces of this network namespace, by interface index. If the kernel
+/// does not list them, the map is empty.
 fn interface_names() -> BTreeMap<u32, String> {
     let interfaces = link::host::interfaces().unwrap_or_default().into_iter();
     interfaces.map(|interface| (interface.index, interface.name)).collect()
@@ -291,7 +292,8 @@ pub const MODEL: &str = "ethernot";
 /// Version of this library, reported as the firmware version.
 pub const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 
-/// CPU mask with more processors than any host has: all processors are equally near to the device.
+/// CPU mask with all processors. It has more processors than any host. It means that all processors
+/// are equally near to the device.
 const ALL_PROCESSORS: &str = "ffffffff,ffffffff,ffffffff,ffffffff";
 
 /// Rate in bits per second that is reported for a link of unknown rate: 10 Gbit/s.

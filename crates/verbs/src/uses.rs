@@ -1,10 +1,10 @@
-//! Counts the users of an object. An object with users must not be destroyed.
+//! Counts the users of an object. An object that has users must not be destroyed.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::Error;
 
-/// Number of objects that use the object to which this value belongs.
+/// Number of objects that use the object with this value.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
     /// Number of users. The top bit is set when the object is destroyed.

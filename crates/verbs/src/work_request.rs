@@ -26,8 +26,8 @@ pub enum SendOpcode {
         address: u64,
         /// Remote key.
         key: u32,
-        /// Immediate data, in network byte order like in the program's request. A write with an
-        /// immediate consumes a receive of the peer.
+        /// Immediate, in network byte order as in the program's request. A write with an immediate
+        /// consumes a receive of the peer.
         immediate: Option<u32>,
     },
     /// Reads memory of the peer.
@@ -67,7 +67,8 @@ pub enum SendOpcode {
         /// New value.
         swap: u64,
     },
-    /// Binds a memory window. [`MemoryWindow::bind`](crate::MemoryWindow::bind) makes this variant.
+    /// Binds a memory window. [`MemoryWindow::bind`](crate::MemoryWindow::bind) returns this
+    /// variant.
     BindWindow {
         /// Type of the window.
         kind: WindowType,
@@ -84,7 +85,7 @@ pub enum SendOpcode {
         /// Bits of `ibv_access_flags`.
         access: u32,
     },
-    /// Invalidates a key of this side without sending anything to the peer.
+    /// Invalidates a key of this side. Sends nothing to the peer.
     LocalInvalidate {
         /// The key to invalidate.
         key: u32,
@@ -106,7 +107,8 @@ impl SendOpcode {
 /// Flags of a send.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SendFlags {
-    /// Begin only when all earlier reads and atomics of this queue pair are complete.
+    /// Whether the operation begins only after all earlier reads and atomics of this queue pair are
+    /// complete.
     pub fence: bool,
     /// Generate a completion on success.
     pub signalled: bool,
@@ -121,8 +123,8 @@ pub struct AddressVector {
     pub to: AddressVectorAttributes,
     /// Destination queue pair number.
     pub destination: u32,
-    /// Queue key of the destination. If the top bit is set, the queue key of the sending queue pair
-    /// is used instead.
+    /// Queue key of the destination. If the top bit is set, the datagram contains the queue key of
+    /// the sending queue pair instead.
     pub queue_key: u32,
 }
 
@@ -135,7 +137,7 @@ pub struct SendRequest<'a> {
     pub opcode: SendOpcode,
     /// Flags.
     pub flags: SendFlags,
-    /// Payload; for a read, the memory where the data goes.
+    /// Payload; for a read, the memory where the data is stored.
     pub pieces: &'a [ScatterGather],
     /// Inline payload; if present, `pieces` is ignored.
     pub inline: Option<&'a [u8]>,
@@ -148,11 +150,11 @@ pub struct SendRequest<'a> {
 pub struct ReceiveRequest<'a> {
     /// Identifier that the completion returns.
     pub id: u64,
-    /// Memory where the message goes.
+    /// Memory where the message is stored.
     pub pieces: &'a [ScatterGather],
 }
 
-/// Operation that completed.
+/// The operation that has completed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CompletionOpcode {
     /// A send, with or without an immediate.
@@ -182,13 +184,13 @@ pub struct WorkCompletion {
     pub id: u64,
     /// Outcome.
     pub status: CompletionStatus,
-    /// Operation that completed.
+    /// The operation that has completed.
     pub opcode: CompletionOpcode,
     /// Length of a received message or of a read, in bytes.
     pub bytes: u32,
     /// Immediate data of the received message.
     pub immediate: Option<u32>,
-    /// Key of this side that the received message invalidated.
+    /// Key of this side that the received message invalidated; `None` if it invalidated none.
     pub invalidated: Option<u32>,
     /// Number of the local queue pair.
     pub queue_pair: u32,

@@ -91,8 +91,8 @@ fn work_that_is_posted_carried_out_and_polled_allocates_nothing() {
         carry(&queue_pair, queue.work(), owner);
         assert_eq!(queue.poll(out), Ok(2));
     };
-    // Warm up: the completion queue allocates memory when it first fills, and the first inline send
-    // allocates memory too.
+    // Warm up. The completion queue allocates memory when it first becomes full, and the first
+    // inline send allocates memory too.
     for _ in 0..300 {
         round(&mut out);
     }

@@ -22,30 +22,31 @@ pub(crate) enum Side {
     Receive,
 }
 
-/// State of the end of a connection, and flags for the events that the queue pair has raised.
+/// State of the end of a connection, and flags of the events that the queue pair has raised.
 #[derive(Debug, Default)]
 pub(super) struct End {
-    /// The connection has ended, and the wire delivers no more completions.
+    /// Whether the connection has ended. If so, the wire delivers no more completions.
     has_ended: AtomicBool,
-    /// The connection ended because the peer is gone. Only sends that the peer did not receive then
-    /// fail.
+    /// Whether the connection ended because the peer is gone. If so, only sends that the peer did
+    /// not receive fail.
     is_lost: AtomicBool,
     /// Number of the first send that was not carried out, plus one; 0 if unknown.
     first_flushed: AtomicU64,
-    /// The number of the send that has failed, and the status of its completion.
+    /// The number of the failed send, and the status of its completion.
     failure: Mutex<Option<(u64, CompletionStatus)>>,
-    /// The queue pair is in a completion queue's list of work to flush. There is one flag for each
-    /// [`Side`].
+    /// Whether the queue pair is in a completion queue's list of work to flush. There is one flag
+    /// for each [`Side`].
     is_listed: [AtomicBool; 2],
-    /// The queue pair is in SQD or SQE, and no work is in flight.
+    /// Whether the queue pair is in SQD or SQE and no work is in flight.
     is_drained: AtomicBool,
     /// The program wants an event when the send queue is drained.
     wants_event: AtomicBool,
-    /// The queue pair has raised `LastReceiveReached` for its shared receive queue.
+    /// Whether the queue pair has raised `LastReceiveReached` for its shared receive queue.
     has_reported_last: AtomicBool,
-    /// The queue pair has raised `CommunicationEstablished` for the first message before RTS.
+    /// Whether the queue pair has raised `CommunicationEstablished` for a message that arrived
+    /// before RTS.
     has_reported_established: AtomicBool,
-    /// The queue pair has raised `QueuePairFatal` for an overrun completion queue.
+    /// Whether the queue pair has raised `QueuePairFatal` for an overrun completion queue.
     has_reported_overrun: AtomicBool,
 }
 
@@ -88,7 +89,7 @@ impl End {
     }
 
     fn mark(&self, number: u64) {
-        // Completions arrive in order, so the first number that is marked is the lowest.
+        // Completions arrive in order, so the first number marked as flushed is the lowest one.
         let unknown = self.first_flushed.load(Ordering::SeqCst) == 0;
         if unknown {
             self.first_flushed.store(number + 1, Ordering::SeqCst);
@@ -97,9 +98,9 @@ impl End {
 }
 
 impl QueuePair {
-    /// Translates a completion of the wire into the completion for the program, if the program gets
-    /// one. Appends further completions for the program to `more`. The caller holds the poll lock
-    /// of the completion queue.
+    /// Translates a completion of the wire. Returns the completion for the program, or `None` if
+    /// the program gets none. Appends further completions for the program to `more`. The caller
+    /// holds the poll lock of the completion queue.
     #[inline]
     pub(crate) fn on_completion(
         &self,
@@ -137,7 +138,7 @@ impl QueuePair {
     }
 
     /// Handles the completion of a datagram. Datagrams on different links complete in any order,
-    /// but programs receive completions in the order of posting.
+    /// but the program must receive completions in the order of posting.
     fn on_datagram_completion(
         &self,
         number: u64,
@@ -162,7 +163,7 @@ impl QueuePair {
         }
     }
 
-    /// Retires the oldest send of a datagram queue pair if its status is known.
+    /// If the status of a datagram queue pair's oldest send is known, retires this send.
     fn retire_datagram(&self) -> Retired {
         let number = self.sends.retired();
         let slot = (number < self.sends.posted()).then(|| self.sends.slot(number)).flatten();
@@ -203,7 +204,7 @@ impl QueuePair {
         } else {
             self.fail();
             if is_datagram {
-                // The end of a connection would make a connected queue pair flush its sends. A
+                // A queue pair with a connection would flush its sends when the connection ends. A
                 // datagram queue pair has no connection, so it drains instead.
                 self.with_wire(|wire| wire.drain());
             }
@@ -229,8 +230,8 @@ impl QueuePair {
         })
     }
 
-    /// Raises an event for the first message from the peer, if the program has not moved the queue
-    /// pair to RTS yet.
+    /// If the program has not moved the queue pair to RTS yet, raises an event for the first
+    /// message from the peer.
     #[inline]
     fn report_established(&self) {
         if self.state() == State::ReadyToReceive
@@ -254,7 +255,8 @@ impl QueuePair {
         }
     }
 
-    /// Fails the send with this number. The wire would take it next and cannot carry it out.
+    /// Fails the send with this number. It is the next send that the wire would take, and the wire
+    /// cannot carry it out.
     pub(super) fn fail_send(&self, number: u64, status: CompletionStatus) {
         if has_send_queue_error(self.service) {
             self.sends.take_to(number + 1);
@@ -269,7 +271,7 @@ impl QueuePair {
         }
     }
 
-    /// Moves the queue pair to ERR. In RESET and ERR this has no effect.
+    /// Moves the queue pair to ERR. Has no effect in RESET and ERR.
     fn fail(&self) {
         for from in [
             State::Init,
@@ -288,7 +290,7 @@ impl QueuePair {
     }
 
     /// Makes a transition that the program asked for. Has no effect if the queue pair has failed
-    /// since the check of the transition.
+    /// after the transition was checked.
     pub(super) fn enter_unless_failed(&self, from: State, to: State) {
         self.enter_if(from, to);
     }
@@ -321,16 +323,17 @@ impl QueuePair {
         self.begin_flush();
     }
 
-    /// Fails the queue pair because one of its completion queues has overrun. Must not be called
-    /// inside the engine.
+    /// Fails the queue pair because one of its completion queues has overrun. The caller must be
+    /// outside the engine.
     pub(crate) fn fail_by_overrun(&self) {
         if matches!(self.state(), State::Reset | State::Error) {
             return;
         }
         self.fail();
         self.report_overrun();
-        // If another thread is modifying the queue pair, its call may have caused the overrun. That
-        // thread closes the connection itself, or finds the state ERR.
+        // If another thread is modifying the queue pair, the call of that thread may have caused
+        // the overrun. That thread then closes the connection itself, or finds the queue pair in
+        // ERR.
         let Ok(_one_at_a_time) = self.modifying.try_lock() else { return };
         if self.state() == State::Error && !self.end.has_ended() {
             self.close_in_error();
@@ -344,8 +347,8 @@ impl QueuePair {
         }
     }
 
-    /// Handles the loss of the peer. The loss is an error if the peer did not carry out a send. The
-    /// queue pair knows this only when all completions are dequeued.
+    /// Handles the loss of the peer. The loss is an error only if the peer did not carry out a
+    /// send. To know this, the queue pair must first dequeue all completions.
     fn on_lost(&self) {
         if self.state() == State::Error {
             self.begin_flush();
@@ -355,8 +358,8 @@ impl QueuePair {
         }
     }
 
-    /// Begins to flush all posted work if no more completions come. No more come in ERR after the
-    /// connection has ended, and in SQE.
+    /// If no more completions arrive, begins to flush all posted work. This is the case in SQE, and
+    /// in ERR after the connection has ended.
     pub(super) fn flush_if_over(&self) {
         if self.end.has_ended() || self.state() == State::SendQueueError {
             self.begin_flush();
@@ -408,8 +411,8 @@ impl QueuePair {
             Side::Send => (self.sends.posted(), self.sends.retired()),
             Side::Receive => (self.receives.posted(), self.receives.retired()),
         };
-        // If a thread posted before the flag was cleared, it found the queue pair still listed and
-        // did not list it again. List it here, so that the work is flushed.
+        // A thread that posted before the flag was cleared found the queue pair listed, and did not
+        // list it again. List it here, so that the work is flushed.
         let is_due = self.can_flush(side) || side == Side::Send && self.is_unsettled();
         if ring_posted > ring_retired && is_due {
             self.list(side, false);
@@ -426,8 +429,8 @@ impl QueuePair {
     }
 
     /// Flushes work into `out`, oldest first, and returns the number of completions written. The
-    /// caller holds the poll lock. The wire's queue was empty at a time after this queue pair was
-    /// listed.
+    /// caller holds the poll lock. After this queue pair was listed, the caller has found the
+    /// wire's queue empty.
     pub(crate) fn flush(&self, side: Side, out: &mut [WorkCompletion]) -> usize {
         if !self.can_flush(side) {
             return 0;
@@ -564,7 +567,7 @@ impl QueuePair {
     }
 
     /// Returns the number of the first send that was not carried out. If no completion has reported
-    /// one, the wire has carried out all sends that it has taken.
+    /// such a send, the wire has carried out all sends that it has taken.
     fn first_flushed(&self) -> u64 {
         match self.end.first_flushed.load(Ordering::SeqCst) {
             0 => self.sends.taken(),
@@ -572,22 +575,22 @@ impl QueuePair {
         }
     }
 
-    /// Returns whether the library has yet to decide which sends the lost peer has carried out.
+    /// Returns whether the library must still decide which sends the lost peer has carried out.
     pub(crate) fn is_unsettled(&self) -> bool {
         let is_open = matches!(self.state(), State::ReadyToSend | State::SendQueueDrained);
         is_open && self.end.is_lost.load(Ordering::SeqCst)
     }
 
-    /// Decides which sends the lost peer has carried out. Leaves the decision to a later call if
-    /// another thread is polling the send queue.
+    /// Decides which sends the lost peer has carried out. If another thread is polling the send
+    /// queue, a later call decides instead.
     pub(super) fn settle(&self) {
         if self.is_unsettled() {
             self.send_queue.settle(self);
         }
     }
 
-    /// Fails the oldest send that the lost peer did not carry out, if there is one. The caller
-    /// holds the poll lock of the send queue and has dequeued all completions of sends.
+    /// If the lost peer did not carry out some sends, fails the oldest of them. The caller holds
+    /// the poll lock of the send queue and has dequeued all completions of sends.
     pub(crate) fn decide(&self) {
         let mut failure = lock(&self.end.failure);
         if !self.is_unsettled() {
@@ -604,7 +607,7 @@ impl QueuePair {
         self.begin_flush();
     }
 
-    /// Handles the end of draining in SQD or SQE, when no work is in flight any more.
+    /// Ends draining in SQD or SQE. No work is in flight any more.
     pub(super) fn end_draining(&self) {
         self.end.is_drained.store(true, Ordering::SeqCst);
         match self.state() {
@@ -616,8 +619,8 @@ impl QueuePair {
         }
     }
 
-    /// Drops all posted work without completions. The caller has closed the wire and prevents other
-    /// threads from posting.
+    /// Drops all posted work without completions. The caller has closed the wire, and no other
+    /// thread can post.
     pub(super) fn purge(&self) {
         self.send_queue.purge(self);
         if !std::sync::Arc::ptr_eq(&self.send_queue, &self.receive_queue) {
@@ -641,8 +644,8 @@ enum Retired {
     Reported(WorkCompletion),
 }
 
-/// Returns whether a status only marks where flushed work begins. With such a status the wire
-/// reports that it did not carry out work, because the connection had ended.
+/// Returns whether a completion with this status only marks where flushed work begins. The wire
+/// reports such a status for work that it did not carry out because the connection had ended.
 const fn is_mark(status: CompletionStatus) -> bool {
     matches!(
         status,

@@ -7,8 +7,8 @@ use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, Rights};
 use super::slots::Inline;
 use crate::attributes::QueuePairLimits;
 
-/// Registered memory with room for the inline bytes of every send, in chunks. The first send that
-/// needs a chunk allocates it.
+/// Registered memory for the inline bytes of every send, in chunks. A chunk is allocated when a
+/// send first needs it.
 pub(super) struct InlineMemory {
     table: Arc<MemoryTable>,
     domain: ProtectionDomain,
@@ -35,8 +35,8 @@ impl InlineMemory {
         Self { table, domain, chunks, bytes: limits.inline, slots }
     }
 
-    /// Copies the bytes of the send with this number. The copy stays until another send uses the
-    /// same slot. Returns `None` if no memory can be registered.
+    /// Copies the bytes of the send with this number. The copy stays unchanged until another send
+    /// uses the same slot. Returns `None` if no memory can be registered.
     pub(super) fn keep(&self, number: u64, bytes: &[u8]) -> Option<Inline> {
         let place = number & (self.slots - 1);
         let chunk = self.chunks.get((place / CHUNK_SLOTS) as usize)?;
@@ -56,7 +56,7 @@ impl InlineMemory {
     /// Deregisters all chunks. The caller has closed the wire.
     pub(super) fn release(&self) {
         for id in self.regions() {
-            // This cannot fail: the region is in this table and has no windows, and this thread is
+            // This cannot fail. The region is in this table and has no windows, and this thread is
             // not inside the engine.
             let _ = self.table.deregister(id);
         }
@@ -67,6 +67,6 @@ impl InlineMemory {
     }
 }
 
-/// Number of sends in a chunk: 128 × 256 B = 32 KiB. From a larger size on, the library lends whole
-/// buffers to peers on the same host, which inline bytes must avoid.
+/// Number of sends in a chunk: 128 × 256 B = 32 KiB. A chunk must stay small, because the library
+/// lends larger buffers to peers on the same host. Memory of inline bytes must not be lent.
 const CHUNK_SLOTS: u64 = 128;

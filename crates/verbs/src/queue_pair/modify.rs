@@ -83,7 +83,7 @@ pub struct Modification {
     pub mask: AttributeMask,
     /// The next state.
     pub state: State,
-    /// The present state, as the caller believes.
+    /// The current state, as the caller believes. The call fails if this is wrong.
     pub current: State,
     /// In a transition to SQD: whether to raise an event when the send queue is drained.
     pub drained_event: bool,
@@ -117,8 +117,9 @@ impl QueuePair {
         self.change(change, false)
     }
 
-    /// Changes attributes like [`QueuePair::modify`], but enters RTR and RTS without calling the
-    /// wire. The wire is already connected, or the connection manager is about to connect it.
+    /// Changes attributes like [`QueuePair::modify`], but does not call the wire when the queue
+    /// pair enters RTR or RTS. Either the wire is already connected, or the connection manager is
+    /// about to connect it.
     ///
     /// # Errors
     /// The errors of [`QueuePair::modify`].
@@ -245,7 +246,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Makes a transition. The caller has checked that it is allowed.
+    /// Makes a transition. The caller has checked that the transition is allowed.
     fn pass(&self, from: State, to: State, drained_event: bool) -> Result<(), Error> {
         match (from, to) {
             (_, State::Reset) => self.reset(),
@@ -260,8 +261,8 @@ impl QueuePair {
                 self.enter(to);
             }
             (State::Init, State::ReadyToReceive) => {
-                // Enter the state before connecting: a message can arrive at once, and the queue
-                // pair must then be ready.
+                // Enter the state before the wire connects. A message can arrive as soon as the
+                // wire connects, and the queue pair must be ready for it.
                 self.enter(to);
                 let connected = self.ask_wire(|wire| wire.connect());
                 if connected.is_err() {
@@ -281,7 +282,7 @@ impl QueuePair {
                 return updated;
             }
             (State::SendQueueError, State::ReadyToSend) => {
-                // Flush all work posted until now, even if the program has not polled it.
+                // Flush all work posted until now, even if the program has not polled for it.
                 self.send_queue.flush_sends_of(self);
                 self.end.forget_failure();
                 self.enter_unless_failed(from, to);
@@ -299,7 +300,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Resets the queue pair. Only its number and its sizes stay.
+    /// Resets the queue pair. Only its number and its sizes stay the same.
     fn reset(&self) {
         self.send_out();
         self.enter(State::Reset);
@@ -326,8 +327,8 @@ impl QueuePair {
         self.end.set_over();
     }
 
-    /// Sends posted work before the connection is closed. An adapter would have sent this work
-    /// already.
+    /// Sends posted work before the connection is closed. An adapter would already have sent this
+    /// work.
     pub(super) fn send_out(&self) {
         let may_send = self.state() == State::ReadyToSend && !self.end.has_ended();
         if may_send && self.sends.posted() > self.sends.retired() {
@@ -371,7 +372,8 @@ fn set(to: &mut QueuePairAttributes, mask: AttributeMask, from: &QueuePairAttrib
     );
 }
 
-/// Returns whether the send queue of this service can fail while the receive queue works.
+/// Returns whether a queue pair with this service can have a failed send queue and a working
+/// receive queue.
 pub(super) const fn has_send_queue_error(service: QueuePairType) -> bool {
     matches!(service, QueuePairType::Datagram)
 }

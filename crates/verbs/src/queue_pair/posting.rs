@@ -9,20 +9,20 @@ use crate::error::Error;
 use crate::queue_pair::ending::Side;
 use crate::work_request::{ReceiveRequest, ScatterGather, SendOpcode, SendRequest};
 
-/// Content of the posting locks. It has no fields, because these locks only serialize the posting
-/// threads.
+/// Content of the posting locks. It has no fields, because these locks only prevent threads from
+/// posting at the same time.
 #[derive(Debug, Default)]
 pub(super) struct Posting;
 
-/// Sends that one thread is posting. [`SendPosting::post`] posts all added sends; if the value is
-/// dropped instead, none of them is posted.
+/// Sends that one thread is posting. [`SendPosting::post`] posts all added sends. If the value is
+/// dropped without this call, no send is posted.
 pub struct SendPosting<'a> {
     queue_pair: &'a QueuePair,
     turn: MutexGuard<'a, Posting>,
     next: u64,
 }
 
-/// Receives that one thread is posting, like [`SendPosting`] for sends.
+/// Receives that one thread is posting. It works like [`SendPosting`].
 pub struct ReceivePosting<'a> {
     queue_pair: &'a QueuePair,
     turn: MutexGuard<'a, Posting>,
@@ -48,7 +48,7 @@ impl QueuePair {
         }
     }
 
-    /// Posts sends in order, up to the first that is rejected.
+    /// Posts sends in order. Stops at the first send that is rejected.
     ///
     /// # Errors
     /// The index in `requests` of the rejected send, and the cause:
@@ -81,7 +81,7 @@ impl QueuePair {
         Ok(ReceivePosting { queue_pair: self, next: self.receives.posted(), turn })
     }
 
-    /// Posts receives in order, up to the first that is rejected.
+    /// Posts receives in order. Stops at the first receive that is rejected.
     ///
     /// # Errors
     /// The index in `requests` of the rejected receive, and the cause, like in
@@ -96,8 +96,8 @@ impl QueuePair {
         added
     }
 
-    /// Notifies the wire of posted sends. If the sends are to be flushed, notifies the completion
-    /// queue instead.
+    /// Notifies the wire of posted sends. If the state of the queue pair requires that the sends
+    /// are flushed, notifies the completion queue instead.
     fn on_sends_posted(&self) {
         match self.state() {
             QueuePairState::ReadyToSend if self.end.has_ended() => self.list(Side::Send, true),
@@ -178,7 +178,7 @@ impl SendPosting<'_> {
         slot.flags = request.flags;
         slot.is_reported = request.flags.signalled || queue_pair.signals_all;
         // Datagrams on different links complete out of order, so the wire must report the
-        // completion of each.
+        // completion of every datagram.
         slot.flags.signalled = slot.is_reported || queue_pair.service == QueuePairType::Datagram;
         slot.outcome = None;
         slot.to = request.to;
@@ -255,8 +255,8 @@ const fn is_carried(service: QueuePairType, opcode: &SendOpcode) -> bool {
     }
 }
 
-/// Checks that there are at most `max` scatter/gather entries, and that their total length does not
-/// exceed that of a message.
+/// Checks that there are at most `max` scatter/gather entries, and that their total length is at
+/// most the maximum length of a message.
 pub(crate) fn check_pieces(pieces: &[ScatterGather], max: u32) -> Result<(), Error> {
     if pieces.len() > max as usize {
         return Err(Error::Invalid(format!("{} pieces: there is room for {max}", pieces.len())));

@@ -15,7 +15,7 @@ pub(crate) struct SendSlot {
     pub(crate) pieces: KeptPieces,
     /// Whether the program wants a completion if the send succeeds.
     pub(crate) is_reported: bool,
-    /// Status of a datagram; `None` until it is known.
+    /// Status of a datagram; `None` if it is not known yet.
     pub(crate) outcome: Option<CompletionStatus>,
 }
 
@@ -48,7 +48,7 @@ impl KeptPieces {
         Self { pieces: vec![ScatterGather::default(); max as usize].into(), count: 0 }
     }
 
-    /// Stores the entries. Drops entries for which there is no room.
+    /// Stores the entries. Drops the last entries if there is no room for them.
     #[inline]
     pub(crate) fn keep(&mut self, pieces: &[ScatterGather]) {
         self.count = pieces.len().min(self.pieces.len());

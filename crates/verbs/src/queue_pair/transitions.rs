@@ -71,7 +71,8 @@ fn of_ready_to_send(service: Service) -> Mask {
     }
 }
 
-/// Returns the attributes that a program may set when it enters RTS and while in RTS.
+/// Returns the attributes that a program may set when the queue pair enters RTS and while it is in
+/// RTS.
 fn of_sending(service: Service) -> Mask {
     let connected =
         Mask::CURRENT_STATE | Mask::ALTERNATE_PATH | Mask::ACCESS | Mask::PATH_MIGRATION;

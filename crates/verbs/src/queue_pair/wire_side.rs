@@ -1,4 +1,4 @@
-//! Functions that the wire of a queue pair calls, always from the thread inside the engine.
+//! Functions that the wire of a queue pair calls. All calls come from the thread inside the engine.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -98,7 +98,7 @@ impl QueuePair {
         self.shared.as_ref().map(|shared| shared.receives())
     }
 
-    /// Returns the oldest untaken send, if the wire may begin it now.
+    /// Returns the oldest untaken send, if the wire may begin the send now.
     #[inline]
     pub fn next_send(&self) -> Option<TakenSend<'_>> {
         let sequence = self.sends.taken();
@@ -108,8 +108,8 @@ impl QueuePair {
         Some(TakenSend { sequence, slot: self.sends.slot(sequence)? })
     }
 
-    /// Takes the send that [`QueuePair::next_send`] returned. After this call the wire must
-    /// complete it.
+    /// Takes the send that [`QueuePair::next_send`] returned. From now on, the wire must complete
+    /// the send.
     #[inline]
     pub fn send_taken(&self) {
         self.sends.take_to(self.sends.taken() + 1);
@@ -126,20 +126,20 @@ impl QueuePair {
         Some(TakenReceive { sequence, slot: self.receives.slot(sequence)? })
     }
 
-    /// Takes the receive that [`QueuePair::next_receive`] returned. After this call the wire must
-    /// complete it.
+    /// Takes the receive that [`QueuePair::next_receive`] returned. From now on, the wire must
+    /// complete the receive.
     #[inline]
     pub fn receive_taken(&self) {
         self.receives.take_to(self.receives.taken() + 1);
     }
 
-    /// Returns whether all taken sends have completed and the program has polled their completions.
+    /// Returns whether all taken sends are complete and the program has polled their completions.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.sends.taken() == self.sends.retired()
     }
 
-    /// Returns whether an untaken send is posted while no earlier send is outstanding.
+    /// Returns whether a posted send is not taken and all earlier sends are retired.
     #[inline]
     pub fn has_first_send(&self) -> bool {
         self.is_idle() && self.sends.posted() > self.sends.taken()
@@ -148,11 +148,11 @@ impl QueuePair {
     /// Fails the send that [`QueuePair::next_send`] returned, because an error on this side
     /// prevents it.
     ///
-    /// Takes the send, which completes with `status` after all earlier sends. A datagram queue pair
-    /// enters SQE, any other queue pair enters ERR. In SQE the wire must later call
-    /// [`QueuePair::on_drained`], like after [`crate::Wire::drain`].
+    /// Takes the send. The send completes with `status` after all earlier sends. A datagram queue
+    /// pair enters SQE; any other queue pair enters ERR. In SQE, the wire must later call
+    /// [`QueuePair::on_drained`], as after [`crate::Wire::drain`].
     ///
-    /// A wire does not call this if the engine can complete the send in order.
+    /// If the engine can complete the send in order, the wire does not call this.
     pub fn send_failed(&self, send: TakenSend<'_>, status: CompletionStatus) {
         let TakenSend { sequence, mut slot } = send;
         slot.outcome = Some(status);
@@ -160,13 +160,13 @@ impl QueuePair {
         self.fail_send(sequence, status);
     }
 
-    /// Records that no taken work is in flight any more, as [`crate::Wire::drain`] requires.
+    /// Records that no taken send is in flight any more. [`crate::Wire::drain`] requires this call.
     pub fn on_drained(&self) {
         self.end_draining();
     }
 
-    /// Records that the connection has ended. Its last completions are already in their queues.
-    /// Must not be called after [`crate::Wire::close`].
+    /// Records that the connection has ended. Its last completions are already in their queues. The
+    /// wire must not call this after [`crate::Wire::close`].
     pub fn on_ended(&self, ending: Ending) {
         self.end_connection(ending);
     }

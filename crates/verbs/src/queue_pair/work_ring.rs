@@ -5,26 +5,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Work requests by number. Numbers start at 0 and never wrap.
 ///
-/// Each step has one thread at a time:
+/// Only one thread at a time performs each step:
 /// * A posting thread holds a posting lock of the queue pair.
 /// * The taking thread is the thread inside the engine.
 /// * The retiring thread is the polling thread, which holds the poll lock of the completion queue.
 ///
-/// The posting thread owns a slot until `posted` passes it. Then the taking thread owns the slot
-/// until the work is retired. Therefore no thread ever waits for the lock of a slot; the lock only
-/// satisfies the compiler.
+/// A slot belongs to the posting thread until `posted` passes its number. Then it belongs to the
+/// taking thread until the request is retired. Therefore no thread ever waits for the lock of a
+/// slot. The lock is needed only because the compiler cannot check this.
 #[derive(Debug)]
 pub(crate) struct WorkRing<S> {
-    /// Slots, indexed by the low bits of the number. Their count is a power of two.
+    /// Slots. The low bits of a request's number are the index of its slot. The number of slots is
+    /// a power of two.
     slots: Box<[Mutex<S>]>,
-    /// Identifiers by slot. They are outside the slots, because the polling thread reads them most
-    /// often.
+    /// Identifiers by slot. They are stored outside the slots, because the polling thread reads
+    /// them most often.
     ids: Box<[AtomicU64]>,
     capacity: u64,
     posted: Position,
     taken: Position,
     retired: Position,
-    /// Number of places of retired work that stay occupied until [`WorkRing::release_places`].
+    /// Number of retired requests whose places stay occupied until [`WorkRing::release_places`].
     held: AtomicU64,
 }
 
@@ -51,8 +52,8 @@ impl<S> WorkRing<S> {
     /// Returns the number that the next posted request will get.
     #[inline]
     pub(crate) fn posted(&self) -> u64 {
-        // `SeqCst`: a thread that flushes and a thread that posts must not miss each other; see
-        // `post_to`.
+        // A thread that flushes and a thread that posts must not miss each other, so this load is
+        // `SeqCst`; see `post_to`.
         self.posted.0.load(Ordering::SeqCst)
     }
 
@@ -99,8 +100,9 @@ impl<S> WorkRing<S> {
 
     /// Marks all requests below `number` as posted.
     ///
-    /// Afterwards the caller checks whether the queue pair is being flushed. A thread that begins
-    /// to flush checks afterwards what is posted. At least one of the two therefore sees the other.
+    /// After this, the caller checks whether the queue pair is being flushed. A thread that begins
+    /// to flush then checks which requests are posted. At least one of the two threads therefore
+    /// sees what the other has done.
     #[inline]
     pub(crate) fn post_to(&self, number: u64) {
         self.posted.0.store(number, Ordering::SeqCst);
@@ -118,7 +120,7 @@ impl<S> WorkRing<S> {
         self.retired.0.store(number, Ordering::Release);
     }
 
-    /// Keeps one place occupied for the request that was retired last, until
+    /// Makes the place of the last retired request stay occupied until
     /// [`WorkRing::release_places`]. Only the retiring thread calls this.
     pub(crate) fn hold_place(&self) {
         self.held.fetch_add(1, Ordering::Relaxed);
@@ -136,8 +138,7 @@ impl<S> WorkRing<S> {
         (self.retired()..self.posted()).contains(&number)
     }
 
-    /// Drops all requests. The caller ensures that no thread posts, takes or retires during this
-    /// call.
+    /// Drops all requests. During this call, no other thread may post, take or retire.
     pub(crate) fn clear(&self) {
         let posted = self.posted();
         self.take_to(posted);

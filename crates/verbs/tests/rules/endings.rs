@@ -15,7 +15,7 @@ const SUCCESS: CompletionStatus = CompletionStatus::Success;
 const FLUSHED: CompletionStatus = CompletionStatus::Flushed;
 const LOST: CompletionStatus = CompletionStatus::TransportRetryExceeded;
 
-/// Returns two queue pairs. Their wire takes sends and does not complete them.
+/// Returns two queue pairs. Their wire takes sends but does not complete them.
 fn held(host: &Host) -> (Arc<QueuePair>, Arc<QueuePair>) {
     let pair = host.pair();
     host.device.holds.store(true, Ordering::SeqCst);
@@ -143,7 +143,7 @@ fn a_peer_that_is_gone_and_owes_nothing_leaves_the_queue_pair_as_it_is() {
     other.destroy().expect("nothing uses it");
     assert_eq!(host.poll(), [], "receives stay");
     assert_eq!(one.query().expect("what it is like").state, QueuePairState::ReadyToSend);
-    // The loss of the peer is an error only after something is posted.
+    // The loss of the peer is an error only if a send is posted after it.
     one.post_send(&[send(4, &[]), send(5, &[])]).expect("sends");
     assert_eq!(results(&host.poll()), [(4, LOST), (5, FLUSHED), (3, FLUSHED)]);
     assert_eq!(one.state(), QueuePairState::Error);

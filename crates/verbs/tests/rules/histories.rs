@@ -1,4 +1,4 @@
-//! Random histories. For any order of actions of programs, wires and peers, posted work must
+//! Random histories. Programs, wires and peers act in any order. In each history, posted work must
 //! complete exactly once, in order, and with the right status.
 
 use std::sync::Arc;
@@ -75,7 +75,7 @@ struct Model {
     sends: Vec<Posted>,
     /// Identifiers of posted receives that have not completed.
     receives: Vec<u64>,
-    /// Whether the first send that was not carried out has completed with an error.
+    /// Whether a send that was not carried out has already completed with an error.
     has_failed: bool,
 }
 
@@ -206,7 +206,7 @@ proptest! {
     }
 }
 
-/// Polls until this thread and others together have counted `wanted` completions.
+/// Polls until all threads together have counted `wanted` completions.
 fn poll_until(host: &Host, count: &AtomicU64, wanted: u64) -> Vec<(u64, CompletionStatus)> {
     let mut all = Vec::new();
     while count.load(Ordering::SeqCst) < wanted {

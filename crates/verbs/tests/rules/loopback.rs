@@ -21,11 +21,11 @@ pub(crate) struct Loopback {
     registry: Arc<Registry>,
     memory: Arc<MemoryTable>,
     next_number: AtomicU32,
-    /// If true, the device behaves like in a forked child.
+    /// Whether the device behaves as in a forked child.
     pub(crate) is_foreign: AtomicBool,
-    /// If true, the wire takes sends without completing them.
+    /// Whether the wire takes sends but does not complete them.
     pub(crate) holds: AtomicBool,
-    /// If true, added completions raise no event until a thread waits.
+    /// Whether completions raise their events only when a thread waits.
     pub(crate) reports_late: AtomicBool,
     /// Number of calls to `receives_posted`.
     pub(crate) receives_posted: AtomicU32,
@@ -50,7 +50,8 @@ struct End {
     queue_pair: Arc<QueuePair>,
     owner: Option<Owner>,
     peer: Option<u32>,
-    /// Sends that the wire has taken and not completed: number, kind, whether signalled.
+    /// Sends that the wire has taken but not completed. Each entry has the send's number and kind,
+    /// and whether it is signalled.
     held: VecDeque<(u64, CompletionKind, bool)>,
     receives: VecDeque<(u64, Vec<ScatterGather>)>,
     is_connected: bool,
@@ -141,7 +142,7 @@ impl Loopback {
         self.inside(|_, engine| engine.complete_held(queue_pair.number(), count, None));
     }
 
-    /// Ends the connection of a queue pair after carrying out the first `done` held sends.
+    /// Carries out the first `done` held sends of a queue pair, and then ends its connection.
     pub(crate) fn end(
         &self,
         queue_pair: &QueuePair,
@@ -671,7 +672,7 @@ impl Drop for LoopbackWire {
     }
 }
 
-/// Cause for which a send cannot be carried out.
+/// Cause why a send cannot be carried out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Refusal {
     Fails(OperationError),

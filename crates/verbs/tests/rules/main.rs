@@ -1,4 +1,4 @@
-//! Tests of the rules of verbs. They use a device in memory, whose wire moves work between queue
+//! Tests of the rules of verbs. They use a device in memory. Its wire moves work between queue
 //! pairs of the process.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Tests of posting: which work is accepted, and its effects.
+//! Tests of posting: which work the library accepts, and its effects.
 
 use verbs::{
     AddressVector, AddressVectorAttributes, CompletionOpcode, CompletionStatus, Error,
@@ -93,7 +93,7 @@ fn a_full_queue_refuses_the_first_that_does_not_fit_and_takes_those_before() {
     let all: Vec<_> = (10..16).map(|id| receive(id, &[])).collect();
     let Err((4, Error::NoRoom(_))) = other.post_receive(&all) else { panic!("four") };
     assert_eq!(host.poll().len(), 8);
-    // Work frees its places when its completions are polled.
+    // The place of a work request becomes free when the program polls its completion.
     assert_eq!(one.post_send(&[send(7, &[])]), Ok(()));
     assert_eq!(other.post_receive(&[receive(17, &[])]), Ok(()));
 }

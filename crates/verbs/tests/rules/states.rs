@@ -26,7 +26,7 @@ fn programs_get_to_rts_with_the_masks_that_they_use() {
         let (one, other) = (host.queue_pair(service), host.queue_pair(service));
         assert_eq!(one.state(), QueuePairState::Reset);
         crate::connect(&one, &other);
-        // perftest changes attributes in RTS without setting the state.
+        // perftest changes attributes in RTS without naming the state in the mask.
         let mask = match service {
             QueuePairType::Reliable => AttributeMask::NOT_READY_TIMER,
             QueuePairType::Unreliable => AttributeMask::ACCESS,

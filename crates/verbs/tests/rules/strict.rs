@@ -1,4 +1,4 @@
-//! Tests of a strict device, which provides exactly what programs ask for. Compares it with a
+//! Tests of a strict device, which gives programs exactly what they ask for. Compares it with a
 //! lenient device.
 
 use std::sync::Arc;
@@ -180,8 +180,8 @@ fn datagrams_without_a_signal_hold_their_places_until_one_with_a_signal_is_polle
             assert_eq!(beyond, Ok(()));
             continue;
         }
-        // If a program posts as many unsignalled sends as the queue holds, the queue never has room
-        // again.
+        // If a program posts as many unsignalled sends as the queue holds, no place of the queue
+        // becomes free again.
         assert!(matches!(beyond, Err((0, Error::NoRoom(_)))));
         let host = self::host(strictness);
         let one = host.queue_pair(QueuePairType::Datagram);
