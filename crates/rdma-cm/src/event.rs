@@ -42,22 +42,22 @@ pub enum EventKind {
     MulticastError,
     /// The address of the device has changed.
     AddressChange,
-    /// The connection has ended, and no packet of it can be in flight any more.
+    /// The connection has ended, and no packet of it is in flight any more.
     TimewaitExit,
 }
 
-/// An event. The program must [acknowledge](Event::acknowledge) it; a call that destroys its id
-/// waits for this.
+/// An event. The program must [acknowledge](Event::acknowledge) it. A call that destroys the
+/// event's id waits for the acknowledgement.
 #[derive(Debug)]
 pub struct Event {
-    /// The id to which the event belongs. For [`EventKind::ConnectRequest`] this is the id of the
+    /// The id to which the event belongs. For [`EventKind::ConnectRequest`], it is the id of the
     /// new connection.
     pub id: Arc<Id>,
     /// The listening id, if the event is a connection request.
     pub listener: Option<Arc<Id>>,
     /// Kind of the event.
     pub kind: EventKind,
-    /// 0, a negative `errno`, or the reason for which the peer rejected the request.
+    /// 0, a negative `errno`, or the peer's reason for rejecting the request.
     pub status: i32,
     /// Parameters of the event.
     pub details: Details,
@@ -68,7 +68,7 @@ pub struct Event {
 /// Parameters of an event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Details {
-    /// No parameters.
+    /// The event has no parameters.
     None,
     /// Parameters of a connection.
     Connection(ConnectionDetails),
@@ -76,10 +76,10 @@ pub enum Details {
     Datagrams(DatagramDetails),
 }
 
-/// The peer's parameters for a connection, as this end must use them.
+/// The parameters of a connection that this end must use. They come from the peer.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ConnectionDetails {
-    /// Maximum number of reads and atomics of the peer that this end must serve at the same time.
+    /// Maximum number of reads and atomics of the peer that this end must answer at the same time.
     pub responder_resources: u8,
     /// Maximum number of reads and atomics that this end may have in flight.
     pub initiator_depth: u8,
@@ -98,7 +98,7 @@ pub struct ConnectionDetails {
 /// Destination of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DatagramDetails {
-    /// Path from which the program can create an address handle.
+    /// Path with which the program can create an address handle.
     pub path: AddressVectorAttributes,
     /// Queue pair number of the destination.
     pub number: u32,
@@ -142,7 +142,7 @@ impl EventChannel {
         Ok(Arc::new(Self { host: Arc::clone(host), events: EventQueue::new()? }))
     }
 
-    /// Returns the descriptor, which is readable while an event is queued.
+    /// Returns the descriptor, which is readable if an event is queued.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.events.descriptor()
     }
@@ -154,7 +154,7 @@ impl EventChannel {
     /// * [`Error::System`] if a signal interrupts the wait.
     pub fn get(&self) -> Result<Event, Error> {
         let taken = |event: &Event| event.owner().unacknowledged().on_taken();
-        // A thread may block here as long as the program runs, so another thread must drive the
+        // A thread can block here for as long as the program runs, so another thread must drive the
         // devices.
         let event = self.events.get(taken, |_| self.host.serve_alone())?;
         Ok(Id::on_taken(event))

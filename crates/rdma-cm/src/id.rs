@@ -1,4 +1,5 @@
-//! Ids (`rdma_cm_id`). An id represents a connection from address resolution to its last event.
+//! Ids (`rdma_cm_id`). An id represents a connection, from address resolution to the last event of
+//! the connection.
 
 mod attributes;
 pub(crate) mod connect;
@@ -22,8 +23,8 @@ use super::ports::{Claim, Heard, ManagedHost};
 
 /// A communication identifier (`rdma_cm_id`).
 ///
-/// Several threads may use the same id. While a thread holds the id's lock, it calls no function of
-/// the wire, because the wire calls the id from inside the engine.
+/// Several threads may use the same id. A thread that holds the id's lock must not call the wire.
+/// The wire calls the id from inside the engine, so such a call could deadlock.
 pub struct Id {
     this: Weak<Self>,
     host: Arc<ManagedHost>,
@@ -33,8 +34,8 @@ pub struct Id {
     unacknowledged: Unacknowledged,
     inner: Mutex<Inner>,
     /// The exchange of the request that this id has sent or received. A thread that sends a request
-    /// holds the lock, so that the thread that gets the answer finds the exchange. The wire never
-    /// takes this lock.
+    /// holds the lock until it has stored the exchange. The thread that gets the answer waits for
+    /// the lock, and so finds the exchange. The wire never takes this lock.
     exchange: Mutex<Option<Arc<dyn Exchange>>>,
     /// Value that the C API stores with this object.
     pub user: AtomicUsize,
@@ -48,7 +49,8 @@ struct Inner {
     remote: Option<SocketAddr>,
     claim: Option<Claim>,
     heard: Option<Heard>,
-    /// Maximum number and current number of requests that the program has not taken.
+    /// `backlog` is the maximum number of requests that the program has not taken; `waiting` is
+    /// their current number.
     backlog: usize,
     waiting: usize,
     queue_pair: Option<Arc<QueuePair>>,
@@ -72,14 +74,14 @@ enum State {
     RouteResolved,
     /// The id waits for requests.
     Listening,
-    /// A request has arrived, and the program has not answered it.
+    /// A request has arrived, but the program has not answered it.
     Requested,
     /// This side has sent a request.
     Connecting,
-    /// The peer has accepted. The program has not read the event, or it has not connected its queue
-    /// pair.
+    /// The peer has accepted. The program has not read the event yet, or it has not connected its
+    /// queue pair.
     Answered,
-    /// This side has accepted, and the peer has not confirmed the connection.
+    /// This side has accepted, but the peer has not confirmed the connection.
     Accepted,
     /// The connection is established.
     Connected,
@@ -107,7 +109,7 @@ pub enum IdOption {
     TypeOfService(u8),
     /// Whether other ids may use the same port.
     ReuseAddress(bool),
-    /// Whether an id for IPv6 rejects IPv4. This option has no effect.
+    /// Whether an id for IPv6 rejects IPv4. The option has no effect.
     OneFamily(bool),
     /// Timeout code of the queue pair.
     AcknowledgementTimeout(u8),
@@ -117,7 +119,7 @@ pub enum IdOption {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Group {
     ip: IpAddr,
-    /// Whether the id receives datagrams to the group. Otherwise it only sends to the group.
+    /// Whether the id receives the datagrams of the group. If false, it only sends to the group.
     is_member: bool,
     is_attached: bool,
 }
@@ -136,8 +138,8 @@ struct Own {
 }
 
 impl Id {
-    /// Creates an id. `service` is the transport service of its queue pairs; the default is that of
-    /// the port space.
+    /// Creates an id. `service` is the transport service of the id's queue pairs. `None` stands for
+    /// the service of the port space.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the port space does not allow this service.
@@ -200,7 +202,7 @@ impl Id {
         PrivateLimits::of(self.space, self.service)
     }
 
-    /// Returns the device; `None` until it is known.
+    /// Returns the device; `None` if it is not known yet.
     pub fn device(&self) -> Option<Arc<Device>> {
         self.lock().device.as_ref().map(|managed| Arc::clone(&managed.device))
     }
@@ -257,8 +259,8 @@ impl Id {
     pub fn migrate(&self, channel: &Arc<EventChannel>) -> Result<(), Error> {
         self.lock().check("moving an id", |_| true)?;
         {
-            // Events are queued under this lock, so the old channel gets no further events of this
-            // id.
+            // Threads queue events under this lock, so the old channel gets no further events of
+            // this id.
             let mut current = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
             if !Arc::ptr_eq(&current, channel) {
                 for event in current.take_those(|event| self.waits_for(event)) {
@@ -300,7 +302,7 @@ impl Id {
         &self.unacknowledged
     }
 
-    /// Returns whether the destruction of this id waits until `event` is acknowledged.
+    /// Returns whether the destruction of this id must wait for the acknowledgement of `event`.
     fn waits_for(&self, event: &Event) -> bool {
         std::ptr::eq(Arc::as_ptr(event.owner()), self)
     }
@@ -357,13 +359,13 @@ impl fmt::Debug for Id {
     }
 }
 
-/// Returns a sequence number for a first packet. Peers cannot guess it, because it comes from the
-/// random seed of the standard library's hash tables.
+/// Returns a sequence number for a first packet. Peers cannot guess the number, because it comes
+/// from the random seed of the standard library's hash tables.
 fn fresh_psn() -> u32 {
     let random = std::hash::RandomState::new().hash_one(0_u8);
     random as u32 & 0xff_ffff
 }
 
-/// Queue key of datagram queue pairs and multicast groups, if the program sets none
+/// Queue key of datagram queue pairs and multicast groups for which the program sets no key
 /// (`RDMA_UDP_QKEY`).
 pub const QUEUE_KEY: u32 = 0x0123_4567;

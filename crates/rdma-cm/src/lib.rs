@@ -1,10 +1,10 @@
-//! The connection manager. It has ids, which represent connections like sockets do, and event
-//! channels. The functions are those of `librdmacm`. They work on any wire that implements
+//! The connection manager, with the functions of `librdmacm`. It has ids, which represent
+//! connections as sockets do, and event channels. It works on any wire that implements
 //! [`ConnectionManager`].
 //!
-//! To connect, two ids exchange a request and an answer (`message.rs`). The request and the answer
-//! contain all that each id needs to connect its queue pair. Programs without ids exchange these
-//! data themselves.
+//! To connect, two ids exchange a request and an answer (`message.rs`). These contain everything
+//! that each id needs to connect its queue pair. Programs without ids exchange the same data
+//! themselves.
 #![forbid(unsafe_code)]
 
 mod event;

@@ -26,20 +26,19 @@ impl fmt::Debug for ManagedDevice {
 
 /// Carries requests and answers between ids of this device and ids of other devices.
 ///
-/// If both ids have their queue pairs when they exchange them, the queue pairs take over the
-/// connection that carried the exchange. All other queue pairs are connected separately, with the
+/// If both ids already have their queue pairs during the exchange, the queue pairs take over the
+/// connection that carried it. Otherwise the queue pairs are connected separately, with the
 /// parameters from the exchange.
 ///
-/// No function of this trait waits for a peer. Before a call returns, any thread may notify a
-/// [`Listener`] or [`Caller`] from inside the wire. The notified object must therefore not call the
-/// wire.
+/// No function of this trait waits for a peer. Before a call returns, any thread inside the wire
+/// may notify a [`Listener`] or [`Caller`]. The notified object must therefore not call the wire.
 pub trait ConnectionManager: Send + Sync {
     /// Passes requests for a port to `listener` until the returned object is dropped. An
     /// unspecified address stands for all addresses of the device.
     ///
-    /// `claimed` is the socket that has reserved the port. The wire drops it only when it claims
-    /// the port for listening. If the wire dropped it earlier, a peer that connects in between
-    /// would be informed that no program listens.
+    /// `claimed` is the socket that has reserved the port. The wire keeps the socket until it has
+    /// claimed the port for listening. If the wire dropped the socket earlier, a peer that connects
+    /// in between would get the answer that no program listens.
     ///
     /// # Errors
     /// * [`Error::System`] with `EADDRINUSE` if another id listens at the address.
@@ -53,11 +52,11 @@ pub trait ConnectionManager: Send + Sync {
     ) -> Result<Box<dyn Listening>, Error>;
 
     /// Sends a connection request. `queue_pair` is in INIT. If the request offers a takeover,
-    /// `queue_pair` takes over the connection. A wire that does not support this removes the offer
-    /// from the request.
+    /// `queue_pair` takes over the connection. If a wire does not support this, it removes the
+    /// offer from the request.
     ///
     /// # Errors
-    /// Fails if there is no route, or if too many requests are pending.
+    /// The error of the wire if there is no route, or if too many requests are pending.
     fn connect(
         &self,
         from: Gid,
@@ -71,45 +70,46 @@ pub trait ConnectionManager: Send + Sync {
     fn has_address(&self, address: IpAddr) -> bool;
 }
 
-/// A listening port. Accepts requests until this object is dropped. Connections that were
-/// established at the port remain after that.
+/// A listening port. The wire accepts requests until this object is dropped. Connections that are
+/// already established stay open.
 pub trait Listening: Send + Sync {}
 
-/// A request and its outcome, at either end. Dropping this object aborts the exchange.
+/// A request and its outcome, at the requester or at the responder. Dropping this object aborts the
+/// exchange.
 pub trait Exchange: Send + Sync {
     /// Accepts a request from the peer. `queue_pair` is in RTS. It takes over the connection if
     /// both the request and the reply offer this.
     ///
     /// # Errors
-    /// Fails if the peer has withdrawn the request.
+    /// The error of the wire if the peer has withdrawn the request.
     fn accept(&self, reply: &Reply, queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error>;
 
-    /// Gives the connection to the requester's queue pair, which is in RTS. If the connection has
-    /// already ended, the queue pair fails accordingly.
+    /// Passes the connection to the requester's queue pair, which is in RTS. If the connection has
+    /// already ended, the queue pair fails with the reason for the end.
     ///
     /// # Errors
-    /// Fails if the device is closed.
+    /// The error of the wire if the device is closed.
     fn take_over(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error>;
 
     /// Rejects a request from the peer. Also rejects an established connection that the program
     /// does not want.
     ///
     /// # Errors
-    /// Fails if the peer has withdrawn the request.
+    /// The error of the wire if the peer has withdrawn the request.
     fn reject(&self, refusal: &Refusal) -> Result<(), Error>;
 
-    /// Ends the exchange in any state and notifies the peer that the connection has ended. If a
-    /// queue pair that took over the connection has already ended it, notifies the id now.
+    /// Ends the exchange in any state, and notifies the peer that the connection has ended. If a
+    /// queue pair has taken over the connection and already ended it, notifies the id now.
     fn close(&self);
 }
 
 /// Receives connection requests.
 pub trait Listener: Send + Sync {
     /// Handles a request from a peer. The GID of the peer in `request` is the source address of the
-    /// request. Returns the object to notify of the outcome.
+    /// request. Returns the object that the wire notifies of the outcome.
     ///
     /// # Errors
-    /// The rejection to send to the peer.
+    /// The rejection that the wire sends to the peer.
     fn on_request(
         &self,
         request: Request,
@@ -119,8 +119,8 @@ pub trait Listener: Send + Sync {
 
 /// Receives the outcome of a request.
 pub trait Caller: Send + Sync {
-    /// Handles the acceptance of this side's request. The reply says that the queue pair takes over
-    /// the connection only if both ends offered this.
+    /// Handles the acceptance of this side's request. If the reply says that the queue pair takes
+    /// over the connection, both ends have offered this.
     fn on_accepted(&self, reply: Reply);
 
     /// Handles the peer's confirmation that it has received this side's acceptance.
@@ -133,13 +133,13 @@ pub trait Caller: Send + Sync {
     fn on_quiet(&self);
 }
 
-/// Cause for which an exchange has ended.
+/// Cause of the end of an exchange.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Over {
     /// The peer rejected the request, or no program listens at the port.
     Refused(Refusal),
     /// The peer did not answer, or it disappeared before the connection was established.
     Unreachable,
-    /// The connection was established. Then the peer ended it or disappeared.
+    /// The connection was established, and then the peer ended it or disappeared.
     Disconnected,
 }

@@ -54,23 +54,23 @@ pub struct End {
     pub queue_key: u32,
     /// GID of the port.
     pub gid: Gid,
-    /// Maximum number of reads and atomics of the peer that this end serves at the same time.
+    /// Maximum number of reads and atomics of the peer that this end answers at the same time.
     pub responder_resources: u8,
     /// Maximum number of reads and atomics that this end has in flight.
     pub initiator_depth: u8,
     /// Number of times that the peer retries a request that gets no answer.
     pub retries: u8,
-    /// Number of times that the peer retries a request while this end has no receive posted.
+    /// Number of times that the peer retries a request if this end has no receive posted.
     pub not_ready_retries: u8,
     /// Whether this end offers end-to-end flow control.
     pub flow_control: bool,
     /// Whether this end uses a shared receive queue.
     pub is_shared: bool,
-    /// Whether this end offers that its queue pair takes over the connection of the exchange. This
-    /// happens only if the other end offers it too.
+    /// Whether this end offers that its queue pair takes over the connection of the exchange. The
+    /// takeover happens only if both ends offer it.
     pub takes_over: bool,
-    /// RNR timer code: the time after which the peer may retry if no receive is posted. Used only
-    /// if `takes_over` is true.
+    /// RNR timer code. It stands for the time after which the peer may retry if no receive is
+    /// posted. Used only if `takes_over` is true.
     pub not_ready_timer: u8,
 }
 
@@ -130,8 +130,8 @@ impl Refusal {
     }
 
     //= protocol.md: cm.1
-    /// Encodes the private data of a Reject, or of a Close with which the program rejects an
-    /// established connection.
+    /// Encodes the private data of a Reject. If the program rejects an established connection,
+    /// these are the private data of the Close.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = header(REFUSAL);
         bytes.extend(self.reason.to_le_bytes());
@@ -260,8 +260,8 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Decodes arbitrary bytes as a message (for fuzzing). Panics only if an accepted message changes
-/// when it is encoded and decoded again.
+/// Decodes arbitrary bytes as a message, for fuzzing. If the decoder accepts a message, encodes it,
+/// decodes it again, and panics if the result differs.
 #[doc(hidden)]
 pub fn fuzz_message(bytes: &[u8]) {
     if let Some(request) = Request::decode(bytes) {
@@ -282,7 +282,7 @@ const REQUEST: u8 = 1;
 const REPLY: u8 = 2;
 const REFUSAL: u8 = 3;
 
-/// Maximum of queue pair numbers and packet numbers, which have 24 bits.
+/// Maximum of queue pair numbers and packet numbers. These numbers have 24 bits.
 const NUMBER_MAX: u32 = (1 << 24) - 1;
 
 /// Maximum length of a message in bytes: header, addresses, parameters, length of the private data,

@@ -1,5 +1,5 @@
-//! Port spaces. The port space of an id decides its transport service and its maximum sizes of
-//! private data.
+//! Port spaces. The port space of an id determines its transport service and the maximum sizes of
+//! its private data.
 
 use verbs::QueuePairType;
 
@@ -41,8 +41,8 @@ impl PortSpace {
 /// Maximum sizes of private data in bytes. Received private data is padded with zeros to these
 /// sizes.
 ///
-/// A size is the room in a message of InfiniBand's connection manager (IBA volume 1, 12.6), minus
-/// the header that the IP port spaces put there.
+/// A size is the room for private data in a message of InfiniBand's connection manager (IBA volume
+/// 1, 12.6). For IP port spaces, the header that they put there is subtracted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PrivateLimits {
     /// In a request, in bytes.
@@ -67,7 +67,7 @@ impl PrivateLimits {
 /// The largest of all sizes in [`PrivateLimits`], in bytes.
 pub(crate) const PRIVATE_MAX: usize = 216;
 
-/// Size in bytes of the header that requests of the IP port spaces have. It holds IP addresses and
+/// Size in bytes of the header in requests of the IP port spaces. It contains IP addresses and
 /// ports.
 const IP_HEADER_BYTES: usize = 36;
 

@@ -1,4 +1,4 @@
-//! Ports of this process's ids, and the devices that ids use.
+//! Ports that the ids of this process use, and the devices of the ids.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -13,7 +13,7 @@ use super::port_space::PortSpace;
 /// State that all ids of a process share: the devices, and the users of each port.
 ///
 /// To claim a port, the process binds the UDP port with the same number. Therefore two processes of
-/// a host never have the same port, and the system frees the port when the process ends.
+/// a host never have the same port. When the process ends, the system frees the port.
 #[derive(Debug)]
 pub struct ManagedHost {
     devices: Vec<ManagedDevice>,
@@ -37,14 +37,15 @@ impl ManagedHost {
     }
 
     /// Notifies the devices that a program waits for events in a way that the devices do not see.
+    /// From then on, a thread of each device drives its engine.
     pub(crate) fn serve_alone(&self) {
         for managed in &self.devices {
             managed.device.provider().serve_alone();
         }
     }
 
-    /// Returns the device that has an address. If no device has it and it is a loopback address,
-    /// returns the first device.
+    /// Returns the device that has an address. If no device has a loopback address, returns the
+    /// first device for it.
     pub(crate) fn device_of(&self, ip: IpAddr) -> Option<&ManagedDevice> {
         let known = self.device_with(ip);
         if known.is_none() && ip.is_loopback() {
@@ -79,8 +80,8 @@ impl ManagedHost {
         let overlaps = at.ip().is_unspecified()
             || claimed.keys().filter(has_port).any(|known| known.ip().is_unspecified());
         let socket = bind(at).map_err(|error| match error {
-            // The kernel's connection manager returns different errors for an equal address and for
-            // an overlapping address (`cma_check_port`).
+            // The kernel's connection manager returns one error for an equal address and another
+            // one for an overlapping address (`cma_check_port`).
             Error::System { what, number } if overlaps && number == Errno::EADDRINUSE as i32 => {
                 Error::System { what, number: Errno::EADDRNOTAVAIL as i32 }
             }
@@ -160,7 +161,7 @@ impl Drop for Claim {
     }
 }
 
-/// A port at which an id listens. Dropping this value ends the listening.
+/// A port at which an id listens. Dropping this value stops the listening.
 pub(crate) struct Heard {
     host: Arc<ManagedHost>,
     at: SocketAddr,
@@ -169,7 +170,8 @@ pub(crate) struct Heard {
 
 impl Drop for Heard {
     fn drop(&mut self) {
-        // Hold the lock during both steps, so that no other thread claims the port between them.
+        // Hold the lock during both steps. Otherwise another thread could claim the port between
+        // them.
         let mut claimed = self.host.claimed();
         self.parts.clear();
         if let Some(known) = claimed.get_mut(&self.at) {
@@ -181,7 +183,8 @@ impl Drop for Heard {
     }
 }
 
-/// Returns the source address for frames to another host. Its port was free a moment ago.
+/// Returns the source address for frames to another host. Its port was free when the function
+/// tested it.
 pub(crate) fn source_of(to: IpAddr) -> Result<SocketAddr, Error> {
     let any = unspecified(to);
     let at = SocketAddr::new(to, DISCARD_PORT);

@@ -14,7 +14,7 @@ pub(crate) fn status_of(error: &Error) -> i32 {
         Error::NoDevice(_) => Errno::ENODEV,
         Error::Again => Errno::EAGAIN,
         Error::TimedOut(_) => Errno::ETIMEDOUT,
-        // Variants that were added to the error type later and have no `errno` here.
+        // The error type may get further variants, which have no `errno` here.
         _ => Errno::EIO,
     };
     -(errno as i32)

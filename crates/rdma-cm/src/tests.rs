@@ -1,4 +1,4 @@
-//! Tests of ids on a wire in memory: which events they get, in which order, and which calls fail.
+//! Tests of ids on a wire in memory: which events ids get, in which order, and which calls fail.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use verbs::{
 
 use super::*;
 
-/// A device that has no queue pairs and passes requests through memory.
+/// A device without queue pairs, which passes requests through memory.
 struct Memory {
     attributes: DeviceAttributes,
     registry: Arc<Registry>,
@@ -306,7 +306,7 @@ impl World {
         id
     }
 
-    /// Sends a request and lets the server take it. Returns the client's id and the id of the new
+    /// Sends a request and makes the server read it. Returns the client's id and the id of the new
     /// connection.
     fn request(&self, listener: &Id) -> (Arc<Id>, Arc<Id>) {
         let client = self.resolved(listener.space(), listener.local().expect("an address"));
@@ -433,7 +433,7 @@ fn each_end_sees_what_the_other_has_from_its_own_side() {
     assert_eq!(here.attributes.peer_reads_max, 2);
     let sending = server.modification(QueuePairState::ReadyToSend).expect("it knows its peer");
     assert_eq!(here.attributes.receive_psn, sending.attributes.send_psn);
-    // Like in InfiniBand, each end starts with the packet number that its peer has announced.
+    // As in InfiniBand, each end starts with the packet number that its peer has announced.
     assert_eq!(sending.attributes.send_psn, world.asked_psn.load(Ordering::SeqCst));
     assert_eq!(sending.attributes.not_ready_retries, 6);
 }
@@ -486,7 +486,7 @@ fn a_port_is_one_ids_alone_unless_both_say_otherwise() {
     other.set_option(IdOption::ReuseAddress(true)).expect("it is early");
     other.bind(at).expect("it is shared");
     world.id(&world.server, PortSpace::Udp).bind(at).expect("another port space");
-    // If another process has claimed a port, the port is unavailable until that process ends.
+    // If another process has claimed a port, no other process can claim it until that process ends.
     let elsewhere = std::net::UdpSocket::bind(loopback(0)).expect("a socket");
     let taken = elsewhere.local_addr().expect("an address");
     let id = world.id(&world.server, PortSpace::Tcp);
@@ -544,7 +544,7 @@ fn an_id_that_is_destroyed_ends_what_it_was_at() {
     got(&world.client, EventKind::Disconnected);
     got(&world.client, EventKind::TimewaitExit);
     client.destroy().expect("once");
-    // Destroy a listening id while it has a request that no program has taken.
+    // Destroy a listening id that has a request which no program has taken.
     let client = world.resolved(PortSpace::Tcp, to);
     client.connect(&saying(b"")).expect("it asks");
     listener.destroy().expect("once");
@@ -638,7 +638,7 @@ fn a_query_about_datagrams_returns_where_they_go() {
     assert_eq!((there.number, there.queue_key), (1234, QUEUE_KEY));
     assert_eq!(there.path.gid, Gid::of([127, 0, 0, 1].into()));
     assert_eq!(event.private_data.len(), 136);
-    // No connection exists that could end.
+    // There is no connection that could end.
     nothing(&world.server);
     assert_eq!(errno(client.disconnect()), Errno::EINVAL as i32);
     // Test a rejection, and then a port at which no program listens.

@@ -36,8 +36,8 @@ impl Id {
         }
     }
 
-    /// Attaches a queue pair that is in RESET. Moves a datagram queue pair to RTS, any other to
-    /// INIT.
+    /// Attaches a queue pair that is in RESET. Moves a datagram queue pair to RTS, and any other
+    /// queue pair to INIT.
     ///
     /// # Errors
     /// * [`Error::Invalid`] if the id already has a queue pair, or has no device.
@@ -57,13 +57,13 @@ impl Id {
         Ok(())
     }
 
-    /// Detaches the queue pair. The program then destroys it.
+    /// Detaches the queue pair. After that, the program destroys it.
     pub fn release_queue_pair(&self) {
         let released = self.lock().queue_pair.take();
         drop(released);
     }
 
-    /// Moves the id's queue pair to RTS, if the id has one.
+    /// If the id has a queue pair, moves it to RTS.
     pub(super) fn connect_queue_pair(&self) -> Result<(), Error> {
         match self.connected_queue_pair() {
             Some(queue_pair) => self.pass_to_sending(&queue_pair, false),
@@ -71,21 +71,21 @@ impl Id {
         }
     }
 
-    /// Returns the id's queue pair if its service is connected.
+    /// Returns the id's queue pair; `None` if there is none or it carries datagrams.
     pub(super) fn connected_queue_pair(&self) -> Option<Arc<QueuePair>> {
         self.queue_pair().filter(|_| self.service != QueuePairType::Datagram)
     }
 
-    /// Moves the id's queue pair to ERR, if the id has one, to flush its work.
+    /// If the id has a queue pair, moves it to ERR, so that its work is flushed.
     pub(super) fn fail_queue_pair(&self) {
         if let Some(queue_pair) = self.queue_pair() {
-            // This fails if the queue pair is destroyed, or belongs to a parent process.
+            // This fails if the queue pair is destroyed, or if it belongs to a parent process.
             let _gone = queue_pair.modify(&change(QueuePairState::Error, Mask::NONE));
         }
     }
 
-    /// Moves a queue pair to RTR and then to RTS. If `is_met` is true, the wire is already
-    /// connected or will take over a connection.
+    /// Moves a queue pair to RTR and then to RTS. If `is_met` is true, the wire need not connect:
+    /// it is already connected, or it will take over a connection.
     pub(super) fn pass_to_sending(
         &self,
         queue_pair: &QueuePair,
@@ -113,8 +113,8 @@ impl Inner {
         let (device, local) = (&self.device.as_ref()?.device, self.local?);
         let wanted = Gid::of(local.ip().to_canonical());
         let gids = device.provider().gids();
-        // Loopback addresses are not in the table. For them, use an entry of the same address
-        // family.
+        // Loopback addresses are not in the table. For such an address, use an entry of the same
+        // address family.
         let alike = |gid: Gid| gid.address().is_ipv4() == local.is_ipv4();
         let entry = gids
             .iter()
@@ -124,7 +124,8 @@ impl Inner {
         Some((entry.gid, entry.index as u8))
     }
 
-    /// Returns the RNR timer code: the time after which the peer may retry if no receive is posted.
+    /// Returns the RNR timer code. It stands for the time after which the peer may retry if no
+    /// receive is posted.
     pub(super) fn not_ready_timer(&self) -> u8 {
         self.options.not_ready_timer.unwrap_or(NOT_READY_TIMER)
     }

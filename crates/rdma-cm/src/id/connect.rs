@@ -15,7 +15,7 @@ use crate::message::{End, REJECTED_BY_PROGRAM, Refusal, Reply, Request};
 pub struct ConnectOptions {
     /// Private data for the peer's program.
     pub private_data: Vec<u8>,
-    /// Maximum number of reads and atomics of the peer that this side serves at the same time.
+    /// Maximum number of reads and atomics of the peer that this side answers at the same time.
     /// `None` stands for the device's maximum.
     pub responder_resources: Option<u8>,
     /// Maximum number of reads and atomics that this side has in flight. `None` stands for the
@@ -25,18 +25,18 @@ pub struct ConnectOptions {
     pub flow_control: bool,
     /// Number of times that this side retries a request that gets no answer.
     pub retries: u8,
-    /// Number of times that the peer retries a request while this side has no receive posted.
+    /// Number of times that the peer retries a request if this side has no receive posted.
     pub not_ready_retries: u8,
-    /// For an id without a queue pair: whether receives are shared, and the number of the queue
-    /// pair that the program connects itself.
+    /// Used if the id has no queue pair, because the program connects the queue pair itself:
+    /// whether its receives are shared, and its number.
     pub external: (bool, u32),
 }
 
 /// Parameters of an acceptance.
 #[derive(Clone, Debug, Default)]
 pub struct AcceptOptions {
-    /// The same parameters as in a request. `None` stands for the parameters that the peer asked
-    /// for.
+    /// The parameters of the acceptance, like those of a request. `None` stands for the parameters
+    /// that the peer asked for.
     pub options: Option<ConnectOptions>,
     /// Queue key for datagrams. `None` stands for [`QUEUE_KEY`].
     pub queue_key: Option<u32>,
@@ -94,8 +94,8 @@ impl Id {
         }
     }
 
-    /// Accepts a request. Not for requesters: a requester calls [`Id::establish`] to confirm that
-    /// its queue pair is connected.
+    /// Accepts a request. A requester must not call this. To confirm that its queue pair is
+    /// connected, it calls [`Id::establish`].
     ///
     /// # Errors
     /// [`Error::Invalid`] if the request no longer exists, or if the private data is too long.
@@ -109,8 +109,8 @@ impl Id {
             inner.take_numbers(&said, accept.queue_key.unwrap_or(QUEUE_KEY));
             inner.peer.is_some_and(|peer| peer.takes_over)
         };
-        // Connect the queue pair before accepting, so that it is ready for the peer's first
-        // message.
+        // Connect the queue pair before the request is accepted, so that the queue pair is ready
+        // for the peer's first message.
         let taken = self.connected_queue_pair().filter(|_| takes_over);
         match &taken {
             Some(queue_pair) => self.pass_to_sending(queue_pair, true)?,
@@ -140,7 +140,7 @@ impl Id {
         accepted
     }
 
-    /// Rejects a request of the peer, or the peer's answer to this side's request.
+    /// Rejects the peer's request, or the peer's acceptance of this side's request.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no request, or if the private data is too long.
@@ -161,12 +161,12 @@ impl Id {
         exchange.map_or(Ok(()), |exchange| exchange.reject(&refusal))
     }
 
-    /// Establishes the connection. For a requester whose program has connected the queue pair
-    /// itself.
+    /// Establishes the connection. A requester calls this if its program has connected the queue
+    /// pair itself.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the peer has not accepted, or if the id has a queue pair, which the id
-    /// connects itself.
+    /// [`Error::Invalid`] if the peer has not accepted. Also if the id has a queue pair, because
+    /// the id then connects it.
     pub fn establish(&self) -> Result<(), Error> {
         let mut inner = self.lock();
         inner.check("establishing", |state| state == State::Answered)?;
@@ -177,7 +177,8 @@ impl Id {
         Ok(())
     }
 
-    /// Ends the connection and flushes the work of the queue pair. A later event reports the end.
+    /// Ends the connection and flushes the work of the queue pair. An event reports later that the
+    /// connection has ended.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the id was never connected.
@@ -216,8 +217,8 @@ impl Inner {
         self.own.queue_key = Some(self.own.queue_key.unwrap_or(queue_key));
     }
 
-    /// Decides the parameters of an accepted connection. They come from the program if it sets
-    /// them, otherwise from the peer.
+    /// Decides the parameters of an accepted connection. If the program sets a parameter, uses it;
+    /// otherwise uses the peer's.
     fn agree(&mut self, options: Option<&ConnectOptions>) {
         let max =
             self.device.as_ref().map_or(0, |managed| managed.device.attributes().read_depth_max);
@@ -269,5 +270,5 @@ fn check_private(private_data: &[u8], max: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reason code: the program rejects a request for datagrams (IBA volume 1, table 127).
+/// Reason code: the program rejects a datagram request (IBA volume 1, table 127).
 const DATAGRAMS_REJECTED: u16 = 2;

@@ -13,7 +13,7 @@ impl Id {
     /// Joins a multicast group. [`EventKind::MulticastJoin`] reports the destination for sends.
     ///
     /// If the id has a queue pair when the program reads this event, the queue pair joins the group
-    /// and receives its datagrams. With `only_sends`, the queue pair does not join.
+    /// and receives its datagrams. If `only_sends` is true, the queue pair does not join.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the address is not multicast, or if the id has no device.
@@ -74,7 +74,7 @@ impl Id {
         Ok(())
     }
 
-    /// Adds the queue pair to the group. Called when the program reads the event of the join.
+    /// Adds the queue pair to the group. Runs when the program reads the event of the join.
     pub(super) fn attach(&self, event: &mut Event) {
         let Details::Datagrams(details) = event.details else { return };
         let gid = details.path.gid;

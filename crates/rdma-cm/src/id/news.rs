@@ -1,4 +1,5 @@
-//! Handles reports of the wire, and the steps that follow when the program reads an event.
+//! Handles the wire's reports. Some need further steps, which follow when the program reads the
+//! event.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -12,7 +13,7 @@ use crate::manager::{Caller, Exchange, Listener, Over};
 use crate::message::{End, REJECTED_BY_PROGRAM, Refusal, Reply, Request};
 use crate::status::status_of;
 
-/// Receives the reports of the wire for an id. The id may already be dropped.
+/// Receives the wire's reports for an id. The id may already be dropped.
 pub(super) struct Ear(pub(super) Weak<Id>);
 
 impl Listener for Ear {
@@ -117,8 +118,8 @@ impl Id {
                 return;
             }
             inner.peer = Some(end);
-            // This side may have only as many operations in flight as the peer serves at the same
-            // time.
+            // The number of operations that this side has in flight must not exceed the number that
+            // the peer answers at the same time.
             inner.own.initiator_depth = inner.own.initiator_depth.min(end.responder_resources);
             inner.own.responder_resources = inner.own.responder_resources.min(end.initiator_depth);
             inner.own.not_ready_retries = end.not_ready_retries;
@@ -165,8 +166,8 @@ impl Id {
         self.report(Event { private_data, ..event });
     }
 
-    /// Takes the steps that an event requires when the program reads it. They run in the program's
-    /// thread, because code inside the wire may not take them. Returns the event for the program.
+    /// Performs the steps that an event requires when the program reads it, and returns the event.
+    /// The steps run in the program's thread, because code inside the wire must not perform them.
     pub(crate) fn on_taken(event: Event) -> Event {
         let mut event = event;
         let id = Arc::clone(&event.id);
@@ -188,7 +189,7 @@ impl Id {
         event
     }
 
-    /// Connects the queue pair to the peer, or gives it the connection of the exchange.
+    /// Connects the queue pair to the peer, or makes it take over the connection of the exchange.
     fn go_on_with_queue_pair(&self) -> Result<(), Error> {
         let asked_for = {
             let Inner { peer, own, .. } = &*self.lock();
@@ -239,7 +240,7 @@ impl Inner {
     }
 }
 
-/// Translates the peer's parameters to those that this end must use.
+/// Translates the peer's parameters into the parameters that this end must use.
 const fn details_of(end: &End) -> ConnectionDetails {
     ConnectionDetails {
         responder_resources: end.initiator_depth,
@@ -259,7 +260,7 @@ fn padded(private_data: Vec<u8>, bytes: usize) -> Vec<u8> {
     padded
 }
 
-/// Returns the event status for a rejected request for datagrams (IBA volume 1, table 127).
+/// Returns the event status of a rejected datagram request (IBA volume 1, table 127).
 const fn datagram_status(reason: u16) -> i32 {
     match reason {
         NO_SUCH_SERVICE => 1,

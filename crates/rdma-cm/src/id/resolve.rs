@@ -20,12 +20,13 @@ impl Id {
     /// # Errors
     /// [`Error::System`] with one of these values:
     /// * `EADDRINUSE` if another id uses the address.
-    /// * `EADDRNOTAVAIL` if the address overlaps a used one, because one of the two is unspecified.
+    /// * `EADDRNOTAVAIL` if one of the two addresses is unspecified and therefore overlaps the
+    ///   other.
     /// * `ENODEV` if no device has the address.
     pub fn bind(&self, to: SocketAddr) -> Result<(), Error> {
         self.lock().check("binding", |state| state == State::Idle)?;
-        // Like in Linux, a loopback address belongs to no device. libfabric checks this. It then
-        // reports that it listens at the loopback address and not at the addresses of the device.
+        // As in Linux, an id that is bound to a loopback address has no device. libfabric checks
+        // this, and then reports the loopback address as the address at which it listens.
         let ip = to.ip().to_canonical();
         let is_of_host = ip.is_loopback() && self.host.device_with(ip).is_none();
         let device = self.device_at(ip)?.filter(|_| !is_of_host);
@@ -40,8 +41,8 @@ impl Id {
         Ok(())
     }
 
-    /// Determines the device through which to reach a host. [`EventKind::AddressResolved`] or
-    /// [`EventKind::AddressError`] reports the outcome.
+    /// Finds the device through which this host reaches another host.
+    /// [`EventKind::AddressResolved`] or [`EventKind::AddressError`] reports the outcome.
     ///
     /// # Errors
     /// * [`Error::Invalid`] if the state of the id does not allow this.
@@ -84,8 +85,8 @@ impl Id {
         Ok(())
     }
 
-    /// Listens for requests. At most `backlog` requests wait until the program takes them. A
-    /// backlog of 0 stands for the maximum.
+    /// Listens for requests. At most `backlog` requests wait until the program takes them; 0 stands
+    /// for the maximum.
     ///
     /// # Errors
     /// [`Error::System`] with `EADDRINUSE` if another id listens at the address.
@@ -95,8 +96,8 @@ impl Id {
             self.bind(SocketAddr::new(unspecified(IpAddr::from([0; 4])), 0))?;
         }
         let listener: Arc<dyn Listener> = Arc::new(Ear(self.this.clone()));
-        // Take the claim out of the id and release the lock. The wire may call the id before its
-        // `listen` returns, and such a call takes the lock.
+        // Take the claim out of the id and release the lock. The wire may call the id before the
+        // wire's `listen` returns, and this call takes the lock.
         let claim = {
             let mut inner = self.lock();
             let backlog = usize::try_from(backlog).unwrap_or(BACKLOG_MAX);
@@ -142,7 +143,7 @@ impl Id {
         }
     }
 
-    /// Returns the local address and the device through which to reach another host.
+    /// Returns the local address and the device through which this host reaches another host.
     fn find_way(&self, to: SocketAddr) -> Result<(SocketAddr, ManagedDevice), Error> {
         let bound = {
             let Inner { local, device, .. } = &*self.lock();
@@ -174,6 +175,6 @@ fn with_port(address: SocketAddr, port: u16) -> SocketAddr {
     address
 }
 
-/// Maximum number of requests that wait for a program. In the kernel,
-/// `/proc/sys/net/rdma_ucm/max_backlog` has this role.
+/// Maximum number of requests that wait for a program. The kernel has the same limit in
+/// `/proc/sys/net/rdma_ucm/max_backlog`.
 const BACKLOG_MAX: usize = 1024;
