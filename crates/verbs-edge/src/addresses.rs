@@ -29,8 +29,8 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Returns the addresses and links for `specs`, in their order. Without specs, uses shared
-    /// memory and all interfaces that lead to other hosts.
+    /// Returns the addresses and links for `specs`, in the order of `specs`. If `specs` is empty,
+    /// uses shared memory and all interfaces that lead to other hosts.
     pub(crate) fn of(specs: &[LinkSpec], host: &[Interface]) -> Result<Self, Error> {
         let mut places = Self::default();
         if specs.is_empty() {
@@ -76,8 +76,8 @@ impl Places {
     }
 
     /// Returns the same addresses with the current state of their interfaces. Does not add
-    /// addresses. If an interface has lost an address, the address stays and has the state of that
-    /// interface.
+    /// addresses. If an interface has lost an address, the address stays in the result, with the
+    /// state of that interface.
     #[must_use]
     pub(crate) fn now(&self, host: &[Interface]) -> Self {
         let mut places = self.clone();
@@ -152,8 +152,8 @@ pub(crate) fn leaving(host: &[Interface]) -> Vec<&Interface> {
     host.iter().filter(is_one).collect()
 }
 
-/// Returns the addresses of an interface, IPv4 first. Omits link-local addresses, because they are
-/// incomplete without a zone.
+/// Returns the addresses of an interface, IPv4 first. Leaves out link-local addresses, because such
+/// an address is incomplete without a zone.
 fn of_interface(interface: &Interface) -> Vec<Address> {
     let mut ips: Vec<IpAddr> = interface.addresses.iter().map(|address| address.ip).collect();
     ips.retain(|ip| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()));
@@ -168,7 +168,7 @@ fn has(interface: &Interface, ip: IpAddr) -> bool {
 }
 
 /// Maximum number of addresses of a device. Each address takes one of the 16 links of an endpoint.
-/// Addresses take at most half of the links, like in other endpoints.
+/// As in other endpoints, addresses take at most half of the links.
 const ADDRESSES_MAX: usize = 8;
 
 /// MTU in bytes that is assumed for an address without an interface.

@@ -43,7 +43,8 @@ pub(crate) struct ConnectionTable {
 struct Tables {
     /// Queue pairs by number.
     entries: HashMap<u32, QueuePairEntry>,
-    /// Queue pair number for each connection that a queue pair has requested or accepted.
+    /// Maps a connection that a queue pair has requested or accepted to the number of the queue
+    /// pair.
     connections: HashMap<ConnectionHandle, u32>,
     /// Requests that a queue pair may accept later, oldest first.
     held: Vec<PendingRequest>,
@@ -55,7 +56,7 @@ struct Tables {
 struct QueuePairEntry {
     source: Arc<QueuePairSource>,
     phase: Phase,
-    /// Number of searches for a peer that have begun under this queue pair number.
+    /// Number of searches for a peer that queue pairs with this number have begun.
     life: u32,
 }
 
@@ -66,21 +67,21 @@ enum Phase {
     Seeking(Search),
     /// The queue pair takes over the connection that an id has requested.
     Given(Given),
-    /// The queue pair is connected. `has_id` says whether an id made the connection.
+    /// The queue pair is connected. `has_id` says whether an id has made the connection.
     Connected { ends: Ends, greeting: Greeting, wanted: Wanted, has_id: bool },
-    /// The peer has closed the connection. Outstanding work fails only at `until`, because an
-    /// adapter would not notice before that time that the peer is gone.
+    /// The peer has closed the connection. Outstanding work fails at `until` and not earlier,
+    /// because an adapter would also need this time to notice that the peer is gone.
     Parting { until: Instant },
     /// The connection has ended.
     Ended,
 }
 
-/// The peer that a queue pair looks for, and the route to it.
+/// The peer that a queue pair searches for, and the route to the peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) expected: Expected,
-    /// The link, and the address to which requests go. `None` if no route leads to the peer's
-    /// number.
+    /// The link, and the address to which this end sends requests. `None` if there is no route to
+    /// the peer.
     pub(crate) path: Option<(LinkId, PeerAddr)>,
 }
 
@@ -92,9 +93,9 @@ struct Search {
     tries: u32,
     /// Whether the peer has rejected the last request.
     is_refused: bool,
-    /// Connection for which this end has sent a request.
+    /// Connection that this end has requested.
     asked: Option<Side>,
-    /// Connection for which the peer has sent a request and this end has accepted it.
+    /// Connection that the peer has requested and this end has accepted.
     accepted: Option<Side>,
 }
 
@@ -113,10 +114,11 @@ struct PendingRequest {
     greeting: Greeting,
 }
 
-/// Action that [`ConnectionTable::finish`] must take after the lock of the tables is released.
+/// Action for [`ConnectionTable::finish`]. The caller must release the lock of the tables before
+/// it.
 pub(crate) enum Then {
     Nothing,
-    /// The queue pair is connected: post its receives and send its waiting work.
+    /// The queue pair is connected. The action posts its receives and sends its waiting work.
     Pull(Arc<QueuePairSource>),
     /// The connection has ended: notify the queue pair.
     Notify(Arc<QueuePairSource>, Ending),
@@ -143,7 +145,7 @@ impl ConnectionTable {
             tables.refuse_held(engine, Refusal::UnknownNumber, unwanted);
             tables.entries.remove(&number)
         };
-        // Drop the entry after the lock is released, because this may also drop the queue pair.
+        // Dropping the entry may also drop the queue pair, so the lock must be released first.
         drop(left);
     }
 
@@ -179,7 +181,8 @@ impl ConnectionTable {
         self.finish(engine, memory, now, then);
     }
 
-    /// Applies changed attributes: those that are announced to the peer, and the timeouts.
+    /// Applies changed attributes. These are the attributes that requests announce to the peer, and
+    /// the timeouts.
     pub(crate) fn update(&self, engine: &mut Engine, now: Instant, number: u32) {
         let mut tables = self.tables();
         let Tables { entries, connections, .. } = &mut *tables;
@@ -206,7 +209,7 @@ impl ConnectionTable {
             }
             Phase::Open | Phase::Given(_) | Phase::Parting { .. } | Phase::Ended => {}
         }
-        // The new timeouts may change the time at which waiting work fails.
+        // With the new timeouts, waiting work may fail at another time.
         self.look_soon(now);
     }
 
@@ -215,7 +218,7 @@ impl ConnectionTable {
         self.tables().abandon(engine, now, number);
     }
 
-    /// Calls `visit` for each queue pair with its peer and its connections, if there are any.
+    /// Calls `visit` for each queue pair, with its peer and its connections if it has any.
     pub(crate) fn visit(
         &self,
         mut visit: impl FnMut(&QueuePair, Option<QueuePairPlace>, Option<Ends>),
@@ -231,7 +234,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns whether work waits for a peer that may be connected soon.
+    /// Returns whether work waits for a peer that may soon be connected.
     pub(crate) fn awaits_peers(&self, now: Instant) -> bool {
         self.tables().entries.values().any(|entry| entry.source.awaits_peer(now))
     }
@@ -246,7 +249,7 @@ impl ConnectionTable {
         &self.registry
     }
 
-    /// Requests a [`ConnectionTable::look`] in this turn or the next.
+    /// Requests a call of [`ConnectionTable::look`] in this turn or the next.
     pub(crate) fn look_soon(&self, now: Instant) {
         self.look_at(now);
     }
@@ -259,7 +262,8 @@ impl ConnectionTable {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts another search, because the established connection leads to the wrong peer.
+    /// Starts another search for the peer, because the established connection leads to a wrong
+    /// peer.
     fn seek_again(&self, tables: &mut Tables, now: Instant, number: u32, wanted: Wanted) {
         let Some(entry) = tables.entries.get_mut(&number) else { return };
         let ask_at = now.after_ns(pause_ns(0));
@@ -268,7 +272,8 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.2, verbs.6
-    /// Accepts a held request for a searching queue pair, or sends a request if its time has come.
+    /// Accepts a held request for a searching queue pair. If there is none and it is time to send a
+    /// request, sends one.
     fn go_on(&self, tables: &mut Tables, engine: &mut Engine, now: Instant, number: u32) -> Then {
         let Tables { entries, connections, held, .. } = tables;
         let Some(entry) = entries.get_mut(&number) else { return Then::Nothing };
@@ -276,7 +281,7 @@ impl ConnectionTable {
         let Phase::Seeking(search) = &mut entry.phase else { return Then::Nothing };
         let source = &entry.source;
         // Only the latest request of a peer counts. It also replaces an earlier request that this
-        // end has accepted and the peer has not confirmed.
+        // end has accepted but the peer has not confirmed.
         {
             let asks = search.asked.is_some();
             let mut refused = Vec::new();
@@ -323,8 +328,8 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.4
-    /// Accepts a request. This end's own request stays pending, because the peer may have abandoned
-    /// its request and may accept this end's request instead.
+    /// Accepts a request. This end's own request stays pending. The peer may have abandoned its
+    /// request, and may then accept this end's request instead.
     fn accept(
         &self,
         engine: &mut Engine,
@@ -343,7 +348,7 @@ impl ConnectionTable {
         let (domain, queues) = (source.domain(), queue_pair.queues());
         let accepted = engine.accept_under(now, handle, domain, queues, &terms, &reply.encode());
         if accepted.is_err() {
-            // The peer has withdrawn the request. If it still wants the connection, it sends
+            // The peer has withdrawn the request. If the peer still wants a connection, it sends
             // another request.
             return self.registry.disown(&[handle.owner()]);
         }
@@ -383,8 +388,8 @@ impl ConnectionTable {
             Ok(handle) => {
                 search.asked = Some(Side { handle, greeting: None, is_established: false });
             }
-            // Try again at `ask_at`. Until that time a link may become usable, or another
-            // connection may end and make room.
+            // Try again at `ask_at`. Until that time, a link may become usable, or another
+            // connection may end and so make room.
             Err(_) => self.look_at(search.ask_at),
         }
     }
@@ -414,8 +419,8 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.3, verbs.5, verbs.6
-    /// Handles a request of the peer at `from`. `wants_queue_pair` says whether the peer wants a
-    /// connection between queue pairs.
+    /// Handles a request from the address `from`. `wants_queue_pair` says whether the request asks
+    /// for a connection between queue pairs.
     fn on_requested(
         &self,
         engine: &mut Engine,
@@ -450,8 +455,8 @@ impl ConnectionTable {
         let then = self.go_on(&mut tables, engine, now, number);
         let is_for_it = |held: &&PendingRequest| held.greeting.destination.number == number;
         if tables.held.iter().filter(is_for_it).count() > HELD_MAX {
-            // Reject the oldest request. If it came from the right peer, that peer repeats it, and
-            // `go_on` then judges it on arrival.
+            // Reject the oldest request to make room. If it came from the right peer, the peer
+            // repeats it, and `go_on` can decide about it when it arrives.
             let oldest = tables.held.iter().find(is_for_it).map(|held| held.handle);
             tables.refuse_held(engine, Refusal::TooMany, |held| Some(held.handle) == oldest);
         }
@@ -491,8 +496,8 @@ impl ConnectionTable {
             return Then::Nothing;
         };
         // A queue pair that is its own peer has two connections. One of them may be established
-        // long before the other one. It still has the short timeouts of an attempt, so give it the
-        // normal timeouts.
+        // long before the other. The established one still has the short timeouts of an attempt, so
+        // give it the normal timeouts.
         let alone = Ends { sends: handle, receives: handle };
         be_patient(engine, alone, entry.source.queue_pair(), &greeting);
         let Some(ends) = search.ends() else { return Then::Nothing };
@@ -503,9 +508,9 @@ impl ConnectionTable {
         self.log.note(LogLevel::Info, what);
         let source = Arc::clone(&entry.source);
         if search.asked.as_ref().is_some_and(|asked| asked.handle == ends.sends) {
-            // No completion of this connection can arrive before this point. The accepting side
-            // registers the owner earlier, when it accepts, because messages may arrive for shared
-            // receives.
+            // No completion of this connection can arrive earlier, so it is early enough to
+            // register the owner here. The accepting side must register the owner when it accepts,
+            // because messages for shared receives may arrive at once.
             self.registry.own(ends.sends.owner(), source.queue_pair());
         }
         for other in search.beside(ends) {
@@ -578,8 +583,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Handles the end of one connection of a connected queue pair. If the queue pair has a second
-    /// connection, closes it.
+    /// Handles the end of a connection of a connected queue pair. If the queue pair has a second
+    /// connection, closes the second connection too.
     fn part(
         &self,
         tables: &mut Tables,
@@ -616,8 +621,8 @@ impl ConnectionTable {
         entry.map_or(Then::Nothing, |entry| Then::Pull(Arc::clone(&entry.source)))
     }
 
-    /// Runs the timers: repeats requests, ends searches that took too long, and schedules the next
-    /// run.
+    /// Runs the timers: repeats requests, ends searches that have taken too long, and schedules the
+    /// next run.
     pub(crate) fn look(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
         self.due.clear();
         let again = std::mem::take(&mut self.tables().again);
@@ -642,8 +647,9 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.7
-    /// Ends the search of a queue pair whose work has waited too long for its peer. If the peer has
-    /// closed its connection, reports this when `until` has passed.
+    /// Handles a queue pair that has waited too long. If its work has waited too long for its peer,
+    /// ends the search. If its peer has closed the connection and `until` has passed, reports the
+    /// end of the connection.
     fn give_up(&self, tables: &mut Tables, engine: &mut Engine, now: Instant, number: u32) -> Then {
         let Some(entry) = tables.entries.get_mut(&number) else { return Then::Nothing };
         let source = Arc::clone(&entry.source);
@@ -687,7 +693,7 @@ impl ConnectionTable {
         Then::Notify(source, Ending::Unreachable)
     }
 
-    /// Takes an action for which the lock of the tables must be released.
+    /// Performs an action for which the lock of the tables must be released.
     pub(crate) fn finish(
         &self,
         engine: &mut Engine,
@@ -699,8 +705,8 @@ impl ConnectionTable {
             Then::Nothing => {}
             Then::Notify(source, ending) => source.queue_pair().on_ended(ending),
             Then::Pull(source) => {
-                // Pull until all receives are posted, because there may be many. The engine pulls
-                // waiting sends in this turn anyway.
+                // There may be many receives, so pull until all of them are posted. The engine
+                // pulls waiting sends in this turn in any case.
                 let rest = loop {
                     match source.pull(engine, memory, now, PULLED_AT_ONCE).rest {
                         Rest::More => {}
@@ -767,8 +773,8 @@ impl Search {
         Self { wanted, ask_at, tries: 0, is_refused: false, asked: None, accepted: None }
     }
 
-    /// Prepares a new request that contains the first packet number, which is known only now. The
-    /// peer may be holding an earlier request that lacks the number.
+    /// Prepares a new request with the first packet number, which only just became known. The peer
+    /// may hold an earlier request that lacks the number.
     fn ask_with_psn(
         &mut self,
         connections: &mut HashMap<ConnectionHandle, u32>,
@@ -785,17 +791,19 @@ impl Search {
         }
     }
 
-    /// Returns whether this end keeps sending requests after it has accepted one.
+    /// Returns whether this end continues to send requests after it has accepted a request of the
+    /// peer.
     ///
-    /// The peer may have abandoned the accepted request. If the peer is the end that decides which
-    /// of two crossing requests counts, it then waits for another request of this end.
+    /// The peer may have abandoned the accepted request. If two requests cross, one of the ends
+    /// decides which of them counts. If the peer is that end, it then waits for another request of
+    /// this end.
     fn asks_beside(&self) -> bool {
         self.wanted.expected.is_own_peer() || !self.wanted.expected.decides()
     }
 
-    /// Returns the pause before the next request, in nanoseconds. A connection has ended before it
-    /// was established. If the peer rejected this end's request, it has accepted or sent another
-    /// one, so the pause is longer.
+    /// Returns the pause before the next request, in nanoseconds. The last connection of the search
+    /// has ended before it was established. If the peer rejected this end's request, it has
+    /// accepted or sent another one, so the pause is longer.
     fn pause_ns(&self, reason: Closed) -> u64 {
         let has_other = self.accepted.is_some() && !self.wanted.expected.is_own_peer();
         match reason {
@@ -810,7 +818,7 @@ impl Search {
         sides.into_iter().flatten().filter(move |&side| side != ends.sends && side != ends.receives)
     }
 
-    /// Returns the connections of the queue pair if all that it needs are established.
+    /// If all connections that the queue pair needs are established, returns them.
     fn ends(&self) -> Option<Ends> {
         let there = |side: &Option<Side>| {
             side.as_ref().filter(|side| side.is_established).map(|side| side.handle)
@@ -825,8 +833,8 @@ impl Search {
 }
 
 impl PendingRequest {
-    /// Returns whether a later request of the same queue pair replaces this request. Source
-    /// addresses distinguish queue pairs of different hosts.
+    /// Returns whether a later request of the same queue pair replaces this request. Queue pairs of
+    /// different hosts can have the same number, so the source addresses are compared too.
     fn is_repeated_by(&self, later: &Greeting, from: PeerAddr) -> bool {
         ip_of(self.from) == ip_of(from)
             && self.greeting.destination.number == later.destination.number
@@ -834,8 +842,7 @@ impl PendingRequest {
     }
 }
 
-/// Returns the IP address of a peer. Returns `None` if the library does not use IP to reach the
-/// peer.
+/// Returns the IP address of a peer. Returns `None` if the peer's address is not an IP address.
 pub(super) fn ip_of(peer: PeerAddr) -> Option<IpAddr> {
     peer.to_socket().map(|peer| peer.ip().to_canonical())
 }
@@ -853,8 +860,8 @@ fn greeting(expected: &Expected, attributes: &QueuePairAttributes, life: u32) ->
     }
 }
 
-/// Returns the terms of a queue pair's connection. [`be_patient`] sets the program's timeouts
-/// later, because they are known only in RTS.
+/// Returns the terms of a queue pair's connection. They do not contain the program's timeouts,
+/// because these are known only in RTS; [`be_patient`] sets them later.
 fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes, silence_ns: u64) -> Terms {
     let receives = queue_pair.limits().receives.max(1);
     Terms::default()
@@ -874,8 +881,8 @@ fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes, silence_ns: u
 fn be_patient(engine: &mut Engine, ends: Ends, queue_pair: &QueuePair, peer: &Greeting) {
     let (attributes, strictness) = (queue_pair.attributes(), queue_pair.strictness());
     let not_ready_ns = match peer.kind {
-        // On an unreliable connection a program gets no error if the receiver is not ready, so the
-        // work waits without limit.
+        // On an unreliable connection, a program gets no error if the receiver is not ready. The
+        // work therefore waits without limit.
         QueuePairType::Unreliable => None,
         _ => not_ready_ns(&attributes, peer.not_ready_timer, strictness),
     };
@@ -886,11 +893,11 @@ fn be_patient(engine: &mut Engine, ends: Ends, queue_pair: &QueuePair, peer: &Gr
     }
 }
 
-/// Returns how a closed connection ends for its queue pair.
+/// Returns the ending that a queue pair gets if its connection closes for `reason`.
 ///
-/// If the queue pair has an id, a peer that rejects or restarts counts as a peer that closes. The
-/// program gets an event at once and abandons its work, so outstanding work must not fail earlier
-/// than on an adapter.
+/// If the queue pair has an id, a rejection by the peer or a restart of the peer counts as a close
+/// by the peer. The program gets an event at once and abandons its work. Outstanding work must
+/// therefore not fail earlier than it would on an adapter.
 const fn ending_of(reason: Closed, has_id: bool) -> Ending {
     match reason {
         Closed::Refused(_) | Closed::PeerRestarted if has_id => Ending::ByPeer,
@@ -899,7 +906,7 @@ const fn ending_of(reason: Closed, has_id: bool) -> Ending {
             CloseReason::UnknownKey | CloseReason::OutOfRange | CloseReason::RightMissing => {
                 Ending::AccessRefused
             }
-            // The message was too long for a receive; that receive completes with the error.
+            // The message was too long for its receive. The receive completes with this error.
             CloseReason::MessageTooLong | CloseReason::LocalMemoryGone => Ending::OperationFailed,
             _ => Ending::PeerMisbehaved,
         },
@@ -912,13 +919,13 @@ const fn ending_of(reason: Closed, has_id: bool) -> Ending {
 }
 
 /// Returns the time for which attempt number `tries` waits for an answer, in nanoseconds. Later
-/// attempts wait longer, because a busy host may need more time than the first attempt allows.
+/// attempts wait longer, because a busy host may need more time than the first attempts allow.
 fn attempt_ns(tries: u32) -> u64 {
     SEARCH_NS << tries.saturating_sub(1).min(2)
 }
 
 /// Returns the pause before the next request, in nanoseconds. The peer has rejected the last
-/// request or has not answered it.
+/// request, or it has not answered it.
 fn pause_ns(tries: u32) -> u64 {
     (RETRY_NS << tries.min(5)).min(RETRY_NS_MAX)
 }
@@ -928,22 +935,22 @@ const RETRY_NS: u64 = 10_000_000;
 /// Maximum pause between requests, in nanoseconds.
 const RETRY_NS_MAX: u64 = 200_000_000;
 
-/// Time for which the first attempt waits for an answer, in nanoseconds. The pauses between the
-/// frames of an attempt grow; the next attempt starts with short pauses again.
+/// Time for which the first attempt waits for an answer, in nanoseconds. In an attempt, the pauses
+/// between frames grow. The next attempt starts with short pauses again.
 const SEARCH_NS: u64 = 2_000_000_000;
 
-/// Time in which an accepted peer must confirm, in nanoseconds.
+/// Time in which an accepted peer must confirm the connection, in nanoseconds.
 ///
 /// If this end closed a connection that the peer considers established, the peer's work would fail.
-/// The time is therefore as long as a busy host may need. During this time a new request of the
-/// peer replaces the accepted one.
+/// The time is therefore long enough for a busy host. During this time, a new request of the peer
+/// replaces the accepted request.
 const CONFIRM_NS: u64 = 10_000_000_000;
 
-/// Pause in nanoseconds before receives that did not fit are posted again.
+/// If receives did not fit, they are posted again after this time, in nanoseconds.
 const ROOM_NS: u64 = 1_000_000;
 
-/// Maximum number of held requests for one queue pair. They come from its peer, and from peers that
-/// the program has named earlier or may name later.
+/// Maximum number of held requests for one queue pair. Such requests come from its peer, and from
+/// queue pairs that the program has named as the peer earlier or may name later.
 const HELD_MAX: usize = 16;
 
 /// Maximum number of work requests that one call pulls when a queue pair is connected.

@@ -53,8 +53,8 @@ struct DatagramSource {
     ways: Ways,
     /// Maximum payload of a datagram in bytes. The device's port reports the same value.
     payload_max: u32,
-    /// The engine's port; `None` before RTR and after closing. Only code inside the engine changes
-    /// it.
+    /// The engine's port; `None` before RTR and after the port is closed. Only code inside the
+    /// engine changes this field.
     port: Mutex<Option<DatagramPort>>,
     /// The queue pair's own queue key.
     key: AtomicU32,
@@ -70,12 +70,12 @@ enum Outcome {
     NoRoom,
     /// The request fails with this status.
     Failed(CompletionStatus),
-    /// The caller must close the port with this ending, if the port is still open.
+    /// The port no longer works. If it is still open, the caller must close it with this ending.
     Over(Ending),
 }
 
 impl DatagramSource {
-    /// Opens the port, so that the queue pair can receive.
+    /// Opens the port. From then on, the queue pair can receive.
     fn open(
         &self,
         engine: &mut Engine,
@@ -98,7 +98,8 @@ impl DatagramSource {
         let port = opened.map_err(failed)?;
         self.registry.own(port.owner(), queue_pair);
         *self.port() = Some(port);
-        // Post all receives, even if there are many, because the first datagram may arrive at once.
+        // Post all receives, even if there are many. Datagrams may arrive as soon as the port is
+        // open.
         while self.post(engine, memory, now, PULLED_AT_ONCE).rest == Rest::More {}
         Ok(port)
     }
@@ -107,18 +108,18 @@ impl DatagramSource {
         self.port.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the port in order to close it. The receives stay in the queue pair's ring, which
-    /// flushes them. The engine reports none of them, because the completion queue may not have
-    /// room for all.
+    /// Removes the port, so that the caller can close it. The receives stay in the queue pair's
+    /// ring, which flushes them. The engine does not report them, because the completion queue may
+    /// lack room for all of them.
     fn take_port(&self, engine: &mut Engine) -> Option<DatagramPort> {
         let port = self.port().take()?;
-        // This cannot fail: only the caller of `take_port` closes the port.
+        // This cannot fail, because only the caller of `take_port` closes the port.
         let _open = engine.forget_datagram_receives(port);
         Some(port)
     }
 
-    /// Closes the port after a failure. If this leaves a group without members, the runtime leaves
-    /// that group the next time any port joins or leaves a group.
+    /// Closes the port after a failure. A group may then have no more members on this host. In that
+    /// case, the runtime leaves the group the next time that any port joins or leaves a group.
     #[cold]
     fn end(&self, engine: &mut Engine, ending: Ending) {
         if let Some(port) = self.take_port(engine) {
@@ -173,8 +174,8 @@ impl DatagramSource {
             match outcome {
                 Outcome::Posted => {}
                 Outcome::NoRoom => return posted.rest = Rest::Blocked,
-                // A send that is to fail waits until earlier sends have left. Otherwise its failure
-                // would flush them.
+                // A send that must fail waits until the engine has sent all earlier sends.
+                // Otherwise its failure would flush them.
                 Outcome::Failed(_) if engine.waiting_datagrams_of(port) > 0 => {
                     return posted.rest = Rest::Blocked;
                 }
@@ -298,8 +299,8 @@ impl WorkSource for DatagramSource {
     }
 }
 
-/// Posts the oldest receive of a queue pair. Does not check that its memory is registered; an error
-/// appears only when a datagram arrives for the receive.
+/// Posts the oldest receive of a queue pair. Does not check that the receive's memory is
+/// registered: if it is not, the receive fails when a datagram arrives for it.
 fn post_receive(
     engine: &mut Engine,
     memory: &MemoryAccess<'_>,
@@ -338,10 +339,10 @@ fn outcome_of(error: DatagramError) -> Outcome {
 struct DatagramWire {
     instance: Arc<Instance>,
     source: Arc<DatagramSource>,
-    /// The same object as `source`, with the type that the runtime takes.
+    /// The same object as `source`, but with the type that the runtime requires.
     rung: Arc<dyn WorkSource>,
-    /// Groups that the queue pair has joined, even before it can receive. The lock is held while
-    /// the queue pair joins or leaves a group.
+    /// Groups that the queue pair has joined. It can join groups even before it can receive. A
+    /// thread holds the lock while it makes the queue pair join or leave a group.
     groups: Mutex<Vec<Gid>>,
 }
 
@@ -361,7 +362,7 @@ impl DatagramWire {
         let ip = group.address();
         for link in self.links_to(ip)? {
             if let Err(error) = runtime.join_group(port, link, ip) {
-                // Leave the group on all links, to restore the state before this call.
+                // Leave the group on all links. This restores the state before the call.
                 let _open = runtime.leave_group(port, ip);
                 return Err(failed(error));
             }
@@ -401,7 +402,7 @@ impl Wire for DatagramWire {
             source.key.store(key, Ordering::Relaxed);
             let port = *source.port();
             if let Some(port) = port {
-                // This cannot fail: only the caller of `take_port` closes the port.
+                // This cannot fail, because only the caller of `take_port` closes the port.
                 let _open = engine.set_datagram_key(port, key);
             }
         };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use runtime::{Posted, Rest};
 use verbs::QueuePair;
 
-/// Whether a queue pair has requested a notification for the time when no work is in flight.
+/// Whether a queue pair waits for the notification that no work is in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Draining(AtomicBool);
 
@@ -20,8 +20,8 @@ impl Draining {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// Notifies the queue pair if it waits and no work is in flight. If work is in flight, asks the
-    /// engine to poll the source again.
+    /// If the queue pair waits and no work is in flight, notifies it. If it waits and work is in
+    /// flight, makes the engine poll the source again.
     #[inline]
     pub(crate) fn look(
         &self,

@@ -29,8 +29,8 @@ use crate::settings::{DeviceSettings, Settings};
 use crate::source::QueuePairSource;
 use crate::wire::ConnectedWire;
 
-/// Returns the devices of this process. Does not start them. A forked child that needs devices
-/// calls this itself.
+/// Returns the devices of this process, without starting them. A forked child that needs devices
+/// must call this itself.
 ///
 /// # Errors
 /// * [`Error::Invalid`] if this host cannot satisfy the settings.
@@ -57,12 +57,13 @@ pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
     Ok(devices)
 }
 
-/// Returns settings for each device; each is the first device of its own settings.
+/// Returns settings for each device. In the result, each device is the first device of its own
+/// settings.
 fn each_device(settings: &Settings, host: &[Interface]) -> Result<Vec<Settings>, Error> {
     let first = DeviceSettings { name: settings.device.clone(), links: settings.links.clone() };
     let mut devices: Vec<_> = std::iter::once(first).chain(settings.others.clone()).collect();
     if devices.len() > 1 && devices.iter().all(|device| device.links.is_empty()) {
-        // Give each interface to one device, because each port of an adapter also belongs to one
+        // Assign each interface to one device, because each port of an adapter also belongs to one
         // device.
         let interfaces = leaving(host);
         let (found, wanted) = (interfaces.len(), devices.len());
@@ -97,10 +98,10 @@ fn each_device(settings: &Settings, host: &[Interface]) -> Result<Vec<Settings>,
 pub(crate) struct Edge {
     attributes: DeviceAttributes,
     settings: Settings,
-    /// Addresses and links, from the state of the interfaces when the device was created.
+    /// Addresses and links of the device, as they were when the device was created.
     places: Places,
     /// Whether this is the first device of the process. The first device also serves loopback
-    /// addresses and everything else that belongs to no particular device.
+    /// addresses, and it does all work that belongs to no particular device.
     is_first: bool,
     /// Capture file that all devices of the process share.
     capture: Arc<SharedCapture>,
@@ -119,8 +120,8 @@ impl Edge {
         if let Some(instance) = self.instance.get() {
             return Ok(instance);
         }
-        // Set this before taking the lock. A child that is forked after this line then sees that
-        // its parent has started the device, and takes no lock.
+        // Set this before the lock is taken. A child that is forked after this line then sees that
+        // its parent has started the device, and does not take the lock.
         self.started_in.store(forks() + 1, Ordering::Release);
         let _alone = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(instance) = self.instance.get() {
@@ -307,11 +308,11 @@ fn attributes(
     }
 }
 
-/// Returns the node GUID: a MAC address, extended to 64 bits like in RFC 4291.
+/// Returns the node GUID: a MAC address, extended to 64 bits as in RFC 4291.
 ///
-/// The MAC address belongs to an interface of the device. If none has one, it belongs to another
-/// interface of the host. If the host has none, the address is locally administered. The devices of
-/// a host differ in the inserted bytes.
+/// The MAC address belongs to an interface of the device. If no interface of the device has one, it
+/// belongs to another interface of the host. If the host has none, the address is locally
+/// administered. The devices of a host have different inserted bytes.
 fn node_guid(places: &Places, host: &[Interface], index: u8) -> [u8; 8] {
     let is_own = |interface: &&Interface| {
         places.addresses.iter().any(|address| address.interface == interface.index)
@@ -357,8 +358,8 @@ mod tests {
         })
     }
 
-    /// Moves a queue pair to RTS. No queue pair has the peer's number, which belongs to this
-    /// device.
+    /// Moves a queue pair to RTS. The number of its peer belongs to this device, but no queue pair
+    /// has this number.
     fn be_ready(queue_pair: &QueuePair) {
         let gid = queue_pair.context().query_gid(1, 0).expect("the first GID").gid;
         let path = AddressVectorAttributes { gid, is_global: true, port: 1, ..Default::default() };

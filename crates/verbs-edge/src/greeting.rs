@@ -1,9 +1,10 @@
-//! Greetings, which two queue pairs exchange when they connect. A greeting is the private data of
-//! Hello and Accept of the service VERBS; Reject has a [`Refusal`] instead (protocol.md §10.2).
+//! Greetings: two queue pairs exchange them when they connect. A greeting is the private data of
+//! Hello and Accept of the service VERBS. The private data of Reject is a [`Refusal`] instead
+//! (protocol.md §10.2).
 
 use verbs::{Gid, QueuePairType};
 
-/// The service for queue pairs whose programs exchange queue pair numbers themselves.
+/// The service of queue pairs whose programs exchange the queue pair numbers themselves.
 pub(crate) const SERVICE: u32 = 0x5645_5242;
 
 /// A greeting: the properties of a queue pair that it announces in Hello or Accept.
@@ -11,16 +12,17 @@ pub(crate) const SERVICE: u32 = 0x5645_5242;
 pub(crate) struct Greeting {
     /// Type of the connection: reliable or unreliable.
     pub(crate) kind: QueuePairType,
-    /// RNR timer code: the time after which the peer may retry if no receive is posted.
+    /// RNR timer code. It stands for the time after which the peer may retry if no receive is
+    /// posted.
     pub(crate) not_ready_timer: u8,
-    /// Number that distinguishes consecutive attempts under one queue pair number.
+    /// Number that distinguishes consecutive attempts to connect with one queue pair number.
     pub(crate) life: u32,
-    /// The queue pair that the greeting is for.
+    /// The queue pair to which the greeting is addressed.
     pub(crate) destination: QueuePairPlace,
     /// The queue pair that sends the greeting.
     pub(crate) source: QueuePairPlace,
-    /// First packet number that the sending end expects. Its program received the number from the
-    /// peer's program.
+    /// First packet number that the sending end expects. Its program got the number from the peer's
+    /// program.
     pub(crate) receive_psn: u32,
     /// First packet number that the sending end uses, if it is known.
     pub(crate) send_psn: Option<u32>,
@@ -35,18 +37,18 @@ pub(crate) struct QueuePairPlace {
     pub(crate) gid: Gid,
 }
 
-/// Cause for which an end rejects a request: the private data of Reject. The requester repeats its
+/// Cause why an end rejects a request: the private data of Reject. The requester repeats its
 /// request, because the cause may disappear.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub(crate) enum Refusal {
-    /// There is no queue pair with this number.
+    /// No queue pair has this number.
     UnknownNumber = 1,
-    /// The queue pair expects another peer: the service or the packet numbers differ.
+    /// The queue pair expects another peer, because the service or the packet numbers differ.
     Another = 2,
     /// The private data is not a greeting.
     NotUnderstood = 3,
-    /// Too many requests are held for this queue pair.
+    /// There are already too many held requests for this queue pair.
     TooMany = 4,
 }
 
@@ -110,8 +112,8 @@ impl Greeting {
     }
 }
 
-/// Decodes arbitrary bytes as a greeting (for fuzzing). Panics only if an accepted greeting changes
-/// when it is encoded and decoded again.
+/// Decodes arbitrary bytes as a greeting, for fuzzing. If the decoder accepts a greeting, encodes
+/// it, decodes it again, and panics if the result differs.
 #[doc(hidden)]
 pub fn fuzz_greeting(bytes: &[u8]) {
     if let Some(greeting) = Greeting::decode(bytes) {
@@ -127,7 +129,7 @@ const MAGIC: [u8; 4] = *b"EVQP";
 const VERSION: u8 = 1;
 /// Flag: the greeting contains the first packet number that its sender uses.
 const HAS_SEND_PSN: u8 = 1;
-/// Maximum of queue pair numbers and packet numbers, which have 24 bits.
+/// Maximum of queue pair numbers and packet numbers. These numbers have 24 bits.
 const NUMBER_MAX: u32 = (1 << 24) - 1;
 
 #[cfg(test)]

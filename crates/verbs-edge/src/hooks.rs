@@ -1,4 +1,4 @@
-//! Callbacks of the runtime, which the runtime calls inside the engine.
+//! Callbacks that the runtime calls inside the engine.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use super::statistics_socket::{self, Statistics};
 pub(crate) struct TableHooks {
     pub(crate) table: Arc<ConnectionTable>,
     pub(crate) manager: Arc<Manager>,
-    /// The statistics socket; `None` if the socket could not get a name.
+    /// The statistics socket; `None` if no name was free for it.
     pub(crate) statistics: Option<Arc<Statistics>>,
 }
 
 impl Hooks for TableHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
         self.table.on_event(engine, memory, now, &event);
-        // The table handles the event first. A thread that the manager notifies then finds the new
-        // state of the queue pair.
+        // The table has already handled the event. A thread that the manager notifies therefore
+        // finds the new state of the queue pair.
         self.manager.on_event(engine, memory, now, &event);
     }
 

@@ -38,7 +38,7 @@ use crate::settings::{LogLevel, Settings};
 /// A started device.
 pub(crate) struct Instance {
     runtime: Runtime,
-    /// Addresses of the device. The index of an address is also the number of its link.
+    /// Addresses of the device. The index of an address is also the number of the address's link.
     places: Places,
     ways: Ways,
     numbers: Mutex<Numbers>,
@@ -52,8 +52,8 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Claims a slot (a UDP port that this process alone uses), opens the links and starts the
-    /// threads.
+    /// Claims a slot, opens the links and starts the threads. A slot is a UDP port that only this
+    /// process uses.
     pub(crate) fn start(
         settings: &Settings,
         places: Places,
@@ -79,16 +79,16 @@ impl Instance {
         for spec in &places.others {
             all.push(wrapping.wrap(opener.open_named(&spec.to_string()).map_err(failed)?)?);
         }
-        // The library injects no faults into shared memory, so frames over shared memory would
-        // bypass the faults. Configured faults therefore disable shared memory, unless `settings`
-        // name the links.
+        // The library injects no faults into shared memory. Frames over shared memory would
+        // therefore never suffer the configured faults. If there are configured faults, shared
+        // memory is used only if `settings` name the links.
         let is_plain = !settings.faults.is_any();
         let shares_memory = places.shares_memory && (!settings.links.is_empty() || is_plain);
         if shares_memory {
             match ShmLink::open() {
                 Ok(link) => all.push(wrapping.capture(Box::new(link))),
                 Err(error) if !settings.links.is_empty() => return Err(failed(error)),
-                // A host without shared memory uses only the configured links.
+                // If the host has no shared memory, the device uses only the configured links.
                 Err(_) => {}
             }
         }
@@ -165,8 +165,8 @@ impl Instance {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks that the device works and that this process created it. If the engine has panicked,
-    /// reports this once.
+    /// Checks that the device works and that this process has created it. If the engine has
+    /// panicked, raises the event for this once.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.runtime.check_process().map_err(forked)?;
@@ -225,7 +225,7 @@ impl Instance {
         counters
     }
 
-    /// Returns the peer in a queue pair's attributes, and the route to the peer.
+    /// Returns the peer that a queue pair's attributes name, and the route to the peer.
     pub(crate) fn wanted(&self, source: &QueuePairSource) -> Result<Wanted, Error> {
         let queue_pair = source.queue_pair();
         let attributes = queue_pair.attributes();
@@ -264,7 +264,7 @@ impl Instance {
         let go_on = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
             engine.on_receives_posted(now, memory, &receives);
         };
-        // In a forked child no connection waits.
+        // In a forked child, no connection waits for receives.
         let _forked = self.check().is_ok() && self.runtime.control(go_on).is_err();
     }
 
@@ -279,11 +279,11 @@ impl Instance {
         self.runtime.control(move |_, _, _| receives.arm_limit(limit)).map_err(forked)
     }
 
-    /// Waits at most [`MOMENT`] until `ready` returns true. If it still returns false, leaves the
-    /// links to the progress thread. That thread drives the engine while the caller waits in
-    /// another way.
+    /// Waits at most [`MOMENT`] until `ready` returns true. If `ready` still returns false, leaves
+    /// the links to the progress thread. That thread then drives the engine while the caller waits
+    /// in another way.
     pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
-        // In a forked child and after a failure of the device, nothing arrives.
+        // In a forked child, and after a failure of the device, no completion arrives.
         if self.check().is_err() {
             return;
         }
@@ -294,9 +294,9 @@ impl Instance {
     }
 }
 
-/// Maximum time for which a waiting thread serves the links itself. If the thread slept longer
-/// there, it would not notice that it must first wake another thread. The caller blocks signals for
-/// this time.
+/// Maximum time for which a waiting thread serves the links itself. In this time, the thread cannot
+/// notice that it must first wake another thread, and the caller blocks signals. The time must
+/// therefore be short.
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// Layers around a link: injected faults and the capture file.
@@ -311,7 +311,7 @@ impl Wrapping {
         Ok(Self { faults: settings.faults, capture })
     }
 
-    /// Adds the configured faults to a link. The capture file shows the frames with the faults.
+    /// Adds the configured faults to a link. The capture file shows the frames after the faults.
     fn wrap(&self, link: Box<dyn Link>) -> Result<Box<dyn Link>, Error> {
         if !self.faults.is_any() {
             return Ok(self.capture(link));
@@ -372,12 +372,13 @@ fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Maximum number of waiting requests. One host may have at most a quarter of them, which is one
-/// request for every queue pair of the device. Requests take memory only while they wait.
+/// Maximum number of requests that wait for a decision. One host may have at most a quarter of
+/// them, which is one request for every queue pair of the device. A request uses memory only while
+/// it waits.
 const REQUESTS_MAX: u32 = 4 * crate::limits::QUEUE_PAIRS_MAX;
 
-/// Time in which peers must confirm connections, in nanoseconds. Requests commonly wait until
-/// programs name their peers. This takes seconds with 64 processes on two processors.
+/// Time in which peers must confirm connections, in nanoseconds. Requests often wait until a
+/// program has named its peer. With 64 processes on two processors, this takes seconds.
 const CONFIRM_NS: u64 = 10_000_000_000;
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::numbers::INDICES;
 
 /// Maximum number of queue pairs: the number of indices in a slot, minus 2. Slot 0 lacks two
-/// indices and the last slot lacks one; the limit is the same for all slots.
+/// indices and the last slot lacks one index. The same limit applies to all slots.
 pub(crate) const QUEUE_PAIRS_MAX: u32 = INDICES as u32 - 2;
 
 /// Maximum number of work requests in each queue of a queue pair.
@@ -27,5 +27,5 @@ pub(crate) const DOMAINS_MAX: u32 = 1 << 16;
 /// pair's ring.
 ///
 /// If the peer lacks receives, the maximum is [`semantics::OPERATION_SHARE`] instead. Every
-/// connection has this share in any case.
+/// connection may have this number of operations in any case.
 pub(crate) const WINDOW: u32 = 256;

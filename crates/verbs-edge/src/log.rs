@@ -1,4 +1,4 @@
-//! Log of a device. It goes to standard error and to a trace file.
+//! Log of a device. The library writes it to standard error and to a trace file.
 
 use std::fmt;
 use std::fs::File;

@@ -1,8 +1,10 @@
-//! The connection manager. A request is the Hello of a connection. This connection stays open while
-//! its ids (`rdma_cm_id`) are connected, so that an end notices when its peer is gone. If both ids
-//! have their queue pairs when they connect, these take over the connection. Otherwise it only
-//! carries the messages of the exchange. Each listening port is a redirect port: it redirects
-//! requesters to the slot (UDP port) of the process (protocol.md §10.3).
+//! The connection manager. A request is the Hello of a connection. As long as the ids
+//! (`rdma_cm_id`) are connected, this connection stays open, so that each end notices if its peer
+//! is gone. If both ids have their queue pairs when they connect, the queue pairs take over the
+//! connection. Otherwise the connection only carries the messages of the exchange.
+//!
+//! Each listening port is a redirect port: it redirects requesters to the slot (UDP port) of the
+//! process (protocol.md §10.3).
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -36,8 +38,8 @@ pub(crate) struct Manager {
     table: Arc<ConnectionTable>,
     home: OnceLock<Weak<Instance>>,
     tables: Mutex<Tables>,
-    /// Connections whose exchange was dropped inside the engine. A timer closes them, because code
-    /// inside the engine cannot call the engine.
+    /// Connections whose exchange was dropped inside the engine. Code inside the engine cannot call
+    /// the engine, so a timer closes them.
     dropped: Mutex<Vec<ConnectionHandle>>,
     /// Number of listeners of each redirect port.
     redirect_ports: Mutex<HashMap<SocketAddr, usize>>,
@@ -60,7 +62,7 @@ struct Tables {
     entries: HashMap<ConnectionHandle, ManagedEntry>,
     /// Requests to repeat, each with its time.
     again: Vec<(Instant, ManagedEntry)>,
-    /// Ids to notify when no frame of their connection can be in flight any more, each with the
+    /// Ids to notify when no frame of their connection is in flight any more. Each entry has the
     /// time of the notification.
     quiet: VecDeque<(Instant, Arc<dyn Caller>)>,
 }
@@ -77,14 +79,13 @@ struct ManagedEntry {
     caller: Arc<dyn Caller>,
     phase: Phase,
     is_datagram: bool,
-    /// This end's request; `None` after the peer has answered.
+    /// This end's request; `None` if the peer has answered it or has sent the request.
     question: Option<Box<Question>>,
     /// Parameters of the peer's queue pair, if the peer sent the request.
     peer: Option<End>,
-    /// Whether a queue pair takes over the connection, or has taken it over.
+    /// Whether a queue pair takes over the connection, or has already taken it over.
     is_given: bool,
-    /// Whether the id waits for the end of the connection. Its queue pair has closed the
-    /// connection.
+    /// Whether the queue pair has closed the connection and the id waits for its end.
     wants_end: bool,
 }
 
@@ -95,7 +96,7 @@ struct Question {
     /// The queue pair that takes over the connection if the peer agrees.
     queue_pair: Option<Arc<QueuePair>>,
     tries: u32,
-    /// The reference that the id has to the connection.
+    /// The id's reference to the connection.
     name: Name,
 }
 
@@ -104,7 +105,7 @@ type Name = Arc<Mutex<Option<ConnectionHandle>>>;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
-    /// This end has sent a request and waits for the answer until this time.
+    /// This end has sent a request. It waits for the answer until this time.
     Asked(Instant),
     /// The peer has sent a request.
     Requested,
@@ -112,7 +113,7 @@ enum Phase {
     Accepted,
     /// The connection is established, and both ends have confirmed this.
     Connected,
-    /// The queue pair has closed the connection, and the id has not closed its side yet.
+    /// The queue pair has closed the connection, but the id has not closed the exchange yet.
     Severed,
 }
 
@@ -181,8 +182,9 @@ impl Manager {
         }
     }
 
-    /// Removes and returns the ids that are due: those whose requests got no answer, and those to
-    /// notify that their connection is quiet. Schedules the next run.
+    /// Removes and returns the ids that are due, in two lists. The requests of the first ids got no
+    /// answer. The second ids are notified that no frame of their connection is in flight.
+    /// Schedules the next run.
     fn take_due(&self, engine: &mut Engine, now: Instant) -> (Callers, Callers) {
         let mut tables = self.tables();
         let is_late =
@@ -383,8 +385,8 @@ impl Manager {
         }
     }
 
-    /// Records that the id wants the connection to end. Returns whether the caller must still close
-    /// the connection.
+    /// Records that the id wants the connection to end. Returns whether the connection is still
+    /// open and the caller must close it.
     fn wants_end(&self, handle: ConnectionHandle) -> bool {
         let known = self.change(handle, |entry| {
             entry.wants_end = true;
@@ -392,7 +394,7 @@ impl Manager {
         });
         match known {
             None => false,
-            // If the queue pair no longer has the connection, it has already closed the connection.
+            // If the queue pair no longer has the connection, the queue pair has already closed it.
             Some((is_given, is_severed)) => is_severed || !is_given || self.table.has(handle),
         }
     }
@@ -524,8 +526,8 @@ impl Manager {
         home.ok_or_else(|| Error::NoDevice("the device is closed".into()))
     }
 
-    /// Opens the redirect ports of a listening port. Only the first device of a process opens
-    /// redirect ports at loopback addresses.
+    /// Opens the redirect ports of a listening port. At loopback addresses, only the first device
+    /// of a process opens redirect ports.
     fn open_redirect_ports(
         &self,
         home: &Instance,
@@ -580,7 +582,7 @@ impl Manager {
             *count -= 1;
             if *count == 0 {
                 redirect_ports.remove(redirect_port);
-                // A forked child has no open redirect port.
+                // In a forked child, no redirect port is open.
                 let _forked = home.runtime().close_redirect_port(*redirect_port);
             }
         }
@@ -594,7 +596,8 @@ impl ManagedEntry {
     }
 
     /// Returns whether the entry must stay after its queue pair has closed the connection. Programs
-    /// flush the queue pair's work, then disconnect the id and wait for the disconnect event.
+    /// first flush the queue pair's work. Then they disconnect the id and wait for the disconnect
+    /// event, for which the entry is needed.
     fn is_kept(&self) -> bool {
         self.is_given && !self.wants_end && self.phase == Phase::Connected
     }
@@ -682,7 +685,7 @@ impl Drop for Port {
     }
 }
 
-/// An exchange, from the view of its id.
+/// An exchange as its id sees it.
 struct Call {
     manager: Weak<Manager>,
     name: Name,
@@ -695,8 +698,8 @@ impl Call {
         Self { manager: Arc::downgrade(manager), name, has_ended: AtomicBool::new(false) }
     }
 
-    /// Returns the connection manager and its instance. Fails in a forked child, because another
-    /// thread of the parent may have held the lock of the tables.
+    /// Returns the connection manager and its instance. Returns an error in a forked child, because
+    /// another thread of the parent may have held the lock of the tables during the fork.
     fn manager(&self) -> Result<(Arc<Manager>, Arc<Instance>), Error> {
         let gone = || Error::NoDevice("the device is closed".into());
         let manager = self.manager.upgrade().ok_or_else(gone)?;
@@ -791,7 +794,7 @@ impl Drop for Call {
             return;
         }
         if Inside::is_here() {
-            // Code inside the engine cannot call the engine, so the next timer closes the
+            // Code inside the engine cannot call the engine. The next run of the timers closes the
             // connection.
             let handle = *lock(&self.name);
             if let (Some(manager), Some(handle)) = (self.manager.upgrade(), handle) {
@@ -802,7 +805,7 @@ impl Drop for Call {
         }
         let Ok((manager, home)) = self.manager() else { return };
         let name = Arc::clone(&self.name);
-        // Do this inside the engine, because a timer may be about to repeat the request.
+        // Do this inside the engine. Otherwise a timer could repeat the request at the same time.
         let forget = move |engine: &mut Engine, _: &MemoryAccess<'_>, now| {
             let _inside = Inside::enter();
             manager.forget(&name);
@@ -815,7 +818,7 @@ impl Drop for Call {
     }
 }
 
-/// Marks the current thread as inside the engine as long as the value exists.
+/// Marks the current thread as inside the engine until the value is dropped.
 struct Inside(bool);
 
 impl Inside {
@@ -838,7 +841,7 @@ thread_local! {
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns the outcome of which the manager notifies an id when its connection ends.
+/// Returns the outcome that the manager reports to an id when its connection ends.
 fn over_of(phase: Phase, reason: Closed, private_data: &[u8]) -> Over {
     let said = Refusal::decode(private_data);
     match (phase, reason) {
@@ -863,14 +866,15 @@ fn over_of(phase: Phase, reason: Closed, private_data: &[u8]) -> Over {
 }
 
 /// Returns the terms of an exchange's connection. The connection carries no operations. Its timeout
-/// is short, so that an end notices soon when the peer is gone.
+/// is short, so that each end soon notices if its peer is gone.
 fn terms() -> Terms {
     let grants = Grants::default().silence_ns(Some(SILENCE_NS)).receives(Some(1));
     Terms::default().queue_pair(true).grants(grants)
 }
 
-/// Returns the addresses at which to open redirect ports for a listening address. An unspecified
-/// address stands for all links and, on the first device, the loopback addresses.
+/// Returns the addresses of the redirect ports for a listening address. An unspecified address
+/// stands for the addresses of all links. On the first device, it also stands for the loopback
+/// addresses.
 fn redirect_ips(at: IpAddr, links: &[SocketAddr], is_first: bool) -> Vec<IpAddr> {
     if !at.is_unspecified() {
         return vec![at];
@@ -886,8 +890,8 @@ fn redirect_ips(at: IpAddr, links: &[SocketAddr], is_first: bool) -> Vec<IpAddr>
     ips
 }
 
-/// Returns the address to which a redirect port redirects: the slot's port at the same address. If
-/// no link has that address, returns the address of a link.
+/// Returns the address to which a redirect port redirects: the slot's port at the same IP address.
+/// If no link has that IP address, returns the address of another link.
 fn moved_to(redirect_port: IpAddr, links: &[SocketAddr]) -> Option<SocketAddr> {
     let alike = || links.iter().filter(|link| link.is_ipv4() == redirect_port.is_ipv4());
     if let Some(same) = alike().find(|link| link.ip() == redirect_port) {
@@ -925,15 +929,15 @@ const NO_RESOURCES: u16 = 3;
 /// Reason code: the private data could not be decoded (IBA volume 1, table 108).
 const NOT_UNDERSTOOD: u16 = 5;
 
-/// Time for which a peer may be silent after a request or while connected, in nanoseconds.
+/// Time for which a peer may be silent after a request or on a connection, in nanoseconds.
 const SILENCE_NS: u64 = 10_000_000_000;
 
 /// Time in which a program must answer a request that its host has received, in nanoseconds.
 const ANSWER_NS: u64 = 60_000_000_000;
 
 /// Number of requests to a port at which no id listens, and the pause between them in nanoseconds.
-/// Programs that connect twice to one port reopen their listener between the two connections. They
-/// rely on the time that other stacks need to resolve an address.
+/// Some programs connect twice to one port, and the server reopens its listener between the two
+/// connections. With other stacks, resolving the address takes long enough for this.
 const TRIES_MAX: u32 = 5;
 const AGAIN_NS: u64 = 30_000_000;
 

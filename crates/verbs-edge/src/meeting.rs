@@ -1,5 +1,5 @@
-//! Decides which requests two queue pairs send and accept after their programs have exchanged their
-//! numbers (protocol.md §10.2).
+//! Decides which requests two queue pairs send and accept. Their programs have already exchanged
+//! the queue pair numbers (protocol.md §10.2).
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ pub(crate) struct Expected {
     pub(crate) own: QueuePairPlace,
     pub(crate) peer: QueuePairPlace,
     pub(crate) receive_psn: u32,
-    /// First packet number that this end uses; known when the queue pair is ready to send.
+    /// First packet number that this end uses; `None` until the queue pair is ready to send.
     pub(crate) send_psn: Option<u32>,
 }
 
@@ -42,15 +42,15 @@ pub(crate) enum Judgement {
 
 impl Expected {
     //= protocol.md: verbs.2
-    /// Returns whether this end sends a request at once. The end for which this is false first
-    /// waits for [`WAIT_NS`].
+    /// Returns whether this end sends a request at once. If the result is false, this end waits for
+    /// [`WAIT_NS`] before its first request.
     pub(crate) fn asks_first(&self) -> bool {
         self.own <= self.peer
     }
 
     //= protocol.md: verbs.4
-    /// Returns whether this end decides which of two crossing requests becomes the connection. That
-    /// end accepts no request while its own request is pending.
+    /// Returns whether this end decides between two crossing requests. The end that decides accepts
+    /// no request while its own request is pending.
     pub(crate) fn decides(&self) -> bool {
         self.own < self.peer
     }
@@ -64,8 +64,8 @@ impl Expected {
     /// Decides about a request from the address `from`. `asks` says whether this end's own request
     /// is pending.
     ///
-    /// The caller has verified `from`. The GID in the greeting is ignored, because the peer could
-    /// claim any GID.
+    /// The caller has verified `from`. The decision ignores the GID in the greeting, because a peer
+    /// can claim any GID.
     pub(crate) fn judge(&self, greeting: &Greeting, from: Option<IpAddr>, asks: bool) -> Judgement {
         if !self.is_of_peer(greeting, from) {
             return Judgement::Hold;
@@ -86,7 +86,7 @@ impl Expected {
 
     //= protocol.md: verbs.3
     /// Returns whether a greeting confirms that a connection leads to the expected peer. The
-    /// greeting arrived on that connection from the address `from`.
+    /// greeting arrived on that connection, from the address `from`.
     pub(crate) fn confirms(&self, greeting: &Greeting, from: Option<IpAddr>) -> bool {
         self.is_of_peer(greeting, from)
             && greeting.destination.number == self.own.number
@@ -99,8 +99,8 @@ impl Expected {
     }
 
     //= protocol.md: verbs.3, verbs.5
-    /// Compares the packet numbers. The first number that each end uses must equal the first number
-    /// that the other end expects.
+    /// Compares the packet numbers. The first number that one end uses must equal the first number
+    /// that the other end expects, in both directions.
     pub(crate) fn psns(&self, greeting: &Greeting) -> Psns {
         let compared =
             [(greeting.send_psn, self.receive_psn), (self.send_psn, greeting.receive_psn)];
@@ -113,13 +113,14 @@ impl Expected {
     }
 }
 
-/// Time for which an end that cannot send yet waits before it sends a request, in nanoseconds. Most
-/// ends become ready to send within microseconds and can then announce their first packet number.
+/// If an end cannot send yet, it waits for this time before it sends a request, in nanoseconds.
+/// Most ends become ready to send within microseconds. The request can then contain the first
+/// packet number.
 pub(crate) const RECEIVER_WAIT_NS: u64 = 5_000_000;
 
-/// Time for which the end that does not ask first waits before it sends a request, in nanoseconds.
-/// A request of this end is necessary if the peer has another GID for itself, or cannot reach this
-/// end.
+/// If an end does not send the first request, it waits for this time before it sends one, in
+/// nanoseconds. This end's request is needed in two cases: the peer has another GID for itself, or
+/// the peer cannot reach this end.
 pub(crate) const WAIT_NS: u64 = 200_000_000;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Queue pair numbers of this process. A number consists of a slot, which the process has claimed,
-//! and an index in the slot.
+//! Queue pair numbers of this process. A number consists of a slot and an index in the slot. The
+//! process has claimed the slot.
 
 use wire_edge::QueuePairNumber;
 
@@ -9,8 +9,8 @@ pub(crate) struct Numbers {
     slot: u16,
     /// One bit for each index in use.
     used: [u64; (INDICES / 64) as usize],
-    /// Index to try next. A number is used again only after all other numbers. Otherwise late
-    /// frames for one queue pair could reach the next queue pair with its number.
+    /// Index to try next. A number is reused only after all other numbers were used. If it were
+    /// reused soon, late frames for the old queue pair could reach the new one.
     next: u16,
 }
 

@@ -28,7 +28,7 @@ pub struct Settings {
     pub log: LogLevel,
     /// UDP port of the first slot; `None` for the default port. Each process claims one slot.
     pub slot_base: Option<u16>,
-    /// Whether programs may get more than they ask for, such as deeper queues.
+    /// Whether programs may get more than they ask for, for example deeper queues.
     pub strictness: Strictness,
 }
 
@@ -37,8 +37,8 @@ pub struct Settings {
 pub struct DeviceSettings {
     /// Name of the device.
     pub name: String,
-    /// Links of the device. If the list is empty for every device, each interface goes to one of
-    /// the devices.
+    /// Links of the device. If this list is empty for every device, each interface is assigned to
+    /// one of the devices.
     pub links: Vec<LinkSpec>,
 }
 
@@ -83,8 +83,8 @@ impl Settings {
         Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
-    /// Reads the settings from variables. `value_of` returns the value of a variable by its name.
-    /// An empty value counts as unset.
+    /// Reads the settings from variables. `value_of` gets the name of a variable and returns its
+    /// value. An empty value counts as unset.
     ///
     /// # Errors
     /// [`Error::Invalid`] with the name of the variable, if its value is invalid.
@@ -128,7 +128,7 @@ impl LogLevel {
     /// Parses the name of a level.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the valid names, if `text` is not among them.
+    /// [`Error::Invalid`] with the valid names, if `text` is none of them.
     pub fn parse(text: &str) -> Result<Self, Error> {
         match text.trim().to_ascii_lowercase().as_str() {
             "off" => Ok(Self::Off),
@@ -141,7 +141,7 @@ impl LogLevel {
     }
 }
 
-/// Reads names that commas separate.
+/// Reads names that are separated by commas.
 fn read_names(text: &str) -> Result<Vec<String>, Error> {
     let mut names: Vec<String> = Vec::new();
     for name in text.split(',') {
@@ -164,7 +164,7 @@ fn read_links(text: &str) -> Result<Vec<Vec<LinkSpec>>, Error> {
     text.split("//").map(list).collect()
 }
 
-/// Assigns a list of links to each device. If there is a single list, every device uses it.
+/// Assigns a list of links to each device. If there is only one list, every device uses this list.
 fn assign(names: Vec<String>, lists: Vec<Vec<LinkSpec>>) -> Result<Vec<DeviceSettings>, Error> {
     if lists.len() > 1 && lists.len() != names.len() {
         let (lists, names) = (lists.len(), names.len());

@@ -1,4 +1,4 @@
-//! Work sources of connected queue pairs. The engine pulls work requests from them.
+//! Work sources of connected queue pairs. The engine pulls work requests from a work source.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,17 +21,18 @@ pub(crate) struct QueuePairSource {
     doorbell: SourceDoorbell,
     /// Time of the next run of the connection table.
     due: Arc<Due>,
-    /// Owners of the connections for sends and receives; [`NO_OWNER`] without a connection.
+    /// Owners of the connections for sends and for receives; [`NO_OWNER`] if there is no
+    /// connection.
     sends: AtomicU64,
     receives: AtomicU64,
     /// Time since which work waits for a peer; [`NEVER`] if no work waits.
     waits_since_ns: AtomicU64,
-    /// Time of the last transfer of sends to the engine.
+    /// Time at which sends were last passed to the engine.
     handed_at_ns: AtomicU64,
     /// Whether the peer has rejected the last request.
     is_refused: AtomicBool,
-    /// Whether the connection has ended. If so, the queue pair gets no connection until it is
-    /// reset.
+    /// Whether the connection has ended. If so, the queue pair gets no connection until the program
+    /// resets it.
     has_ended: AtomicBool,
     /// Whether the queue pair waits until no work is in flight.
     draining: Draining,
@@ -82,8 +83,8 @@ impl QueuePairSource {
         self.receives.store(connection.owner().bits(), Ordering::Relaxed);
     }
 
-    /// Removes the connections. If `has_ended` is true, the queue pair gets no connection until it
-    /// is reset.
+    /// Removes the connections. If `has_ended` is true, the queue pair gets no connection until the
+    /// program resets it.
     pub(crate) fn clear_ends(&self, has_ended: bool) {
         self.sends.store(NO_OWNER, Ordering::Relaxed);
         self.receives.store(NO_OWNER, Ordering::Relaxed);
@@ -102,13 +103,13 @@ impl QueuePairSource {
         self.is_refused.store(is_refused, Ordering::Relaxed);
     }
 
-    /// Returns whether work waits for a peer that may be found soon.
+    /// Returns whether work waits for a peer, and the peer may soon be found.
     pub(crate) fn awaits_peer(&self, now: Instant) -> bool {
         let waits = || self.waits_since().is_some_and(|since| now.since_ns(since) < MEETING_NS);
         handle(&self.sends).is_none() && !self.is_refused.load(Ordering::Relaxed) && waits()
     }
 
-    /// Records that work waits for the peer from `now` on. Has no effect if no work waits or a time
+    /// Records that work waits for the peer since `now`. Has no effect if no work waits or a time
     /// is already recorded.
     pub(crate) fn note_waiting(&self, now: Instant) {
         if self.waits_since().is_none() && self.queue_pair.next_send().is_some() {
@@ -116,11 +117,10 @@ impl QueuePairSource {
         }
     }
 
-    /// Returns whether a closing queue pair may close now. This is true if one of these holds:
+    /// Returns whether a closing queue pair may close now. If work waits for a peer that may soon
+    /// be found, returns false. Otherwise returns true in these cases:
     /// * The peer has acknowledged all sends.
     /// * More than [`LINGER_NS`] have passed since the last send.
-    ///
-    /// Returns false while work waits for a peer that may be found soon.
     pub(crate) fn is_acknowledged(&self, engine: &Engine, now: Instant) -> bool {
         if self.awaits_peer(now) {
             return false;
@@ -130,12 +130,12 @@ impl QueuePairSource {
         !is_outstanding || now.since_ns(handed_at) >= LINGER_NS
     }
 
-    /// Requests a notification for the time when no work is in flight.
+    /// Requests a notification for the moment when no work is in flight.
     pub(crate) fn drain(&self) {
         self.draining.begin();
     }
 
-    /// Hands receives to the engine, and then sends.
+    /// Passes receives and then sends to the engine.
     pub(crate) fn pull(
         &self,
         engine: &mut Engine,
@@ -175,7 +175,7 @@ impl QueuePairSource {
             let Some(receive) = self.queue_pair.next_receive() else { return };
             match post_receive(engine, memory, handle, self.domain, &receive) {
                 Outcome::Posted => {}
-                // Each receive that completes makes room, so ask for a wake-up when there is room.
+                // Each receive that completes makes room. Ask for a wake-up when this happens.
                 Outcome::NoRoom => return engine.await_room(handle),
                 Outcome::Over => return,
             }
@@ -197,8 +197,8 @@ impl QueuePairSource {
         let PostingRoom { mut outstanding, mut credit, window } = engine.posting_room(ends.sends);
         for _ in 0..limit {
             let Some(send) = self.queue_pair.next_send() else { return };
-            // Sends that cannot begin stay in the queue pair's ring. There they do not delay other
-            // queue pairs.
+            // A send that cannot begin stays in the queue pair's ring. In the engine, it could
+            // delay other queue pairs.
             let window = if credit < 0 { OPERATION_SHARE } else { window.min(WINDOW) };
             if outstanding >= window {
                 return engine.await_room(ends.sends);
@@ -296,21 +296,22 @@ fn handle(owner: &AtomicU64) -> Option<ConnectionHandle> {
 
 const _: () = assert!(WINDOW > OPERATION_SHARE);
 
-// This bounds the engine's memory for operations if all queue pairs of a device wait for their
+// This limits the engine's memory for operations even if all queue pairs of a device wait for their
 // peers.
 const _: () = assert!(QUEUE_PAIRS_MAX as usize * semantics::SHARE_BYTES <= 64 << 20);
 
 /// Time for which a closing queue pair waits for acknowledgements after its last send, in
-/// nanoseconds. The time is many round trips long, and as long as the peer's process may wait for
-/// its processor. If many queue pairs close one after another, only the first waits this long.
+/// nanoseconds. The time is many round trips long. It is also as long as the peer's process may
+/// wait for its processor. If many queue pairs close one after another, only the first one waits
+/// this long.
 const LINGER_NS: u64 = 20_000_000;
 
-/// Time for which a closing queue pair, after its first send, waits until its peer is found, in
-/// nanoseconds. An adapter would send the work at once to a peer that is ready. Here the two ends
-/// first exchange greetings, which takes some round trips.
+/// Time for which a closing queue pair waits until its peer is found, counted from its first send,
+/// in nanoseconds. An adapter would send the work at once to a peer that is ready. Here, the two
+/// ends first exchange greetings, which takes some round trips.
 const MEETING_NS: u64 = 50_000_000;
 
-/// Value of an owner field that means no connection.
+/// Value of an owner field if there is no connection.
 const NO_OWNER: u64 = u64::MAX;
 
 const NEVER: u64 = u64::MAX;

@@ -1,8 +1,8 @@
 //! Statistics of a device. Other processes, such as `ethernot stat`, can read them.
 //!
 //! A started device listens on an abstract Unix socket. The name of the socket is [`SOCKET`]
-//! followed by the process number. The connecting process must belong to the same user or to root;
-//! it receives one [`DeviceReport`] in JSON.
+//! followed by the process number. The connecting process must belong to the same user or to root.
+//! It receives one [`DeviceReport`] in JSON.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -48,16 +48,16 @@ pub struct QueuePairReport {
     pub service: String,
     /// `RESET`, `INIT`, `RTR`, `RTS`, `SQD`, `SQE` or `ERR`.
     pub state: String,
-    /// The peer; `None` until it is known.
+    /// The peer; `None` if it is not known yet.
     pub peer: Option<PeerReport>,
     /// Whether the queue pair is connected.
     pub is_connected: bool,
     /// Number of operations in flight.
     pub outstanding: u32,
-    /// Number of messages that the queue pair may send before the peer must post more receives.
+    /// Number of messages that the queue pair may send without further receives of the peer.
     pub credits: u32,
     /// Bytes of operations sent, including retransmissions. Bytes of datagrams are not included;
-    /// only the counters of the device count them.
+    /// only the device's counters contain them.
     pub bytes_sent: u64,
     /// Bytes of operations received.
     pub bytes_received: u64,
@@ -67,7 +67,7 @@ pub struct QueuePairReport {
     pub frames_received: u64,
     /// Frames retransmitted.
     pub retransmissions: u64,
-    /// Smoothed round-trip time in nanoseconds, on the link with the shortest one. `None` before
+    /// Smoothed round-trip time of the link with the shortest one, in nanoseconds. `None` before
     /// the first measurement.
     pub round_trip_ns: Option<u64>,
 }
@@ -84,7 +84,7 @@ pub struct PeerReport {
 /// Statistics of a completion queue.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct CompletionQueueReport {
-    /// Number of completions that the queue can hold at least.
+    /// Size of the queue. The queue can hold at least this number of completions.
     pub entries: u32,
     /// Number of completions that the program has not polled.
     pub waiting: u32,

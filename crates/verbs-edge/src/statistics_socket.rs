@@ -39,7 +39,8 @@ pub(crate) struct Statistics {
 }
 
 impl Statistics {
-    /// Opens the socket. Returns `None` on failure, because a device also works without statistics.
+    /// Opens the socket. Returns `None` if this fails, because a device also works without
+    /// statistics.
     pub(crate) fn listen(
         settings: &Settings,
         places: &Places,
@@ -57,14 +58,15 @@ impl Statistics {
 
     /// Makes the runtime call the hooks when a process connects to the socket.
     pub(crate) fn watch(&self, runtime: &Runtime) {
-        // An error only means that this device answers no requests.
+        // If this fails, the device only answers no requests for statistics.
         let _unwatched = runtime.watch_listener(self.listener.as_fd(), KEY);
     }
 
     /// Answers requests of processes that may read the statistics.
     ///
-    /// The runtime calls this inside the engine. `report` creates the report there. A separate
-    /// thread writes it, because the report may be larger than the socket's buffer.
+    /// The runtime calls this inside the engine, so `report` can create the report there. A
+    /// separate thread writes the report, because the report may be larger than the socket's
+    /// buffer.
     pub(crate) fn answer(&self, report: impl Fn() -> (DeviceReport, Kept)) {
         while let Ok((stream, _)) = self.listener.accept() {
             if may_know(&stream) && self.writing.load(Ordering::Relaxed) < WRITING_MAX {
@@ -79,7 +81,7 @@ impl Statistics {
         let is_started = link::start_thread("ethernot-stat", {
             let writing = Arc::clone(&writing);
             move || {
-                // An error means that the requesting process is gone.
+                // This fails if the requesting process is gone.
                 let _gone = write(stream, &report);
                 drop(kept);
                 writing.fetch_sub(1, Ordering::Relaxed);
@@ -121,8 +123,8 @@ impl Statistics {
 }
 
 /// The completion queues in a report. If the program destroys a queue while a thread writes the
-/// report, dropping this list frees the queue's memory. The list must not be dropped inside the
-/// engine.
+/// report, dropping this list frees the queue's memory. Code inside the engine must therefore not
+/// drop the list.
 type Kept = Vec<Arc<CompletionQueue>>;
 
 fn completion_queue_report(queue: &CompletionQueue) -> CompletionQueueReport {
@@ -173,8 +175,8 @@ fn queue_pair_report(
             report.retransmissions += counters.retransmissions;
         }
     }
-    // A queue pair that is its own peer has two connections, so count received frames on the
-    // second.
+    // If a queue pair is its own peer, it has two connections. Its received frames are counted on
+    // the second connection.
     for counters in engine.info(ends.receives).iter().flat_map(|info| &info.paths) {
         report.bytes_received += counters.counters.payload_bytes_received;
         report.frames_received += counters.counters.frames_received;
@@ -184,9 +186,9 @@ fn queue_pair_report(
 
 /// Listens at a name that contains the number of this process.
 ///
-/// The name may be in use: by another device of the process, or by a process with the same number
-/// in another container of this network namespace. A further number then precedes the process
-/// number.
+/// The name may already be in use. Either another device of the process uses it, or a process with
+/// the same number in another container of this network namespace. In this case, another number
+/// precedes the process number.
 fn listen() -> io::Result<UnixListener> {
     let process = std::process::id();
     let names = (1..=NAMES_MAX).map(|place| match place {
@@ -208,7 +210,8 @@ fn listen() -> io::Result<UnixListener> {
     Err(refused)
 }
 
-/// Returns the name of this process's program, or the name that the process has given itself.
+/// Returns the name of this process's program. If the process has set a name for itself, returns
+/// that name.
 fn program() -> String {
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     name.trim_end().into()
@@ -232,8 +235,8 @@ pub(crate) const KEY: u64 = 0x7374_6174;
 /// Maximum number of names with the same process number, for several devices and containers.
 const NAMES_MAX: u32 = 64;
 
-/// Maximum number of threads that write reports at the same time. Requests are rare, and each needs
-/// one thread.
+/// Maximum number of threads that write reports at the same time. Requests are rare, and each
+/// request needs one thread.
 const WRITING_MAX: u32 = 4;
 
 /// Maximum time for which the thread waits until the requesting process reads the report.

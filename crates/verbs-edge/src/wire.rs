@@ -15,7 +15,7 @@ use super::source::QueuePairSource;
 pub(crate) struct ConnectedWire {
     instance: Arc<Instance>,
     source: Arc<QueuePairSource>,
-    /// The same object as `source`, with the type that the runtime takes.
+    /// The same object as `source`, but with the type that the runtime requires.
     rung: Arc<dyn WorkSource>,
 }
 
@@ -51,7 +51,7 @@ impl Wire for ConnectedWire {
     }
 
     fn ring(&self) {
-        // A forked child has no runtime, so ignore the error.
+        // A forked child has no runtime. Ignore the error.
         let _forked = self.instance.runtime().ring(&self.rung);
     }
 
@@ -69,8 +69,8 @@ impl Wire for ConnectedWire {
         if self.instance.runtime().send_out(&self.rung).is_err() {
             return;
         }
-        // Wait for acknowledgements, because frames may be lost, and because the Close on one link
-        // may overtake frames on another link.
+        // Wait for acknowledgements, because frames may be lost. Also, the Close on one link may
+        // overtake frames on another link.
         let source = Arc::clone(&self.source);
         let is_acknowledged =
             move |_: &ConnectionTable, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
@@ -82,7 +82,7 @@ impl Wire for ConnectedWire {
                 is_done = self.instance.with_table(is_acknowledged.clone()) != Ok(false);
                 is_done
             });
-            // Send the work that was deferred since the last call. Nothing else would send it.
+            // Send the work that was deferred since the last call. No other code would send it.
             is_done |= self.instance.runtime().send_out(&self.rung).is_err();
         }
     }

@@ -9,8 +9,8 @@ use semantics::{
 use verbs::{AccessFlags, ScatterGather, SendOpcode, TakenReceive, TakenSend, WindowType};
 use wire_edge::RemoteKey;
 
-/// The connections of a queue pair. Both fields name the same connection, unless the queue pair is
-/// its own peer.
+/// The connections of a queue pair. If the queue pair is its own peer, it has two connections;
+/// otherwise both fields contain the same connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     /// The connection for this queue pair's operations.
@@ -36,8 +36,8 @@ enum Bytes<'a> {
     Several(PieceList<'a>),
 }
 
-/// Posts the oldest send of a queue pair. If the send fails, its completion reports the error in
-/// order.
+/// Posts the oldest send of a queue pair. If the send fails, its completion reports the error,
+/// after the completions of all earlier sends.
 pub(crate) fn post_send(
     engine: &mut Engine,
     memory: &MemoryAccess<'_>,
@@ -65,7 +65,8 @@ pub(crate) fn post_send(
     })
 }
 
-/// Posts a send like [`post_send`]. `find` locates the local memory, with the rights that it needs.
+/// Posts a send like [`post_send`]. `find` locates the local memory and checks the rights that the
+/// send needs.
 #[inline]
 fn post_with<'a>(
     engine: &mut Engine,
@@ -235,8 +236,8 @@ fn bind(
     Ok(Request::BindWindow { replaced, key: RemoteKey(key), window })
 }
 
-/// Posts the oldest receive of a queue pair. Does not check that its memory is registered; an error
-/// appears only when a message arrives for the receive.
+/// Posts the oldest receive of a queue pair. Does not check that the receive's memory is
+/// registered: if it is not, the receive fails when a message arrives for it.
 pub(crate) fn post_receive(
     engine: &mut Engine,
     memory: &MemoryAccess<'_>,
@@ -322,8 +323,8 @@ pub(super) fn locate(
     Ok(Piece { region, offset, length })
 }
 
-/// Returns the error with which the rejected work request completes. Returns `None` if the cause is
-/// not the request itself.
+/// Returns the error with which a rejected work request completes. Returns `None` if the rejection
+/// is not the fault of the request.
 const fn fault_of(error: PostError) -> Option<OperationError> {
     match error {
         PostError::LocalAccess(_) => Some(OperationError::LocalAccess),

@@ -62,7 +62,7 @@ impl Sleeper {
         self.channel.get().expect("an event").acknowledge_events(1);
     }
 
-    /// Sleeps on the descriptor, like an event loop.
+    /// Sleeps on the descriptor, as an event loop does.
     fn sleep_on_descriptor(&self) {
         loop {
             match self.channel.get() {
@@ -163,8 +163,7 @@ fn a_thread_that_sleeps_is_woken_by_what_no_peer_has_to_do_with() {
             {
                 thread::yield_now();
             }
-            // Yield the processor, so that the peer has usually gone to sleep before the next
-            // message.
+            // Yield the processor. The peer then mostly sleeps before the next message is sent.
             for _ in 0..100 {
                 thread::yield_now();
             }

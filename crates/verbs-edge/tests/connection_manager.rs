@@ -41,8 +41,8 @@ fn captured(name: &str) -> (Process, PathBuf) {
     (Process::with(&Settings { pcap: Some(path.clone()), ..loopback() }), path)
 }
 
-/// Returns whether the capture file contains a greeting, which queue pairs send when they connect
-/// without ids. Drops the process first.
+/// Drops the process, and then returns whether its capture file contains a greeting. Queue pairs
+/// send greetings only if they connect without ids.
 fn have_met_by_themselves(process: Process, path: &Path) -> bool {
     drop(process);
     let bytes = std::fs::read(path).expect("it was written");
@@ -52,7 +52,7 @@ fn have_met_by_themselves(process: Process, path: &Path) -> bool {
     contains(b"EVQP")
 }
 
-/// Connects two ids. Returns both ends of the connection, that of the requester first.
+/// Connects two ids. Returns both ends of the connection; the requester's end is the first.
 fn connect(client: &Process, server: &Process, to: SocketAddr) -> [(Arc<Id>, End); 2] {
     let (asks, here) = client.resolved(to);
     asks.connect(&saying(b"from here")).expect("it asks");
@@ -115,7 +115,7 @@ fn a_process_connects_to_itself() {
 #[test]
 fn asking_where_there_is_no_listener_fails() {
     let [client, server] = [(); 2].map(|()| Process::new());
-    // No id listens at the port.
+    // At this port, no id listens.
     let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let (asks, end) = client.resolved(free.expect("a port"));
     asks.connect(&saying(b"")).expect("it asks");
@@ -150,8 +150,8 @@ fn a_request_has_ended_when_the_requester_gives_it_up() {
     asks.connect(&saying(b"")).expect("it asks");
     let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
     asks.destroy().expect("once");
-    // The requester's id is gone. Therefore either accepting fails, or an event follows within a
-    // bounded time.
+    // The requester's id is gone. Therefore accepting fails, or an event follows within a limited
+    // time.
     if asked.accept(&AcceptOptions::default()).is_ok() {
         let event = server.channel.get().expect("there will be an event");
         let ended = [EventKind::Rejected, EventKind::Unreachable, EventKind::Disconnected];
@@ -183,7 +183,7 @@ fn connections_that_came_and_went_leave_nothing_behind() {
         let ends = connect(&client, &server, to);
         disconnect(&client, &server, ends);
     }
-    // The bound allows for descriptors that other tests of this process open.
+    // The limit leaves room for descriptors that other tests of this process open.
     assert!(descriptors() < before + 50, "{before} and {}", descriptors());
 }
 
@@ -202,7 +202,8 @@ fn a_request_a_moment_before_the_listener_is_heard() {
     // The request waits until the program answers.
     asked.reject(b"").expect("it waits");
     assert_eq!(client.got(EventKind::Rejected).status, 28);
-    // If an id is destroyed while its request waits to be repeated, it does not repeat the request.
+    // An id's request waits to be repeated when the id is destroyed. The request must then not be
+    // repeated.
     listener.destroy().expect("once");
     let (asks, _end) = client.resolved(at);
     asks.connect(&saying(b"")).expect("it asks");
@@ -289,8 +290,8 @@ fn a_program_with_flushed_work_gets_the_end_when_it_disconnects() {
     here.go(QueuePairState::Error);
     assert_eq!(here.next(1)[0].status, CompletionStatus::Flushed);
     server.got(EventKind::Disconnected);
-    // The client's next events belong to another id. This shows that the client has received no
-    // event of the end yet.
+    // The client's next events belong to another id. The client has thus received no event of the
+    // end yet.
     client.bare(to);
     asks.disconnect().expect("there was a connection");
     client.got(EventKind::Disconnected);
@@ -347,7 +348,8 @@ fn work_for_a_peer_that_is_killed_is_not_missed_before_the_end_is_reported() {
     here.send(2, client.program.piece(0, 11));
     copy::end(child, Signal::SIGKILL);
     client.got(EventKind::Disconnected);
-    // The event arrives before the work fails, so that the program can abandon its work in time.
+    // The event arrives before the work fails, so that the program can abandon its work before
+    // that.
     assert_eq!(here.poll(), []);
     asks.disconnect().expect("there was a connection");
     assert_eq!(here.next(1)[0].status, CompletionStatus::Flushed);

@@ -155,15 +155,15 @@ fn what_no_queue_pair_wants_is_lost_and_its_sender_completes() {
     let [here, there] = &programs;
     let [one, other] = programs.each_ref().map(end);
     let piece = [here.piece(0, 16)];
-    // Send four datagrams that no receive takes: to an unknown number in a used slot, to another
-    // slot, to the multicast number, and to a queue pair without a receive.
+    // Send four datagrams for which no receive is posted. Their destinations are an unknown number
+    // in a used slot, another slot, the multicast number, and a queue pair without a receive.
     let number = other.queue_pair.number();
     send(&one, 1, &piece, address(other.gid, number ^ 1));
     send(&one, 2, &piece, address(other.gid, number ^ 0x80_0000));
     send(&one, 3, &piece, address(other.gid, GROUP));
     send(&one, 4, &piece, to(&other));
     assert_eq!(results(&one.next(4)), [1, 2, 3, 4].map(|id| (id, GOOD)));
-    // Datagrams stay in the socket until the receiving program polls.
+    // A datagram stays in the socket until the receiving program polls.
     other.poll();
     other.receive(9, &[there.piece(0, ROUTE + 8)]);
     // Send one datagram with a wrong queue key, and one that is longer than the receive.
@@ -273,8 +273,8 @@ fn a_send_that_cannot_be_fails_and_stops_those_behind_it_until_it_returns_to_rts
         let mut done = results(&other.next(2));
         done.sort_by_key(|done| done.0);
         assert_eq!(done, [(0, GOOD), (6, GOOD)]);
-        // When the queue pair returns to RTS, it keeps the completions that the program has not
-        // polled.
+        // When the queue pair returns to RTS, completions that the program has not polled stay in
+        // the queue.
         send(&one, 7, &[good], to(&other));
         one.modify(
             QueuePairState::ReadyToSend,
@@ -413,14 +413,15 @@ fn queue_pairs_share_receives_and_what_is_left_is_reported() {
     let event = there.context.get_event().expect("not forked");
     assert_eq!(event.kind, AsyncEventKind::ReceiveLimitReached);
     there.context.acknowledge_event(&event);
-    // When one queue pair fails, receives stay in the shared queue.
+    // When one queue pair fails, the receives in the shared queue stay there.
     others[0].go(QueuePairState::Error);
     send(&one, 5, &[here.piece(0, 8)], to(&others[1]));
     one.succeed(5);
     others[1].succeed(5);
     others[0].go(QueuePairState::Reset);
     make_ready(&others[0], KEY);
-    // A receive also frees its place if it was consumed without a completion for the program.
+    // If a receive was consumed without a completion for the program, its place must also become
+    // free.
     for _ in 0..100 {
         post(9);
         send(&one, 6, &[here.piece(0, 8)], to(&others[0]));

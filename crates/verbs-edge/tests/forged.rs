@@ -1,5 +1,5 @@
-//! Tests with peers of the connection manager that send forged messages. Only the id that contacted
-//! such a peer may fail.
+//! Tests with peers of the connection manager that send forged messages. Such a peer may only make
+//! the id fail that contacted it.
 
 mod ends;
 
@@ -24,10 +24,10 @@ use work::{CompletionQueue, Queues};
 
 const SERVICE: u32 = 0x5244_434d;
 
-/// A peer that accepts every request. `forge` makes the private data of the reply.
+/// A peer that accepts every request. `forge` returns the private data of the reply.
 struct Forger {
     forge: fn(Request) -> Vec<u8>,
-    /// Whether the peer's requests and replies have the feature of queue pairs.
+    /// Whether the peer's requests and replies announce the feature of queue pairs.
     has_feature: bool,
     queues: Queues,
     seen: Mutex<Vec<Request>>,
@@ -124,8 +124,8 @@ fn fitting(request: &Request) -> Reply {
     Reply { end, private_data: Vec::new() }
 }
 
-/// Returns the kind and the status of the event that a requester gets. `has_queue_pair` says
-/// whether the requester's id has a queue pair.
+/// Returns the kind and the status of the event that the requester's id gets. `has_queue_pair` says
+/// whether this id has a queue pair.
 fn outcome(peer: &Peer, has_queue_pair: bool) -> (EventKind, i32) {
     let managed = devices(&loopback()).expect("the settings are good").remove(0);
     let program = Program::of(managed.device.open().expect("it opens"));
@@ -217,7 +217,7 @@ fn the_address_that_a_reply_came_from_counts_and_not_the_one_it_claims() {
     assert_eq!(outcome(&Peer::new(forge), false), (EventKind::ConnectResponse, 0));
 }
 
-/// Creates a listener, and a peer that sends it a request. The request claims the GID of another
+/// Creates a listener, and a peer that sends a request to it. The request claims the GID of another
 /// host and offers a takeover.
 fn ask_with_a_lie(has_feature: bool) -> (Peer, Arc<Id>, Arc<EventChannel>) {
     let host = ManagedHost::new(devices(&loopback()).expect("the settings are good"));

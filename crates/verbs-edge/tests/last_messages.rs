@@ -1,5 +1,5 @@
 //! Tests that the last message before an end arrives. A client of the connection manager sends 64
-//! bytes and immediately ends its queue pair or its process.
+//! bytes. Immediately after that, it ends its queue pair or its process.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 #[expect(dead_code, reason = "not every test uses everything")]
@@ -52,8 +52,8 @@ fn last_messages_before_a_process_is_killed_arrive() {
         kill(Pid::this(), Signal::SIGKILL).expect("it is this process");
     }
     let name = "last_messages_before_a_process_is_killed_arrive";
-    // Use the links with shared memory. Over UDP the server would notice the end only after a
-    // second.
+    // Use the links with shared memory. Over UDP, the server notices the end of the process only
+    // after a second.
     assert_eq!(of_processes(name, LINKS[1], MESSAGES), MESSAGES);
 }
 
@@ -89,8 +89,8 @@ fn lost_before_processes_exit(messages: usize) -> usize {
     lost("exit", messages, |links, messages| of_processes(name, links, messages))
 }
 
-/// Runs `arrived` for each of [`LINKS`]. `arrived` sends `messages` messages and returns how many
-/// arrived. Returns the number of lost messages.
+/// Calls `arrived` for each of [`LINKS`], and returns the number of lost messages. `arrived` sends
+/// `messages` messages and returns how many of them have arrived.
 fn lost(end: &str, messages: usize, arrived: impl Fn(&str, usize) -> usize) -> usize {
     let lost = LINKS.map(|links| {
         let arrived = arrived(links, messages);
@@ -103,8 +103,8 @@ fn lost(end: &str, messages: usize, arrived: impl Fn(&str, usize) -> usize) -> u
     lost.iter().sum()
 }
 
-/// Connects once for each message. The client sends the message and ends the queue pair with `end`.
-/// Returns the number of messages that arrived.
+/// Connects once for each message. The client sends the message and then calls `end` to end the
+/// queue pair. Returns the number of messages that have arrived.
 fn of_queue_pairs(links: &str, messages: usize, end: fn(&Process, &Id, &End)) -> usize {
     let [client, server] = [(); 2].map(|()| Process::with(&ends::with_links(links)));
     let (_listener, to) = server.listener();
@@ -121,7 +121,7 @@ fn of_queue_pairs(links: &str, messages: usize, end: fn(&Process, &Id, &End)) ->
 }
 
 /// Starts a copy of the test `name` for each message. The copy sends the message and exits. Returns
-/// the number of messages that arrived.
+/// the number of messages that have arrived.
 fn of_processes(name: &str, links: &str, messages: usize) -> usize {
     let server = Process::with(&ends::with_links(links));
     let (_listener, to) = server.listener();
@@ -135,7 +135,7 @@ fn of_processes(name: &str, links: &str, messages: usize) -> usize {
     arrived.count()
 }
 
-/// Runs in a copy of the test: connects to the server and sends it one message.
+/// Runs in a copy of the test. Connects to the server and sends one message to it.
 fn send_last(argument: &str) {
     let (links, to) = argument.split_once(' ').expect("links and an address");
     let client = Process::with(&ends::with_links(links));
@@ -144,7 +144,7 @@ fn send_last(argument: &str) {
     asks.connect(&saying(b"")).expect("it asks");
     client.got(EventKind::Established);
     here.send(2, client.program.piece(0, 64));
-    // Leak the objects, so that only the exit of the process ends them.
+    // Leak the objects. The exit of the process is then the only thing that ends them.
     std::mem::forget((client, asks, here));
 }
 

@@ -1,5 +1,6 @@
-//! Tests that the last messages arrive when a queue pair ends right after sending them, for every
-//! kind of end. The tests exchange the queue pair numbers themselves.
+//! Tests that the last messages of a queue pair arrive if the queue pair ends right after it has
+//! sent them. Tests every way to end a queue pair. The tests exchange the queue pair numbers
+//! themselves.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 #[expect(dead_code, reason = "not every test uses everything")]
@@ -12,14 +13,14 @@ use std::net::{TcpListener, TcpStream};
 use ends::{End, Name, Program};
 use verbs::{CompletionStatus, Gid, QueuePairState};
 
-/// Number of messages right before the end. The library sends the first at once and may defer the
-/// following ones.
+/// Number of messages right before the end. The library sends the first message at once and may
+/// defer the other messages.
 const MESSAGES: u64 = 8;
 
 const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
 
-/// Checks that messages arrive that a queue pair sends right before `end`. Like with adapters, the
-/// receiving queue pair must be ready before the other one sends.
+/// Checks that the messages arrive that a queue pair sends right before `end`. As with adapters,
+/// the receiving queue pair must be ready before the other queue pair sends.
 fn last_messages_arrive(end: fn(&End)) {
     const ROUNDS: usize = 20;
     for links in LINKS {
@@ -69,8 +70,8 @@ fn what_was_sent_before_the_peer_was_found_arrives_if_the_queue_pair_fails() {
     last_messages_arrive(|one| one.go(QueuePairState::Error));
 }
 
-/// Sends `own` to the process at the other end of `stream`. Returns the peer's identity, which that
-/// process sends.
+/// Sends `own` to the process at the other end of `stream`. Returns the identity that this process
+/// sends.
 fn exchange(mut stream: &TcpStream, own: Name) -> Name {
     let mut bytes = [0; 24];
     bytes[..16].copy_from_slice(&own.gid.0);

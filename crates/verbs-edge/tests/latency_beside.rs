@@ -18,13 +18,13 @@ const WAITING: u32 = 4000;
 const SILENT: usize = 500;
 const SILENT_TEST: &str = "peers_of_another_process";
 
-/// Number of messages in a round, and number of rounds. The test uses the best round, because
-/// threads of other programs disturb some rounds.
+/// `MESSAGES` is the number of messages in a round, `ROUNDS` the number of rounds. Threads of other
+/// programs disturb some rounds, so the best round counts.
 const MESSAGES: usize = 800;
 const ROUNDS: usize = 7;
 
-/// Returns the median time of a message between two ends, in nanoseconds. The time ends when the
-/// message has completed at both ends.
+/// Returns the median time of a message between two ends, in nanoseconds. The time ends when both
+/// ends have the completion of the message.
 #[expect(clippy::disallowed_methods, reason = "it is what is measured")]
 fn latency_ns([here, there]: [&Program; 2], (one, other): &(End, End)) -> f64 {
     let round = || {
@@ -64,7 +64,7 @@ fn latency_beside_queue_pairs_that_wait_for_receives() {
     let [here, there] = [&programs[0], &programs[1]];
     let pairs: Vec<(End, End)> = (0..WAITING).map(|psn| pair([here, there], psn)).collect();
     let working = pair([here, there], WAITING);
-    // Send a message over each pair, to ensure that all pairs are connected.
+    // Send a message over each pair. After that, all pairs are connected.
     for (one, other) in &pairs {
         other.receive(1, &[there.piece(0, 64)]);
         one.send(1, here.piece(0, 8));
@@ -100,8 +100,8 @@ fn names_of_text(text: &str) -> Vec<Name> {
     text.split(',').map(name).collect()
 }
 
-/// Runs the peers in another process. Each peer receives one message; then the test stops the
-/// process.
+/// Runs the peers in another process. Each peer receives one message. After that, the test stops
+/// the process.
 #[test]
 fn peers_of_another_process() {
     let Some(argument) = copy::argument() else { return };

@@ -12,8 +12,8 @@ use std::process::{Child, Command, Stdio};
 use ends::{End, Name, Program, with_links};
 use verbs::{CompletionStatus, Gid};
 
-/// Number of processes, and number of queue pairs in each process. `ETHERNOT_TEST_PROCESSES` can
-/// set another number.
+/// Number of processes, and also the number of queue pairs in each process.
+/// `ETHERNOT_TEST_PROCESSES` can set another number.
 const PROCESSES: usize = 8;
 
 #[test]
@@ -53,7 +53,8 @@ fn start(index: usize, count: usize) -> Child {
         .expect("a copy of this test")
 }
 
-/// Runs one process. Its queue pair i connects to process i, which may be the same process.
+/// Runs one process. Queue pair i of the process connects to process i, which may be the same
+/// process.
 fn be_one(argument: &str) {
     let (index, count) = argument.split_once(' ').expect("two numbers");
     let (index, count): (usize, usize) =

@@ -23,8 +23,8 @@ fn say(from: (&Program, &End), to: (&Program, &End), id: u64) {
     assert_eq!(there.bytes(4096, 16), said.as_bytes());
 }
 
-/// Creates an end in each program. If `smaller_first` is true, returns the end with the smaller
-/// number first, otherwise last.
+/// Creates an end in each program. If `smaller_first` is true, the first end in the result has the
+/// smaller number; otherwise it has the larger number.
 fn two(programs: &[Program; 2], smaller_first: bool) -> [(&Program, End); 2] {
     let [one, other] = programs.each_ref().map(|program| (program, program.end(7)));
     let is_so = one.1.queue_pair.number() < other.1.queue_pair.number();

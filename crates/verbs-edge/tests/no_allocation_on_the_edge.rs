@@ -33,7 +33,8 @@ fn exchange(here: (&Program, &End), there: (&Program, &End)) {
     }
 }
 
-/// This must be the only test in this file, because the test also counts allocations of others.
+/// This must be the only test in this file, because it would also count the allocations of other
+/// tests.
 #[test]
 fn work_between_two_programs_allocates_nothing() {
     let [(here, one), (there, other)] = pair();
@@ -45,7 +46,7 @@ fn work_between_two_programs_allocates_nothing() {
     };
     rounds();
     // If this test gets no processor for some time, the engine compresses idle connections, which
-    // allocates memory. In some rounds this must not happen.
+    // allocates memory. In at least one round, this must not happen.
     let undisturbed = (0..20).any(|_| {
         let before = allocations();
         assert!(before > 0, "nothing is counted");

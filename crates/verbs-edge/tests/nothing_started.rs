@@ -1,4 +1,5 @@
-//! Tests that a program that only lists devices gets no threads and no sockets.
+//! Tests that the library starts no threads and opens no sockets for a program that only lists
+//! devices.
 
 use verbs::PortState;
 use verbs_edge::{Settings, devices};
@@ -7,8 +8,8 @@ fn count(folder: &str) -> usize {
     std::fs::read_dir(folder).expect("Linux tells what a process has").count()
 }
 
-/// This must be the only test in this file, because it also counts descriptors and threads of other
-/// tests.
+/// This must be the only test in this file, because it would also count the descriptors and threads
+/// of other tests.
 #[test]
 fn a_device_that_is_only_looked_at_starts_nothing() {
     let before = [count("/proc/self/fd"), count("/proc/self/task")];

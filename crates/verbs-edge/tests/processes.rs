@@ -1,4 +1,4 @@
-//! Tests of queue pairs in several processes: one process is killed, one exits, one forks.
+//! Tests of queue pairs in several processes. One process is killed, one exits, and one forks.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 mod copy;

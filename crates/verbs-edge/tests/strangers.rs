@@ -1,5 +1,5 @@
 //! Tests with strangers that send well-formed greetings with false contents (protocol.md §10.2). No
-//! stranger may be accepted as the peer.
+//! end may accept a stranger as its peer.
 
 mod ends;
 
@@ -27,7 +27,7 @@ const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 5));
 
-/// Contents of a greeting. Also says whether the connection has the feature of queue pairs.
+/// Contents of a greeting, and whether the connection has the feature of queue pairs.
 #[derive(Clone, Copy, Debug)]
 struct Said {
     kind: u8,
@@ -71,15 +71,16 @@ impl Said {
 /// Slot (UDP port) for the next stranger.
 static SLOT: AtomicU16 = AtomicU16::new(0x500);
 
-/// Answers of a stranger to consecutive requests. The last answer also serves for all further
-/// requests.
+/// Answers of a stranger to consecutive requests. If there are more requests than answers, the
+/// stranger repeats the last answer.
 type Answers = Vec<Said>;
 
 #[derive(Default)]
 struct Seen {
     /// Number of answered requests.
     answered: usize,
-    /// The connection that was established last, and the number of answers before it.
+    /// The connection that was established last, and the number of answers that the stranger had
+    /// sent before.
     established: Option<(ConnectionHandle, usize)>,
     /// Number of connections that were rejected or have ended.
     closed: usize,
@@ -145,8 +146,8 @@ struct Stranger {
 
 impl Stranger {
     fn new(ip: IpAddr, answers: impl FnOnce(Name) -> Answers) -> Self {
-        // Give each stranger a different slot, because a queue pair of the previous test may still
-        // send requests to the old slot.
+        // Give each stranger a different slot. A queue pair of the previous test may still send
+        // requests to the previous slot.
         let wanted = SLOT.fetch_add(1, Ordering::Relaxed);
         let claimed = Slots::default().claim(&[ip], wanted, &UdpConfig::default());
         let claimed = claimed.expect("a slot of loopback");
@@ -194,8 +195,8 @@ impl Stranger {
     }
 }
 
-/// Drives the program until `is_so` returns true or a maximum number of polls is reached. A false
-/// greeting that arrives later goes unchecked.
+/// Drives the program until `is_so` returns true, but for at most a fixed number of polls. If a
+/// false greeting arrives after that, the test does not check it.
 fn drive(end: &End, is_so: impl Fn() -> bool) {
     for _ in 0..20_000 {
         if is_so() {
@@ -207,8 +208,8 @@ fn drive(end: &End, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Moves the queue pair from RESET to RTS. The timeouts give the peer half a minute, because a busy
-/// host may send its request late.
+/// Moves the queue pair from RESET to RTS. With its timeouts, the peer has half a minute to send
+/// its request, because a busy host may be late.
 fn connect(end: &End, peer: Name) {
     end.init();
     end.be_ready_to_receive(peer);
@@ -222,8 +223,8 @@ fn send(end: &End) {
     end.post_with(7, SendOpcode::Send { immediate: None }, &[], flags);
 }
 
-/// Sends a false request from a stranger at `ip`, then a true request from the peer. Checks that
-/// the message goes to the peer.
+/// A stranger at `ip` sends a false request, and then the peer sends a true request. Checks that
+/// the message reaches the peer.
 fn ask_with_a_lie(ip: IpAddr, lie: impl FnOnce(Said) -> Said) {
     let here = Program::new(&loopback());
     let end = here.end(OWN_PSN);
@@ -240,8 +241,8 @@ fn ask_with_a_lie(ip: IpAddr, lie: impl FnOnce(Said) -> Said) {
     assert!(peer.has_message() && !stranger.has_message(), "{lie:?}");
 }
 
-/// Answers the program's request first with a false greeting, then with the true one. Checks that
-/// the program accepts only the true greeting.
+/// Answers the program's request first with a false greeting and then with the true greeting.
+/// Checks that the program accepts only the true greeting.
 fn answer_with_a_lie(lie: impl FnOnce(Said) -> Said) {
     let here = Program::new(&loopback());
     let end = here.end(OWN_PSN);
@@ -317,7 +318,7 @@ fn an_answer_to_another_queue_pair_is_not_the_peer() {
     answer_with_a_lie(|truth| Said { destination: other(truth), ..truth });
 }
 
-/// The program's queue pair is only ready to receive, and the stranger's greeting omits its first
+/// The program's queue pair is only ready to receive, and the stranger's greeting contains no first
 /// packet number. The program therefore has no packet number to compare.
 //= protocol.md: verbs.3
 #[test]
@@ -345,8 +346,8 @@ fn a_greeting_without_a_packet_number_waits_until_one_can_be_compared() {
     }
 }
 
-/// The queue pair is not ready when the peer sends its request. Then a stranger sends a request in
-/// which it claims to be that peer.
+/// The queue pair is not ready when the peer sends its request. After that, a stranger sends a
+/// request and claims to be the same peer.
 //= protocol.md: verbs.6
 #[test]
 fn a_stranger_does_not_replace_the_request_of_the_peer() {

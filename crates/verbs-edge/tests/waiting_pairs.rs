@@ -1,4 +1,5 @@
-//! Tests of queue pairs that wait until their peers post receives, while another pair works.
+//! Tests of queue pairs that wait until their peers post receives. Another pair of queue pairs
+//! works in this time.
 
 mod ends;
 
@@ -7,11 +8,11 @@ use std::sync::Arc;
 use ends::{End, Program, loopback};
 use verbs::{QueuePairType, ReceiveRequest, SendOpcode, SharedReceiveQueue};
 
-/// Maximum number of receives of a queue pair that the module `ends` creates.
+/// Maximum number of receives of a queue pair that the module `ends` has created.
 const RECEIVES: u64 = 512;
 
 /// Returns connected pairs of queue pairs between two programs. If `shared` is given, the queue
-/// pairs of the second program take their receives from it.
+/// pairs of the second program use it as their shared receive queue.
 fn pairs(
     [here, there]: [&Program; 2],
     count: usize,
@@ -28,7 +29,7 @@ fn pairs(
         .collect()
 }
 
-/// Drives both sides until everything is sent that can be sent.
+/// Drives both sides until all sends are transmitted that can be.
 fn turn_over(pairs: &[(End, End)]) {
     for _ in 0..20 {
         for (one, other) in pairs {
@@ -47,8 +48,9 @@ fn works(here: &Program, there: &Program, (one, other): &(End, End)) {
     }
 }
 
-/// Each of `waiting` queue pairs posts `sends` messages for which its peer has no receive. During
-/// this time one more pair works. Then the peers post receives, and all messages must arrive.
+/// Each of `waiting` queue pairs posts `sends` messages for which its peer has no receive. In this
+/// time, another pair of queue pairs works. Then the peers post receives, and all messages must
+/// arrive.
 fn beside_those_that_wait(waiting: usize, sends: u64) {
     let [here, there] = [0, 1].map(|_| Program::new(&loopback()));
     let mut pairs = pairs([&here, &there], waiting + 1, None);
@@ -128,7 +130,7 @@ fn receives_of_several_pieces_keep_no_message_of_pieces_from_being_sent() {
         other.succeed(RECEIVES);
         one.succeed(1);
     }
-    // Messages that arrive later use the receives that had to wait for room.
+    // The receives that had to wait for room are posted now, so later messages use them.
     let (one, other) = pairs.last().expect("there are some");
     for id in 0..RECEIVES {
         one.send(id, here.piece(0, 100));

@@ -144,7 +144,7 @@ fn a_full_queue_of_work_is_carried_out_in_order() {
     for id in 0..512 {
         other.receive(id, &[there.piece(64 * id, 64)]);
     }
-    // Post more sends than the engine takes at a time. Only the last send is signalled.
+    // Post more sends than the engine accepts at a time. Only the last send is signalled.
     for id in 0..1024_u64 {
         here.buffer.store_u64(8 * id, id);
         let flags = SendFlags { signalled: id == 1023, ..SendFlags::default() };
@@ -297,7 +297,7 @@ fn connections_share_receives_and_wait_for_them() {
             [one, other]
         })
         .collect();
-    // No receive is posted for any of the messages yet.
+    // The peers have not posted receives for any of these messages yet.
     for (id, [one, _]) in (0..).zip(&pairs) {
         here.buffer.write(8 * id, &id.to_le_bytes());
         one.send(id, here.piece(8 * id, 8));

@@ -1,8 +1,8 @@
 //! Queue pairs that take over a connection. An identifier of the connection manager ("id") has
 //! requested the connection (protocol.md §10.3).
 //!
-//! [`ConnectionTable::lend`], [`ConnectionTable::source`] and [`ConnectionTable::has`] may be
-//! called anywhere; all other functions run inside the engine.
+//! Code outside the engine may call [`ConnectionTable::lend`], [`ConnectionTable::source`] and
+//! [`ConnectionTable::has`]. All other functions run inside the engine.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::work::Ends;
 /// A connection that a queue pair takes over.
 pub(super) struct Given {
     handle: ConnectionHandle,
-    /// Parameters of the peer's queue pair. The requester receives them with the peer's answer.
+    /// Parameters of the peer's queue pair. The requester gets them in the peer's answer.
     peer: Option<End>,
     /// The peer that the queue pair expects; `None` until the queue pair is ready to send.
     wanted: Option<Wanted>,
@@ -33,7 +33,7 @@ pub(super) struct Given {
 pub(super) enum Standing {
     /// This end has requested the connection.
     Asked,
-    /// This end has accepted the connection, and the peer has not confirmed it.
+    /// This end has accepted the connection, but the peer has not confirmed it.
     Accepted,
     /// The connection is established.
     Established(Ends),
@@ -41,7 +41,7 @@ pub(super) enum Standing {
 
 impl ConnectionTable {
     /// Returns the work source of a queue pair that may take over a connection. Such a queue pair
-    /// belongs to this device, has no connection and is not looking for a peer.
+    /// belongs to this device, has no connection and does not search for a peer.
     pub(crate) fn lend(&self, queue_pair: &Arc<QueuePair>) -> Option<Arc<QueuePairSource>> {
         self.find(queue_pair, |entry| matches!(entry.phase, Phase::Open))
     }
@@ -62,18 +62,18 @@ impl ConnectionTable {
         is_it.then(|| Arc::clone(&entry.source))
     }
 
-    /// Returns whether a queue pair has this connection and has not closed it.
+    /// Returns whether a queue pair has this connection and has not closed it yet.
     pub(crate) fn has(&self, handle: ConnectionHandle) -> bool {
         self.tables().connections.contains_key(&handle)
     }
 
-    /// Lets a queue pair take over a requested connection.
+    /// Makes a queue pair take over a requested connection.
     pub(crate) fn give(&self, handle: ConnectionHandle, source: &QueuePairSource) {
         self.keep(source, Given { handle, peer: None, wanted: None, is_established: false });
     }
 
-    /// Reverts [`ConnectionTable::give`], because the peer does not agree to the takeover. The
-    /// queue pair then looks for its peer like a queue pair without an id.
+    /// Reverts [`ConnectionTable::give`], because the peer does not agree to the takeover. From now
+    /// on, the queue pair can search for its peer like a queue pair without an id.
     pub(crate) fn take_back(&self, handle: ConnectionHandle) {
         let mut tables = self.tables();
         let Some(number) = tables.connections.remove(&handle) else { return };
@@ -82,8 +82,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Handles the peer's acceptance of this end's request. Completions of the connection now
-    /// belong to the queue pair. Returns false if the queue pair no longer exists.
+    /// Handles the peer's acceptance of this end's request. From now on, completions of the
+    /// connection belong to the queue pair. Returns false if the queue pair no longer exists.
     pub(crate) fn meet(
         &self,
         engine: &mut Engine,
@@ -129,7 +129,7 @@ impl ConnectionTable {
     /// Accepts a request for a queue pair that is ready to send.
     ///
     /// # Errors
-    /// Fails if the peer has withdrawn the request.
+    /// The error of the engine if the peer has withdrawn the request.
     pub(crate) fn accept_given(
         &self,
         engine: &mut Engine,
@@ -150,8 +150,8 @@ impl ConnectionTable {
         }
         let (peer, wanted) = (Some(*peer), Some(wanted));
         self.keep(source, Given { handle, peer, wanted, is_established: false });
-        // Post receives now: the frame that establishes the connection may carry a message, and the
-        // next frame may close the connection.
+        // Post receives now. The frame that establishes the connection may contain a message, and
+        // the next frame may close the connection.
         source.set_receives(handle);
         self.finish(engine, memory, now, Then::Pull(Arc::clone(source)));
         Ok(())
@@ -177,7 +177,7 @@ impl QueuePairEntry {
         self.go_on(engine)
     }
 
-    /// Lets the queue pair receive, if the connection is established and the peer is known. If the
+    /// If the connection is established and the peer is known, lets the queue pair receive. If the
     /// queue pair is also ready to send, marks it as connected.
     fn go_on(&mut self, engine: &mut Engine) -> Then {
         let Phase::Given(Given { handle, peer: Some(peer), wanted, is_established: true }) =
@@ -217,8 +217,8 @@ impl Given {
     }
 }
 
-/// Returns the parameters with which to request a connection that the queue pair takes over.
-/// `reads` is the maximum number of reads that the peer may have in flight.
+/// Returns the parameters for the request of a connection that the queue pair takes over. `reads`
+/// is the maximum number of reads that the peer may have in flight.
 pub(crate) fn parts_of(
     source: &QueuePairSource,
     reads: u8,
@@ -230,7 +230,7 @@ pub(crate) fn parts_of(
     (source.domain(), queue_pair.queues(), terms(queue_pair, &attributes, silence_ns))
 }
 
-/// Returns the greeting that the peer would have sent if neither queue pair had an id.
+/// Returns the greeting that the peer would have sent if neither of the queue pairs had an id.
 fn greeting_of(peer: &End, wanted: &Wanted) -> Greeting {
     Greeting {
         kind: peer.service,
@@ -239,7 +239,7 @@ fn greeting_of(peer: &End, wanted: &Wanted) -> Greeting {
         destination: wanted.expected.own,
         source: QueuePairPlace { number: peer.number, gid: peer.gid },
         receive_psn: peer.psn,
-        // The peer learned this number in the exchange of the connection manager.
+        // The peer has learned this number in the exchange of the connection manager.
         send_psn: Some(wanted.expected.receive_psn),
     }
 }

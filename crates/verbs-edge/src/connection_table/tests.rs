@@ -37,8 +37,8 @@ fn two_ends_that_run_meet_at_once() {
 }
 
 //= protocol.md: verbs.6
-/// Establishing a connection takes four frames in each direction. With these delays, this is longer
-/// than the first attempt.
+/// Each end sends four frames until a connection is established. With these delays, this takes
+/// longer than the first attempt lasts.
 #[test]
 fn an_attempt_lasts_longer_than_the_one_before_it() {
     for delay_ns in [600_000_000, 900_000_000, 1_200_000_000] {
@@ -54,7 +54,8 @@ fn an_attempt_lasts_longer_than_the_one_before_it() {
 }
 
 //= protocol.md: verbs.2
-/// The queue pair's own request is established before the request that it has accepted from itself.
+/// The queue pair sends a request to itself and accepts it. It is connected as requester before it
+/// is connected as responder.
 #[test]
 fn a_queue_pair_that_is_its_own_peer_is_connected_however_slow_its_host_is() {
     for turns in 0..8 {
@@ -73,8 +74,8 @@ fn a_queue_pair_that_is_its_own_peer_is_connected_however_slow_its_host_is() {
 }
 
 //= protocol.md: verbs.4
-/// The end with the smaller number abandons its own request and accepts the peer's request, before
-/// the peer has received the abandoned request.
+/// The end with the smaller number abandons its own request and accepts the peer's request. Only
+/// then does the peer receive the abandoned request.
 #[test]
 fn a_request_that_was_given_up_does_not_take_the_place_of_the_one_that_was_accepted() {
     for is_accept_late in [false, true] {
@@ -115,7 +116,8 @@ fn an_end_that_has_accepted_a_request_gives_its_peer_time_though_its_own_is_reje
     world.seek(SMALLER);
     world.be_ready_to_send(SMALLER);
     world.turn(LARGER, 1);
-    // Both ends have sent requests. LARGER accepts that of SMALLER; SMALLER rejects that of LARGER.
+    // Both ends have sent requests. LARGER accepts the request of SMALLER, and SMALLER rejects the
+    // request of LARGER.
     for at in [SMALLER, LARGER, SMALLER] {
         world.turn(at, usize::MAX);
     }
@@ -151,17 +153,17 @@ fn an_end_that_was_refused_and_then_asked_gives_its_peer_time() {
 /// A random step of a run.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A host starts to look for its peer. Has no effect the second time.
+    /// A host starts to search for its peer. Has no effect if it has already started.
     Seek(usize),
-    /// A host that looks for its peer becomes ready to send.
+    /// A host that searches for its peer becomes ready to send.
     Send(usize),
     /// The oldest frame in a host's inbox is lost.
     Lose(usize),
-    /// The oldest frame in a host's inbox is duplicated; the copy comes last.
+    /// The oldest frame in a host's inbox is duplicated. The copy is added at the end of the inbox.
     Repeat(usize),
     /// A host handles this many frames.
     Turn(usize, usize),
-    /// Time passes while only one host runs, or no host.
+    /// Time passes, and at most one host runs in this time.
     Alone(Option<usize>, u64),
     /// Time passes while both hosts run.
     Both(u64),
@@ -223,8 +225,8 @@ proptest! {
     }
 }
 
-/// Time in which two ends connect if both hosts run, in nanoseconds. It allows for one attempt that
-/// gets no answer.
+/// Time in which two ends connect if both hosts run, in nanoseconds. One attempt may remain without
+/// an answer in this time.
 const MEETING_NS: u64 = 3_000_000_000;
 
 /// Returns the handshake step of a frame; 0 for other frames.
@@ -236,9 +238,9 @@ fn step_of(frame: &[u8]) -> u8 {
 const ACCEPT: u8 = 3;
 const REJECT: u8 = 4;
 
-/// A time longer than that for which work waits for a peer after a rejected request, in
-/// nanoseconds.
+/// A time in nanoseconds. It is longer than the time for which work waits for a peer after a
+/// rejected request.
 const SLOW_NS: u64 = 2_500_000_000;
 
-/// A time longer than one attempt of an end, in nanoseconds.
+/// A time in nanoseconds that is longer than one attempt of an end.
 const GIVEN_UP_NS: u64 = 2_100_000_000;

@@ -1,4 +1,4 @@
-//! Queue pairs on loopback. Like programs of verbs, the tests exchange the queue pair numbers
+//! Queue pairs on loopback. As programs of verbs do, the tests exchange the queue pair numbers
 //! themselves.
 #![allow(dead_code, reason = "not every test uses everything")]
 
@@ -35,7 +35,7 @@ pub(crate) struct End {
     pub(crate) psn: u32,
 }
 
-/// Identity of an end. An end announces it to its peer.
+/// Identity of an end, which the end announces to its peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name {
     pub(crate) gid: Gid,
@@ -261,7 +261,7 @@ impl End {
         done
     }
 
-    /// Polls the next completion, which must be that of `id` and a success.
+    /// Polls the next completion. It must belong to `id` and be a success.
     pub(crate) fn succeed(&self, id: u64) -> WorkCompletion {
         let done = self.next(1)[0];
         assert_eq!((done.id, done.status), (id, CompletionStatus::Success));

@@ -1,7 +1,7 @@
 //! Two hosts in virtual time, each with an engine, a connection table and one queue pair.
 //!
-//! A host runs only when the test gives it a turn, so the test decides which host is slow. The
-//! inbox of a host keeps frames in the order in which they were sent.
+//! A host runs only when the test gives it a turn. The test thus decides which host is slow. The
+//! inbox of a host contains frames in the order in which they were sent.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -51,10 +51,10 @@ pub(super) struct Host {
     queue_pair: Arc<QueuePair>,
     queue: Arc<CompletionQueue>,
     wanted: Wanted,
-    /// Index of the host that has the queue pair's peer.
+    /// Index of the host with the queue pair's peer.
     peer: usize,
     timeout: u8,
-    /// Frames that have arrived and that the host has not handled.
+    /// Frames that have arrived but that the host has not handled.
     pub(super) inbox: VecDeque<Vec<u8>>,
     has_more: bool,
 }
@@ -117,8 +117,8 @@ impl World {
         self.turn(at, 0);
     }
 
-    /// Lets a host handle at most `frames` frames and then its timers. The order is that of the
-    /// runtime.
+    /// Makes a host handle at most `frames` frames, and then its timers. The runtime uses the same
+    /// order.
     pub(super) fn turn(&mut self, at: usize, frames: usize) {
         let now = self.now;
         while self.transit.front().is_some_and(|(due, ..)| *due <= now)
@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// Lets time pass while only the hosts in `running` run.
+    /// Lets time pass. Only the hosts in `running` run in this time.
     pub(super) fn pass(&mut self, ns: u64, running: &[usize]) {
         let until = self.now.after_ns(ns);
         loop {
@@ -188,7 +188,7 @@ impl World {
         self.now = until;
     }
 
-    /// Polls both queue pairs and returns their new completions, those of sends first.
+    /// Polls both queue pairs and returns their new completions. Completions of sends come first.
     pub(super) fn completions(&self) -> [Vec<WorkCompletion>; 2] {
         self.hosts.each_ref().map(|host| {
             let mut completions = [WorkCompletion::NOTHING; 8];
@@ -276,7 +276,7 @@ impl Host {
     }
 }
 
-/// Moves a queue pair to another state. Its peer is at host `peer`.
+/// Moves a queue pair to another state. Host `peer` has its peer.
 fn modify(queue_pair: &QueuePair, (peer, timeout): (usize, u8), state: QueuePairState, mask: u32) {
     let gid = place(peer).gid;
     let attributes = QueuePairAttributes {
@@ -303,7 +303,7 @@ impl Drop for Host {
     }
 }
 
-/// A device that does nothing on its own.
+/// A device that does nothing by itself.
 struct Still {
     attributes: DeviceAttributes,
     registry: Arc<Registry>,
