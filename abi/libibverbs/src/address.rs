@@ -89,8 +89,9 @@ pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     code("ibv_destroy_ah", || {
         // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::Address::ours(ah, "address handle") }?.handle.destroy()?;
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
-        // The program must not use a handle in another call while it destroys the handle.
+        // SAFETY: the handle is alive, because the call above has checked it. That call fails if
+        // another object still uses the handle. The program must not use a handle in another call
+        // while it destroys the handle.
         unsafe { shell::Address::free(ah) };
         Ok(())
     })
@@ -143,7 +144,7 @@ unsafe fn create(pd: *mut ibv_pd, to: &AddressVectorAttributes) -> Result<*mut i
     Ok(shell::Address::make(ibv_ah { context, pd, handle: handle() }, Address { handle: made }))
 }
 
-/// Returns the path with which to answer a received datagram.
+/// Returns the path for an answer to a received datagram.
 unsafe fn answer(
     context: &verbs::Context,
     port: u8,

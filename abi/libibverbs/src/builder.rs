@@ -1,4 +1,5 @@
-//! Work requests that a program builds with calls between `ibv_wr_start` and `ibv_wr_complete`.
+//! Work requests that a program builds with calls. The first of these calls is `ibv_wr_start`, the
+//! last one `ibv_wr_complete`.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -17,7 +18,7 @@ use crate::post::{INLINE_MAX, binding, destination, flags, pieces};
 use crate::shell;
 use crate::turn::CallerTurn;
 
-/// The work requests that a program is building. Only one thread at a time may build.
+/// The work requests that a program is building. Only one thread at a time may build work requests.
 #[derive(Default)]
 pub(crate) struct Builder {
     turn: CallerTurn,
@@ -25,8 +26,8 @@ pub(crate) struct Builder {
     batch: UnsafeCell<Batch>,
 }
 
-/// Work requests with their scatter/gather entries and inline bytes. The next batch reuses the
-/// memory.
+/// Work requests with their scatter/gather entries and inline bytes. After a batch is posted, the
+/// next batch reuses the memory.
 #[derive(Default)]
 struct Batch {
     requests: Vec<Request>,
@@ -54,7 +55,7 @@ pub(crate) const fn operations(service: QueuePairType) -> u64 {
         QueuePairType::Reliable => 0x3ff,
         // All operations except reads and atomics.
         QueuePairType::Unreliable => 0x3ff & !(1 << 4 | 1 << 5 | 1 << 6),
-        // Only sends, with or without an immediate.
+        // Sends with an immediate and sends without one.
         QueuePairType::Datagram => 1 << 2 | 1 << 3,
     }
 }
@@ -177,15 +178,15 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     silent("ibv_wr_start", (), || unsafe {
         let builder = builder(qp)?.1;
         builder.turn.take();
-        // This thread now holds the turn, so no other thread accesses the batch.
+        // This thread holds the turn now, so no other thread accesses the batch.
         (*builder.batch.get()).clear();
         Ok(())
     });
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: the caller meets the requirements of this function; the thread that called
-    // `ibv_wr_start` holds the turn.
+    // SAFETY: the caller meets the requirements of this function. The calling thread has called
+    // `ibv_wr_start`, so it holds the turn.
     code("ibv_wr_complete", || unsafe {
         let (pair, builder) = builder(qp)?;
         let posted = (*builder.batch.get()).post(pair);
@@ -211,7 +212,7 @@ unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a Pair, &'a Builder), Err
     }
 }
 
-/// Changes the batch. Stores an error, which `ibv_wr_complete` reports.
+/// Changes the batch. If this fails, stores the error, which `ibv_wr_complete` reports.
 ///
 /// # Safety
 /// The calling thread must have called `ibv_wr_start` and must hold the turn.

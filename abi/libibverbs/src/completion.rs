@@ -58,8 +58,9 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
     code("ibv_destroy_comp_channel", || {
         // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::Channel::ours(channel, "completion channel") }?.channel.destroy()?;
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
-        // The program must not use a handle in another call while it destroys the handle.
+        // SAFETY: the handle is alive, because the call above has checked it. That call fails if
+        // another object still uses the handle. The program must not use a handle in another call
+        // while it destroys the handle.
         unsafe { shell::Channel::free(channel) };
         Ok(())
     })
@@ -103,8 +104,9 @@ pub(crate) unsafe extern "C" fn ibv_ack_cq_events(queue: *mut ibv_cq, events: c_
     silent("ibv_ack_cq_events", (), || {
         // SAFETY: the caller meets the requirements of this function.
         let ours = &unsafe { shell::completions(queue) }?.queue;
-        // SAFETY: the queue exists, and only acknowledgements write to the field. Count first,
-        // because another thread may destroy the queue when its events are acknowledged.
+        // SAFETY: the queue exists, and only acknowledgements write to the field. Count before the
+        // acknowledgement, because another thread may destroy the queue as soon as its events are
+        // acknowledged.
         unsafe { shell::count(&raw mut (*queue).comp_events_completed, events) };
         ours.acknowledge_events(events);
         Ok(())
@@ -145,7 +147,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         if init.comp_mask & !(INIT_FLAGS | INIT_PARENT_DOMAIN) != 0 {
             return invalid("unknown attributes of a completion queue");
         }
-        // Reject flags that allow overruns, because an overrun queue would lose completions without
+        // Reject flags that allow overruns. A queue that has overrun would lose completions without
         // notice.
         if init.comp_mask & INIT_FLAGS != 0 && init.flags & !SINGLE_THREADED != 0 {
             return unsupported("such flags of a completion queue");
@@ -265,8 +267,9 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
     code("ibv_destroy_cq", || {
         // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::completions(queue) }?.queue.destroy()?;
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
-        // The program must not use a handle in another call while it destroys the handle.
+        // SAFETY: the handle is alive, because the call above has checked it. That call fails if
+        // another object still uses the handle. The program must not use a handle in another call
+        // while it destroys the handle.
         unsafe { shell::Completions::free(queue.cast()) };
         Ok(())
     })
@@ -308,8 +311,8 @@ pub(crate) unsafe extern "C" fn poll_cq(
     })
 }
 
-/// Polls completions, at most `N` at once. If a program polls one completion, a small `N` avoids
-/// the cost of a large buffer.
+/// Polls completions, at most `N` at once. If a program polls a single completion, a small `N`
+/// avoids the cost of a large buffer.
 ///
 /// # Safety
 /// There must be room for `max` completions at `into`.
@@ -349,8 +352,8 @@ unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll
         // SAFETY: this thread holds the turn.
         let found = unsafe { advance(queue, ours) };
         if !matches!(found, Ok(true)) {
-            // The program calls `ibv_end_poll` only after a poll that found a completion, so
-            // release the turn here.
+            // If a poll finds no completion, the program does not call `ibv_end_poll`. Release the
+            // turn here.
             ours.turn.give_back();
         }
         found
@@ -358,8 +361,8 @@ unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll
 }
 
 unsafe extern "C" fn next_poll(queue: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: the caller meets the requirements of this function; the thread that called
-    // `ibv_start_poll` holds the turn.
+    // SAFETY: the caller meets the requirements of this function. The calling thread has called
+    // `ibv_start_poll`, so it holds the turn.
     quietly(|| unsafe { advance(queue, shell::Completions::ours(queue, "completion queue")?) })
 }
 
@@ -371,7 +374,7 @@ unsafe extern "C" fn end_poll(queue: *mut ibv_cq_ex) {
     });
 }
 
-/// Returns the result of a poll: 0 for a completion, `ENOENT` for none, or an error number.
+/// Returns the result of a poll: 0 if it found a completion, `ENOENT` if not, or an error number.
 fn quietly(poll: impl FnOnce() -> Result<bool, Error>) -> c_int {
     let mut is_empty = false;
     let failure = code("ibv_start_poll", || {
@@ -449,7 +452,7 @@ fn c_completion(completion: &WorkCompletion) -> ibv_wc {
     }
 }
 
-/// Returns those fields of a C completion that determine where an answer goes.
+/// Returns the fields of a C completion that are needed to answer the datagram.
 pub(crate) fn completion_of(c: &ibv_wc) -> WorkCompletion {
     WorkCompletion {
         id: c.wr_id,
@@ -485,8 +488,8 @@ const fn opcode_code(opcode: CompletionOpcode) -> c_int {
     }
 }
 
-/// Number of completions polled at once, which is a common batch size of programs. The completions
-/// take 16 × 48 B on the stack.
+/// Number of completions that one poll fetches at once. Programs often poll for this number. The
+/// completions take 16 × 48 B on the stack.
 const POLLED_AT_ONCE: usize = 16;
 
 /// Number of completion vectors. The library does not spread events over vectors, so one is enough.

@@ -15,12 +15,12 @@ use crate::failure::{code, invalid, number, pointer, say, silent};
 use crate::layout::{ibv_context, ibv_device, verbs_context};
 use crate::{end, operations, shell};
 
-/// A device: the C structure, and the library's state behind it.
+/// A device: the C structure, followed by the library's state.
 #[repr(C)]
 pub(crate) struct Device {
     c: ibv_device,
-    /// Field in which other devices store the operations of their driver. Vendor libraries compare
-    /// this pointer with their own drivers; it equals none of them.
+    /// Other libraries store the operations of the device's driver in this field. Vendor libraries
+    /// compare this pointer with their own drivers. It equals none of them.
     driver: *const u8,
     index: usize,
     managed: ManagedDevice,
@@ -63,8 +63,8 @@ pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *
         }
         list.push(ptr::null_mut());
         let bytes = size_of_val(list.as_slice());
-        // Old programs free the list with `free`.
-        // SAFETY: the size is not 0.
+        // Old programs free the list with `free`, so allocate it with `malloc`. SAFETY: the size is
+        // not 0.
         let memory = unsafe { libc::malloc(bytes) }.cast::<*mut ibv_device>();
         if memory.is_null() {
             return Err(Error::NoRoom("memory for the list of devices".into()));
@@ -94,8 +94,8 @@ pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> 
     if device.is_null() {
         return ptr::null();
     }
-    // SAFETY: the caller meets the requirements of this function; devices are never freed, so the
-    // name stays valid.
+    // SAFETY: the caller meets the requirements of this function. The library never frees devices,
+    // so the name stays valid.
     unsafe { &raw const (*device).name }.cast()
 }
 
@@ -150,8 +150,9 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut
     })
 }
 
-/// Implements `ibv_close_device`. Programs close devices while some of their objects still exist,
-/// and expect success. The context and these objects then stay until the program ends.
+/// Implements `ibv_close_device`. Some programs close a device while some of their objects still
+/// exist, and expect success. In this case, the context and the objects stay until the program
+/// ends.
 ///
 /// # Safety
 /// The context must come from [`ibv_open_device`].
@@ -171,8 +172,8 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
     })
 }
 
-/// Implements `ibv_read_sysfs_file`. Files of the library's devices are generated; other files are
-/// read from the host.
+/// Implements `ibv_read_sysfs_file`. Generates files of the library's devices. Reads other files
+/// from the host.
 ///
 /// # Safety
 /// `folder` and `name` must end with a zero, and `buffer` must have room for `size` bytes.
@@ -221,7 +222,7 @@ fn read(path: &str) -> Result<String, Error> {
     })
 }
 
-/// Returns the devices of this process, each with its C structure.
+/// Returns the devices of this process. Each has its C structure.
 pub(crate) fn all() -> Result<Vec<(*mut ibv_device, ManagedDevice)>, Error> {
     // SAFETY: devices are never freed.
     let pair = |device: &*mut Device| (device.cast(), unsafe { &**device }.managed.clone());
@@ -230,8 +231,8 @@ pub(crate) fn all() -> Result<Vec<(*mut ibv_device, ManagedDevice)>, Error> {
 
 /// Returns all files of all devices, for a look-up of `path`.
 ///
-/// If the path contains `counters`, fetches the counters from the threads that drive the devices,
-/// which takes longer. Otherwise all counters are 0.
+/// If the path contains `counters`, the files contain the current counters. These come from the
+/// threads that drive the devices, which takes longer. For other paths, all counters are 0.
 pub(crate) fn files(path: &str) -> Result<Vec<(String, sysfs::SysfsEntry)>, Error> {
     let mut files = Vec::new();
     for &device in &devices()?.devices {
@@ -254,8 +255,8 @@ unsafe fn ours<'a>(device: *mut ibv_device) -> Result<&'a Device, Error> {
     if device.is_null() {
         return invalid("there is no device");
     }
-    // SAFETY: the caller meets the requirements of this function; devices are never freed, and no
-    // thread writes to them.
+    // SAFETY: the caller meets the requirements of this function. The library never frees devices,
+    // and no thread writes to them.
     Ok(unsafe { &*device.cast::<Device>() })
 }
 
@@ -272,8 +273,8 @@ pub(crate) unsafe fn of<'a>(context: *mut ibv_context) -> Result<&'a Arc<verbs::
     Ok(&unsafe { shell::Context::ours(whole(context), "context") }?.context)
 }
 
-/// Returns the `verbs_context` that contains `context`. Programs have only the address of the inner
-/// structure.
+/// Returns the `verbs_context` that contains `context`. Programs have the address of the inner
+/// structure only.
 fn whole(context: *mut ibv_context) -> *mut verbs_context {
     context.wrapping_byte_sub(std::mem::offset_of!(verbs_context, context)).cast()
 }
@@ -293,8 +294,8 @@ pub(crate) fn report_failure() {
 
 /// Returns the devices of this process. Creates them on first use.
 ///
-/// After a fork, the child never frees the devices of the parent, because a thread of the parent
-/// may have been using them.
+/// After a fork, the child never frees the devices of the parent. A thread of the parent may have
+/// been using them during the fork.
 fn devices() -> Result<&'static Devices, Error> {
     let process = std::process::id();
     let known = DEVICES.load(Ordering::Acquire);
@@ -309,13 +310,12 @@ fn devices() -> Result<&'static Devices, Error> {
     let devices = made.into_iter().enumerate().map(|(index, device)| make(index, device)).collect();
     let fresh = Box::into_raw(Box::new(Devices { process, devices }));
     let stored = DEVICES.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
-    // If another thread was faster, use the devices of that thread. The devices made here stay
-    // unused.
-    // SAFETY: neither list of devices is ever freed.
+    // If another thread has stored its devices first, use those devices. The devices created here
+    // stay unused. SAFETY: the library never frees devices.
     Ok(unsafe { &*stored.map_or_else(|theirs| theirs, |_| fresh) })
 }
 
-/// Logs an error of the settings. Programs do not ask why there are no devices.
+/// Logs an error in the settings. Otherwise the user would not learn why there are no devices.
 fn report(error: &Error) {
     say(LogLevel::Error, &error.to_string());
 }
@@ -335,7 +335,8 @@ fn make(index: usize, managed: ManagedDevice) -> *mut Device {
     Box::into_raw(Box::new(Device { c, driver: &raw const DRIVER, index, managed }))
 }
 
-/// Copies a text to an array of `N` bytes. Cuts the text if necessary, so that a zero ends it.
+/// Copies a text to an array of `N` bytes. If the text is too long, cuts it, so that there is room
+/// for the final zero.
 pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
     let mut room = [0; N];
     for (place, byte) in room.iter_mut().take(N.saturating_sub(1)).zip(text.bytes()) {
@@ -347,6 +348,6 @@ pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
 /// Value of `IBV_NODE_CA`.
 const NODE_CHANNEL_ADAPTER: c_int = 1;
 
-/// Value of `IBV_TRANSPORT_IB`, the transport on which programs connect queue pairs themselves and
+/// Value of `IBV_TRANSPORT_IB`. With this transport, programs connect queue pairs themselves and
 /// may use datagrams.
 const TRANSPORT_INFINIBAND: c_int = 0;

@@ -1,4 +1,4 @@
-//! Device memory. This library implements it with host memory.
+//! Device memory, implemented with host memory.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
@@ -17,7 +17,7 @@ use crate::shell;
 pub(crate) struct DeviceMemory {
     /// The memory, with extra bytes before the aligned part.
     bytes: Box<[UnsafeCell<u8>]>,
-    /// Index of the first byte that the program uses.
+    /// Index of the first byte that the program may use.
     start: usize,
     length: usize,
     /// Number of memory regions that are registered in this memory.
@@ -25,8 +25,8 @@ pub(crate) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Returns the address of `length` bytes at `offset`. Fails if they are not all inside the
-    /// memory.
+    /// Returns the address of `length` bytes at `offset`. Returns an error if some of the bytes are
+    /// outside the memory.
     fn at(&self, offset: u64, length: usize) -> Result<*mut u8, Error> {
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let is_inside = start.checked_add(length).is_some_and(|end| end <= self.length);
@@ -85,8 +85,9 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
         if ours.regions.load(Ordering::Acquire) > 0 {
             return Err(Error::Busy("the memory is registered".into()));
         }
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
-        // The program must not use a handle in another call while it destroys the handle.
+        // SAFETY: the handle is alive, because the call above has checked it. That call fails if
+        // another object still uses the handle. The program must not use a handle in another call
+        // while it destroys the handle.
         unsafe { shell::DeviceMemory::free(dm) };
         Ok(())
     })
@@ -108,8 +109,8 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         // SAFETY: the caller meets the requirements of this function.
         let ours = unsafe { shell::DeviceMemory::ours(dm, "memory of the device") }?;
         let address = ours.at(offset, length)?;
-        // SAFETY: the caller meets the requirements of this function; the memory is not freed while
-        // it is registered.
+        // SAFETY: the caller meets the requirements of this function. The memory is not freed as
+        // long as it is registered.
         let mr = unsafe { register(pd, address.cast(), length, 0, access) }?;
         // SAFETY: the region was created just above.
         unsafe {
@@ -164,10 +165,10 @@ unsafe extern "C" fn copy_from(
     })
 }
 
-/// Maximum size of one allocation: 1 MiB. This is more than devices with such memory have.
+/// Maximum size of one allocation: 1 MiB. Devices with such memory have less.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
-/// Offsets and lengths must be multiples of 4 bytes, like on devices with such memory.
+/// Offsets and lengths must be multiples of 4 bytes, as on devices with such memory.
 const WORD: usize = 4;
 
 /// Base-2 logarithm of the largest alignment: a 2 MiB page.

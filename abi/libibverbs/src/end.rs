@@ -1,5 +1,5 @@
 //! Sends pending work before the process ends with `_exit`. `libethernot_paths.so` intercepts
-//! `_exit`. Programs load that library before the C library.
+//! `_exit`. The program loads `libethernot_paths.so` before the C library.
 
 use std::ffi::{CStr, c_void};
 use std::panic::catch_unwind;
@@ -7,7 +7,7 @@ use std::sync::Once;
 
 use verbs_edge::send_before_end;
 
-/// Registers a function that sends posted work before the process ends. Has no effect if
+/// Registers a function that sends pending work before the process ends. Has no effect if
 /// `libethernot_paths.so` is not loaded.
 pub(crate) fn announce() {
     static ANNOUNCED: Once = Once::new();
@@ -19,14 +19,14 @@ pub(crate) fn announce() {
         }
         // SAFETY: the function with this name has this type.
         let set = unsafe { std::mem::transmute::<*mut c_void, SetBeforeEnd>(found) };
-        // SAFETY: the function is in this library, which is never unloaded. It only waits, so a
-        // signal handler may call it.
+        // SAFETY: the function is in this library, which is never unloaded. The function only
+        // waits, so a signal handler may call it.
         unsafe { set(before_end) };
     });
 }
 
 extern "C" fn before_end() {
-    // Catch a panic, because it must not change how the process ends.
+    // A panic must not change how the process ends, so catch it.
     let _reported = catch_unwind(send_before_end);
 }
 

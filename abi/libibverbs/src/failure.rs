@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use verbs::Error;
 use verbs_edge::{LogLevel, Settings};
 
-/// Runs the body of a call. Returns 0 or an error number, like most calls.
+/// Runs the body of a call. Returns 0 or an error number, as most calls do.
 pub(crate) fn code(call: &str, body: impl FnOnce() -> Result<(), Error>) -> c_int {
     match caught(call, body) {
         Ok(()) => 0,
@@ -36,17 +36,17 @@ pub(crate) fn silent<T>(call: &str, otherwise: T, body: impl FnOnce() -> Result<
     caught(call, body).unwrap_or(otherwise)
 }
 
-/// Runs the body of a call. Stores the number of an error in `errno`.
+/// Runs the body of a call. If the body fails, stores the error number in `errno`.
 ///
-/// A panic becomes the error `EIO` and does not abort the program. Because the state of the device
-/// is then unreliable, the program gets a device event.
+/// A panic becomes the error `EIO` and does not abort the program. After a panic, the state of the
+/// device is unreliable, so the program gets a device event.
 fn caught<T>(call: &str, body: impl FnOnce() -> Result<T, Error>) -> Result<T, c_int> {
     let error = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(error)) => error,
         Err(_) => {
-            // The panic message is already printed. If reporting the failure also panics, ignore
-            // this.
+            // The message of the panic is already printed. If reporting the failure panics too,
+            // ignore the second panic.
             let _ = catch_unwind(crate::device::report_failure);
             Error::Failed("a fault of the library".into())
         }
@@ -84,7 +84,7 @@ pub(crate) fn unsupported<T>(what: &str) -> Result<T, Error> {
     Err(Error::NotSupported(what.into()))
 }
 
-/// Prints a message on standard error, if the log level includes messages of level `at`.
+/// Prints a message on standard error if the log level includes messages of level `at`.
 pub(crate) fn say(at: LogLevel, what: &str) {
     if level() >= at {
         eprintln!("ethernot: {what}");

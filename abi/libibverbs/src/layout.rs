@@ -1,13 +1,13 @@
 //! The C structures of `libibverbs`, field by field, for x86-64 and other 64-bit systems.
 //!
-//! Structures and fields have the same names as in C. A test at the end of `tests/layout.rs`
-//! compares them with the headers of the system, if the headers are installed.
+//! Structures and fields have the same names as in C. If the headers of the system are installed, a
+//! test in `tests/layout.rs` compares the structures with them.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::{pthread_cond_t, pthread_mutex_t, timespec};
 
-/// An entry of the old `ops` table that no library calls any more.
+/// An entry of the old `ops` table. No library calls this entry any more.
 pub type Unused = *const c_void;
 
 /// A GID, in network byte order.
@@ -61,9 +61,9 @@ pub struct ibv_context {
     pub abi_compat: *mut c_void,
 }
 
-/// The fields before [`ibv_context`]. New versions of the library add fields at the beginning.
-/// Programs therefore address fields by their distance from the end, and read the size from `sz`.
-/// An operation that is null is not supported.
+/// The fields before [`ibv_context`]. New versions of the library add fields at the beginning of
+/// this structure. Programs therefore locate a field by its distance from the end, and compare this
+/// distance with `sz`. If an operation is null, it is not supported.
 #[repr(C)]
 pub struct verbs_context {
     pub newest: [Unused; 6],
@@ -224,7 +224,8 @@ pub struct ibv_device_attr_ex {
     pub phys_port_cnt_ex: u32,
 }
 
-/// Attributes of a port. The newest version has one more field than the version of 2022.
+/// Attributes of a port. The newest version of the structure has one field more than the version of
+/// 2022.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct ibv_port_attr {
@@ -334,7 +335,7 @@ pub struct ibv_mw {
     pub mw_type: c_int,
 }
 
-/// The memory that a memory window is bound to.
+/// The memory to which a memory window is bound.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_mw_bind_info {
@@ -360,7 +361,7 @@ pub struct ibv_comp_channel {
     pub refcnt: c_int,
 }
 
-/// A completion queue, in the version that the oldest programs use.
+/// A completion queue, in the form that the oldest programs use.
 #[repr(C)]
 pub struct ibv_cq {
     pub context: *mut ibv_context,
@@ -465,7 +466,7 @@ pub struct ibv_grh {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_global_route {
-    /// Aligned to 8 bytes, because the union in the C header contains 64-bit words.
+    /// Has an alignment of 8 bytes, because the union in the C header contains 64-bit words.
     pub dgid: Aligned,
     pub flow_label: u32,
     pub sgid_index: u8,
@@ -564,8 +565,8 @@ pub struct ibv_qp_init_attr {
     pub sq_sig_all: c_int,
 }
 
-/// Attributes for creating an extended queue pair. It starts with the fields of
-/// [`ibv_qp_init_attr`], without the padding of that structure.
+/// Attributes for creating an extended queue pair. The structure starts with the fields of
+/// [`ibv_qp_init_attr`], without the padding at the end of that structure.
 #[repr(C)]
 pub struct ibv_qp_init_attr_ex {
     pub qp_context: *mut c_void,

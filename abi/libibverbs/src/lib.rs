@@ -1,10 +1,11 @@
 //! The C libraries `libibverbs.so.1` and `librdmacm.so.1`, implemented by the crate `verbs`.
 //!
 //! Programs are compiled against C structures (`layout`) and linked to versioned symbols
-//! (`names.txt`). A call of this crate checks its arguments, converts them, calls `verbs`, and
-//! returns what its manual page says.
+//! (`names.txt`). Each call of this crate checks its arguments, converts them, and calls `verbs`.
+//! It returns the values that its manual page specifies.
 //!
-//! A panic becomes an error of the call and a device event. It never ends the program.
+//! If a call panics, it returns an error, and the program gets a device event. A panic never ends
+//! the program.
 
 mod address;
 mod builder;

@@ -20,14 +20,14 @@ use crate::shell;
 /// The library's state of a protection domain or parent domain.
 pub(crate) struct Domain {
     pub(crate) protects: Arc<ProtectionDomain>,
-    /// For a parent domain: the protection domain and the thread domain from which the program
+    /// For a parent domain: the protection domain and the thread domain from which the program has
     /// created it. The thread domain may be null.
     stands_for: Option<(*mut ibv_pd, *mut ibv_td)>,
     /// Number of parent domains that the program has created from this domain.
     parents: AtomicU32,
 }
 
-/// The library's state of a thread domain. Thread domains have no effect, because any thread may
+/// The library's state of a thread domain. A thread domain has no effect, because any thread may
 /// use any queue.
 pub(crate) struct ThreadDomain {
     parents: AtomicU32,
@@ -41,7 +41,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Marks the region as registered in this device memory.
+    /// Records that the region is in this device memory.
     pub(crate) fn of_device(&self, memory: *mut ibv_dm) {
         self.device_memory.store(memory, Ordering::Release);
     }
@@ -96,8 +96,8 @@ pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         match *stands_for {
             None => own.deallocate()?,
             Some((base, thread)) => {
-                // SAFETY: a domain cannot be deallocated while a parent domain that was created
-                // from it exists.
+                // SAFETY: the base domain exists, because it cannot be deallocated before the
+                // parent domains that were created from it.
                 unsafe { domain(base) }?.parents.fetch_sub(1, Ordering::AcqRel);
                 if !thread.is_null() {
                     // SAFETY: the same holds for the thread domain.
@@ -106,8 +106,9 @@ pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
                 }
             }
         }
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
-        // The program must not use a handle in another call while it destroys the handle.
+        // SAFETY: the handle is alive, because the call above has checked it. That call fails if
+        // another object still uses the handle. The program must not use a handle in another call
+        // while it destroys the handle.
         unsafe { shell::Domain::free(pd) };
         Ok(())
     })
@@ -145,15 +146,16 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
         // SAFETY: the caller meets the requirements of this function.
         let ours = unsafe { shell::ThreadDomain::ours(td, "thread domain") }?;
         busy_with(&ours.parents, "parent domains use the thread domain")?;
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
-        // The program must not use a handle in another call while it destroys the handle.
+        // SAFETY: the handle is alive, because the call above has checked it. That call fails if
+        // another object still uses the handle. The program must not use a handle in another call
+        // while it destroys the handle.
         unsafe { shell::ThreadDomain::free(td) };
         Ok(())
     })
 }
 
-/// Implements `ibv_alloc_parent_domain`. Ignores the allocators of the program: the library
-/// allocates nothing per queue pair that they could replace.
+/// Implements `ibv_alloc_parent_domain`. Ignores the program's allocators. They would replace the
+/// allocations for a queue pair, but the library makes no such allocations.
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     init: *mut ibv_parent_domain_init_attr,
@@ -261,13 +263,13 @@ pub(crate) unsafe fn register(
     Ok(shell::Region::make(c, Region { region, device_memory: AtomicPtr::default() }))
 }
 
-/// Returns the flags without `IBV_ACCESS_ON_DEMAND`. The library pins no memory, so all regions are
-/// paged on demand in any case.
+/// Returns the flags without `IBV_ACCESS_ON_DEMAND`. The library pins no memory, so every region
+/// supports paging on demand.
 const fn plain(access: AccessFlags) -> AccessFlags {
     AccessFlags(access.0 & !AccessFlags::ON_DEMAND.0)
 }
 
-/// Implements `ibv_rereg_mr`. Returns -1 on failure, and leaves the region unchanged then.
+/// Implements `ibv_rereg_mr`. If this fails, returns -1 and leaves the region unchanged.
 ///
 /// # Safety
 /// The arguments must meet the requirements of the function's manual page.
@@ -315,8 +317,8 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     })
 }
 
-/// Implements `ibv_advise_mr`. Checks the arguments only: pages are mapped on first use, so there
-/// is nothing to prefetch.
+/// Implements `ibv_advise_mr`. Only checks the arguments. The kernel maps pages on first use, so
+/// there is nothing to prefetch.
 pub(crate) unsafe extern "C" fn advise_mr(
     pd: *mut ibv_pd,
     advice: c_int,
@@ -352,8 +354,9 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
             // SAFETY: the region was registered in this device memory.
             unsafe { crate::device_memory::on_deregistered(device_memory) };
         }
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
-        // The program must not use a handle in another call while it destroys the handle.
+        // SAFETY: the handle is alive, because the call above has checked it. That call fails if
+        // another object still uses the handle. The program must not use a handle in another call
+        // while it destroys the handle.
         unsafe { shell::Region::free(mr) };
         Ok(())
     })
@@ -381,15 +384,16 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     code("ibv_dealloc_mw", || {
         // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::Window::ours(mw, "memory window") }?.window.deallocate()?;
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
-        // The program must not use a handle in another call while it destroys the handle.
+        // SAFETY: the handle is alive, because the call above has checked it. That call fails if
+        // another object still uses the handle. The program must not use a handle in another call
+        // while it destroys the handle.
         unsafe { shell::Window::free(mw) };
         Ok(())
     })
 }
 
-/// Returns a new number for the `handle` field of an object. Programs print the number. The library
-/// does not use it.
+/// Returns a new number for the `handle` field of an object. Programs print this number. The
+/// library does not use it.
 pub(crate) fn handle() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -6,8 +6,8 @@ use std::ptr;
 use crate::layout::{ibv_context, ibv_context_ops, ibv_device, verbs_context};
 use crate::{completion, device_memory, memory, pair, port, post, shared};
 
-/// Returns the context of an open device. If an operation is null, the headers report it as
-/// unsupported.
+/// Returns the context of an open device. If an operation in it is null, the functions in the
+/// headers report the operation as unsupported.
 pub(crate) fn context(device: *mut ibv_device, cmd_fd: c_int, async_fd: c_int) -> verbs_context {
     verbs_context {
         newest: [ptr::null(); 6],
@@ -83,6 +83,6 @@ fn calls() -> ibv_context_ops {
     }
 }
 
-/// The value of `abi_compat` that marks a context as part of a `verbs_context`. The libibverbs of
-/// 2012 introduced it.
+/// The value of `abi_compat` in a context that is part of a `verbs_context`. The libibverbs of 2012
+/// introduced this value.
 const IS_EXTENDED: usize = usize::MAX;

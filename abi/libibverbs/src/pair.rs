@@ -24,7 +24,7 @@ use crate::{builder, port, shell};
 pub(crate) struct Pair {
     pub(crate) pair: Arc<QueuePair>,
     /// The state for building work requests with `ibv_wr_start`. `None` if the program did not ask
-    /// for this at creation.
+    /// for this when it created the queue pair.
     pub(crate) builder: Option<Builder>,
 }
 
@@ -115,7 +115,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
         // SAFETY: the caller meets the requirements of this function.
         pair.modify(&unsafe { modification(mask, attributes) }?)?;
         if mask.contains(AttributeMask::STATE) {
-            // SAFETY: the caller meets the requirements of this function; only one thread at a time
+            // SAFETY: the caller meets the requirements of this function. Only one thread at a time
             // may change a queue pair.
             unsafe { (*qp).state = (*attributes).qp_state };
         }
@@ -197,8 +197,9 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     code("ibv_destroy_qp", || {
         // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::pair(qp) }?.pair.destroy()?;
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
-        // The program must not use a handle in another call while it destroys the handle.
+        // SAFETY: the handle is alive, because the call above has checked it. That call fails if
+        // another object still uses the handle. The program must not use a handle in another call
+        // while it destroys the handle.
         unsafe { shell::Pair::free(qp.cast()) };
         Ok(())
     })
@@ -288,11 +289,11 @@ fn c_limits(limits: &QueuePairLimits) -> ibv_qp_cap {
     }
 }
 
-/// Converts a change of attributes. Reads only the fields in the mask, because programs leave the
-/// other fields uninitialised.
+/// Converts a change of attributes. Reads only the fields that the mask names, because programs
+/// leave the other fields uninitialised.
 ///
 /// # Safety
-/// `c` must point to attributes. The fields in the mask must be initialised.
+/// `c` must point to attributes. The fields that the mask names must be initialised.
 unsafe fn modification(mask: AttributeMask, c: *const ibv_qp_attr) -> Result<Modification, Error> {
     macro_rules! said {
         ($bit:ident: $field:ident) => {

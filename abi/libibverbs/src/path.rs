@@ -1,5 +1,5 @@
-//! Looks up paths for `libethernot_paths.so`. That library makes the files of devices visible to
-//! programs.
+//! Looks up paths for `libethernot_paths.so`. That library makes the files of the devices visible
+//! to programs.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
@@ -11,12 +11,12 @@ use crate::failure::{invalid, silent};
 
 /// Looks up an absolute path. Returns:
 ///
-/// - 0 for a folder. The text has a line for each name in the folder; the line begins with a letter
-///   for the kind of the name, like in `ls -l`.
+/// - 0 for a folder. The text has a line for each name in the folder. The line begins with a letter
+///   for the kind of the entry, as in `ls -l`.
 /// - 1 for a file. The text is the content of the file.
 /// - 2 for a character device.
 /// - 3 for a symbolic link. The text is the target of the link.
-/// - -1 if nothing exists there.
+/// - -1 if the path does not exist.
 /// - -2 if the path belongs to the host.
 ///
 /// Writes the text to `text`, cut to `size` bytes. Writes the full length of the text to `length`.
@@ -31,8 +31,8 @@ pub(crate) unsafe extern "C" fn path(
     size: usize,
     length: *mut usize,
 ) -> c_int {
-    // If there are no devices, for example because of wrong settings, the program gets the files of
-    // the host.
+    // If there are no devices, the program gets the files of the host. This happens for example if
+    // the settings are wrong.
     silent("ethernot_path", OF_THE_HOST, || {
         if path.is_null() || text.is_null() || length.is_null() {
             return invalid("the path, the text or the length is null");

@@ -98,7 +98,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
         let wanted = values.comp_mask;
         values.comp_mask = 0;
         if wanted & VALUES_RAW_CLOCK != 0 {
-            // Drivers return ticks in the field for nanoseconds, and programs read only this field.
+            // Drivers return ticks in the field for nanoseconds, and programs read no other field.
             let tv_nsec = i64::try_from(clock::now_ns()).unwrap_or(i64::MAX);
             values.raw_clock = libc::timespec { tv_sec: 0, tv_nsec };
             values.comp_mask = VALUES_RAW_CLOCK;
@@ -107,8 +107,8 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     })
 }
 
-/// Implements `ibv_query_port` for programs that were compiled before 2019. Their structure is
-/// smaller.
+/// Implements `ibv_query_port` for programs that were compiled before 2019. The structure of these
+/// programs is smaller.
 ///
 /// # Safety
 /// The arguments must meet the requirements of the function's manual page.
@@ -227,7 +227,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_table(
             return invalid("the table has more entries than the array");
         }
         for entry in &gids {
-            // SAFETY: the caller meets the requirements of this function; the entries are `size`
+            // SAFETY: the caller meets the requirements of this function. The entries are `size`
             // bytes apart.
             unsafe { write(into.wrapping_byte_add(count * size), &c_entry(entry), size) }?;
             count += 1;
@@ -317,8 +317,8 @@ pub(crate) unsafe fn write<T>(into: *mut T, value: &T, size: usize) -> Result<()
     if into.is_null() {
         return invalid("the pointer for the result is null");
     }
-    // SAFETY: the caller meets the requirements of this function; the copy is at most as long as
-    // the value. Bytes need no alignment.
+    // SAFETY: the caller meets the requirements of this function. The copy is not longer than the
+    // value. Bytes need no alignment.
     unsafe {
         ptr::copy_nonoverlapping(
             ptr::from_ref(value).cast::<u8>(),
@@ -398,8 +398,8 @@ fn port_attributes(port: &PortAttributes) -> ibv_port_attr {
     }
 }
 
-/// Returns the codes for lane width and lane speed. Their product is the closest one that does not
-/// exceed `rate`.
+/// Returns the codes for lane width and lane speed. Their product is the largest product that does
+/// not exceed `rate`.
 fn width_and_speed(rate: u64) -> (u8, u8) {
     const WIDTHS: [(u8, u64); 4] = [(1, 1), (2, 4), (4, 8), (8, 12)];
     const SPEEDS: [(u8, u64); 7] =
@@ -417,7 +417,8 @@ fn width_and_speed(rate: u64) -> (u8, u8) {
     best.1
 }
 
-/// Returns the code for an MTU in bytes. Rounds down, but not below the code for 256 bytes.
+/// Returns the code for an MTU in bytes. Rounds the MTU down; the smallest code is that for 256
+/// bytes.
 pub(crate) fn mtu_code(bytes: u32) -> c_int {
     match bytes {
         0..512 => 1,
@@ -433,15 +434,15 @@ pub(crate) fn mtu_bytes(code: c_int) -> Option<u32> {
     (1..=5).contains(&code).then(|| 128 << code)
 }
 
-/// A vendor number that no vendor has. Other software devices report it too.
+/// A vendor number that no vendor has. Other software devices also report this number.
 const VENDOR: u32 = 0x00ff_ffff;
 
 /// Combines `IBV_DEVICE_CURR_QP_STATE_MOD`, `..._PORT_ACTIVE_EVENT`, `..._SYS_IMAGE_GUID`,
 /// `..._RC_RNR_NAK_GEN`, `..._MEM_WINDOW`, `..._MEM_MGT_EXTENSIONS` and `..._MEM_WINDOW_TYPE_2B`.
 const CAPABILITIES: u32 = 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 17 | 1 << 21 | 1 << 24;
 
-/// `IBV_ODP_SUPPORT`, and the operations for which on-demand paging is supported. Bits 0 to 5 stand
-/// for sends, receives, writes, reads, atomics and shared receives.
+/// `ON_DEMAND` is `IBV_ODP_SUPPORT`. The other values are the operations that support on-demand
+/// paging. Bits 0 to 5 stand for sends, receives, writes, reads, atomics and shared receives.
 const ON_DEMAND: u64 = 1;
 const ON_DEMAND_RELIABLE: u32 = 0x3f;
 const ON_DEMAND_UNRELIABLE: u32 = 0x27;
@@ -450,7 +451,7 @@ const ON_DEMAND_DATAGRAM: u32 = 0x3;
 /// Combines `IBV_PORT_CM_SUP` and `IBV_PORT_IP_BASED_GIDS`.
 const PORT_CAPABILITIES: u32 = 1 << 16 | 1 << 26;
 
-/// Value of `IBV_ATOMIC_HCA`: atomics are atomic only with respect to other operations of this
+/// Value of `IBV_ATOMIC_HCA`: an atomic is atomic only with respect to other operations of this
 /// device.
 const ATOMIC_AMONG_DEVICE: c_int = 1;
 
@@ -466,8 +467,7 @@ const VALUES_RAW_CLOCK: u32 = 1;
 /// Size in bytes of `ibv_port_attr` in programs that were compiled before 2019.
 const OLD_PORT_BYTES: usize = 48;
 
-/// Maximum length of a message that posting accepts: 2 GiB, like in InfiniBand (IBA volume 1,
-/// 9.7.7).
+/// Maximum length of a message that posting accepts: 2 GiB, as in InfiniBand (IBA volume 1, 9.7.7).
 const MESSAGE_BYTES_MAX: u32 = work::OPERATION_BYTES_MAX;
 
 #[cfg(test)]

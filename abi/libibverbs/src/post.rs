@@ -104,8 +104,8 @@ pub(crate) unsafe extern "C" fn bind_mw(
 unsafe fn add(pair: &Pair, posting: &mut SendPosting<'_>, c: &ibv_send_wr) -> Result<(), Error> {
     let immediate = c.imm_data;
     // SAFETY: the fields of the union that are read here are plain numbers, which are valid for any
-    // opcode. A pointer of the union is dereferenced only if the opcode or the type of the queue
-    // pair implies that the program has set it.
+    // opcode. A pointer of the union is dereferenced only for opcodes and queue pair types for
+    // which the program must set it.
     let (rdma, atomic) = unsafe { (c.wr.rdma, c.wr.atomic) };
     let opcode = match c.opcode {
         0 | 1 => SendOpcode::Write {
@@ -178,7 +178,7 @@ pub(crate) unsafe fn binding(
 /// datagrams.
 ///
 /// # Safety
-/// On a queue pair for datagrams, `ah` must be an address handle or null.
+/// If the queue pair carries datagrams, `ah` must be an address handle or null.
 pub(crate) unsafe fn destination(
     pair: &Pair,
     ah: *mut ibv_ah,
@@ -208,7 +208,7 @@ pub(crate) unsafe fn pieces<'a>(
     if count > PIECES_MAX || list.is_null() || !list.is_aligned() {
         return invalid("the scatter/gather list is null, misaligned or too long");
     }
-    // SAFETY: the caller meets the requirements of this function; `ScatterGather` has the layout of
+    // SAFETY: the caller meets the requirements of this function. `ScatterGather` has the layout of
     // `ibv_sge`.
     Ok(unsafe { slice::from_raw_parts(list.cast(), count) })
 }
@@ -229,7 +229,7 @@ unsafe fn gather<'a>(
         };
         if !room.is_empty() {
             let from = ptr::with_exposed_provenance::<u8>(piece.address as usize);
-            // SAFETY: the caller meets the requirements of this function; `room` is as long as the
+            // SAFETY: the caller meets the requirements of this function. `room` is as long as the
             // entry.
             unsafe { ptr::copy_nonoverlapping(from, room.as_mut_ptr(), bytes) };
         }
@@ -238,8 +238,8 @@ unsafe fn gather<'a>(
     Ok(into.get(..length).unwrap_or_default())
 }
 
-/// Adds the work requests of a list, up to the first that is rejected. Stores the address of the
-/// rejected request in `refused`.
+/// Adds the work requests of a list. Stops at the first request that is rejected, and stores its
+/// address in `refused`.
 ///
 /// # Safety
 /// A null pointer must end the list, and `refused` must be null or writable.
@@ -282,7 +282,7 @@ const SIGNALED: c_uint = 1 << 1;
 const SOLICITED: c_uint = 1 << 2;
 const INLINE: c_uint = 1 << 3;
 
-/// Maximum number of inline bytes of a work request. It is at least the limit of any device.
+/// Maximum number of inline bytes of a work request. No device has a higher limit.
 pub(crate) const INLINE_MAX: usize = 256;
 
 const _: () = assert!(size_of::<ScatterGather>() == size_of::<ibv_sge>());

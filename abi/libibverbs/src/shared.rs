@@ -140,8 +140,9 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     code("ibv_destroy_srq", || {
         // SAFETY: the caller meets the requirements of this function.
         unsafe { shell::Shared::ours(srq, "shared receive queue") }?.queue.destroy()?;
-        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it.
-        // The program must not use a handle in another call while it destroys the handle.
+        // SAFETY: the handle is alive, because the call above has checked it. That call fails if
+        // another object still uses the handle. The program must not use a handle in another call
+        // while it destroys the handle.
         unsafe { shell::Shared::free(srq) };
         Ok(())
     })

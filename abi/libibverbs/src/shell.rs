@@ -1,4 +1,4 @@
-//! C structures that have state of the library behind them.
+//! C structures that are followed by state of the library.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -30,8 +30,8 @@ impl<C, T> Shell<C, T> {
         Box::into_raw(Box::new(Self { c, is_alive, ours })).cast()
     }
 
-    /// Returns the library's state. Fails if the object is destroyed and its shell is still kept
-    /// (see `DESTROYED_KEPT`).
+    /// Returns the library's state. Returns an error if the object is destroyed. This works as long
+    /// as the shell is kept after the destruction (see [`DESTROYED_KEPT`]).
     ///
     /// # Safety
     /// The pointer must be null, or come from [`Shell::make`] with the same types. The shell must
@@ -42,7 +42,7 @@ impl<C, T> Shell<C, T> {
         if pointer.is_null() {
             return Err(Error::Invalid(format!("there is no {what}")));
         }
-        // SAFETY: the caller meets the requirements of this function; other threads write only to
+        // SAFETY: the caller meets the requirements of this function. Other threads write only to
         // the C structure and to atomics.
         let (is_alive, ours) = unsafe {
             let whole = pointer.cast::<Self>();
@@ -55,8 +55,8 @@ impl<C, T> Shell<C, T> {
         Ok(unsafe { &*ours })
     }
 
-    /// Drops the library's state. Keeps the shell for some time, because some programs destroy
-    /// objects twice.
+    /// Drops the library's state. Some programs destroy an object twice, so the shell itself is
+    /// kept for some time.
     ///
     /// # Safety
     /// The pointer must come from [`Shell::make`] with the same types. No thread may use the
@@ -111,7 +111,7 @@ pub(crate) type Region = Shell<ibv_mr, crate::memory::Region>;
 pub(crate) type Window = Shell<ibv_mw, crate::memory::Window>;
 pub(crate) type DeviceMemory = Shell<ibv_dm, crate::device_memory::DeviceMemory>;
 pub(crate) type Channel = Shell<ibv_comp_channel, crate::completion::Channel>;
-/// All completion queues are extended ones, so that polling need not distinguish them.
+/// All completion queues are extended ones, so polling need not distinguish two kinds.
 pub(crate) type Completions = Shell<ibv_cq_ex, crate::completion::Completions>;
 pub(crate) type Shared = Shell<ibv_srq, crate::shared::Shared>;
 pub(crate) type Pair = Shell<ibv_qp_ex, crate::pair::Pair>;
@@ -124,7 +124,7 @@ pub(crate) type Address = Shell<ibv_ah, crate::address::Address>;
 pub(crate) unsafe fn completions<'a>(
     queue: *const ibv_cq,
 ) -> Result<&'a crate::completion::Completions, Error> {
-    // SAFETY: the caller meets the requirements of this function; the library creates all queues as
+    // SAFETY: the caller meets the requirements of this function. The library creates all queues as
     // extended ones.
     unsafe { Completions::ours(queue.cast(), "completion queue") }
 }
@@ -134,7 +134,7 @@ pub(crate) unsafe fn completions<'a>(
 /// # Safety
 /// The requirements are those of [`Shell::ours`].
 pub(crate) unsafe fn pair<'a>(pair: *const ibv_qp) -> Result<&'a crate::pair::Pair, Error> {
-    // SAFETY: the caller meets the requirements of this function; the library creates all queue
+    // SAFETY: the caller meets the requirements of this function. The library creates all queue
     // pairs as extended ones.
     unsafe { Pair::ours(pair.cast(), "queue pair") }
 }
@@ -145,7 +145,7 @@ pub(crate) unsafe fn pair<'a>(pair: *const ibv_qp) -> Result<&'a crate::pair::Pa
 /// # Safety
 /// The counter must exist, and only this function may write to it.
 pub(crate) unsafe fn count(counter: *mut u32, events: u32) {
-    // SAFETY: the caller meets the requirements of this function; a field of a structure is
+    // SAFETY: the caller meets the requirements of this function. Fields of the structure are
     // aligned.
     unsafe { AtomicU32::from_ptr(counter) }.fetch_add(events, Ordering::Release);
 }

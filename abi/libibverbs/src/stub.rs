@@ -1,11 +1,13 @@
-//! Functions that exist only so that programs can be linked. Several names share one function
-//! (`names.txt`). A function ignores its arguments.
+//! Functions without an effect. They exist only because programs must find the symbols when they
+//! are linked. Several symbols share one function (`names.txt`). The functions ignore their
+//! arguments.
 
 use std::ffi::{c_int, c_void};
 
 use crate::failure::set_errno;
 
-/// Defines three functions that fail: one returns an error number, one -1, and one null.
+/// Defines three functions that fail. The first returns an error number, the second -1, and the
+/// third null.
 macro_rules! failing {
     ($number:expr, $code:ident $code_name:literal, $minus:ident $minus_name:literal, $null:ident $null_name:literal) => {
         /// Sets `errno` and returns the error number.
@@ -49,8 +51,8 @@ pub(crate) extern "C" fn zero() -> usize {
     0
 }
 
-/// Implements `ibv_is_fork_initialized`. Returns `IBV_FORK_UNNEEDED`, because the library pins no
-/// memory and a fork therefore needs no preparation.
+/// Implements `ibv_is_fork_initialized`. Returns `IBV_FORK_UNNEEDED`: the library pins no memory,
+/// so a program need not prepare for a fork.
 #[unsafe(export_name = "ethernot_ibv_is_fork_initialized")]
 pub(crate) extern "C" fn ibv_is_fork_initialized() -> c_int {
     2

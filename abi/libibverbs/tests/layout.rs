@@ -15,8 +15,8 @@ use ethernot_verbs::rdma_cm::layout::{
 const HEADER: &str = "/usr/include/infiniband/verbs.h";
 const MANAGER_HEADER: &str = "/usr/include/rdma/rdma_cma.h";
 
-/// Returns C expressions with their values in Rust: the sizes of structures and the offsets of
-/// fields. For each field, `$c` is its name in C and `$field` its name in Rust.
+/// Returns C expressions with the values that Rust gives them: the sizes of structures and the
+/// offsets of fields. `$c` is the name of a field in C, `$field` its name in Rust.
 macro_rules! layouts {
     ($($structure:ident { $($c:literal = $field:ident),* $(,)? })*) => {
         vec![$(
@@ -30,7 +30,8 @@ macro_rules! layouts {
 }
 
 /// Sizes and offsets must equal those of the headers. Three structures have more fields than in the
-/// headers of 2022. For these, the test compares offsets from the end, or omits the size.
+/// headers of 2022. For these structures, the test compares offsets from the end, or does not
+/// compare the size.
 #[test]
 fn structures_are_laid_out_as_programs_have_them() {
     if !Path::new(HEADER).exists() {
@@ -60,7 +61,8 @@ fn structures_of_the_connection_manager_are_laid_out_as_programs_have_them() {
         println!("skipped: {MANAGER_HEADER} is not installed");
         return;
     }
-    // Compare with fixed numbers, to detect changes that affect both the header and the structure.
+    // A change of the header and of the structure could agree. Compare with fixed numbers to detect
+    // such a change.
     assert_eq!((size_of::<rdma_cm_id>(), size_of::<rdma_cm_event>()), (416, 80));
     assert_eq!((size_of::<rdma_conn_param>(), size_of::<rdma_addrinfo>()), (24, 96));
     let expressions = manager();
@@ -72,7 +74,7 @@ fn structures_of_the_connection_manager_are_laid_out_as_programs_have_them() {
     }
 }
 
-/// Programs find an operation by its distance from the end of the structure.
+/// Programs locate an operation by its distance from the end of the structure.
 #[test]
 fn operations_stand_at_their_distance_from_the_context() {
     if !Path::new(HEADER).exists() {

@@ -1,5 +1,5 @@
-//! Compares the symbols of the built libraries with those of the system's libraries, and with the
-//! symbols that programs of the system need.
+//! Checks the symbols of the built libraries. Compares them with the symbols of the system's
+//! libraries, and with the symbols that programs of the system need.
 
 mod built;
 
@@ -64,7 +64,7 @@ fn programs_and_modules_of_the_system_load_with_our_libraries() {
         text += &String::from_utf8_lossy(&output.stderr);
         let ours = format!("libibverbs.so.1 => {}", folder().display());
         assert!(text.contains(&ours), "{} loads another library:\n{text}", client.display());
-        // Ignore other symbols, because modules get them from the program that loads them.
+        // Ignore other symbols. Modules get them from the program that loads the modules.
         let unresolved: Vec<&str> = text
             .lines()
             .filter(|line| line.contains("undefined symbol") || line.contains("not found"))
@@ -131,7 +131,7 @@ fn needs_verbs(path: &Path) -> bool {
     String::from_utf8_lossy(&output.stdout).contains("[libibverbs.so.1]")
 }
 
-/// Returns all exported symbols of a library with their versions. Includes versions that are not
+/// Returns all exported symbols of a library with their versions, including versions that are not
 /// the default.
 fn names(library: &Path) -> BTreeSet<String> {
     let output = Command::new("nm")

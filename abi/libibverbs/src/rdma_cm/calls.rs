@@ -1,4 +1,4 @@
-//! The calls that take an id.
+//! The calls that have an id as an argument.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -123,7 +123,7 @@ pub(crate) unsafe extern "C" fn rdma_accept(
             let ours = ours(id)?;
             ours.id.accept(&AcceptOptions { options, queue_key: None })?;
             set_state(id, STATE_SENDING);
-            // A datagram id gets no event after it has accepted a request.
+            // When a datagram id has accepted a request, it gets no event.
             if ours.id.service() != QueuePairType::Datagram {
                 complete(id)?;
             }
@@ -179,8 +179,8 @@ pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     })
 }
 
-/// Implements `rdma_notify`. Only checks the id, because a message cannot arrive before the event
-/// of its connection.
+/// Implements `rdma_notify`. Only checks the id, because no message can arrive before the program
+/// reads the event of its connection.
 ///
 /// # Safety
 /// The arguments must meet the requirements of the function's manual page.
@@ -215,11 +215,11 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
         if value.is_null() || len != if is_long { size_of::<c_int>() } else { 1 } {
             return invalid("the value of the option is null or has the wrong length");
         }
-        // SAFETY: the caller meets the requirements of this function; the value is `len` bytes
+        // SAFETY: the caller meets the requirements of this function. The value is `len` bytes
         // long.
         let byte = unsafe { value.cast::<u8>().read() };
-        // SAFETY: the caller meets the requirements of this function; an option that is a number is
-        // read only after its length was checked.
+        // SAFETY: the caller meets the requirements of this function. A number is read only after
+        // the length of the option was checked.
         let is_set = || unsafe { value.cast::<c_int>().read_unaligned() } != 0;
         id.set_option(match name {
             OPTION_TOS => IdOption::TypeOfService(byte),
@@ -249,7 +249,7 @@ unsafe fn options_of(param: *const rdma_conn_param) -> Result<Option<ConnectOpti
     }))
 }
 
-/// Returns the parameters of a connection for a program that passes none.
+/// Returns the parameters of a connection for which the program passes none.
 fn usual() -> ConnectOptions {
     ConnectOptions { retries: 7, not_ready_retries: 7, ..ConnectOptions::default() }
 }
@@ -265,7 +265,8 @@ unsafe fn said(private_data: *const c_void, len: u8) -> Result<Vec<u8>, Error> {
     Ok(unsafe { std::slice::from_raw_parts(private_data.cast::<u8>(), len.into()) }.to_vec())
 }
 
-/// Values of `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the program wants the maximum.
+/// Value of `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`, which means that the program wants the
+/// maximum.
 const MAX: u8 = 0xff;
 
 /// `RDMA_OPTION_ID` and its options.

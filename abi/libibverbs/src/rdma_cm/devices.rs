@@ -13,7 +13,7 @@ use crate::failure::pointer;
 use crate::layout::{ibv_context, ibv_pd};
 use crate::memory;
 
-/// State that all ids of a process share. A forked child creates its own.
+/// State that all ids of a process share. A forked child creates its own state.
 pub(super) struct Shared {
     process: u32,
     pub(super) host: Arc<ManagedHost>,
@@ -23,15 +23,15 @@ pub(super) struct Shared {
 struct Slot {
     managed: ManagedDevice,
     context: *mut ibv_context,
-    /// Address of the protection domain for ids whose programs pass none. 0 until an id needs the
-    /// domain.
+    /// Address of the protection domain for ids for which the program passes no domain. 0 until an
+    /// id needs this domain.
     domain: Mutex<usize>,
 }
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 
-/// Returns the state that all ids of this process share. It is never freed, because after a fork a
-/// thread of the parent may have been using it.
+/// Returns the state that all ids of this process share. The library never frees this state. After
+/// a fork, the child must not free it, because a thread of the parent may have been using it.
 pub(super) fn shared() -> Result<&'static Shared, Error> {
     let process = std::process::id();
     let known = SHARED.load(Ordering::Acquire);
@@ -55,8 +55,8 @@ pub(super) fn shared() -> Result<&'static Shared, Error> {
     let host = ManagedHost::new(slots.iter().map(|slot| slot.managed.clone()).collect());
     let fresh = Box::into_raw(Box::new(Shared { process, host, slots }));
     let stored = SHARED.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
-    // If another thread was faster, use the state of that thread. The state made here stays unused.
-    // SAFETY: neither of the two states is ever freed.
+    // If another thread has stored its state first, use that state. The state created here stays
+    // unused. SAFETY: the library frees neither of the two states.
     Ok(unsafe { &*stored.map_or_else(|theirs| theirs, |_| fresh) })
 }
 
@@ -85,7 +85,7 @@ impl Shared {
     }
 }
 
-/// Implements `rdma_get_devices`. The devices stay open when the program frees the list.
+/// Implements `rdma_get_devices`. If the program frees the list, the devices stay open.
 ///
 /// # Safety
 /// `count` must be null or writable.

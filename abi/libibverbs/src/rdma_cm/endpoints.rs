@@ -1,4 +1,4 @@
-//! Ids with blocking calls. Programs create them from the result of
+//! Ids whose calls block. Programs create them from the result of
 //! [`rdma_getaddrinfo`](super::resolution).
 
 use std::ffi::c_int;
@@ -152,8 +152,8 @@ pub(crate) unsafe extern "C" fn rdma_get_request(
     })
 }
 
-/// Moves the id of a request to its own channel. Creates its queue pair with the attributes that
-/// the program passed for the listener.
+/// Moves the id of a request to a channel of its own. Creates its queue pair with the attributes
+/// that the program has passed for the listener.
 unsafe fn take_over(
     listener: *mut rdma_cm_id,
     asked: *mut rdma_cm_id,

@@ -1,10 +1,10 @@
 //! Threads that wait for events in a loop while another thread destroys their channel.
 //!
-//! `rping` and programs like it end this way: one thread calls `rdma_get_cm_event` in a loop, and
-//! the main thread destroys the channel and exits. With a kernel device the loop is inside a system
-//! call at that moment, and stays there until the process exits. Here the loop may be between two
-//! calls. An error of the next call would end such a program with a failure, so the call waits
-//! until the process exits, as inside the kernel.
+//! `rping` and similar programs end in this way: one thread calls `rdma_get_cm_event` in a loop,
+//! and the main thread destroys the channel and exits. With a kernel device, the loop is inside a
+//! system call at that moment, and stays there until the process exits. With this library, the loop
+//! may be between two calls. If its next call returned an error, the program would end with a
+//! failure. The call therefore blocks until the process exits.
 
 use std::cell::Cell;
 use std::ptr;
@@ -15,7 +15,8 @@ use crate::failure::say;
 use verbs_edge::LogLevel;
 
 thread_local! {
-    /// The channel from which this thread got its last event, if the thread blocks for events.
+    /// The channel from which this thread has got its last event. Null if the thread does not block
+    /// for events.
     static CHANNEL: Cell<*const rdma_event_channel> = const { Cell::new(ptr::null()) };
 }
 
@@ -27,7 +28,8 @@ pub(super) fn on_event(channel: *const rdma_event_channel, fd: libc::c_int) {
     CHANNEL.set(if blocks { channel } else { ptr::null() });
 }
 
-/// Records that the calling thread destroys `channel`: its later calls with the channel fail.
+/// Records that the calling thread destroys `channel`. Later calls of this thread with the channel
+/// return an error and do not block.
 pub(super) fn on_destroy(channel: *const rdma_event_channel) {
     if CHANNEL.get() == channel {
         CHANNEL.set(ptr::null());
@@ -39,7 +41,8 @@ pub(super) fn is_of(channel: *const rdma_event_channel) -> bool {
     !channel.is_null() && CHANNEL.get() == channel
 }
 
-/// Blocks the calling thread until the process exits: another thread destroyed its channel.
+/// Blocks the calling thread until the process exits. Another thread has destroyed the thread's
+/// channel.
 pub(super) fn wait_for_exit() -> ! {
     say(
         LogLevel::Info,

@@ -32,13 +32,13 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
         if event.is_null() {
             return invalid("the pointer for the event is null");
         }
-        // SAFETY: the caller meets the requirements of this function; the shell of a destroyed
-        // channel is kept.
+        // SAFETY: the caller meets the requirements of this function. After a channel is destroyed,
+        // its shell is kept.
         if event_loop::is_of(channel) && unsafe { Channel::ours(channel, "channel") }.is_err() {
             event_loop::wait_for_exit();
         }
-        // SAFETY: the caller meets the requirements of this function, and `take` succeeds only if
-        // the channel exists.
+        // SAFETY: the caller meets the requirements of this function. `take` succeeds only if the
+        // channel exists.
         unsafe {
             *event = take(channel)?;
             event_loop::on_event(channel, (*channel).fd);
@@ -71,16 +71,16 @@ pub(super) unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_
     // SAFETY: the caller meets the requirements of this function.
     let event = unsafe { Channel::ours(channel, "channel") }?.get()?;
     let id = if event.kind == EventKind::ConnectRequest {
-        // SAFETY: the listening id exists, because it cannot be destroyed before the event is
-        // acknowledged.
+        // SAFETY: the listening id exists, because it cannot be destroyed before the program has
+        // acknowledged the event.
         unsafe { child(&event) }
     } else {
         named(&event.id)
     };
     let listener = event.listener.as_deref().map_or(ptr::null_mut(), named);
     if !id.is_null() {
-        // SAFETY: the id was created just above, or it exists because it cannot be destroyed before
-        // the event is acknowledged.
+        // SAFETY: the id exists. Either it was created just above, or it cannot be destroyed before
+        // the program has acknowledged the event.
         unsafe { show(id, event.kind) }?;
     }
     let param = param_of(&event);
@@ -98,8 +98,8 @@ pub(super) unsafe fn acknowledge(event: *mut rdma_cm_event) {
     if let Ok(ours) = unsafe { ReportedEvent::ours(event, "event") } {
         ours.acknowledge();
     }
-    // SAFETY: the caller meets the requirements of this function; a program must not use an event
-    // that it has acknowledged.
+    // SAFETY: the caller meets the requirements of this function. After a program has acknowledged
+    // an event, it must not use the event.
     unsafe { ReportedEvent::free(event) };
 }
 
@@ -148,7 +148,7 @@ unsafe fn show(id: *mut rdma_cm_id, kind: EventKind) -> Result<(), Error> {
     }
 }
 
-/// Stores the state of the queue pair in its C structure, where programs read it.
+/// Stores the state of the queue pair in its C structure. Programs read the state there.
 ///
 /// # Safety
 /// This library must have created the id.
@@ -198,9 +198,9 @@ fn param_of(event: &Event) -> rdma_event_param {
             },
         },
         Details::None => {
-            // Fill in both variants of the union, because programs may read the private data from
-            // either.
-            // SAFETY: all fields are numbers or pointers, for which zero is a valid value.
+            // Fill in both variants of the union, because a program may read the private data from
+            // either of them. SAFETY: all fields are numbers or pointers, for which zero is a valid
+            // value.
             let mut param: rdma_event_param = unsafe { std::mem::zeroed() };
             param.conn.private_data = data;
             param.conn.private_data_len = len;

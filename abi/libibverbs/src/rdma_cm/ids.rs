@@ -34,16 +34,16 @@ pub(super) struct Ours {
     state: Mutex<Own>,
 }
 
-/// State of an id that calls change.
+/// State of an id that calls of the program change.
 pub(super) struct Own {
     /// Whether calls block until their event has arrived. Such an id has its own channel.
     pub(super) is_synchronous: bool,
-    /// The attributes for queue pairs of accepted connections. `rdma_create_ep` sets them for a
+    /// The attributes for queue pairs of accepted connections. `rdma_create_ep` stores them for a
     /// listener.
     pub(super) pair: Option<ibv_qp_init_attr>,
     path: Box<ibv_sa_path_rec>,
-    /// Whether the library created the completion queue for sends. The next field says this for
-    /// receives.
+    /// Whether the library has created the completion queue for sends. `has_receive_queue` says the
+    /// same about the completion queue for receives.
     pub(super) has_send_queue: bool,
     pub(super) has_receive_queue: bool,
 }
@@ -61,14 +61,14 @@ impl Ours {
     }
 }
 
-/// Returns the library's state of an id. Fails if the id is null or misaligned.
+/// Returns the library's state of an id. Returns an error if the id is null or misaligned.
 ///
 /// # Safety
 /// The id must be null, or this library must have created it. It must not be destroyed while the
 /// result is used.
 pub(super) unsafe fn ours<'a>(id: *const rdma_cm_id) -> Result<&'a Ours, Error> {
-    // Some programs pass an uninitialised pointer after `rdma_create_id` has failed. A misaligned
-    // pointer shows this.
+    // If `rdma_create_id` has failed, some programs pass an uninitialised pointer. A misaligned
+    // pointer is certainly not an id.
     if !id.is_aligned() {
         return invalid("the id is misaligned: rdma_create_id did not create it");
     }
@@ -80,7 +80,8 @@ pub(super) unsafe fn ours<'a>(id: *const rdma_cm_id) -> Result<&'a Ours, Error> 
 #[unsafe(export_name = "ethernot_rdma_create_event_channel")]
 pub(crate) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     pointer("rdma_create_event_channel", || {
-        // Without a device this call fails, because programs use it to detect missing devices.
+        // If there is no device, this call fails. Programs rely on this to find out whether there
+        // are devices.
         make_channel()
     })
 }
@@ -128,8 +129,8 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
     })
 }
 
-/// Creates an id. If the channel is null, the id gets its own channel, and its calls block until
-/// their event has arrived.
+/// Creates an id. If `channel` is null, the id gets its own channel, and calls with this id block
+/// until their event has arrived.
 ///
 /// # Safety
 /// The channel must be null or valid.
@@ -285,8 +286,8 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), Error> {
     let is_synchronous = ours.is_synchronous();
     // SAFETY: the caller meets the requirements of this function.
     let channel = unsafe { (*id).channel };
-    // SAFETY: the id is alive, as checked above. Its queue pair and events are gone. The program
-    // must not use an id in another call while it destroys the id.
+    // SAFETY: the id is alive, because the call above has checked it. Its queue pair and events are
+    // gone. The program must not use an id in another call while it destroys the id.
     unsafe { Named::free(id) };
     if is_synchronous {
         // SAFETY: the channel was created for this id only.
@@ -323,7 +324,7 @@ pub(super) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Error> {
     unsafe { release_event(id) };
     // SAFETY: the caller meets the requirements of this function.
     let event: *mut rdma_cm_event = unsafe { events::take((*id).channel) }?;
-    // SAFETY: the caller meets the requirements of this function; `take` created the event just
+    // SAFETY: the caller meets the requirements of this function. `take` created the event just
     // above.
     let (status, kind) = unsafe {
         (*id).event = event;
@@ -356,11 +357,11 @@ pub(crate) unsafe extern "C" fn rdma_migrate_id(
     })
 }
 
-/// Moves an id to another event channel. If the channel is null, the id gets its own channel, and
-/// its calls block.
+/// Moves an id to another event channel. If `channel` is null, the id gets its own channel, and
+/// calls with this id block.
 ///
 /// # Safety
-/// The arguments must meet the requirements of the function's manual page.
+/// The arguments must meet the requirements of the manual page of `rdma_migrate_id`.
 pub(super) unsafe fn migrate(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,

@@ -1,4 +1,4 @@
-//! The C structures of `librdmacm`. Programs are compiled against them.
+//! The C structures of `librdmacm`, against which programs are compiled.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -84,7 +84,7 @@ pub struct rdma_cm_id {
     pub qp_type: c_int,
 }
 
-/// Parameters of a connection, in `rdma_connect`, in `rdma_accept` and in events.
+/// Parameters of a connection. `rdma_connect`, `rdma_accept` and events contain them.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_conn_param {

@@ -39,7 +39,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
     })
 }
 
-/// Creates the queue pair of an id. Also creates the completion queues that the id lacks.
+/// Creates the queue pair of an id. If the id has no completion queues, creates them too.
 ///
 /// # Safety
 /// The arguments must meet the requirements of the manual page of `rdma_create_qp`.
@@ -104,8 +104,8 @@ pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
     })
 }
 
-/// Returns the protection domain that the program passes. If it passes none, returns that of the
-/// id.
+/// Returns the protection domain that the program passes. If the program passes none, returns the
+/// id's protection domain.
 unsafe fn domain_of(id: *mut rdma_cm_id, domain: *mut ibv_pd) -> Result<*mut ibv_pd, Error> {
     // SAFETY: the caller meets the requirements of this function.
     let (own, context) = unsafe { ((*id).pd, (*id).verbs) };
@@ -174,8 +174,8 @@ unsafe fn create_with(
     unsafe {
         (*made).state = if (*made).qp_type == TYPE_DATAGRAM { STATE_SENDING } else { STATE_INIT };
         (*id).qp = made;
-        // Do not store a shared receive queue that the program passes, because the library destroys
-        // the queue in the id together with the id.
+        // Do not store the program's shared receive queue in the id. The library destroys the queue
+        // in the id together with the id, but this one belongs to the program.
         ((*id).send_cq, (*id).recv_cq) = (send_queue, receive_queue);
     }
     Ok(())
@@ -218,8 +218,8 @@ unsafe fn make_queue(
     Ok(queue)
 }
 
-/// Destroys the completion queues that the library created for the id. Removes those of the program
-/// from the id.
+/// Destroys the completion queues that the library has created for the id. Removes the program's
+/// completion queues from the id, without destroying them.
 unsafe fn destroy_queues(id: *mut rdma_cm_id) {
     // SAFETY: the caller meets the requirements of this function.
     let Ok(ours) = (unsafe { ours(id) }) else { return };

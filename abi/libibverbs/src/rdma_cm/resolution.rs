@@ -1,5 +1,5 @@
-//! `rdma_getaddrinfo`: asks the system's resolver for addresses and returns them in the form that
-//! ids need.
+//! `rdma_getaddrinfo`: asks the system's resolver for addresses, and returns the addresses in the
+//! form that ids need.
 
 use std::ffi::{c_char, c_int};
 use std::net::SocketAddr;
@@ -68,7 +68,7 @@ unsafe fn find(
     if code != 0 {
         return Ok(code);
     }
-    // SAFETY: `getaddrinfo` returned the list above. Like librdmacm, use only its first entry.
+    // SAFETY: `getaddrinfo` returned the list above. As in librdmacm, only its first entry is used.
     let first = unsafe { list.as_ref() }.map(|first| (first.ai_addr, first.ai_canonname));
     let made = match first {
         // SAFETY: the entry belongs to the list that `getaddrinfo` returned.
@@ -109,8 +109,8 @@ impl Wanted {
         }
     }
 
-    /// Returns a result. The address of one side comes from the resolver, that of the other side
-    /// from the hints.
+    /// Returns a result. The address of one side comes from the resolver; the address of the other
+    /// side comes from the hints.
     unsafe fn make(
         &self,
         address: *const sockaddr,
@@ -141,7 +141,7 @@ impl Wanted {
         self.found(source, destination, ptr::null_mut(), ptr::null_mut())
     }
 
-    /// Creates a result. Takes ownership of the names. A name must be null or come from the C
+    /// Creates a result. The result owns the names. A name must be null or come from the C
     /// library's allocator.
     fn found(
         &self,
@@ -199,11 +199,12 @@ fn allocated_address(address: SocketAddr) -> *mut sockaddr {
     allocated(storage(Some(address))).cast()
 }
 
-/// Frees the memory to which `found` points. Frees neither `found` itself nor the next entry.
+/// Frees the memory to which the fields of `found` point. Does not free `found` itself and the next
+/// entry.
 ///
 /// # Safety
-/// All pointers of `found` must be null or come from the C library's allocator. They must not be
-/// used again.
+/// All pointers of `found` must be null or come from the C library's allocator. After this call,
+/// they must not be used.
 unsafe fn free_what_it_holds(found: &rdma_addrinfo) {
     // SAFETY: the caller meets the requirements of this function.
     unsafe {
@@ -236,8 +237,8 @@ pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(found: *mut rdma_addrinfo) {
     }
 }
 
-/// Value of `AF_IB`. For this family, librdmacm also leaves the family of the resolver's request
-/// unspecified.
+/// Value of `AF_IB`. If a program asks for this family, the request to the system's resolver
+/// specifies no family, as in librdmacm.
 const FAMILY_IB: c_int = 27;
 
 /// Values of `RAI_PASSIVE` and `RAI_NUMERICHOST`.

@@ -1,12 +1,13 @@
 //! `rsocket` and the calls that belong to it, implemented with kernel sockets.
 //!
-//! Programs use `rsocket` for streams and datagrams. The kernel provides both with descriptors that
-//! programs can poll. Therefore each call is forwarded to the socket call whose name lacks the `r`.
+//! Programs use `rsocket` for streams and datagrams. The kernel provides both, with descriptors
+//! that programs can poll. Each call is therefore forwarded to the socket call whose name lacks the
+//! `r`.
 //!
-//! Kernel sockets have no remote writes to mapped memory (`riomap`, `riounmap` and `riowrite`).
-//! These calls use a queue pair beside the socket. The queue pair exists only if the program sets
-//! `RDMA_IOMAPSIZE`. The library places the bytes of `riowrite` before everything that is sent
-//! after them, because the sender waits for the completion of the write.
+//! Kernel sockets have no remote writes to mapped memory (`riomap`, `riounmap` and `riowrite`). For
+//! these calls, the library uses a queue pair in addition to the socket. The queue pair exists only
+//! if the program sets `RDMA_IOMAPSIZE`. The bytes of a `riowrite` are placed before the bytes of
+//! all later sends, because a send waits for the completion of the write.
 
 mod mappings;
 mod meeting;
@@ -24,7 +25,7 @@ use libc::{
 use super::addresses::{of_c, storage};
 use crate::failure::{invalid, number, set_errno, signed};
 
-/// Defines calls that are forwarded to the kernel.
+/// Defines calls that the library forwards to the kernel.
 macro_rules! forwards {
     ($($name:literal $function:ident = $call:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
         $(
@@ -73,7 +74,8 @@ forwards! {
     ) -> c_int;
 }
 
-/// Defines calls that send. Each call first waits until earlier writes to mapped memory are placed.
+/// Defines calls that send. Before it sends, each call waits until the peer has placed earlier
+/// writes to mapped memory.
 macro_rules! sends {
     ($($name:literal $function:ident = $call:ident($($argument:ident: $kind:ty),*), $flags:expr;)*) => {
         $(
@@ -180,7 +182,8 @@ pub(crate) extern "C" fn rclose(socket: c_int) -> c_int {
     unsafe { libc::close(socket) }
 }
 
-/// Implements `rsetsockopt`. Ignores options of level `SOL_RDMA`, except the number of mappings.
+/// Implements `rsetsockopt`. Of the options of level `SOL_RDMA`, only the number of mappings has an
+/// effect.
 ///
 /// # Safety
 /// The arguments must meet the requirements of the manual page of `setsockopt`.
@@ -208,8 +211,8 @@ pub(crate) unsafe extern "C" fn rsetsockopt(
     unsafe { libc::setsockopt(socket, level, name, value, len) }
 }
 
-/// Implements `rgetsockopt`. For options of level `SOL_RDMA`, returns the default values of
-/// librdmacm. The number of mappings is the only option with its own value.
+/// Implements `rgetsockopt`. For the number of mappings, returns the value of the socket. For other
+/// options of level `SOL_RDMA`, returns the default values of librdmacm.
 ///
 /// # Safety
 /// The arguments must meet the requirements of the manual page of `getsockopt`.
@@ -253,7 +256,7 @@ pub(crate) extern "C" fn riomap(
     _flags: c_int,
     offset: off_t,
 ) -> off_t {
-    // Expose the address, because peers may write to the mapped memory after this call.
+    // After this call, peers may write to the mapped memory, so expose its address.
     let address = buffer.expose_provenance();
     signed("riomap", || mappings::map(socket, address, len, protection, offset))
 }

@@ -1,4 +1,4 @@
-//! Builds the libraries, in the form in which programs load them.
+//! Builds the libraries in the form in which programs load them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Mappings of sockets: `riomap`, `riounmap` and `riowrite`. Also does the extra work that other
-//! calls need for sockets with mappings.
+//! Mappings of sockets: `riomap`, `riounmap` and `riowrite`. If a socket has mappings, other calls
+//! need additional steps, which are also here.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -25,13 +25,13 @@ enum Role {
     /// The socket is neither connected nor listening.
     Fresh,
     Listens(Arc<Listening>),
-    /// The socket is connected or connecting. The listening end stays open until the end of this
-    /// socket is connected.
+    /// The socket is connected or connecting. The listening end stays open until the end that
+    /// belongs to this socket is connected.
     Connected(Arc<Meeting>, Option<Arc<Listening>>),
 }
 
-/// All sockets with mappings, by descriptor. `COUNT` is their number. While it is 0, as in most
-/// programs, calls do not lock the map.
+/// `SOCKETS` has all sockets with mappings, by descriptor. `COUNT` is their number. In most
+/// programs it is 0, and calls then do not lock the map.
 static SOCKETS: Mutex<BTreeMap<c_int, Socket>> = Mutex::new(BTreeMap::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -82,7 +82,7 @@ pub(super) fn wanted(socket: c_int) -> c_int {
     with(|sockets| c_int::try_from(sockets.get(&socket)?.maps).ok()).unwrap_or(0)
 }
 
-/// Opens the listening end beside a socket that starts to listen.
+/// Opens the listening end that belongs to a socket. The socket starts to listen.
 pub(super) fn on_listen(socket: c_int) -> Result<(), Error> {
     let wants = with(|sockets| sockets.get(&socket).map(|known| known.maps));
     let (Some(maps), Some(at)) = (wants, listens_at(socket)) else { return Ok(()) };
@@ -104,7 +104,7 @@ pub(super) fn on_accept(listener: c_int, socket: c_int) {
     });
 }
 
-/// Starts to connect the end beside a socket that is connected or connecting.
+/// Starts to connect the end that belongs to a socket. The socket is connected or connecting.
 pub(super) fn on_connect(socket: c_int) {
     with(|sockets| {
         let known = sockets.get_mut(&socket)?;
@@ -115,14 +115,14 @@ pub(super) fn on_connect(socket: c_int) {
     });
 }
 
-/// Forgets the previous socket of a descriptor that the kernel has reused.
+/// The kernel has reused a descriptor. Removes the previous socket of this descriptor.
 pub(super) fn forget(socket: c_int) {
     // Drop the value after the lock is released.
     drop(with(|sockets| sockets.remove(&socket)));
 }
 
-/// Waits until all writes are placed. Called before a socket is closed or shut down for sending.
-/// When the peer sees the end of the stream, all writes must be placed.
+/// Waits until the peer has placed all writes. Other calls use this before they close a socket or
+/// shut it down for sending. When the peer sees the end of the stream, all writes are thus placed.
 pub(super) fn on_last(socket: c_int) {
     if let Some(side) = met(socket) {
         // If the peer is gone, ignore the error.
@@ -130,7 +130,8 @@ pub(super) fn on_last(socket: c_int) {
     }
 }
 
-/// Forgets a closed socket. Ends the wait for the end beside the socket.
+/// Removes a closed socket. If a thread still waits for the end that belongs to the socket, ends
+/// the wait.
 pub(super) fn on_close(socket: c_int) {
     on_last(socket);
     let closed = with(|sockets| sockets.remove(&socket));
@@ -139,7 +140,7 @@ pub(super) fn on_close(socket: c_int) {
     }
 }
 
-/// Waits until earlier writes are placed. Called before the socket sends more.
+/// Waits until the peer has placed earlier writes. Calls that send use this before they send.
 pub(super) fn before_sending(socket: c_int, flags: c_int) -> Result<(), Error> {
     let Some(side) = met(socket) else { return Ok(()) };
     side.settle(!is_non_blocking(socket, flags))
@@ -160,7 +161,7 @@ pub(super) fn map(
     }
     let side = meeting(socket)?.wait()?;
     with(|sockets| {
-        // The end is connected, so this socket no longer needs the listening end.
+        // The end is connected, so the socket does not need the listening end any more.
         if let Role::Connected(_, listening) = &mut sockets.get_mut(&socket)?.role {
             *listening = None;
         }

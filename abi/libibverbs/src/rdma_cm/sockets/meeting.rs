@@ -1,9 +1,9 @@
-//! Connects the two ends beside a socket. The end of the connecting socket sends a request to the
-//! connection manager's port that has the same number as the socket's port. The request names the
-//! socket.
+//! Connects the two ends that belong to a connected pair of sockets. The end of the connecting
+//! socket sends a request to a port of the connection manager. This port has the same number as the
+//! peer's socket. The request contains the address of the connecting socket.
 //!
-//! The byte stream of the socket is not involved. Therefore a socket with mappings can be connected
-//! to a socket without mappings. Then only `riomap` fails, because there is no peer.
+//! These steps do not use the byte stream of the socket. A socket with mappings can therefore be
+//! connected to a socket without mappings. Only `riomap` then fails, because there is no peer.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -31,7 +31,7 @@ enum State {
     #[default]
     Waits,
     Met(Arc<Side>),
-    /// The wait has ended: no peer has connected, or the socket is closed.
+    /// The wait has ended, because no peer has connected or the socket is closed.
     Over,
 }
 
@@ -44,7 +44,7 @@ impl Meeting {
         }
     }
 
-    /// Waits until the end is connected. Waits for at most [`PATIENCE`].
+    /// Waits until the end is connected, but at most for [`PATIENCE`].
     pub(super) fn wait(&self) -> Result<Arc<Side>, Error> {
         let waits = |state: &mut State| matches!(state, State::Waits);
         let state = lock(&self.state);
@@ -65,7 +65,8 @@ impl Meeting {
         }
     }
 
-    /// Stores the connected end. If the wait has already ended, drops the end and returns false.
+    /// Stores the connected end. If the wait has already ended, drops the end instead and returns
+    /// false.
     fn meet(&self, side: Side) -> bool {
         let mut state = lock(&self.state);
         let waits = matches!(*state, State::Waits);
@@ -81,13 +82,13 @@ impl Meeting {
     }
 }
 
-/// Starts to connect to the peer's end, for a connecting socket. The work runs in a separate
-/// thread, because the program's call must not block.
+/// Starts to connect the end of a connecting socket to the peer's end. A separate thread does this,
+/// because the program's call must not block.
 pub(super) fn look_for(socket: c_int, maps: u32) -> Arc<Meeting> {
     let meeting = Arc::new(Meeting::default());
     let shared = Arc::clone(&meeting);
     let look = move || {
-        // Retry, because the peer may enable mappings a moment after it starts to listen.
+        // The peer may enable mappings a moment after it starts to listen. Retry until then.
         for _ in 0..PATIENCE.as_millis() / PAUSE.as_millis() {
             if shared.has_ended() {
                 return;
@@ -115,7 +116,7 @@ fn addresses(socket: c_int) -> Option<(SocketAddr, SocketAddr)> {
     Some((super::address_of(socket, libc::getsockname)?, super::peer_of(socket)?))
 }
 
-/// Sends the peer a request to connect. Returns `None` if the peer does not accept.
+/// Sends a connection request to the peer. Returns `None` if the peer does not accept it.
 fn ask(own: SocketAddr, peer: SocketAddr, maps: u32) -> Result<Option<Side>, Error> {
     let host = &shared()?.host;
     let channel = EventChannel::new(host)?;
@@ -134,7 +135,8 @@ fn ask(own: SocketAddr, peer: SocketAddr, maps: u32) -> Result<Option<Side>, Err
     }))
 }
 
-/// Waits for the next event. Fails if the event has another kind. Returns the peer's private data.
+/// Waits for the next event, and returns the peer's private data. Returns an error if the event has
+/// another kind.
 fn expect(channel: &EventChannel, kind: EventKind) -> Result<Vec<u8>, Error> {
     let event = take(channel)?;
     event.acknowledge();
@@ -162,10 +164,12 @@ fn said(hello: Hello) -> ConnectOptions {
     }
 }
 
-/// The listening end beside a listening socket. It listens until this value is dropped.
+/// The listening end that belongs to a listening socket. The end listens until this value is
+/// dropped.
 pub(super) struct Listening {
     arrived: Arc<Arrived>,
-    /// The serving thread polls the other end of this stream. Dropping this end stops the thread.
+    /// The other end of this stream belongs to the serving thread, which polls it. If this end is
+    /// dropped, the thread ends.
     _open: UnixStream,
 }
 
@@ -208,8 +212,8 @@ impl Listening {
         Ok(Self { arrived, _open: open })
     }
 
-    /// Returns the wait for the end beside an accepted socket. `peer` is the address of the
-    /// socket's peer.
+    /// Returns the wait for the end that belongs to an accepted socket. `peer` is the address of
+    /// the socket's peer.
     pub(super) fn expect(&self, peer: SocketAddr) -> Arc<Meeting> {
         let meeting = Arc::new(Meeting::default());
         let mut here = lock(&self.arrived.state);
@@ -234,7 +238,7 @@ impl Arrived {
         if event.kind != EventKind::ConnectRequest {
             return Ok(());
         }
-        // Accept only requests for a socket of the requesting host. Without this check, a host
+        // Accept a request only for a socket of the requesting host. Without this check, a host
         // could get the mappings of another host.
         let asks = event.id.remote().map(|remote| remote.ip().to_canonical());
         let hello = Hello::decode(&event.private_data);
@@ -261,7 +265,7 @@ impl Arrived {
         let oldest = if is_full { here.sides.pop_front() } else { None };
         here.sides.push_back((of, side));
         drop(here);
-        // Drop it after the lock is released, because closing a connection takes some time.
+        // Closing a connection takes some time, so drop it after the lock is released.
         drop(oldest);
     }
 }
@@ -290,15 +294,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Maximum time for which an end waits for the other end. Both ends connect at about the same time,
-/// if both have mappings.
+/// Maximum time for which an end waits for the other end. If both sockets have mappings, their ends
+/// connect at about the same time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Maximum number of ends that wait until their socket is accepted. It equals the number of pending
-/// connections of a listening socket. Each end takes 1 MiB of address space and a queue pair.
+/// Maximum number of ends that wait until their socket is accepted. It equals the maximum number of
+/// pending connections of a listening socket. Each end takes 1 MiB of address space and a queue
+/// pair.
 const ARRIVED_MAX: usize = 128;
 
 /// The maximum number of retries that a program can set.

@@ -12,11 +12,11 @@ pub(super) struct Pages {
     len: usize,
 }
 
-// SAFETY: the pages are plain memory without references to it. The owner synchronises reads and
-// writes.
+// SAFETY: the pages are plain memory, and no reference to this memory exists. The owner
+// synchronises reads and writes.
 unsafe impl Send for Pages {}
-// SAFETY: the pages are plain memory without references to it. The owner synchronises reads and
-// writes.
+// SAFETY: the pages are plain memory, and no reference to this memory exists. The owner
+// synchronises reads and writes.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -38,11 +38,12 @@ impl Pages {
         self.start.addr() + at
     }
 
-    /// Reads a number. A peer may be writing it at the same time, so the result may mix old and new
-    /// bytes.
+    /// Reads a number. The peer may be writing the number at the same time, so the result may
+    /// contain old and new bytes.
     pub(super) fn number(&self, at: usize) -> u64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len, "number at {at} of {}", self.len);
-        // SAFETY: the number is inside the pages. It is aligned, because the pages are.
+        // SAFETY: the number is inside the pages. It is aligned, because the pages are aligned and
+        // the offset is a multiple of 8.
         unsafe { self.start.byte_add(at).cast::<u64>().read_volatile() }
     }
 
@@ -61,8 +62,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: `new` created this mapping, and no reference to it is left. Ignore a failure,
-        // because it cannot be handled.
+        // SAFETY: `new` created this mapping, and no reference to the memory exists. A failure is
+        // ignored, because nothing can be done about it.
         unsafe { libc::munmap(self.start, self.len) };
     }
 }

@@ -1,9 +1,9 @@
-//! One end of the connection beside a socket. It is a queue pair that writes to mapped memory of
-//! the peer.
+//! One end of the additional connection that belongs to a connected socket. It is a queue pair that
+//! writes to mapped memory of the peer.
 //!
-//! Each end has a table of the peer's mappings, and the peer writes this table. `riomap` adds an
-//! entry to the peer's table. `riowrite` looks up the offset in its own table. The library places
-//! all writes of one end in order, to the table and to mapped memory.
+//! Each end has a table of the peer's mappings, which the peer writes. `riomap` writes an entry to
+//! the table at the peer. `riowrite` looks up the offset in the table at its own end. An end places
+//! its writes to the table and to mapped memory in one order.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -44,8 +44,8 @@ struct Sending {
     is_broken: bool,
 }
 
-/// Memory that the program has mapped with `riomap`. `remote` holds its index in the peer's table
-/// and its region. `remote` is `None` if the peer may not write to the memory.
+/// Memory that the program has mapped with `riomap`. `remote` contains the index of the mapping in
+/// the peer's table, and the region. If the peer may not write to the memory, `remote` is `None`.
 struct Mapped {
     address: usize,
     len: usize,
@@ -57,7 +57,7 @@ struct Mapped {
 pub(super) struct Hello {
     /// Address and port of the connecting socket.
     pub(super) socket: SocketAddr,
-    /// Address of the table of the end that sends this.
+    /// Address of the table at the sending end.
     table: u64,
     key: u32,
     /// Number of entries in the table.
@@ -79,8 +79,8 @@ impl Hello {
         bytes
     }
 
-    /// Decodes private data. Returns `None` if the data is not a `Hello`. Ignores further bytes,
-    /// because private data is padded with zeros.
+    /// Decodes private data. Returns `None` if the data is not a `Hello`. Private data is padded
+    /// with zeros, so further bytes are ignored.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.strip_prefix(&MAGIC)?;
         let (ip, bytes) = bytes.split_first_chunk::<16>()?;
@@ -100,7 +100,8 @@ impl Hello {
 }
 
 impl Side {
-    /// Creates an end and attaches its queue pair to the id. Fails if the id has no device.
+    /// Creates an end and attaches its queue pair to the id. Returns an error if the id has no
+    /// device.
     pub(super) fn new(id: &Arc<Id>, maps: u32) -> Result<Self, Error> {
         let Some(device) = id.device() else {
             return Err(Error::Invalid("the id has no device".into()));
@@ -158,7 +159,7 @@ impl Side {
 
     /// Stores the peer's private data.
     pub(super) fn take_hello(&self, hello: Hello) {
-        // The peer sends this only once, so nothing is stored yet.
+        // The peer sends this value only once, so no value is stored yet.
         let _again = self.peer.set(hello);
     }
 
@@ -166,7 +167,7 @@ impl Side {
         &self.id
     }
 
-    /// Lets the peer write to memory. The peer addresses the memory by `offset`.
+    /// Allows the peer to write to memory. The peer uses `offset` as the address of the memory.
     pub(super) fn map(&self, address: usize, len: usize, offset: u64) -> Result<(), Error> {
         let peer = self.peer()?;
         let mut mapped = lock(&self.mapped);
@@ -191,7 +192,7 @@ impl Side {
         lock(&self.mapped).push(Mapped { address, len, remote: None });
     }
 
-    /// Ends a mapping. The peer may no longer write to it.
+    /// Ends a mapping. After the call, the peer cannot write to the memory.
     pub(super) fn unmap(&self, address: usize, len: usize) -> Result<(), Error> {
         let mut mapped = lock(&self.mapped);
         let is_meant = |mapped: &Mapped| mapped.address == address && mapped.len == len;
@@ -201,15 +202,15 @@ impl Side {
         let Mapped { remote: Some((index, region)), .. } = mapped.swap_remove(at) else {
             return Ok(());
         };
-        // If the peer is gone, ignore the error, because the peer needs no notification.
+        // If the peer is gone, it needs no notification. Ignore the error.
         let _sent = self.send_entry(index, [0; 4]);
         region.deregister()
     }
 
     /// Writes to mapped memory of the peer. Returns the number of written bytes. The number is less
     /// than `count` in two cases:
-    /// * The mapping ends.
-    /// * All slots are in use and the call may not wait.
+    /// * The mapping ends before `count` bytes are written.
+    /// * All slots are in use, and the call must not block.
     ///
     /// # Safety
     /// `from` must have `count` readable bytes.
@@ -237,7 +238,8 @@ impl Side {
         Ok(done)
     }
 
-    /// Waits until all writes are placed. Fails if writes are pending and the call may not wait.
+    /// Waits until the peer has placed all writes. Returns an error if writes are pending and the
+    /// call must not block.
     pub(super) fn settle(&self, may_wait: bool) -> Result<(), Error> {
         let mut sending = lock(&self.sending);
         self.wait(&mut sending, may_wait, |sending| sending.placed == sending.posted)
@@ -247,8 +249,8 @@ impl Side {
         self.peer.get().ok_or_else(|| Error::Invalid("the peer has not announced its table".into()))
     }
 
-    /// Finds the peer's mapping that contains an offset. Returns the remote address, the number of
-    /// bytes from there to the end of the mapping, and the key.
+    /// Finds the peer's mapping that contains an offset. Returns the remote address for this
+    /// offset, the number of bytes up to the end of the mapping, and the key.
     fn find(&self, offset: u64) -> Option<(u64, usize, u32)> {
         (0..self.maps as usize).find_map(|index| {
             let number = |of: usize| self.pages.number(index * ENTRY_BYTES + of * 8);
@@ -285,8 +287,8 @@ impl Side {
         self.wait(sending, may_wait, is_free)?;
         let slot = (sending.posted % u64::from(SLOTS)) as usize;
         let at = self.maps.max(1) as usize * ENTRY_BYTES + slot * SLOT_BYTES;
-        // SAFETY: the caller meets the requirements of this function; a free slot is not used by a
-        // write in flight.
+        // SAFETY: the caller meets the requirements of this function. No write in flight uses a
+        // free slot.
         unsafe { self.pages.fill(at, from, len) };
         let address = self.pages.address(at) as u64;
         let piece = ScatterGather { address, length: len as u32, key: self.slots.key() };
@@ -370,7 +372,7 @@ impl Drop for Side {
             self.context.close(),
             self.id.destroy(),
         ];
-        // Errors are ignored, because in a forked child all of these objects belong to the parent.
+        // Ignore errors. In a forked child, all of these objects belong to the parent.
         drop(ended);
     }
 }
@@ -390,14 +392,14 @@ const WRITABLE: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE
 /// all zeros.
 const ENTRY_BYTES: usize = 32;
 
-/// Maximum number of writes in flight. Their memory takes 64 × 16 KiB = 1 MiB. Each page is touched
-/// only when a slot uses it.
+/// Maximum number of writes in flight. Their slots take 64 × 16 KiB = 1 MiB. A page of a slot takes
+/// memory only after a write has used it.
 const SLOTS: u32 = 64;
 
 /// Size of a slot in bytes.
 const SLOT_BYTES: usize = 16 << 10;
 
-/// First bytes of the private data. They distinguish it from the private data of other programs.
+/// First bytes of the private data. The private data of other programs begins differently.
 const MAGIC: [u8; 4] = *b"rio1";
 
 /// Returns whether a call on a socket must not block.
