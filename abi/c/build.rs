@@ -1,5 +1,5 @@
-//! Sets the soname of the library. Also links symbols that the C library has had since version 2.28
-//! (see `abi/floor`).
+//! Sets the soname of the library. Also links the files in `abi/floor`, so that the library runs
+//! with C library 2.28 and later.
 
 include!("../floor/link.rs");
 

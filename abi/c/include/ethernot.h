@@ -29,7 +29,7 @@
 #include <stdint.h>
 
 /*
- The library may place results of reads and atomics, and messages, in the memory.
+ The library may place messages and the results of reads and atomics in the memory.
  */
 #define ETHERNOT_LOCAL_WRITE 1
 
@@ -60,17 +60,17 @@
 #define ETHERNOT_FENCE_BEFORE 1
 
 /*
- The peer performs all later operations of the connection only after this one.
+ The peer performs all later operations of the connection only after this operation.
  */
 #define ETHERNOT_FENCE_AFTER 2
 
 /*
- The operation has strict order, like on a reliable connection of verbs.
+ The operation has strict order, as on a reliable connection of verbs.
  */
 #define ETHERNOT_STRICT 4
 
 /*
- When the operation succeeds, it adds a completion at this endpoint.
+ If the operation succeeds, it adds a completion at this endpoint.
  */
 #define ETHERNOT_SIGNALLED 8
 
@@ -91,7 +91,7 @@
 #define ETHERNOT_MORE 64
 
 /*
- The version of this header: major, minor and patch level, as `major * 1000000 + minor * 1000 + patch`.
+ The version of this header, as `major * 1000000 + minor * 1000 + patch`.
  */
 #define ETHERNOT_VERSION 1000
 
@@ -114,16 +114,17 @@ enum ethernot_result
    */
   ETHERNOT_RESULT_INVALID = 1,
   /*
-   The handle is null, belongs to an object of another kind, or is freed.
+   The handle is null, belongs to an object of another kind, or has been freed.
    */
   ETHERNOT_RESULT_BAD_HANDLE = 2,
   /*
-   The timeout of a wait has expired. The operation that the call waited for continues. Remedy:
-   wait again.
+   The timeout has expired. The operation or event for which the call waited is still pending.
+   Remedy: wait again.
    */
   ETHERNOT_RESULT_TIMED_OUT = 3,
   /*
-   There is no event or no room now. Remedy: poll, let operations complete, and retry.
+   There is no event now, or there is no room now. Remedy: poll, let operations complete, and
+   retry.
    */
   ETHERNOT_RESULT_AGAIN = 4,
   /*
@@ -131,21 +132,21 @@ enum ethernot_result
    */
   ETHERNOT_RESULT_CLOSED = 5,
   /*
-   The peer is reachable and has rejected the connection. Remedy: check the service number.
+   The peer is reachable but has rejected the connection. Remedy: check the service number.
    */
   ETHERNOT_RESULT_REFUSED = 6,
   /*
-   No route leads to the peer, or no process answers at its address. Remedy: check that the
+   There is no route to the peer, or no process answers at its address. Remedy: check that the
    peer's process is running.
    */
   ETHERNOT_RESULT_UNREACHABLE = 7,
   /*
-   The name or number is already in use. Remedy: choose another one.
+   The name or number is already in use. Remedy: choose another name or number.
    */
   ETHERNOT_RESULT_IN_USE = 8,
   /*
-   An operation failed. The text says whether the peer rejected the operation, was lost, or had
-   no room.
+   An operation failed. The text says whether the peer rejected the operation, the peer was
+   lost, or the peer had no room.
    */
   ETHERNOT_RESULT_FAILED = 9,
   /*
@@ -198,7 +199,7 @@ enum ethernot_completion_kind
    */
   ETHERNOT_COMPLETION_KIND_RECEIVE = 5,
   /*
-   A write with which the peer has notified this side.
+   A write of the peer that notifies this side.
    */
   ETHERNOT_COMPLETION_KIND_NOTIFICATION = 6,
   /*
@@ -215,7 +216,7 @@ typedef int32_t ethernot_completion_kind;
 #endif // __cplusplus
 
 /*
- The kind of an event that `ethernot_wait_any` can wait for.
+ The kind of an event for which `ethernot_wait_any` can wait.
  */
 enum ethernot_awaited_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -223,24 +224,24 @@ enum ethernot_awaited_kind
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /*
-   A connection request. The handle is that of a listener.
+   A connection request. `handle` is the handle of a listener.
    */
   ETHERNOT_AWAITED_KIND_REQUEST = 1,
   /*
-   A completion. The handle is that of a connection.
+   A completion. `handle` is the handle of a connection.
    */
   ETHERNOT_AWAITED_KIND_COMPLETION = 2,
   /*
-   The end of a connection. The handle is that of the connection. If the connection has already
-   ended, the event has occurred.
+   The end of a connection. `handle` is the handle of the connection. If the connection has
+   already ended, the call returns this event at once.
    */
   ETHERNOT_AWAITED_KIND_END = 3,
   /*
-   The end of an operation. The handle is that of the operation.
+   The end of an operation. `handle` is the handle of the operation.
    */
   ETHERNOT_AWAITED_KIND_OPERATION = 4,
   /*
-   A message. The handle is that of a receive.
+   A message. `handle` is the handle of a receive.
    */
   ETHERNOT_AWAITED_KIND_MESSAGE = 5,
 };
@@ -253,7 +254,7 @@ typedef int32_t ethernot_awaited_kind;
 #endif // __cplusplus
 
 /*
- How threads of the library wait for frames while the program does other work.
+ How the library's threads wait for frames if no thread of the program waits.
  */
 enum ethernot_waiting
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -261,7 +262,7 @@ enum ethernot_waiting
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /*
-   The threads spin as long as spinning costs less than the sleeps that it saves.
+   Adaptive: the threads spin as long as this costs less than the sleeps that it saves.
    */
   ETHERNOT_WAITING_ADAPTIVE = 0,
   /*
@@ -330,13 +331,13 @@ typedef struct ethernot_request ethernot_request;
  */
 typedef struct ethernot_connect_options {
   /*
-   `sizeof` this structure when the program was compiled. 0 means the size in the first version
-   of the library.
+   Set this to `sizeof` this structure, so that the library knows the version of the program. 0
+   means the size in the first version of the library.
    */
   size_t size;
   /*
-   Private data for the peer, at most 512 bytes. It is sent with the request or with its
-   acceptance.
+   Private data for the peer, at most 512 bytes. The request or its acceptance carries the
+   data.
    */
   const void *private_data;
   /*
@@ -346,8 +347,9 @@ typedef struct ethernot_connect_options {
   /*
    Maximum duration of the attempt in milliseconds.
 
-   0 means 30 s. A negative value means no limit while the peer's host reports that its program
-   has not decided. The attempt ends earlier if the peer's host is silent for 5 s.
+   0 means 30 s. With a negative value, there is no limit as long as the peer's host reports
+   that its program has not decided. If the peer's host is silent for 5 s, the attempt ends in
+   any case.
    */
   int64_t timeout_ms;
   /*
@@ -355,8 +357,8 @@ typedef struct ethernot_connect_options {
    */
   uint32_t service;
   /*
-   Maximum number of completions, notifications and receives that may wait to be polled. 0
-   means 256.
+   Maximum number of completions, notifications and receives that may wait until the program
+   polls for them. 0 means 256.
    */
   uint32_t completions;
 } ethernot_connect_options;
@@ -367,26 +369,27 @@ typedef struct ethernot_connect_options {
  */
 typedef struct ethernot_endpoint_options {
   /*
-   `sizeof` this structure when the program was compiled. 0 means the size in the first version
-   of the library.
+   Set this to `sizeof` this structure, so that the library knows the version of the program. 0
+   means the size in the first version of the library.
    */
   size_t size;
   /*
-   Names of links, such as "eth0,packet:eth1". Null means only the link in `address`, or the
-   default links if `address` is also null.
+   Names of links, such as "eth0,packet:eth1". If this is null, the endpoint uses only the link
+   in `address`. If both are null, it uses the default links.
    */
   const char *links;
   /*
-   Address of a UDP link in addition to the links in `links`, such as "127.0.0.1:0". Null means
-   no such link.
+   Address of another UDP link, in addition to the links in `links`, such as "127.0.0.1:0".
+   Null means no such link.
    */
   const char *address;
   /*
-   Port of links whose name contains no port. 0 means a free port.
+   Port of the links whose name contains no port. 0 means a free port.
    */
   uint16_t port;
   /*
-   If not 0, the endpoint has no progress thread. Then only calls of the program make progress.
+   If not 0, the endpoint has no progress thread. Progress then happens only in calls of the
+   program.
    */
   uint8_t without_progress_thread;
   /*
@@ -402,7 +405,8 @@ typedef struct ethernot_endpoint_options {
    */
   uint32_t spin_us;
   /*
-   Processor of the progress thread if `is_pinned` is not 0. The number is that of the kernel.
+   Number of the progress thread's processor, if `is_pinned` is not 0. The kernel uses the same
+   number.
    */
   uint32_t progress_processor;
 } ethernot_endpoint_options;
@@ -412,7 +416,7 @@ typedef struct ethernot_endpoint_options {
  */
 typedef struct ethernot_remote {
   /*
-   Address that the peer has given to the first byte of the region.
+   Address of the region's first byte, as the peer has announced it.
    */
   uint64_t address;
   /*
@@ -431,12 +435,13 @@ typedef struct ethernot_remote {
 
 /*
  Order, notification and completion of an operation. If all fields are zero, all options have
- their defaults: relaxed order, and only the handle reports the end of the operation.
+ their defaults: relaxed order, and no completion. Only the handle then reports the end of the
+ operation.
  */
 typedef struct ethernot_operation_options {
   /*
-   `sizeof` this structure when the program was compiled. 0 means the size in the first version
-   of the library.
+   Set this to `sizeof` this structure, so that the library knows the version of the program. 0
+   means the size in the first version of the library.
    */
   size_t size;
   /*
@@ -448,7 +453,7 @@ typedef struct ethernot_operation_options {
    */
   uint32_t flags;
   /*
-   The 32-bit value for the peer; used only with `ETHERNOT_IMMEDIATE`.
+   The 32-bit value for the peer. It has an effect only with `ETHERNOT_IMMEDIATE`.
    */
   uint32_t immediate;
 } ethernot_operation_options;
@@ -462,7 +467,8 @@ typedef struct ethernot_completion {
    */
   uint64_t context;
   /*
-   For an atomic, the old value of the word. For a notification, the address of the write.
+   For an atomic, the old value of the word. For a notification, the address to which the peer
+   wrote.
    */
   uint64_t value;
   /*
@@ -514,7 +520,7 @@ typedef struct ethernot_message {
  */
 typedef struct ethernot_awaited {
   /*
-   A handle of the type that `kind` requires.
+   The handle, of the type that `kind` requires.
    */
   const void *handle;
   /*
@@ -536,23 +542,23 @@ typedef struct ethernot_found {
    */
   size_t index;
   /*
-   For `ETHERNOT_AWAITED_KIND_REQUEST`, the request, like from `ethernot_accept`. Otherwise
-   null.
+   For `ETHERNOT_AWAITED_KIND_REQUEST`, the request that `ethernot_accept` would return.
+   Otherwise null.
    */
   struct ethernot_request *request;
   /*
-   For `ETHERNOT_AWAITED_KIND_COMPLETION`, the completion. Otherwise all fields except its kind
-   are zero.
+   For `ETHERNOT_AWAITED_KIND_COMPLETION`, the completion. Otherwise all fields of the
+   completion except its kind are zero.
    */
   struct ethernot_completion completion;
   /*
-   For `ETHERNOT_AWAITED_KIND_OPERATION`, the old value of the word if it was an atomic.
-   Otherwise 0.
+   For `ETHERNOT_AWAITED_KIND_OPERATION`, the old value of the word if the operation was an
+   atomic. Otherwise 0.
    */
   uint64_t value;
   /*
    `ETHERNOT_RESULT_FAILED` if an operation or a receive has failed. `ETHERNOT_RESULT_CLOSED`
-   for the end of a connection. Otherwise `ETHERNOT_RESULT_OK`.
+   if a connection has ended. Otherwise `ETHERNOT_RESULT_OK`.
    */
   ethernot_result result;
   /*
@@ -570,7 +576,8 @@ extern "C" {
  `ethernot_attempt_wait` or `ethernot_attempt_test` returns the connection.
 
  `timeout_ms` in `options` limits only the search for MAC addresses. If `peer` contains a host
- name, this call resolves the name and may block. Free the attempt with `ethernot_attempt_free`.
+ name, this call resolves the name, which may block. Free the attempt with
+ `ethernot_attempt_free`.
  */
 ethernot_result ethernot_connect_start(struct ethernot_endpoint *endpoint,
                                        const char *peer,
@@ -579,7 +586,7 @@ ethernot_result ethernot_connect_start(struct ethernot_endpoint *endpoint,
 
 /*
  Accepts a request like `ethernot_request_accept`, but returns before the peer has confirmed the
- connection. Frees the request. Ignores `timeout_ms` in `options`. Free the attempt with
+ connection. Frees the request. `timeout_ms` in `options` has no effect. Free the attempt with
  `ethernot_attempt_free`.
  */
 ethernot_result ethernot_request_accept_start(struct ethernot_request *request,
@@ -588,7 +595,7 @@ ethernot_result ethernot_request_accept_start(struct ethernot_request *request,
 
 /*
  Waits for the connection. After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again.
- The outcome is returned only once; later calls return `ETHERNOT_RESULT_INVALID` or
+ Only one call returns the outcome. Later calls return `ETHERNOT_RESULT_INVALID` or
  `ETHERNOT_RESULT_CLOSED`.
  */
 ethernot_result ethernot_attempt_wait(struct ethernot_attempt *attempt,
@@ -596,21 +603,21 @@ ethernot_result ethernot_attempt_wait(struct ethernot_attempt *attempt,
                                       struct ethernot_connection **connection);
 
 /*
- Returns the connection, if it is established. Returns `ETHERNOT_RESULT_AGAIN` while the attempt
- is pending, and while another thread waits for it. In all other cases returns the result of
+ Returns the connection if it is established. Returns `ETHERNOT_RESULT_AGAIN` if the attempt is
+ pending, or if another thread waits for it. In all other cases, returns the result of
  `ethernot_attempt_wait`.
  */
 ethernot_result ethernot_attempt_test(struct ethernot_attempt *attempt,
                                       struct ethernot_connection **connection);
 
 /*
- Frees an attempt. If its outcome was not returned yet, cancels the attempt.
+ Frees an attempt. If no call has returned the outcome yet, cancels the attempt.
  */
 ethernot_result ethernot_attempt_free(struct ethernot_attempt *attempt);
 
 /*
- Listens for connection requests to `service`. The number of the service is one on which both
- sides agree. Free the listener with `ethernot_listener_free`.
+ Listens for connection requests to the service with the number `service`. Both programs must use
+ the same number. Free the listener with `ethernot_listener_free`.
  */
 ethernot_result ethernot_listen(struct ethernot_endpoint *endpoint,
                                 uint32_t service,
@@ -622,7 +629,7 @@ ethernot_result ethernot_listen(struct ethernot_endpoint *endpoint,
 ethernot_result ethernot_listener_free(struct ethernot_listener *listener);
 
 /*
- Waits for the next request. Accepting or rejecting the request frees it.
+ Waits for the next request. A call that accepts or rejects the request also frees it.
  */
 ethernot_result ethernot_accept(struct ethernot_listener *listener,
                                 int64_t timeout_ms,
@@ -643,7 +650,7 @@ ethernot_result ethernot_request_accept(struct ethernot_request *request,
                                         struct ethernot_connection **connection);
 
 /*
- Rejects a request and sends the peer up to 512 bytes of private data. Frees the request.
+ Rejects a request and sends up to 512 bytes of private data to the peer. Frees the request.
  */
 ethernot_result ethernot_request_reject(struct ethernot_request *request, const void *data, size_t length);
 
@@ -666,19 +673,20 @@ ethernot_result ethernot_connection_data(struct ethernot_connection *connection,
                                          size_t *length);
 
 /*
- Closes a connection and sends the peer up to 128 bytes of private data. Pending operations and
- receives fail. The handle of the connection stays valid.
+ Closes a connection and sends up to 128 bytes of private data to the peer. Pending operations
+ and receives fail. The handle of the connection stays valid.
  */
 ethernot_result ethernot_connection_close(struct ethernot_connection *connection, const void *data, size_t length);
 
 /*
- Waits until a connection has ended. Then returns `ETHERNOT_RESULT_CLOSED`; `ethernot_last_error`
- returns the reason.
+ Waits until a connection has ended, and then returns `ETHERNOT_RESULT_CLOSED`.
+ `ethernot_last_error` returns the reason for the end.
  */
 ethernot_result ethernot_connection_wait_closed(struct ethernot_connection *connection, int64_t timeout_ms);
 
 /*
- Frees a connection. The connection closes when the handles of its operations are also freed.
+ Frees a connection. The connection closes when the program has also freed the handles of its
+ operations.
  */
 ethernot_result ethernot_connection_free(struct ethernot_connection *connection);
 
@@ -689,50 +697,51 @@ ethernot_result ethernot_endpoint_open(const struct ethernot_endpoint_options *o
                                        struct ethernot_endpoint **endpoint);
 
 /*
- Frees an endpoint. The endpoint stays open while its connections, listeners or operations exist.
- The call that frees the last of them closes the connections of the endpoint.
+ Frees an endpoint. The endpoint stays open as long as its connections, listeners or operations
+ exist. The call that frees the last of them closes the connections of the endpoint.
 
- That call waits at most one millisecond until the peers confirm. If peers are silent, a thread
- of the library waits for them, for at most one second.
+ That call waits at most one millisecond for the peers' confirmations. If peers are silent, a
+ thread of the library waits for them, for at most one second.
  */
 ethernot_result ethernot_endpoint_free(struct ethernot_endpoint *endpoint);
 
 /*
- Waits until the operations of all connections are complete. Then closes the connections and
- waits until the peers have confirmed this.
+ Waits until the operations of all connections are complete. Then closes the connections, and
+ waits until the peers have confirmed that they are closed.
  */
 ethernot_result ethernot_endpoint_shutdown(struct ethernot_endpoint *endpoint, int64_t timeout_ms);
 
 /*
- Makes progress, unless another thread makes progress. For endpoints without a progress thread.
+ Makes progress. Does nothing if another thread makes progress. For endpoints without a progress
+ thread.
  */
 ethernot_result ethernot_endpoint_drive(struct ethernot_endpoint *endpoint);
 
 /*
- Returns a descriptor for event loops. After `ethernot_endpoint_arm`, the descriptor becomes
- readable at the next event. The endpoint owns the descriptor: the program must not read from it
- or close it.
+ Returns a descriptor for event loops. After `ethernot_endpoint_arm`, the next event makes the
+ descriptor readable. The endpoint owns the descriptor: the program must not read from it or
+ close it.
  */
 ethernot_result ethernot_endpoint_descriptor(struct ethernot_endpoint *endpoint, int32_t *descriptor);
 
 /*
- Arms the descriptor. It becomes readable at the next of these events: a completion, the end of
- an operation, a connection request, or the end of a connection.
+ Arms the descriptor. The next of these events makes it readable: a completion, the end of an
+ operation, a connection request, or the end of a connection.
 
  Returns `ETHERNOT_RESULT_AGAIN` if an event has occurred since the last call. The program must
- then check for events before it sleeps. Without a progress thread, always returns
+ then check for events before it sleeps. If the endpoint has no progress thread, always returns
  `ETHERNOT_RESULT_AGAIN`.
  */
 ethernot_result ethernot_endpoint_arm(struct ethernot_endpoint *endpoint);
 
 /*
- Makes the descriptor unreadable. `ethernot_endpoint_arm` also does this.
+ Makes the descriptor unreadable. `ethernot_endpoint_arm` does this too.
  */
 ethernot_result ethernot_endpoint_drain(struct ethernot_endpoint *endpoint);
 
 /*
- Writes the address of a UDP link to `text`, such as "127.0.0.1:7000". Peers use this address. A
- zero byte ends the text.
+ Writes the address of a UDP link to `text`, such as "127.0.0.1:7000". Peers connect to this
+ address. The text ends with a zero byte.
 
  Returns `ETHERNOT_RESULT_INVALID` if there is no UDP link with the number `link`, or if
  `capacity` is too small. 64 bytes are always enough.
@@ -776,13 +785,13 @@ ethernot_result ethernot_memory_register(struct ethernot_endpoint *endpoint,
 
 /*
  Returns the address and the length in bytes of the memory. Peers may write to the memory at any
- time. Read their data with atomics or volatile accesses, after a completion has reported its
- arrival.
+ time. Wait for the completion that reports the arrival of data. Then read the data with atomics
+ or volatile accesses.
  */
 ethernot_result ethernot_memory_data(struct ethernot_memory *memory, void **data, uint64_t *length);
 
 /*
- Returns the description of the memory. Peers need it to access the memory.
+ Returns the description of the memory. Peers need this description to access the memory.
  */
 ethernot_result ethernot_memory_remote(struct ethernot_memory *memory, struct ethernot_remote *remote);
 
@@ -790,11 +799,11 @@ ethernot_result ethernot_memory_remote(struct ethernot_memory *memory, struct et
  Deregisters memory. When the call has returned, peers cannot access the memory any more.
 
  If the library allocated the memory, the program must not access it after this call. Pending
- operations that use the memory continue. The library frees the memory when the last of them has
- ended.
+ operations that use the memory continue. When the last of them has ended, the library frees the
+ memory.
 
- If the memory belongs to the program, the library does not access it after this call. Pending
- operations that still need the memory end their connection.
+ If the memory belongs to the program, the library does not access it after this call. If a
+ pending operation still needs the memory, the connection of the operation ends.
  */
 ethernot_result ethernot_memory_free(struct ethernot_memory *memory);
 
@@ -809,12 +818,12 @@ ethernot_result ethernot_remote_to_bytes(const struct ethernot_remote *remote, u
 ethernot_result ethernot_remote_from_bytes(const void *bytes, size_t length, struct ethernot_remote *remote);
 
 /*
- Copies bytes of local memory to the peer's memory. The bytes must not change until the operation
- is complete.
+ Copies bytes of local memory to the peer's memory. The program must not change the bytes until
+ the operation is complete.
 
  For every call that posts an operation: `options` may be null. Free the handle with
- `ethernot_operation_free`. If `operation` is null, the operation gets no handle, and its result
- is not available.
+ `ethernot_operation_free`. If `operation` is null, the operation gets no handle, and the program
+ cannot read its result.
  */
 ethernot_result ethernot_write(struct ethernot_connection *connection,
                                struct ethernot_memory *memory,
@@ -861,7 +870,7 @@ ethernot_result ethernot_fetch_add(struct ethernot_connection *connection,
                                    struct ethernot_operation **operation);
 
 /*
- Stores `swap` in a 64-bit word of the peer's memory if the word equals `compare`.
+ If a 64-bit word of the peer's memory equals `compare`, stores `swap` in the word.
  `ethernot_operation_wait` returns the old value.
  */
 ethernot_result ethernot_compare_swap(struct ethernot_connection *connection,
@@ -897,9 +906,9 @@ ethernot_result ethernot_send_bytes(struct ethernot_connection *connection,
  `ETHERNOT_LOCAL_WRITE`.
 
  A completion of the connection reports the message. The completion has the value `context` and
- the kind `ETHERNOT_COMPLETION_KIND_RECEIVE`. This suits programs in which one thread polls all
- completions (`ethernot_poll`, `ethernot_wait_completion`). `ethernot_receive_post` posts a
- receive with a handle.
+ the kind `ETHERNOT_COMPLETION_KIND_RECEIVE`. Use this if one thread of the program polls all
+ completions (`ethernot_poll`, `ethernot_wait_completion`). If several threads share the
+ connection, use `ethernot_receive_post`, which posts a receive with a handle.
  */
 ethernot_result ethernot_post_receive(struct ethernot_connection *connection,
                                       struct ethernot_memory *memory,
@@ -908,15 +917,16 @@ ethernot_result ethernot_post_receive(struct ethernot_connection *connection,
                                       uint64_t context);
 
 /*
- Waits until an operation is complete. For an atomic, writes the old value of the word to `value`
- if `value` is not null. After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again.
+ Waits until an operation is complete. If the operation is an atomic and `value` is not null,
+ writes the old value of the word to `value`. After `ETHERNOT_RESULT_TIMED_OUT`, the program may
+ call this again.
  */
 ethernot_result ethernot_operation_wait(struct ethernot_operation *operation, int64_t timeout_ms, uint64_t *value);
 
 /*
  Returns the state of an operation: `ETHERNOT_RESULT_OK` if it is complete,
- `ETHERNOT_RESULT_FAILED` if it has failed, `ETHERNOT_RESULT_AGAIN` if it is pending. Does not
- make progress.
+ `ETHERNOT_RESULT_FAILED` if it has failed, `ETHERNOT_RESULT_AGAIN` if it is pending. This call
+ makes no progress.
  */
 ethernot_result ethernot_operation_test(struct ethernot_operation *operation);
 
@@ -926,8 +936,8 @@ ethernot_result ethernot_operation_test(struct ethernot_operation *operation);
 ethernot_result ethernot_operation_free(struct ethernot_operation *operation);
 
 /*
- Returns the oldest completion of a connection. If there is none, makes progress first. Returns
- `ETHERNOT_RESULT_AGAIN` if there is still none.
+ Returns the oldest completion of a connection. If there is none, makes progress and checks
+ again. Returns `ETHERNOT_RESULT_AGAIN` if there is no completion after that.
  */
 ethernot_result ethernot_poll(struct ethernot_connection *connection, struct ethernot_completion *completion);
 
@@ -943,14 +953,14 @@ ethernot_result ethernot_wait_completion(struct ethernot_connection *connection,
  Posts a receive with a handle for one message of at most `length` bytes. The memory needs the
  right `ETHERNOT_LOCAL_WRITE`.
 
- `ethernot_receive_wait` returns the message; no completion reports it. This suits programs whose
- threads share a connection. `ethernot_post_receive` posts a receive without a handle. Messages
+ `ethernot_receive_wait` returns the message; no completion reports it. Use this if several
+ threads share the connection. `ethernot_post_receive` posts a receive without a handle. Messages
  consume receives of both kinds in the order in which they were posted.
 
  For every call that posts a receive with a handle: free the receive with
- `ethernot_receive_free`. If a program frees a receive before it has read the message, the next
- `ethernot_receive_post` takes over the receive with its buffer. Therefore read the bytes with
- `ethernot_receive_wait`.
+ `ethernot_receive_free`. A program may free a receive before it has read the message. The next
+ `ethernot_receive_post` then takes over this receive with its buffer. Read messages with
+ `ethernot_receive_wait`, because the buffer of a receive may be that of an earlier one.
  */
 ethernot_result ethernot_receive_post(struct ethernot_connection *connection,
                                       struct ethernot_memory *memory,
@@ -959,8 +969,8 @@ ethernot_result ethernot_receive_post(struct ethernot_connection *connection,
                                       struct ethernot_receive **receive);
 
 /*
- Sends a question and posts a receive for the answer, in one step. The bytes of the question must
- not change until the answer has arrived.
+ Sends a question and posts a receive for the answer, in one step. The program must not change
+ the bytes of the question until the answer has arrived.
 
  Several threads may call this on one connection. If the peer answers in order, each thread gets
  the answer to its own question. `options` may be null.
@@ -992,8 +1002,8 @@ ethernot_result ethernot_call_bytes(struct ethernot_connection *connection,
  Waits for the message of a receive. Copies at most `capacity` bytes of the message to `bytes`,
  which may be null.
 
- After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again. When the message has
- arrived, each further call returns the message again.
+ After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again. After the message has
+ arrived, every call returns it.
  */
 ethernot_result ethernot_receive_wait(struct ethernot_receive *receive,
                                       int64_t timeout_ms,
@@ -1003,25 +1013,26 @@ ethernot_result ethernot_receive_wait(struct ethernot_receive *receive,
 
 /*
  Returns `ETHERNOT_RESULT_OK` if the message has arrived or the receive has failed. Otherwise
- returns `ETHERNOT_RESULT_AGAIN`. Does not make progress.
+ returns `ETHERNOT_RESULT_AGAIN`. This call makes no progress.
  */
 ethernot_result ethernot_receive_test(struct ethernot_receive *receive);
 
 /*
  Frees the handle of a receive. If the program has not read the message, the next
- `ethernot_receive_post` of the connection returns this receive.
+ `ethernot_receive_post` of the connection takes over this receive.
  */
 ethernot_result ethernot_receive_free(struct ethernot_receive *receive);
 
 /*
- Returns the version of the library that the program uses at run time, in the form of
- `ETHERNOT_VERSION`.
+ Returns the version of the library that the program uses at run time. The number has the same
+ form as `ETHERNOT_VERSION`.
  */
 uint32_t ethernot_version(void);
 
 /*
  Waits until one of the `count` events in `awaited` has occurred. All events must belong to one
- endpoint. The events are checked in the order of the array, so an earlier event has priority.
+ endpoint. The call checks the events in the order of the array. If several events have occurred,
+ it returns the first of them.
 
  The call removes a returned request or completion from its queue. A message stays in its
  receive; `ethernot_receive_wait` returns it.

@@ -1,5 +1,5 @@
-//! Attempts: connections that a program has requested or accepted and that are not established yet.
-//! They let a program do other work during this time.
+//! Attempts to connect. A program has requested or accepted a connection, which is not established
+//! yet. In the meantime, the program can do other work.
 
 use std::ffi::c_char;
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -39,7 +39,8 @@ impl Pending {
 /// `ethernot_attempt_wait` or `ethernot_attempt_test` returns the connection.
 ///
 /// `timeout_ms` in `options` limits only the search for MAC addresses. If `peer` contains a host
-/// name, this call resolves the name and may block. Free the attempt with `ethernot_attempt_free`.
+/// name, this call resolves the name, which may block. Free the attempt with
+/// `ethernot_attempt_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_connect_start(
     endpoint: *mut Endpoint,
@@ -59,7 +60,7 @@ pub unsafe extern "C" fn ethernot_connect_start(
 }
 
 /// Accepts a request like `ethernot_request_accept`, but returns before the peer has confirmed the
-/// connection. Frees the request. Ignores `timeout_ms` in `options`. Free the attempt with
+/// connection. Frees the request. `timeout_ms` in `options` has no effect. Free the attempt with
 /// `ethernot_attempt_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_request_accept_start(
@@ -79,7 +80,7 @@ pub unsafe extern "C" fn ethernot_request_accept_start(
 }
 
 /// Waits for the connection. After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again.
-/// The outcome is returned only once; later calls return `ETHERNOT_RESULT_INVALID` or
+/// Only one call returns the outcome. Later calls return `ETHERNOT_RESULT_INVALID` or
 /// `ETHERNOT_RESULT_CLOSED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_attempt_wait(
@@ -97,8 +98,8 @@ pub unsafe extern "C" fn ethernot_attempt_wait(
     })
 }
 
-/// Returns the connection, if it is established. Returns `ETHERNOT_RESULT_AGAIN` while the attempt
-/// is pending, and while another thread waits for it. In all other cases returns the result of
+/// Returns the connection if it is established. Returns `ETHERNOT_RESULT_AGAIN` if the attempt is
+/// pending, or if another thread waits for it. In all other cases, returns the result of
 /// `ethernot_attempt_wait`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_attempt_test(
@@ -124,7 +125,7 @@ pub unsafe extern "C" fn ethernot_attempt_test(
     })
 }
 
-/// Frees an attempt. If its outcome was not returned yet, cancels the attempt.
+/// Frees an attempt. If no call has returned the outcome yet, cancels the attempt.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_attempt_free(attempt: *mut Attempt) -> Result {
     call(|| ATTEMPTS.remove(attempt).map(drop))

@@ -46,7 +46,7 @@ pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks that the pointer for an output is not null. A call does this before it has any effect.
+/// Checks that the pointer for an output is not null. A call checks this before it has any effect.
 pub(crate) fn has_place<T>(place: *mut T) -> Result<(), Failure> {
     if place.is_null() {
         return Err(Failure::null("the place for what the call returns"));

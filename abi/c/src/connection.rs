@@ -35,23 +35,24 @@ pub(crate) static CONNECTIONS: Table<ethernot::Connection> = Table::new(5, "a co
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ConnectOptions {
-    /// `sizeof` this structure when the program was compiled. 0 means the size in the first version
-    /// of the library.
+    /// Set this to `sizeof` this structure, so that the library knows the version of the program. 0
+    /// means the size in the first version of the library.
     pub size: usize,
-    /// Private data for the peer, at most 512 bytes. It is sent with the request or with its
-    /// acceptance.
+    /// Private data for the peer, at most 512 bytes. The request or its acceptance carries the
+    /// data.
     pub private_data: *const c_void,
     /// The length of `private_data` in bytes.
     pub private_data_length: usize,
     /// Maximum duration of the attempt in milliseconds.
     ///
-    /// 0 means 30 s. A negative value means no limit while the peer's host reports that its program
-    /// has not decided. The attempt ends earlier if the peer's host is silent for 5 s.
+    /// 0 means 30 s. With a negative value, there is no limit as long as the peer's host reports
+    /// that its program has not decided. If the peer's host is silent for 5 s, the attempt ends in
+    /// any case.
     pub timeout_ms: i64,
     /// Service number of the peer's listener. Only `ethernot_connect` uses it.
     pub service: u32,
-    /// Maximum number of completions, notifications and receives that may wait to be polled. 0
-    /// means 256.
+    /// Maximum number of completions, notifications and receives that may wait until the program
+    /// polls for them. 0 means 256.
     pub completions: u32,
 }
 
@@ -84,8 +85,8 @@ pub(crate) unsafe fn options_of(
     Ok(made)
 }
 
-/// Listens for connection requests to `service`. The number of the service is one on which both
-/// sides agree. Free the listener with `ethernot_listener_free`.
+/// Listens for connection requests to the service with the number `service`. Both programs must use
+/// the same number. Free the listener with `ethernot_listener_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_listen(
     endpoint: *mut Endpoint,
@@ -106,7 +107,7 @@ pub extern "C" fn ethernot_listener_free(listener: *mut Listener) -> Result {
     call(|| LISTENERS.remove(listener).map(drop))
 }
 
-/// Waits for the next request. Accepting or rejecting the request frees it.
+/// Waits for the next request. A call that accepts or rejects the request also frees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_accept(
     listener: *mut Listener,
@@ -160,7 +161,7 @@ pub unsafe extern "C" fn ethernot_request_accept(
     })
 }
 
-/// Rejects a request and sends the peer up to 512 bytes of private data. Frees the request.
+/// Rejects a request and sends up to 512 bytes of private data to the peer. Frees the request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_request_reject(
     request: *mut Request,
@@ -216,8 +217,8 @@ pub unsafe extern "C" fn ethernot_connection_data(
     })
 }
 
-/// Closes a connection and sends the peer up to 128 bytes of private data. Pending operations and
-/// receives fail. The handle of the connection stays valid.
+/// Closes a connection and sends up to 128 bytes of private data to the peer. Pending operations
+/// and receives fail. The handle of the connection stays valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_connection_close(
     connection: *mut Connection,
@@ -231,8 +232,8 @@ pub unsafe extern "C" fn ethernot_connection_close(
     })
 }
 
-/// Waits until a connection has ended. Then returns `ETHERNOT_RESULT_CLOSED`; `ethernot_last_error`
-/// returns the reason.
+/// Waits until a connection has ended, and then returns `ETHERNOT_RESULT_CLOSED`.
+/// `ethernot_last_error` returns the reason for the end.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_connection_wait_closed(
     connection: *mut Connection,
@@ -244,7 +245,8 @@ pub extern "C" fn ethernot_connection_wait_closed(
     })
 }
 
-/// Frees a connection. The connection closes when the handles of its operations are also freed.
+/// Frees a connection. The connection closes when the program has also freed the handles of its
+/// operations.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_connection_free(connection: *mut Connection) -> Result {
     call(|| CONNECTIONS.remove(connection).map(drop))

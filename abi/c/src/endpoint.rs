@@ -18,11 +18,11 @@ pub struct Endpoint {
 
 pub(crate) static ENDPOINTS: Table<ethernot::Endpoint> = Table::new(1, "an endpoint");
 
-/// How threads of the library wait for frames while the program does other work.
+/// How the library's threads wait for frames if no thread of the program waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(i32)]
 pub enum Waiting {
-    /// The threads spin as long as spinning costs less than the sleeps that it saves.
+    /// Adaptive: the threads spin as long as this costs less than the sleeps that it saves.
     Adaptive = 0,
     /// The threads sleep at once.
     Sleep = 1,
@@ -37,18 +37,19 @@ pub enum Waiting {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct EndpointOptions {
-    /// `sizeof` this structure when the program was compiled. 0 means the size in the first version
-    /// of the library.
+    /// Set this to `sizeof` this structure, so that the library knows the version of the program. 0
+    /// means the size in the first version of the library.
     pub size: usize,
-    /// Names of links, such as "eth0,packet:eth1". Null means only the link in `address`, or the
-    /// default links if `address` is also null.
+    /// Names of links, such as "eth0,packet:eth1". If this is null, the endpoint uses only the link
+    /// in `address`. If both are null, it uses the default links.
     pub links: *const c_char,
-    /// Address of a UDP link in addition to the links in `links`, such as "127.0.0.1:0". Null means
-    /// no such link.
+    /// Address of another UDP link, in addition to the links in `links`, such as "127.0.0.1:0".
+    /// Null means no such link.
     pub address: *const c_char,
-    /// Port of links whose name contains no port. 0 means a free port.
+    /// Port of the links whose name contains no port. 0 means a free port.
     pub port: u16,
-    /// If not 0, the endpoint has no progress thread. Then only calls of the program make progress.
+    /// If not 0, the endpoint has no progress thread. Progress then happens only in calls of the
+    /// program.
     pub without_progress_thread: u8,
     /// If not 0, the progress thread runs only on the processor `progress_processor`.
     pub is_pinned: u8,
@@ -56,7 +57,8 @@ pub struct EndpointOptions {
     pub waiting: i32,
     /// Spin time in microseconds, for `ETHERNOT_WAITING_SPIN_FOR`.
     pub spin_us: u32,
-    /// Processor of the progress thread if `is_pinned` is not 0. The number is that of the kernel.
+    /// Number of the progress thread's processor, if `is_pinned` is not 0. The kernel uses the same
+    /// number.
     pub progress_processor: u32,
 }
 
@@ -79,11 +81,11 @@ pub unsafe extern "C" fn ethernot_endpoint_open(
         // SAFETY: `options` is null, or valid for the call.
         if let Some(options) = unsafe { known(options) }? {
             if !options.links.is_null() {
-                // SAFETY: the string is valid for the call, because `options` is.
+                // SAFETY: the string is valid for the call, because `options` is valid.
                 builder = builder.links(unsafe { text(options.links, "links") }?);
             }
             if !options.address.is_null() {
-                // SAFETY: the string is valid for the call, because `options` is.
+                // SAFETY: the string is valid for the call, because `options` is valid.
                 builder = builder.bind(unsafe { text(options.address, "address") }?);
             }
             let polling = match options.waiting {
@@ -108,32 +110,33 @@ pub unsafe extern "C" fn ethernot_endpoint_open(
     })
 }
 
-/// Frees an endpoint. The endpoint stays open while its connections, listeners or operations exist.
-/// The call that frees the last of them closes the connections of the endpoint.
+/// Frees an endpoint. The endpoint stays open as long as its connections, listeners or operations
+/// exist. The call that frees the last of them closes the connections of the endpoint.
 ///
-/// That call waits at most one millisecond until the peers confirm. If peers are silent, a thread
-/// of the library waits for them, for at most one second.
+/// That call waits at most one millisecond for the peers' confirmations. If peers are silent, a
+/// thread of the library waits for them, for at most one second.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_free(endpoint: *mut Endpoint) -> Result {
     call(|| ENDPOINTS.remove(endpoint).map(drop))
 }
 
-/// Waits until the operations of all connections are complete. Then closes the connections and
-/// waits until the peers have confirmed this.
+/// Waits until the operations of all connections are complete. Then closes the connections, and
+/// waits until the peers have confirmed that they are closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_shutdown(endpoint: *mut Endpoint, timeout_ms: i64) -> Result {
     call(|| Ok(ENDPOINTS.get(endpoint)?.shutdown(limit(timeout_ms))?))
 }
 
-/// Makes progress, unless another thread makes progress. For endpoints without a progress thread.
+/// Makes progress. Does nothing if another thread makes progress. For endpoints without a progress
+/// thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_drive(endpoint: *mut Endpoint) -> Result {
     call(|| Ok(ENDPOINTS.get(endpoint)?.drive().map(drop)?))
 }
 
-/// Returns a descriptor for event loops. After `ethernot_endpoint_arm`, the descriptor becomes
-/// readable at the next event. The endpoint owns the descriptor: the program must not read from it
-/// or close it.
+/// Returns a descriptor for event loops. After `ethernot_endpoint_arm`, the next event makes the
+/// descriptor readable. The endpoint owns the descriptor: the program must not read from it or
+/// close it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_endpoint_descriptor(
     endpoint: *mut Endpoint,
@@ -143,11 +146,11 @@ pub unsafe extern "C" fn ethernot_endpoint_descriptor(
     call(|| unsafe { put(descriptor, ENDPOINTS.get(endpoint)?.as_raw_fd()) })
 }
 
-/// Arms the descriptor. It becomes readable at the next of these events: a completion, the end of
-/// an operation, a connection request, or the end of a connection.
+/// Arms the descriptor. The next of these events makes it readable: a completion, the end of an
+/// operation, a connection request, or the end of a connection.
 ///
 /// Returns `ETHERNOT_RESULT_AGAIN` if an event has occurred since the last call. The program must
-/// then check for events before it sleeps. Without a progress thread, always returns
+/// then check for events before it sleeps. If the endpoint has no progress thread, always returns
 /// `ETHERNOT_RESULT_AGAIN`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_arm(endpoint: *mut Endpoint) -> Result {
@@ -160,14 +163,14 @@ pub extern "C" fn ethernot_endpoint_arm(endpoint: *mut Endpoint) -> Result {
     })
 }
 
-/// Makes the descriptor unreadable. `ethernot_endpoint_arm` also does this.
+/// Makes the descriptor unreadable. `ethernot_endpoint_arm` does this too.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_drain(endpoint: *mut Endpoint) -> Result {
     call(|| Ok(ENDPOINTS.get(endpoint)?.drain()?))
 }
 
-/// Writes the address of a UDP link to `text`, such as "127.0.0.1:7000". Peers use this address. A
-/// zero byte ends the text.
+/// Writes the address of a UDP link to `text`, such as "127.0.0.1:7000". Peers connect to this
+/// address. The text ends with a zero byte.
 ///
 /// Returns `ETHERNOT_RESULT_INVALID` if there is no UDP link with the number `link`, or if
 /// `capacity` is too small. 64 bytes are always enough.

@@ -17,24 +17,25 @@ pub enum Result {
     /// The request is impossible, a pointer is null, or a string is not UTF-8. Remedy: change the
     /// request.
     Invalid = 1,
-    /// The handle is null, belongs to an object of another kind, or is freed.
+    /// The handle is null, belongs to an object of another kind, or has been freed.
     BadHandle = 2,
-    /// The timeout of a wait has expired. The operation that the call waited for continues. Remedy:
-    /// wait again.
+    /// The timeout has expired. The operation or event for which the call waited is still pending.
+    /// Remedy: wait again.
     TimedOut = 3,
-    /// There is no event or no room now. Remedy: poll, let operations complete, and retry.
+    /// There is no event now, or there is no room now. Remedy: poll, let operations complete, and
+    /// retry.
     Again = 4,
     /// The connection or the endpoint has ended. Remedy: create a new one.
     Closed = 5,
-    /// The peer is reachable and has rejected the connection. Remedy: check the service number.
+    /// The peer is reachable but has rejected the connection. Remedy: check the service number.
     Refused = 6,
-    /// No route leads to the peer, or no process answers at its address. Remedy: check that the
+    /// There is no route to the peer, or no process answers at its address. Remedy: check that the
     /// peer's process is running.
     Unreachable = 7,
-    /// The name or number is already in use. Remedy: choose another one.
+    /// The name or number is already in use. Remedy: choose another name or number.
     InUse = 8,
-    /// An operation failed. The text says whether the peer rejected the operation, was lost, or had
-    /// no room.
+    /// An operation failed. The text says whether the peer rejected the operation, the peer was
+    /// lost, or the peer had no room.
     Failed = 9,
     /// The operating system rejected a request. The text names the request.
     System = 10,
@@ -80,7 +81,7 @@ impl<E: Into<Error>> From<E> for Failure {
         let mut text = error.to_string();
         let mut cause = error.source();
         while let Some(inner) = cause {
-            // If the text already contains the text of a cause, skip that cause.
+            // If the text already contains the text of a cause, leave out that cause.
             let inner_text = inner.to_string();
             if !text.contains(&inner_text) {
                 text.push_str(": ");
@@ -104,7 +105,7 @@ pub(crate) fn call(body: impl FnOnce() -> std::result::Result<(), Failure>) -> R
         Err(_) => Failure::new(Result::Fault, "a fault of the library, reported on standard error"),
     };
     let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
-    // The thread may be exiting, and its thread-local text may already be destroyed.
+    // If the thread is exiting, its thread-local text may already be destroyed.
     let _gone = LAST.try_with(|last| last.replace(text));
     failure.result
 }

@@ -6,9 +6,10 @@ use crate::failure::{Failure, Result};
 
 /// Table of all objects of one kind, by handle.
 ///
-/// The highest byte of a handle is the kind of the object. Below it are the generation of the
-/// object's place in the table, and the index of the place plus one. A handle is never null. A
-/// freed handle is rejected until its place has been reused 2^24 times.
+/// The highest byte of a handle is the kind of the object. The other bytes contain the generation
+/// of the object's place in the table and the index of the place, plus one. A handle is therefore
+/// never null. After a handle is freed, the table rejects it until its place has been reused 2^24
+/// times.
 pub(crate) struct Table<T> {
     kind: u8,
     name: &'static str,
@@ -54,7 +55,7 @@ impl<T> Table<T> {
         Ok(std::ptr::without_provenance_mut(number as usize))
     }
 
-    /// Returns the object that has this handle.
+    /// Returns the object with this handle.
     pub(crate) fn get<H>(&self, handle: *const H) -> std::result::Result<Arc<T>, Failure> {
         let found = self.place_of(handle).and_then(|(index, generation)| {
             let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
@@ -64,8 +65,7 @@ impl<T> Table<T> {
         found.ok_or_else(|| self.bad(handle))
     }
 
-    /// Removes the object that has this handle and returns it. After the call the handle is
-    /// invalid.
+    /// Removes and returns the object with this handle. After the call, the handle is invalid.
     pub(crate) fn remove<H>(&self, handle: *const H) -> std::result::Result<Arc<T>, Failure> {
         let found = self.place_of(handle).and_then(|(index, generation)| {
             let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);

@@ -25,7 +25,7 @@ pub(crate) struct Registered {
 
 pub(crate) static MEMORY: Table<Registered> = Table::new(2, "memory");
 
-/// The library may place results of reads and atomics, and messages, in the memory.
+/// The library may place messages and the results of reads and atomics in the memory.
 pub const ETHERNOT_LOCAL_WRITE: u32 = 1;
 /// Peers may read the memory.
 pub const ETHERNOT_REMOTE_READ: u32 = 2;
@@ -38,7 +38,7 @@ pub const ETHERNOT_REMOTE_ATOMIC: u32 = 8;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(C)]
 pub struct Remote {
-    /// Address that the peer has given to the first byte of the region.
+    /// Address of the region's first byte, as the peer has announced it.
     pub address: u64,
     /// The length of the region in bytes.
     pub length: u64,
@@ -124,8 +124,8 @@ pub unsafe extern "C" fn ethernot_memory_register(
 }
 
 /// Returns the address and the length in bytes of the memory. Peers may write to the memory at any
-/// time. Read their data with atomics or volatile accesses, after a completion has reported its
-/// arrival.
+/// time. Wait for the completion that reports the arrival of data. Then read the data with atomics
+/// or volatile accesses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_memory_data(
     memory: *mut Memory,
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn ethernot_memory_data(
     })
 }
 
-/// Returns the description of the memory. Peers need it to access the memory.
+/// Returns the description of the memory. Peers need this description to access the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_memory_remote(
     memory: *mut Memory,
@@ -156,17 +156,17 @@ pub unsafe extern "C" fn ethernot_memory_remote(
 /// Deregisters memory. When the call has returned, peers cannot access the memory any more.
 ///
 /// If the library allocated the memory, the program must not access it after this call. Pending
-/// operations that use the memory continue. The library frees the memory when the last of them has
-/// ended.
+/// operations that use the memory continue. When the last of them has ended, the library frees the
+/// memory.
 ///
-/// If the memory belongs to the program, the library does not access it after this call. Pending
-/// operations that still need the memory end their connection.
+/// If the memory belongs to the program, the library does not access it after this call. If a
+/// pending operation still needs the memory, the connection of the operation ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_memory_free(memory: *mut Memory) -> Result {
     call(|| {
         let mut memory = MEMORY.remove(memory)?;
-        // If another thread is posting an operation with the memory, wait until that thread has
-        // released it.
+        // Another thread may be posting an operation with the memory. Wait until that thread has
+        // released the memory.
         let Registered { region, buffer, .. } = loop {
             match Arc::try_unwrap(memory) {
                 Ok(memory) => break memory,
@@ -209,6 +209,6 @@ pub unsafe extern "C" fn ethernot_remote_from_bytes(
     })
 }
 
-/// Maximum allocation in bytes. A larger one could exceed the address space, which would abort the
-/// process.
+/// Maximum allocation in bytes. A larger allocation could exceed the address space, which would
+/// abort the process.
 const ALLOCATED_MAX: u64 = 1 << 40;

@@ -20,11 +20,11 @@ pub(crate) static OPERATIONS: Table<OperationHandle> = Table::new(6, "an operati
 
 /// The peer performs the operation only after all earlier operations of the connection.
 pub const ETHERNOT_FENCE_BEFORE: u32 = 1;
-/// The peer performs all later operations of the connection only after this one.
+/// The peer performs all later operations of the connection only after this operation.
 pub const ETHERNOT_FENCE_AFTER: u32 = 2;
-/// The operation has strict order, like on a reliable connection of verbs.
+/// The operation has strict order, as on a reliable connection of verbs.
 pub const ETHERNOT_STRICT: u32 = 4;
-/// When the operation succeeds, it adds a completion at this endpoint.
+/// If the operation succeeds, it adds a completion at this endpoint.
 pub const ETHERNOT_SIGNALLED: u32 = 8;
 /// The write notifies the peer.
 pub const ETHERNOT_NOTIFY: u32 = 16;
@@ -35,18 +35,19 @@ pub const ETHERNOT_IMMEDIATE: u32 = 32;
 pub const ETHERNOT_MORE: u32 = 64;
 
 /// Order, notification and completion of an operation. If all fields are zero, all options have
-/// their defaults: relaxed order, and only the handle reports the end of the operation.
+/// their defaults: relaxed order, and no completion. Only the handle then reports the end of the
+/// operation.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct OperationOptions {
-    /// `sizeof` this structure when the program was compiled. 0 means the size in the first version
-    /// of the library.
+    /// Set this to `sizeof` this structure, so that the library knows the version of the program. 0
+    /// means the size in the first version of the library.
     pub size: usize,
     /// Value that the completion returns.
     pub context: u64,
     /// Sum of the flags, such as `ETHERNOT_FENCE_BEFORE`.
     pub flags: u32,
-    /// The 32-bit value for the peer; used only with `ETHERNOT_IMMEDIATE`.
+    /// The 32-bit value for the peer. It has an effect only with `ETHERNOT_IMMEDIATE`.
     pub immediate: u32,
 }
 
@@ -64,7 +65,7 @@ pub enum CompletionKind {
     Send = 4,
     /// A message that has arrived in a posted receive.
     Receive = 5,
-    /// A write with which the peer has notified this side.
+    /// A write of the peer that notifies this side.
     Notification = 6,
     /// Any other kind.
     Other = 7,
@@ -76,7 +77,8 @@ pub enum CompletionKind {
 pub struct Completion {
     /// The context that the program passed when it posted the work; 0 for a notification.
     pub context: u64,
-    /// For an atomic, the old value of the word. For a notification, the address of the write.
+    /// For an atomic, the old value of the word. For a notification, the address to which the peer
+    /// wrote.
     pub value: u64,
     /// The kind of the completed operation.
     pub kind: CompletionKind,
@@ -142,7 +144,6 @@ pub(crate) unsafe fn options_of(
 ///
 /// # Safety
 /// `options` and `operation` must be null or valid.
-/// `options` and `operation` are null or valid.
 unsafe fn start(
     options: *const OperationOptions,
     operation: *mut *mut Operation,
@@ -169,12 +170,12 @@ unsafe fn remote_of(remote: *const Remote) -> std::result::Result<ethernot::Remo
     Ok((*remote).into())
 }
 
-/// Copies bytes of local memory to the peer's memory. The bytes must not change until the operation
-/// is complete.
+/// Copies bytes of local memory to the peer's memory. The program must not change the bytes until
+/// the operation is complete.
 ///
 /// For every call that posts an operation: `options` may be null. Free the handle with
-/// `ethernot_operation_free`. If `operation` is null, the operation gets no handle, and its result
-/// is not available.
+/// `ethernot_operation_free`. If `operation` is null, the operation gets no handle, and the program
+/// cannot read its result.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_write(
     connection: *mut Connection,
@@ -260,7 +261,7 @@ pub unsafe extern "C" fn ethernot_fetch_add(
     unsafe { start(options, operation, post) }
 }
 
-/// Stores `swap` in a 64-bit word of the peer's memory if the word equals `compare`.
+/// If a 64-bit word of the peer's memory equals `compare`, stores `swap` in the word.
 /// `ethernot_operation_wait` returns the old value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_compare_swap(
@@ -323,9 +324,9 @@ pub unsafe extern "C" fn ethernot_send_bytes(
 /// `ETHERNOT_LOCAL_WRITE`.
 ///
 /// A completion of the connection reports the message. The completion has the value `context` and
-/// the kind `ETHERNOT_COMPLETION_KIND_RECEIVE`. This suits programs in which one thread polls all
-/// completions (`ethernot_poll`, `ethernot_wait_completion`). `ethernot_receive_post` posts a
-/// receive with a handle.
+/// the kind `ETHERNOT_COMPLETION_KIND_RECEIVE`. Use this if one thread of the program polls all
+/// completions (`ethernot_poll`, `ethernot_wait_completion`). If several threads share the
+/// connection, use `ethernot_receive_post`, which posts a receive with a handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_post_receive(
     connection: *mut Connection,
@@ -340,8 +341,9 @@ pub extern "C" fn ethernot_post_receive(
     })
 }
 
-/// Waits until an operation is complete. For an atomic, writes the old value of the word to `value`
-/// if `value` is not null. After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again.
+/// Waits until an operation is complete. If the operation is an atomic and `value` is not null,
+/// writes the old value of the word to `value`. After `ETHERNOT_RESULT_TIMED_OUT`, the program may
+/// call this again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_operation_wait(
     operation: *mut Operation,
@@ -359,8 +361,8 @@ pub unsafe extern "C" fn ethernot_operation_wait(
 }
 
 /// Returns the state of an operation: `ETHERNOT_RESULT_OK` if it is complete,
-/// `ETHERNOT_RESULT_FAILED` if it has failed, `ETHERNOT_RESULT_AGAIN` if it is pending. Does not
-/// make progress.
+/// `ETHERNOT_RESULT_FAILED` if it has failed, `ETHERNOT_RESULT_AGAIN` if it is pending. This call
+/// makes no progress.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_operation_test(operation: *mut Operation) -> Result {
     call(|| match OPERATIONS.get(operation)?.status() {
@@ -376,8 +378,8 @@ pub extern "C" fn ethernot_operation_free(operation: *mut Operation) -> Result {
     call(|| OPERATIONS.remove(operation).map(drop))
 }
 
-/// Returns the oldest completion of a connection. If there is none, makes progress first. Returns
-/// `ETHERNOT_RESULT_AGAIN` if there is still none.
+/// Returns the oldest completion of a connection. If there is none, makes progress and checks
+/// again. Returns `ETHERNOT_RESULT_AGAIN` if there is no completion after that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_poll(
     connection: *mut Connection,

@@ -1,12 +1,12 @@
-//! Structures of options, which programs pass by pointer. The program may be compiled for another
-//! version of the library.
+//! Structures of options, which programs pass by pointer. A program may have been compiled for
+//! another version of the library.
 
 use std::mem::MaybeUninit;
 
 use crate::failure::{Failure, Result};
 
-/// A structure of options. Later versions of the library add fields at its end. A zero in such a
-/// field selects the behaviour of earlier versions.
+/// A structure of options. Later versions of the library add fields at its end. If such a field is
+/// zero, the library behaves as in earlier versions.
 ///
 /// # Safety
 /// * The structure must be `repr(C)` and begin with a `usize`.
@@ -20,8 +20,8 @@ pub(crate) unsafe trait Options: Copy {
     const FIRST_BYTES: usize;
 }
 
-/// Returns the options that a program passes. Returns `None` if `options` is null. Fields that the
-/// program does not know are zero.
+/// Returns the options that a program passes. Returns `None` if `options` is null. If the program's
+/// version does not have a field, the field is zero in the result.
 ///
 /// # Safety
 /// `options` must be null, or valid for the number of bytes in its first field. If that number is
@@ -74,7 +74,7 @@ const BYTES_MAX: usize = 4096;
 mod tests {
     use super::*;
 
-    /// The version of the structure that this library has.
+    /// The current version of the structure, which this library has.
     #[derive(Clone, Copy)]
     #[repr(C)]
     struct Now {

@@ -1,5 +1,4 @@
-//! Receives with handles, for threads that share a connection. Each message goes to exactly one
-//! handle.
+//! Receives with handles, for threads that share a connection. Each message has exactly one handle.
 
 use std::ffi::c_void;
 
@@ -34,14 +33,14 @@ pub struct Message {
 /// Posts a receive with a handle for one message of at most `length` bytes. The memory needs the
 /// right `ETHERNOT_LOCAL_WRITE`.
 ///
-/// `ethernot_receive_wait` returns the message; no completion reports it. This suits programs whose
-/// threads share a connection. `ethernot_post_receive` posts a receive without a handle. Messages
+/// `ethernot_receive_wait` returns the message; no completion reports it. Use this if several
+/// threads share the connection. `ethernot_post_receive` posts a receive without a handle. Messages
 /// consume receives of both kinds in the order in which they were posted.
 ///
 /// For every call that posts a receive with a handle: free the receive with
-/// `ethernot_receive_free`. If a program frees a receive before it has read the message, the next
-/// `ethernot_receive_post` takes over the receive with its buffer. Therefore read the bytes with
-/// `ethernot_receive_wait`.
+/// `ethernot_receive_free`. A program may free a receive before it has read the message. The next
+/// `ethernot_receive_post` then takes over this receive with its buffer. Read messages with
+/// `ethernot_receive_wait`, because the buffer of a receive may be that of an earlier one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_receive_post(
     connection: *mut Connection,
@@ -59,8 +58,8 @@ pub unsafe extern "C" fn ethernot_receive_post(
     })
 }
 
-/// Sends a question and posts a receive for the answer, in one step. The bytes of the question must
-/// not change until the answer has arrived.
+/// Sends a question and posts a receive for the answer, in one step. The program must not change
+/// the bytes of the question until the answer has arrived.
 ///
 /// Several threads may call this on one connection. If the peer answers in order, each thread gets
 /// the answer to its own question. `options` may be null.
@@ -125,8 +124,8 @@ pub unsafe extern "C" fn ethernot_call_bytes(
 /// Waits for the message of a receive. Copies at most `capacity` bytes of the message to `bytes`,
 /// which may be null.
 ///
-/// After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again. When the message has
-/// arrived, each further call returns the message again.
+/// After `ETHERNOT_RESULT_TIMED_OUT`, the program may call this again. After the message has
+/// arrived, every call returns it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_receive_wait(
     receive: *mut Receive,
@@ -147,7 +146,7 @@ pub unsafe extern "C" fn ethernot_receive_wait(
             };
             let copy = received.to_vec().map_err(freed)?;
             // SAFETY: the program promises room for `capacity` bytes. The copy is a separate
-            // allocation, so the two do not overlap.
+            // allocation, so it does not overlap the program's buffer.
             unsafe { hand_out(&copy, bytes, capacity, std::ptr::null_mut()) };
         }
         let description = Message {
@@ -161,7 +160,7 @@ pub unsafe extern "C" fn ethernot_receive_wait(
 }
 
 /// Returns `ETHERNOT_RESULT_OK` if the message has arrived or the receive has failed. Otherwise
-/// returns `ETHERNOT_RESULT_AGAIN`. Does not make progress.
+/// returns `ETHERNOT_RESULT_AGAIN`. This call makes no progress.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_receive_test(receive: *mut Receive) -> Result {
     call(|| {
@@ -172,7 +171,7 @@ pub extern "C" fn ethernot_receive_test(receive: *mut Receive) -> Result {
 }
 
 /// Frees the handle of a receive. If the program has not read the message, the next
-/// `ethernot_receive_post` of the connection returns this receive.
+/// `ethernot_receive_post` of the connection takes over this receive.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_receive_free(receive: *mut Receive) -> Result {
     call(|| RECEIVES.remove(receive).map(drop))

@@ -1,10 +1,10 @@
 //! The version of the library.
 
-/// The version of this header: major, minor and patch level, as `major * 1000000 + minor * 1000 + patch`.
+/// The version of this header, as `major * 1000000 + minor * 1000 + patch`.
 pub const ETHERNOT_VERSION: u32 = 1000;
 
-/// Returns the version of the library that the program uses at run time, in the form of
-/// `ETHERNOT_VERSION`.
+/// Returns the version of the library that the program uses at run time. The number has the same
+/// form as `ETHERNOT_VERSION`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_version() -> u32 {
     ETHERNOT_VERSION

@@ -12,20 +12,20 @@ use crate::failure::{Failure, Result, call};
 use crate::operation::{Completion, OPERATIONS, completion_of};
 use crate::receive::RECEIVES;
 
-/// The kind of an event that `ethernot_wait_any` can wait for.
+/// The kind of an event for which `ethernot_wait_any` can wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(i32)]
 pub enum AwaitedKind {
-    /// A connection request. The handle is that of a listener.
+    /// A connection request. `handle` is the handle of a listener.
     Request = 1,
-    /// A completion. The handle is that of a connection.
+    /// A completion. `handle` is the handle of a connection.
     Completion = 2,
-    /// The end of a connection. The handle is that of the connection. If the connection has already
-    /// ended, the event has occurred.
+    /// The end of a connection. `handle` is the handle of the connection. If the connection has
+    /// already ended, the call returns this event at once.
     End = 3,
-    /// The end of an operation. The handle is that of the operation.
+    /// The end of an operation. `handle` is the handle of the operation.
     Operation = 4,
-    /// A message. The handle is that of a receive.
+    /// A message. `handle` is the handle of a receive.
     Message = 5,
 }
 
@@ -33,7 +33,7 @@ pub enum AwaitedKind {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct WaitedFor {
-    /// A handle of the type that `kind` requires.
+    /// The handle, of the type that `kind` requires.
     pub handle: *const c_void,
     /// A value of `ethernot_awaited_kind`.
     pub kind: i32,
@@ -47,17 +47,17 @@ pub struct WaitedFor {
 pub struct Found {
     /// Index of the event in the array `awaited`.
     pub index: usize,
-    /// For `ETHERNOT_AWAITED_KIND_REQUEST`, the request, like from `ethernot_accept`. Otherwise
-    /// null.
+    /// For `ETHERNOT_AWAITED_KIND_REQUEST`, the request that `ethernot_accept` would return.
+    /// Otherwise null.
     pub request: *mut Request,
-    /// For `ETHERNOT_AWAITED_KIND_COMPLETION`, the completion. Otherwise all fields except its kind
-    /// are zero.
+    /// For `ETHERNOT_AWAITED_KIND_COMPLETION`, the completion. Otherwise all fields of the
+    /// completion except its kind are zero.
     pub completion: Completion,
-    /// For `ETHERNOT_AWAITED_KIND_OPERATION`, the old value of the word if it was an atomic.
-    /// Otherwise 0.
+    /// For `ETHERNOT_AWAITED_KIND_OPERATION`, the old value of the word if the operation was an
+    /// atomic. Otherwise 0.
     pub value: u64,
     /// `ETHERNOT_RESULT_FAILED` if an operation or a receive has failed. `ETHERNOT_RESULT_CLOSED`
-    /// for the end of a connection. Otherwise `ETHERNOT_RESULT_OK`.
+    /// if a connection has ended. Otherwise `ETHERNOT_RESULT_OK`.
     pub result: Result,
     /// Reserved, always 0.
     pub reserved: u32,
@@ -100,7 +100,8 @@ impl Object {
 }
 
 /// Waits until one of the `count` events in `awaited` has occurred. All events must belong to one
-/// endpoint. The events are checked in the order of the array, so an earlier event has priority.
+/// endpoint. The call checks the events in the order of the array. If several events have occurred,
+/// it returns the first of them.
 ///
 /// The call removes a returned request or completion from its queue. A message stays in its
 /// receive; `ethernot_receive_wait` returns it.
@@ -150,8 +151,8 @@ fn found_of(index: usize, occurred: Occurred) -> std::result::Result<Found, Fail
         Occurred::End(..) => Found { result: Result::Closed, ..nothing },
         Occurred::Operation(Ok(value)) => Found { value, ..nothing },
         Occurred::Message(Ok(_)) => nothing,
-        // Kinds of later versions cannot occur here, because programs of this version cannot wait
-        // for them.
+        // Later versions may add kinds. They cannot occur here, because a program of this version
+        // cannot wait for them.
         _ => Found { result: Result::Failed, ..nothing },
     })
 }

@@ -35,7 +35,7 @@ fn the_header_has_every_function_of_the_library_and_no_other() {
     assert_eq!(exported, in_header, "make it again: see cbindgen.toml");
 }
 
-/// Uses the program in `CBINDGEN`, or the installed `cbindgen`. The version must be at least 0.29,
+/// Runs the program in `CBINDGEN`, or the installed `cbindgen`. The version must be at least 0.29,
 /// because older versions do not parse this edition of Rust.
 #[test]
 fn the_header_is_what_cbindgen_makes_of_the_library() {
@@ -58,7 +58,7 @@ fn the_header_is_what_cbindgen_makes_of_the_library() {
     assert_eq!(made, HEADER, "make it again: see cbindgen.toml");
 }
 
-/// Returns the names in comments of the header that programs would look up there.
+/// Returns the names that appear in comments of the header and that the header must declare.
 fn named_in_comments() -> BTreeSet<&'static str> {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let comments = HEADER.split("/*").skip(1).filter_map(|rest| rest.split("*/").next());

@@ -1,4 +1,4 @@
-//! Tests that misuse by a program causes an error and not a crash.
+//! Tests that the library returns an error and does not crash if a program misuses it.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
@@ -73,7 +73,7 @@ fn memory_for(endpoint: *mut Endpoint, length: u64, rights: u32) -> *mut Memory 
     memory
 }
 
-/// Connects two endpoints. Returns the connection of the server and that of the client.
+/// Connects two endpoints. Returns the server's connection and the client's connection.
 fn connect(server: *mut Endpoint, client: *mut Endpoint) -> (*mut Connection, *mut Connection) {
     let (mut listener, mut address) = (null_mut(), [0; 64]);
     // SAFETY: all output pointers are valid.
@@ -209,10 +209,10 @@ fn an_operation_from_start_to_end_and_what_may_not_be_asked_of_it() {
 
 const NO_MESSAGE: Message = Message { length: 0, immediate: 0, has_immediate: 0 };
 
-/// Answers `count` questions. Each answer has the bytes of its question.
+/// Answers `count` questions. Each answer consists of the bytes of its question.
 ///
 /// # Safety
-/// There is no requirement, because handles are numbers and any number is allowed.
+/// There are no requirements, because handles are numbers and any number is allowed.
 unsafe fn echo(connection: usize, memory: usize, count: u32) {
     let connection = std::ptr::with_exposed_provenance_mut::<Connection>(connection);
     let memory = std::ptr::with_exposed_provenance_mut::<Memory>(memory);
@@ -337,7 +337,7 @@ fn a_receive_from_start_to_end_and_what_may_not_be_asked_of_it() {
     }
 }
 
-/// Returns the address of an endpoint as text. A zero byte ends the text.
+/// Returns the address of an endpoint as text that ends with a zero byte.
 fn address_of(endpoint: *mut Endpoint) -> [std::ffi::c_char; 64] {
     let mut address = [0; 64];
     // SAFETY: the array has room for the address.
@@ -381,8 +381,8 @@ fn attempts_are_tested_and_waited_for_and_return_their_outcome_once() {
             assert_eq!(ethernot_attempt_free(attempt), Result::Ok);
             assert_eq!(ethernot_attempt_free(attempt), Result::BadHandle);
         }
-        // A cancelled attempt leaves no request, or a request that has already ended when it is
-        // accepted.
+        // A cancelled attempt leaves no request at the peer, or a request that fails when the peer
+        // accepts it.
         assert_eq!(start(&raw mut connecting), Result::Ok, "{}", text());
         assert_eq!(ethernot_attempt_free(connecting), Result::Ok);
         for connection in [connected, accepted] {

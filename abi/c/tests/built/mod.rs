@@ -1,5 +1,4 @@
-//! Builds everything that tests of C programs need: the library, the programs, and a server in
-//! Rust.
+//! Builds the files that tests of C programs need: the library, the programs, and a server in Rust.
 
 use std::env;
 use std::io::{BufRead as _, BufReader};
@@ -46,14 +45,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The server may already have ended, so ignore errors.
+        // The server may have already ended. Ignore errors.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Runs a compiler on a program or a header. If there is no such compiler, prints this and returns
-/// false.
+/// Runs a compiler on a program or a header. If the compiler does not exist, prints this and
+/// returns false.
 pub(crate) fn compiles(compiler: &str, arguments: &[&str]) -> bool {
     let Ok(output) = Command::new(compiler).args(arguments).output() else {
         println!("skipped: there is no compiler `{compiler}`");
@@ -81,7 +80,7 @@ const fn profile() -> &'static str {
     if cfg!(debug_assertions) { "debug" } else { "release" }
 }
 
-/// Returns the target folder. The test programs are in `PROFILE/deps` below it.
+/// Returns the target folder, which contains the test programs in `PROFILE/deps`.
 fn target_folder() -> PathBuf {
     let program = env::current_exe().expect("a program knows where it is");
     program
