@@ -870,8 +870,8 @@ ethernot_result ethernot_fetch_add(struct ethernot_connection *connection,
                                    struct ethernot_operation **operation);
 
 /*
- If a 64-bit word of the peer's memory equals `compare`, stores `swap` in the word.
- `ethernot_operation_wait` returns the old value.
+ Compares a 64-bit word of the peer's memory with `compare`. If they are equal, stores `swap` in
+ the word. `ethernot_operation_wait` returns the old value.
  */
 ethernot_result ethernot_compare_swap(struct ethernot_connection *connection,
                                       const struct ethernot_remote *remote,

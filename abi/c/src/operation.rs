@@ -261,8 +261,8 @@ pub unsafe extern "C" fn ethernot_fetch_add(
     unsafe { start(options, operation, post) }
 }
 
-/// If a 64-bit word of the peer's memory equals `compare`, stores `swap` in the word.
-/// `ethernot_operation_wait` returns the old value.
+/// Compares a 64-bit word of the peer's memory with `compare`. If they are equal, stores `swap` in
+/// the word. `ethernot_operation_wait` returns the old value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_compare_swap(
     connection: *mut Connection,

@@ -1,8 +1,8 @@
 //! The oracle: a sequential model against which the engine's guarantees are checked.
 //!
 //! A [`DirectionModel`] follows the operations that one side of a connection posts to the other
-//! side. It knows every posted operation and a *bound*, the number of an operation. The target has
-//! performed all operations with lower numbers, as the model knows for certain. An operation raises
+//! side. It knows every posted operation and a *bound*, the number of an operation. The model knows
+//! for certain that the target has performed all operations with lower numbers. An operation raises
 //! the bound in three cases:
 //!
 //! * It completes.

@@ -87,7 +87,7 @@ pub struct ConnectionDetails {
     pub flow_control: bool,
     /// Number of times that this end retries a request that gets no answer.
     pub retries: u8,
-    /// Number of times that this end retries a request while the peer has no receive posted.
+    /// Number of times that this end retries a request if the peer has no receive posted.
     pub not_ready_retries: u8,
     /// Whether the peer uses a shared receive queue.
     pub is_shared: bool,

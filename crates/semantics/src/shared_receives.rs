@@ -162,9 +162,9 @@ impl SharedReceives {
         self.falls_below_limit()
     }
 
-    /// If there is a receive, removes and returns the connection that has waited longest. The
-    /// caller calls [`Inbound::on_ready`](crate::Inbound::on_ready) of this connection, and repeats
-    /// this until it returns `None`.
+    /// Removes and returns the connection that has waited longest, if there is a receive for it.
+    /// The caller calls [`Inbound::on_ready`](crate::Inbound::on_ready) of this connection, and
+    /// repeats this until it returns `None`.
     pub fn next_ready(&self) -> Option<Owner> {
         if self.waiting.load(SeqCst) == 0 || self.is_empty() {
             return None;

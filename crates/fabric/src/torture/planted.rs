@@ -1,4 +1,4 @@
-//! Faults that were once found by reading the code. The tests plant them again on purpose. For each
+//! Faults that were found by reading the code. The tests plant them again on purpose. For each
 //! fault, some seed must fail.
 
 use super::bent::{Bend, Bent};

@@ -1,4 +1,5 @@
-//! Compresses and restores the sending half of a connection's operations while the connection is
+//! Compresses the sending half of a connection's operations when the connection becomes idle, and
+//! restores it later.
 //! idle.
 
 use wire_edge::{MessageNumber, OperationNumber};

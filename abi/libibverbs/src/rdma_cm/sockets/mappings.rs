@@ -91,7 +91,7 @@ pub(super) fn on_listen(socket: c_int) -> Result<(), Error> {
     Ok(())
 }
 
-/// Starts to wait for the end beside an accepted socket.
+/// Starts to wait for the end that belongs to an accepted socket.
 pub(super) fn on_accept(listener: c_int, socket: c_int) {
     forget(socket);
     with(|sockets| {

@@ -19,7 +19,7 @@ use verbs::{Error, start_thread};
 use super::super::devices::shared;
 use super::side::{Hello, Side};
 
-/// Waits for the end beside a connected socket.
+/// The wait of a connected socket for its end.
 #[derive(Default)]
 pub(super) struct Meeting {
     state: Mutex<State>,
