@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A client of the key-value store in crates/ethernot/examples/key_value. That example documents the layout of the
- * server's memory. A get reads that memory once; the server's program does nothing for it. A put is either a
- * compare-and-swap followed by writes, or a message to the server's program.
+ * server's memory. A get is a single read of that memory, and needs no action of the server's program. A put is either
+ * a compare-and-swap followed by writes, or a message to the server's program.
  *
  *     cc $(pkg-config --cflags ethernot) key_value.c -o key_value $(pkg-config --libs ethernot)
  *     ./key_value 127.0.0.1:7000 put 42 "a value"

@@ -331,8 +331,8 @@ typedef struct ethernot_request ethernot_request;
  */
 typedef struct ethernot_connect_options {
   /*
-   Set this to `sizeof` this structure, so that the library knows the version of the program. 0
-   means the size in the first version of the library.
+   `sizeof` of this structure. It shows the library which fields the program has. 0 means the
+   size in the first version of the library.
    */
   size_t size;
   /*
@@ -369,8 +369,8 @@ typedef struct ethernot_connect_options {
  */
 typedef struct ethernot_endpoint_options {
   /*
-   Set this to `sizeof` this structure, so that the library knows the version of the program. 0
-   means the size in the first version of the library.
+   `sizeof` of this structure. It shows the library which fields the program has. 0 means the
+   size in the first version of the library.
    */
   size_t size;
   /*
@@ -440,8 +440,8 @@ typedef struct ethernot_remote {
  */
 typedef struct ethernot_operation_options {
   /*
-   Set this to `sizeof` this structure, so that the library knows the version of the program. 0
-   means the size in the first version of the library.
+   `sizeof` of this structure. It shows the library which fields the program has. 0 means the
+   size in the first version of the library.
    */
   size_t size;
   /*

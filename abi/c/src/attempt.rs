@@ -1,5 +1,5 @@
-//! Attempts to connect. A program has requested or accepted a connection, which is not established
-//! yet. In the meantime, the program can do other work.
+//! Attempts to connect. A program has requested or accepted a connection. Until the connection is
+//! established, the program can do other work.
 
 use std::ffi::c_char;
 use std::sync::{Mutex, PoisonError, TryLockError};

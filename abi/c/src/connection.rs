@@ -35,8 +35,8 @@ pub(crate) static CONNECTIONS: Table<ethernot::Connection> = Table::new(5, "a co
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ConnectOptions {
-    /// Set this to `sizeof` this structure, so that the library knows the version of the program. 0
-    /// means the size in the first version of the library.
+    /// `sizeof` of this structure. It shows the library which fields the program has. 0 means the
+    /// size in the first version of the library.
     pub size: usize,
     /// Private data for the peer, at most 512 bytes. The request or its acceptance carries the
     /// data.

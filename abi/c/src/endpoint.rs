@@ -37,8 +37,8 @@ pub enum Waiting {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct EndpointOptions {
-    /// Set this to `sizeof` this structure, so that the library knows the version of the program. 0
-    /// means the size in the first version of the library.
+    /// `sizeof` of this structure. It shows the library which fields the program has. 0 means the
+    /// size in the first version of the library.
     pub size: usize,
     /// Names of links, such as "eth0,packet:eth1". If this is null, the endpoint uses only the link
     /// in `address`. If both are null, it uses the default links.

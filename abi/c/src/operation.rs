@@ -40,8 +40,8 @@ pub const ETHERNOT_MORE: u32 = 64;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct OperationOptions {
-    /// Set this to `sizeof` this structure, so that the library knows the version of the program. 0
-    /// means the size in the first version of the library.
+    /// `sizeof` of this structure. It shows the library which fields the program has. 0 means the
+    /// size in the first version of the library.
     pub size: usize,
     /// Value that the completion returns.
     pub context: u64,

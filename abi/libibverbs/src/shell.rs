@@ -30,8 +30,9 @@ impl<C, T> Shell<C, T> {
         Box::into_raw(Box::new(Self { c, is_alive, ours })).cast()
     }
 
-    /// Returns the library's state. Returns an error if the object is destroyed. This works as long
-    /// as the shell is kept after the destruction (see [`DESTROYED_KEPT`]).
+    /// Returns the library's state. If the object is destroyed, returns an error. The library
+    /// detects a destroyed object only as long as it keeps the object's shell (see
+    /// [`DESTROYED_KEPT`]).
     ///
     /// # Safety
     /// The pointer must be null, or come from [`Shell::make`] with the same types. The shell must

@@ -743,9 +743,9 @@ pub(crate) const fn kind_of(action: Action) -> CompletionKind {
     }
 }
 
-/// Length of a write that fits in one frame on every simulated link, together with any
-/// acknowledgement. Every link carries frames of at least 1232 bytes. A write that is not longer
-/// consists only of its tail.
+/// Maximum length of a write that certainly consists only of its tail, in bytes. Such a write fits in
+/// one frame on every simulated link, together with any acknowledgement. Every link carries frames of
+/// at least 1232 bytes.
 const SINGLE_FRAME_BYTES: u32 = 128;
 
 /// Size of the pieces in which memory is compared, in bytes.

@@ -367,7 +367,7 @@ fn config() -> Result<RuntimeConfig, Error> {
     })
 }
 
-/// Returns a random number that rarely equals that of another process.
+/// Returns a random number. Two processes rarely get the same number.
 fn random() -> u64 {
     RandomState::new().hash_one(0)
 }

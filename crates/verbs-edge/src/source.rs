@@ -301,8 +301,9 @@ const _: () = assert!(WINDOW > OPERATION_SHARE);
 const _: () = assert!(QUEUE_PAIRS_MAX as usize * semantics::SHARE_BYTES <= 64 << 20);
 
 /// Time for which a closing queue pair waits for acknowledgements after its last send, in
-/// nanoseconds. The time is many round trips long. It is also as long as the peer's process may
-/// wait for its processor. If many queue pairs close one after another, only the first one waits
+/// nanoseconds. The time is many round trips long, because the peer's process may wait about this
+/// long for its processor. If many queue pairs close one after another, only the first one waits
+/// this long.
 /// this long.
 const LINGER_NS: u64 = 20_000_000;
 

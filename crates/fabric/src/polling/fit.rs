@@ -209,9 +209,9 @@ mod tests {
     const SHAPES: [(f64, f64); 6] =
         [(8.0, 1.0), (256.0, 1.0), (1400.0, 1.0), (4096.0, 3.0), (65536.0, 45.0), (1e6, 720.0)];
 
-    /// Returns two times for each shape. The first time is that of a sender with a fixed cost, a
-    /// cost per frame and a cost per byte. The second time is the larger of two: the first time,
-    /// and the time that a receiver needs for the frames.
+    /// Returns two times for each shape. The first time is the time of a sender with a fixed cost,
+    /// a cost per frame and a cost per byte. The second time is the larger of two times: the first
+    /// one, and the time that a receiver needs for the frames.
     fn model(costs: &[f64]) -> Vec<f64> {
         let one = |(bytes, frames): &(f64, f64)| {
             let sender = costs[0] + costs[1] * frames + costs[2] * bytes;

@@ -111,11 +111,13 @@ const fn fits(cause: Cause, fault: Fault) -> bool {
         Cause::Unreachable => matches!(fault, Fault::Unreachable),
         Cause::PeerRestarted => matches!(fault, Fault::PeerRestarted),
         Cause::Violation => matches!(fault, Fault::Violation),
-        // If one side denies an access, the other side has violated the protocol.
+        // On the side that denies an access, operations end with `Violation`, because the peer has
+        // broken the rules.
         Cause::AccessDenied => matches!(fault, Fault::EndedByPeer | Fault::Violation),
         Cause::ClosedByPeer => matches!(fault, Fault::ClosedByPeer),
         Cause::Rejected => matches!(fault, Fault::EndedByPeer),
-        // If the memory of a receive is gone, the sender of the message has done nothing wrong.
+        // On the side that owns the receive, operations are flushed: the peer has done nothing
+        // wrong. The sender of the message gets one of the other faults.
         Cause::MemoryGone => {
             matches!(fault, Fault::PeerFailed | Fault::EndedByPeer | Fault::Flushed)
         }

@@ -9,8 +9,8 @@ use crate::range_set::RangeSet;
 
 /// An operation of the peer of which some bytes have arrived, or that waits for earlier operations.
 ///
-/// The ranges of its received bytes are in [`Pools::received`](crate::Pools). Opening and closing a
-/// record is therefore cheap, because little memory moves.
+/// The ranges of its received bytes are outside this record, in [`Pools::received`](crate::Pools).
+/// When a record is opened or closed, little memory therefore moves.
 #[derive(Debug)]
 pub(crate) struct InOperation {
     pub(super) number: OperationNumber,
