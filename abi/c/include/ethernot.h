@@ -128,7 +128,7 @@ enum ethernot_result
    */
   ETHERNOT_RESULT_AGAIN = 4,
   /*
-   The connection or the endpoint has ended. Remedy: create a new one.
+   The connection or the endpoint has ended. Remedy: create a new connection or endpoint.
    */
   ETHERNOT_RESULT_CLOSED = 5,
   /*

@@ -25,7 +25,7 @@ pub enum Result {
     /// There is no event now, or there is no room now. Remedy: poll, let operations complete, and
     /// retry.
     Again = 4,
-    /// The connection or the endpoint has ended. Remedy: create a new one.
+    /// The connection or the endpoint has ended. Remedy: create a new connection or endpoint.
     Closed = 5,
     /// The peer is reachable but has rejected the connection. Remedy: check the service number.
     Refused = 6,

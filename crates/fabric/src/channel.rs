@@ -171,7 +171,7 @@ pub(crate) struct Channel {
     pub(crate) faults: Faults,
     /// Time at which the transmitter will have sent all queued frames, in picoseconds.
     idle_at_ps: u64,
-    /// Exact end of the last frame minus `idle_at_ps`, in units of 1/rate ps.
+    /// Fraction of a picosecond that `idle_at_ps` leaves out, in units of 1/rate ps.
     remainder: u64,
     /// Time when a token bucket last released waiting frames, in picoseconds.
     released_at_ps: u64,

@@ -435,7 +435,7 @@ impl HostEngine for EdgeHost {
         let Some(handle) = self.engine_handle(connection) else { return };
         let Some(info) = self.engine.info(handle) else { return };
         if let Some(path) = info.paths.iter().find(|path| path.link == link) {
-            // Removing fails if this is the last link, which the connection keeps.
+            // If this is the last link, removing fails, and the connection keeps the link.
             let _ = self.engine.remove_path(handle, path.index);
         }
     }

@@ -1,4 +1,4 @@
-//! Tests that each fault has its described effect and no other.
+//! Tests that each fault has the effect that its documentation describes, and no other effect.
 
 use delivery::{Evidence, Instant, LinkEvent};
 

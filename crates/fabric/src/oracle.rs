@@ -301,7 +301,7 @@ pub(crate) struct Finished {
 /// The model of one direction of one connection.
 #[derive(Debug)]
 pub(crate) struct DirectionModel {
-    /// The target's memory after the operations before `bound`.
+    /// Required content of the target's memory after all operations with numbers below `bound`.
     expected: Vec<u8>,
     /// The operations that have not completed, and those with a number of at least `bound`. The
     /// number of the first operation in the queue is `first`.
@@ -743,9 +743,9 @@ pub(crate) const fn kind_of(action: Action) -> CompletionKind {
     }
 }
 
-/// Maximum length of a write that certainly consists only of its tail, in bytes. Such a write fits in
-/// one frame on every simulated link, together with any acknowledgement. Every link carries frames of
-/// at least 1232 bytes.
+/// Maximum length of a write that certainly consists only of its tail, in bytes. Such a write fits
+/// in one frame on every simulated link, together with any acknowledgement. Every link carries
+/// frames of at least 1232 bytes.
 const SINGLE_FRAME_BYTES: u32 = 128;
 
 /// Size of the pieces in which memory is compared, in bytes.

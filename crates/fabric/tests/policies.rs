@@ -214,7 +214,7 @@ const OFFLOADS_SHORT: [(&str, f64); 19] = [
     ("2xfree one-way 1M, host x0.5", 0.98),
 ];
 
-/// Known exceptions to the 1 % of idle links like [`IDLE`], for drivers that report offload.
+/// Known exceptions to the 1 % of idle links for drivers that report offload; see [`IDLE`].
 const OFFLOADS_IDLE: [(&str, f64); 23] = [
     ("4x1G two-way 1M, host x4, absences, exact rate", 102.0),
     ("3x1G one-way 4M, host x2", 28.0),
