@@ -77,7 +77,7 @@ pub(crate) fn run(workspace: &Workspace, skips: &mut Skips) -> Result<Count, Xta
         lane.push(program.into_command());
     }
     computing.push(("examples in the documentation".into(), documented));
-    run_lanes([of_host, computing], skips)
+    run_lanes([of_host, computing], skips, &mut |line| println!("{line}"))
 }
 
 /// Builds the test programs. Returns `None` if that fails; cargo has printed why.
@@ -127,9 +127,13 @@ impl TestProgram {
     }
 }
 
-/// Runs the commands of each lane one after the other, and the lanes at the same time. Prints the
-/// output of each command when it has ended.
-fn run_lanes(lanes: [Lane; 2], skips: &mut Skips) -> Result<Count, XtaskError> {
+/// Runs the commands of each lane one after the other, and the lanes at the same time. Passes the
+/// output of each command to `print` when it has ended.
+fn run_lanes(
+    lanes: [Lane; 2],
+    skips: &mut Skips,
+    print: &mut dyn FnMut(&str),
+) -> Result<Count, XtaskError> {
     let (sender, finished) = mpsc::channel();
     let mut count = Count::NONE;
     thread::scope(|scope| {
@@ -140,13 +144,13 @@ fn run_lanes(lanes: [Lane; 2], skips: &mut Skips) -> Result<Count, XtaskError> {
         drop(sender);
         for result in finished {
             let Finished { title, reader, shown, is_success, seconds } = result?;
-            println!("   {title} ({seconds:.1} s)");
+            print(&format!("   {title} ({seconds:.1} s)"));
             for line in shown {
-                println!("{line}");
+                print(&line);
             }
             let mut of_program = reader.count();
             if !is_success && of_program.failed == 0 {
-                println!("{title}: ended without the result of its tests");
+                print(&format!("{title}: ended without the result of its tests"));
                 of_program.add(Count::ONE_FAILED);
             }
             count.add(of_program);
@@ -231,10 +235,15 @@ mod tests {
         let passes = "echo 'test result: ok. 3 passed; 0 failed; 1 ignored'";
         let fails = "echo 'test result: FAILED. 1 passed; 2 failed; 0 ignored'; exit 101";
         let lanes = [vec![shell(passes), shell(fails)], vec![shell("kill $$"), shell(passes)]];
-        let count = run_lanes(lanes, &mut Skips::default()).expect("a shell");
+        let mut printed = Vec::new();
+        let mut print = |line: &str| printed.push(line.to_owned());
+        let count = run_lanes(lanes, &mut Skips::default(), &mut print).expect("a shell");
+        assert!(
+            printed.iter().any(|line| line == "kill $$: ended without the result of its tests")
+        );
         assert_eq!(count, Count { passed: 7, failed: 3, skipped: 2 });
         let missing = ("missing".into(), Command::new("/nowhere/program"));
-        let result = run_lanes([vec![missing], Vec::new()], &mut Skips::default());
+        let result = run_lanes([vec![missing], Vec::new()], &mut Skips::default(), &mut |_line| ());
         assert!(matches!(result, Err(XtaskError::Start { .. })));
     }
 }

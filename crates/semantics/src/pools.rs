@@ -11,7 +11,7 @@ use work::{
 };
 
 use crate::inbound::InOperation;
-use crate::limits::{LIST_SHARE, OPERATION_SHARE, PoolLimits, NOT_READY_MAX};
+use crate::limits::{LIST_SHARE, NOT_READY_MAX, OPERATION_SHARE, PoolLimits};
 use crate::lists::Lists;
 use crate::order_pool::OrderPool;
 use crate::outbound::{OutOperation, Response, Retransmission};
