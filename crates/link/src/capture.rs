@@ -26,8 +26,9 @@ use crate::{Link, OnFrame, PayloadUnmapped, payload};
 pub enum CaptureClock {
     /// The host's wall clock, for real links.
     Wall,
-    /// The engine's clock, with its zero at 1970. Meant for simulated links, because the capture of
-    /// a simulation is then the same in every run. A sent frame gets the time of the last receive.
+    /// The engine's clock; its time 0 is written as the start of 1970. Meant for simulated links:
+    /// with this clock, a simulation writes the same file in every run. The capture gives a sent
+    /// frame the time of the last [`Link::receive`] call.
     Engine,
 }
 
@@ -37,19 +38,20 @@ pub enum CaptureClock {
 pub struct CaptureStatistics {
     /// Frames that passed through the link.
     pub frames: u64,
-    /// Number of frames in `frames` that are missing from the file. Reasons: the writer did not
-    /// keep up, a write failed, or the payload could not be read.
+    /// Number of the frames counted in `frames` that are missing from the file. A frame is missing
+    /// if the queue to the writing thread was full, a write failed, or its payload could not be
+    /// read.
     pub frames_missing: u64,
 }
 
 /// A pcapng file for the frames of several links. Each link is an interface of the file.
 ///
-/// Wireshark recognises a connection by its handshake. Capture all links of one endpoint in one
-/// file, so that the file contains the handshake.
+/// Wireshark recognises a connection by its handshake, which may pass over any link of the
+/// endpoint. Therefore capture all links of an endpoint in one file.
 ///
 /// A thread writes the file from a queue of at most 4096 frames and 64 MiB. If the queue is full,
-/// the capture counts a frame without writing it, so that a slow disk never delays a link. The file
-/// ends when this value, its clones and all captures are dropped. The last drop waits until all
+/// the capture only counts the frame. A slow disk therefore never delays a link. When this value,
+/// its clones and all captures are dropped, the file is complete. The last drop waits until all
 /// queued frames are written.
 ///
 /// ```no_run
@@ -106,9 +108,9 @@ impl CaptureOutput {
 /// A link whose frames are also written to a pcapng file, with the headers that they had on the
 /// wire.
 ///
-/// Frames in shared memory have no such headers, so the file has raw Ethernet headers for them.
-/// Their addresses are derived from the link's address. [`CaptureOutput`] describes the writing
-/// thread and which frames can be missing.
+/// Frames in shared memory have no such headers. For them, the capture writes raw Ethernet headers
+/// with addresses that it derives from the link's address. [`CaptureOutput`] describes the writing
+/// thread, and when frames are missing from the file.
 #[derive(Debug)]
 pub struct Capture<L> {
     link: L,

@@ -4,22 +4,24 @@ use delivery::Instant;
 
 /// Converts the kernel's wall-clock times to the engine's clock.
 ///
-/// The engine's clock is monotonic, and the driver does not know its origin. The driver knows this
-/// clock only by the `now` of each turn, a reading that is already some time old. The conversion
-/// therefore has two steps:
+/// The engine's clock is monotonic, and the driver does not know its origin. The driver sees only
+/// the `now` of each turn, which the runtime read some time before. The conversion therefore has
+/// two steps:
 ///
 /// * Wall clock to `CLOCK_MONOTONIC`: the kernel slews and steps the wall clock, so the driver
-///   reads it every [`REFRESH_NS`], between two readings of `CLOCK_MONOTONIC`. If these two
-///   readings lie far apart, the thread lost its processor between them. Frames would then seem to
-///   have arrived too early by that time, so the driver discards the readings.
-/// * `CLOCK_MONOTONIC` to the engine's clock: the smallest difference seen so far. Each difference
-///   is a constant plus the age of `now`, and this age is never negative.
+///   reads the wall clock every [`REFRESH_NS`], between two readings of `CLOCK_MONOTONIC`. If these
+///   two readings lie far apart, the kernel descheduled the thread between them. The driver
+///   discards such readings, because with them frames would seem to have arrived too early.
+/// * `CLOCK_MONOTONIC` to the engine's clock: the driver subtracts the smallest difference between
+///   `CLOCK_MONOTONIC` and `now` that it has seen. Each difference is a constant plus the age of
+///   `now`. The age is never negative, so the smallest difference is the best estimate of the
+///   constant.
 #[derive(Debug)]
 pub(crate) struct ReceiveClock {
     refreshed_at: Option<Instant>,
     /// Wall clock minus `CLOCK_MONOTONIC`, in nanoseconds.
     wall_ahead_ns: i64,
-    /// `CLOCK_MONOTONIC` minus the engine's clock, in nanoseconds. This is an upper bound.
+    /// Upper bound of `CLOCK_MONOTONIC` minus the engine's clock, in nanoseconds.
     monotonic_ahead_ns: i64,
 }
 
@@ -57,8 +59,8 @@ impl ReceiveClock {
     }
 
     /// Records that the wall clock read `wall_ns` between two readings of `CLOCK_MONOTONIC`. If
-    /// these two readings are too far apart, uses them only if there is no earlier reading. In that
-    /// case the next turn reads the clocks again.
+    /// these two readings are too far apart and there was an earlier reading, ignores them. If
+    /// there was no earlier reading, uses them, and the next turn reads the clocks again.
     fn observe(&mut self, now: Instant, before_ns: i64, wall_ns: i64, after_ns: i64) {
         let is_exact = after_ns - before_ns <= READING_NS_MAX;
         if is_exact {
@@ -76,12 +78,12 @@ impl ReceiveClock {
 /// of 500 ppm drifts half a microsecond in this time.
 const REFRESH_NS: u64 = 1_000_000;
 
-/// Longest time between the first and the last of three readings, in nanoseconds. One reading takes
-/// about 25 ns, or 300 ns on a clock that needs a system call.
+/// Longest time between the two readings of `CLOCK_MONOTONIC` around a reading of the wall clock,
+/// in nanoseconds. One reading takes about 25 ns, or 300 ns if it needs a system call.
 const READING_NS_MAX: i64 = 2_000;
 
-/// Most nanoseconds by which a frame may arrive after the reading of `now` and still belong to the
-/// turn of that `now`.
+/// Longest time, in nanoseconds, by which the arrival of a frame may follow `now`. The thread of a
+/// turn reads frames after it has read `now`, so a frame may arrive in between.
 const AHEAD_MAX_NS: u64 = 10_000_000;
 
 /// Maximum age of a frame. If a frame seems older, its time probably comes from another clock.

@@ -10,11 +10,12 @@ use wire_edge::PeerAddr;
 use crate::wrapper::Wrapper;
 use crate::{Link, OnFrame};
 
-/// A link that delivers each frame later, in order, like a link over a longer cable.
+/// A link that delivers each frame a fixed time after its arrival, like a link over a longer cable.
+/// Frames keep their order.
 ///
 /// Meant for hosts that poll, because no descriptor becomes readable when a delayed frame is due.
-/// Buffers are reused, so the link stops allocating when the number of frames in flight has reached
-/// its maximum.
+/// The link reuses buffers. It allocates only while the number of delayed frames reaches a new
+/// maximum.
 #[derive(Debug)]
 pub struct Delay<L> {
     link: L,
@@ -50,7 +51,7 @@ impl<L: Link> Wrapper for Delay<L> {
     }
 
     fn caps_around(&self, inner: LinkCaps) -> LinkCaps {
-        // Delayed frames take no room in the buffer of a socket.
+        // Delayed frames wait in memory of this process and take no room in the socket's buffer.
         let receive_buffer_bytes = inner.receive_buffer_bytes.max(HELD_BYTES);
         LinkCaps { receive_buffer_bytes, ..inner }
     }

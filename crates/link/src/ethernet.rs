@@ -30,10 +30,10 @@ pub(crate) const VLAN_MAX: u16 = 4094;
 /// Lowest value that is an `EtherType`. Lower values are lengths (IEEE 802.3, 3.2.6).
 pub(crate) const ETHERTYPE_MIN: u16 = 0x0600;
 
-/// Frame size in bytes that nearly every path carries (RFC 9000, section 14). The MTU of this
-/// host's interface says nothing about the peer's interface, or about tunnels and switches on the
-/// path. No device reports that it dropped a frame because of its size. One probe is enough to find
-/// that a path carries 1500 bytes.
+/// Frame size in bytes that nearly every path carries (RFC 9000, section 14). A link starts with
+/// this size, because the peer's interface, or a tunnel or switch on the path, may carry less than
+/// the interface of this host. Devices drop larger frames without a report. If the path carries
+/// 1500 bytes, one path-MTU probe is enough to find this out.
 pub(crate) const FRAME_BYTES_SAFE: u16 = 1200;
 
 /// `EtherType` of an IEEE 802.1Q tag.
@@ -90,7 +90,8 @@ pub(crate) enum Arrival<'a> {
 /// The reason why the link drops a received Ethernet frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Refused {
-    /// Another `EtherType`, station or port: the frame is valid, but for another receiver.
+    /// The frame is valid, but for another receiver: it has another `EtherType`, destination
+    /// station or port.
     NotOurs,
     /// The frame is shorter than its headers, or than the length in its envelope.
     Truncated,
@@ -120,10 +121,10 @@ impl Framing {
 
     /// Writes all headers before an edge frame.
     ///
-    /// `slot` is the whole Ethernet frame. Its content starts at [`Framing::header_bytes`]. The
-    /// content must already be there, because the checksum covers it; it does not change. Returns
-    /// false and writes nothing if the slot is too short for the headers, or the content is too
-    /// long for the length field.
+    /// `slot` is the whole Ethernet frame. Before the call, its content must already be at offset
+    /// [`Framing::header_bytes`], because the checksum covers the content. This method does not
+    /// change the content. Returns false and writes nothing if the slot is too short for the
+    /// headers, or the content is too long for the length field.
     #[inline]
     #[must_use]
     pub(crate) fn put(
@@ -160,8 +161,9 @@ impl Framing {
     //= protocol.md: envelope.1, envelope.2, envelope.3, envelope.4
     /// Checks a received Ethernet frame. `bytes` must not contain the frame check sequence.
     ///
-    /// `stripped` is the VLAN tag, if the receiving side has already removed it. It consists of the
-    /// two bytes of an IEEE 802.1Q tag after its `EtherType`, including the priority.
+    /// `stripped` is the VLAN tag, if the kernel or the network card has already removed the tag
+    /// from the frame. The value is the two bytes that follow the `EtherType` of an IEEE 802.1Q
+    /// tag: priority and VLAN.
     #[inline]
     pub(crate) fn check<'a>(
         &self,
@@ -252,8 +254,8 @@ impl Refused {
     }
 }
 
-/// Checks any bytes as an Ethernet frame for a fixed endpoint, and as the content of a frame that is
-/// sent and received (for fuzzing).
+/// Fuzzes the envelope in two ways. Checks arbitrary bytes as a received Ethernet frame for a fixed
+/// endpoint. Also sends the bytes as the content of a frame, and receives that frame.
 #[doc(hidden)]
 pub fn fuzz_ethernet_frame(bytes: &mut [u8]) {
     let from = PeerAddr::mac([4; 6], 9);

@@ -110,16 +110,16 @@ pub struct FaultStatistics {
 /// A link that loses, duplicates, reorders and corrupts frames. A seed determines the random
 /// choices.
 ///
-/// A later [`Link::receive`] delivers the frames that are held back. The descriptors of
-/// [`Link::wait_fds`] do not become readable for them. The number that `receive` returns includes
-/// lost frames.
+/// A later [`Link::receive`] delivers the frames that are held back. When such a frame is due, the
+/// descriptors of [`Link::wait_fds`] do not become readable. The number that `receive` returns
+/// includes lost frames.
 #[derive(Debug)]
 pub struct Fault<L> {
     link: L,
     config: FaultConfig,
     cut: Cut,
     random: Random,
-    /// Frames to deliver later, in any order.
+    /// Frames that are held back, in any order.
     held: VecDeque<HeldFrame>,
     /// The frames of a batch that are not lost. For each of them, `origins` has its index in the
     /// original batch.
@@ -134,7 +134,7 @@ struct HeldFrame {
     received_at: Instant,
     congestion_experienced: bool,
     from: PeerAddr,
-    /// Number of frames that must still overtake this frame.
+    /// Number of frames that have yet to overtake this frame before it is delivered.
     passes: u32,
     release_at: Instant,
 }
@@ -230,8 +230,9 @@ impl<L: Link> Wrapper for Fault<L> {
         }
         let origin = |frame: usize| self.origins.get(frame).copied().unwrap_or(batch.len());
         match self.link.send(&self.remaining) {
-            // If a lost frame comes before the first frame that was not sent, it counts as sent.
-            // For lost frames after that frame, the choice is made again when the caller retries.
+            // A lost frame before the first frame that the inner link did not send counts as sent.
+            // The caller retries the later frames, and the retry chooses at random again which of
+            // them are lost.
             Ok(frames) => Ok(origin(frames)),
             Err(error) => match PayloadUnmapped::from_io(&error) {
                 Some(PayloadUnmapped { frame }) => {
@@ -243,7 +244,7 @@ impl<L: Link> Wrapper for Fault<L> {
     }
 }
 
-/// State of one receive call, by which faults are applied.
+/// State for applying faults during one receive call.
 struct Arrivals<'a> {
     now: Instant,
     config: &'a FaultConfig,

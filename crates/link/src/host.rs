@@ -1,8 +1,8 @@
 //! Interfaces of this host, routes to peers, and rights of the process, which links need to know.
 //!
-//! This module only queries; it changes nothing. It queries the kernel directly (rtnetlink,
-//! ethtool, generic netlink). `/sys/class/net` would be wrong for a process in a different network
-//! namespace: it shows the interfaces of the namespace that mounted it.
+//! This module changes nothing. It queries the kernel directly (rtnetlink, ethtool, generic
+//! netlink). It does not read `/sys/class/net`, because that folder shows the interfaces of the
+//! network namespace in which it was mounted. The process may be in another namespace.
 
 mod ethtool;
 mod interfaces;

@@ -29,7 +29,8 @@ pub struct Interface {
     pub mtu_bytes: u32,
     /// The station address, for Ethernet and loopback interfaces.
     pub station: Option<Station>,
-    /// Whether this is a loopback interface. Its MTU is the MTU of every path through it.
+    /// Whether this is a loopback interface. The MTU of a loopback interface is also the MTU of
+    /// every path through it.
     pub is_loopback: bool,
     /// Whether the administrator has set the interface up.
     pub is_up: bool,
@@ -81,8 +82,9 @@ impl Interface {
         u16::try_from(carried).unwrap_or(u16::MAX).min(most)
     }
 
-    /// Returns the interface's current state. If the interface is gone, returns its last state
-    /// marked as not running, because an interface of this name may appear again.
+    /// Returns the interface's current state. If the interface is gone, returns its last state, but
+    /// with `is_running` false. The link continues with this state, because an interface of this
+    /// name may appear again.
     pub(crate) fn refreshed(&self, socket: BorrowedFd<'_>) -> Self {
         Self::query(socket, self.name).unwrap_or_else(|_| Self {
             is_running: false,
@@ -126,8 +128,8 @@ impl Interface {
 pub(crate) struct InterfaceName([libc::c_char; libc::IFNAMSIZ]);
 
 impl InterfaceName {
-    /// Returns the name without its `:alias`, because interface requests would read a name with
-    /// alias as another interface. Returns `None` if no interface can have this name.
+    /// Returns the name without its `:alias`, because an interface request could treat a name with
+    /// an alias as another interface. Returns `None` if no interface can have this name.
     pub(crate) fn new(name: &[u8]) -> Option<Self> {
         let plain = name.split(|&byte| byte == b':').next()?;
         let is_possible = !plain.is_empty()

@@ -93,23 +93,24 @@ pub trait Link: Send {
 
     /// Passes waiting frames to `on_frame`, at most about `limit`, and returns their number.
     ///
-    /// If the kernel coalesced several frames into a message, the link passes all of them. The
-    /// number may therefore exceed `limit` by the frames of one message. When frame sizes change
-    /// abruptly, it may exceed `limit` by the frames of a few messages. `now` is the engine's time
-    /// of this turn; [`RxFrame::received_at`] is never later. A return value below `limit` means
-    /// that no more frames waited.
+    /// If the kernel coalesced several frames into a message, the link passes all frames of that
+    /// message. The number may therefore exceed `limit` by the frames of one message. When frame
+    /// sizes change abruptly, the number may exceed `limit` by the frames of a few messages. `now`
+    /// is the engine's time of this turn; [`RxFrame::received_at`] is never later. A return value
+    /// below `limit` means that no more frames waited.
     ///
     /// # Errors
     /// The error of the system call that failed.
     fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize>;
 
-    /// Sends the first frames of the batch, in order, and returns how many; 0 if the driver is
-    /// full.
+    /// Sends frames from the start of the batch, in order. Returns the number of frames sent; 0 if
+    /// the driver is full.
     ///
-    /// A frame that the host cannot send to this peer (too big, no route) counts as sent and lost.
-    /// The link does not read payload memory after the call returns. There is one exception: a peer
-    /// on the same host may read large buffers of this library until it acknowledges the frame.
-    /// Therefore the owner of a buffer must not change the buffer before the operation completes.
+    /// If the host cannot send a frame to this peer (too big, no route), the frame counts as sent,
+    /// and is lost. The link does not read payload memory after the call returns, with one
+    /// exception. A peer on the same host may read a large buffer of this library until the peer
+    /// acknowledges the frame. Therefore the owner of a buffer must not change the buffer before
+    /// the operation completes.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] with [`PayloadUnmapped`] inside if payload memory cannot be
@@ -117,9 +118,9 @@ pub trait Link: Send {
     /// other error means that the link has failed.
     fn send(&mut self, batch: &TxBatch) -> io::Result<usize>;
 
-    /// Returns how many further frames may have left the host, beyond those that the last
-    /// [`Link::send`] counted as sent. The kernel may report that an interface has no room
-    /// (`ENOBUFS`), although the interface accepted some of the frames.
+    /// Returns the number of frames that may have left the host although the last [`Link::send`]
+    /// did not count them as sent. Such frames exist because the kernel may report that an
+    /// interface has no room (`ENOBUFS`) when the interface accepted some of the frames.
     fn doubtful(&self) -> usize {
         0
     }
@@ -128,15 +129,16 @@ pub trait Link: Send {
     /// it returns `None`.
     fn poll_event(&mut self) -> Option<LinkEvent>;
 
-    /// Returns the descriptors of the link; `None` for all if the caller must poll the link. One of
-    /// them is readable when frames wait. The first is writable when there is room to transmit.
-    /// [`LinkEvent::Descriptors`] reports that the descriptors have changed.
+    /// Returns the descriptors of the link. When frames wait, at least one descriptor is readable.
+    /// When there is room to transmit, the first descriptor is writable. If all entries are `None`,
+    /// the caller must poll the link. [`LinkEvent::Descriptors`] reports that the descriptors have
+    /// changed.
     fn wait_fds(&self) -> WaitFds<'_>;
 
     /// Prepares the link for a thread that is about to sleep until one of [`Link::wait_fds`] is
-    /// ready. Returns false if frames already wait. Some links need explicit wake-ups by their
-    /// peers. Such a link requests them here, so that peers pay for wake-ups only while a thread
-    /// sleeps.
+    /// ready. Returns false if frames already wait. If the peers of a link must wake this end
+    /// explicitly, the link requests wake-ups in this call. Peers therefore pay for wake-ups only
+    /// while a thread sleeps.
     fn prepare_sleep(&mut self) -> bool {
         true
     }
@@ -201,7 +203,7 @@ pub struct LinkStatistics {
     pub send_too_big: u64,
     /// Frames dropped because the host has no route to the peer.
     pub send_unreachable: u64,
-    /// Number of times that the driver connected a socket to the peer with the most frames.
+    /// Number of times that the driver opened a socket connected to the peer with the most frames.
     pub connected: u64,
     /// Error reports read from the socket's error queue.
     pub errors_reported: u64,

@@ -51,8 +51,8 @@ pub struct PacketLink {
     config: PacketConfig,
     framing: Framing,
     interface: Interface,
-    /// Keeps other endpoints off the port. `None` from the time when the interface is deleted until
-    /// the port is claimed on a new interface.
+    /// Prevents other endpoints from using the port. When the interface is deleted, this becomes
+    /// `None`, until the link claims the port on a new interface.
     claim: Option<PortClaim>,
     port: Port,
     caps: LinkCaps,
@@ -77,7 +77,8 @@ pub(crate) struct Port {
     transmitter: Transmitter,
     /// The interface to which the socket is bound.
     interface_index: u32,
-    /// Largest frame that fits into the ring and the transmitter, in bytes.
+    /// Size of the largest frame that fits into a slot of the ring and of the transmitter, in
+    /// bytes.
     frame_bytes_max: u16,
 }
 
@@ -169,8 +170,8 @@ impl PacketLink {
             self.watch.push(LinkEvent::Descriptors);
             return true;
         }
-        // If the interface is not new, the old socket still works. Only its frames are smaller than
-        // they could be.
+        // If the interface is the same, the old socket still works, but its slots limit frames to
+        // the old size.
         !is_remade
     }
 
@@ -191,8 +192,8 @@ impl PacketLink {
         }
     }
 
-    /// Passes the frames that were built to the kernel. Returns how many of them were sent or are
-    /// lost.
+    /// Passes the frames that were built to the kernel. Returns the number of frames that were sent
+    /// or lost.
     #[inline]
     fn send_built(&mut self, to: PeerAddr) -> usize {
         let described = self.port.transmitter.described();
@@ -224,8 +225,8 @@ impl PacketLink {
         self.statistics.send_bytes += bytes.saturating_sub(headers) as u64;
     }
 
-    /// Handles a failed send. Returns how many of the waiting frames are lost. Returns `None` if
-    /// the kernel has no room for them.
+    /// Handles a failed send of `waiting` frames. Returns the number of frames that are lost.
+    /// Returns `None` if the kernel has no room, so the frames must wait.
     #[cold]
     fn on_send_error(&mut self, error: &io::Error, to: PeerAddr, waiting: usize) -> Option<usize> {
         match error.raw_os_error() {
@@ -455,7 +456,7 @@ fn caps(config: &PacketConfig, framing: &Framing, interface: &Interface, port: &
     }
 }
 
-/// The step that is attempted, for error messages.
+/// The operation that failed, for error messages.
 const SET_UP: &str = "set up a packet socket with its ring";
 
 /// Smallest maximum frame size in bytes with which the engine accepts a link.

@@ -1,8 +1,8 @@
 //! Copies of payload into user space.
 //!
-//! The application may write or unmap the memory at any time. A driver therefore copies payload and
-//! never works on it in place. If the memory is unmapped, the copy returns an error instead of
-//! raising a signal.
+//! The application may write or unmap payload memory at any time. A driver therefore works only on
+//! a copy of the payload. If the memory is unmapped, the copy returns an error instead of raising a
+//! signal.
 
 use std::io;
 use std::process;
@@ -10,15 +10,16 @@ use std::process;
 use libc::iovec;
 use mem::{FaultGuard, PayloadSlice};
 
-/// Copies the payloads of a batch to where the driver builds its frames.
+/// Copies the payloads of a batch into the frames that the driver builds.
 ///
-/// If faults can be caught ([`FaultGuard`]), each payload is copied at once. Otherwise the kernel
-/// copies all payloads in one system call. For each entry of that call, the kernel takes a lock and
-/// looks up pages. Payloads of consecutive frames are usually adjacent in registered memory, so
-/// they become one entry.
+/// If this thread can catch faults ([`FaultGuard`]), [`PayloadCopier::push`] copies each payload
+/// immediately. Otherwise the kernel copies all payloads in one system call. For each entry of that
+/// call, the kernel takes a lock and looks up pages. Payloads of consecutive frames are usually
+/// adjacent in registered memory, so the copier merges them into one entry.
 ///
-/// The kernel also copies if a program has registered its whole address space. That may include
-/// memory of devices, where a read may have effects; the kernel refuses to read it.
+/// If a program has registered its whole address space, the kernel makes the copies, too. That
+/// address space may include memory of devices, where a read may have side effects. The kernel
+/// refuses to read such memory.
 ///
 /// Allocates only when created.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(crate) struct PayloadCopier {
     way: Way,
     /// Destinations of the payloads that the kernel will copy, one per payload.
     to: Vec<iovec>,
-    /// Sources of these payloads. Adjacent sources are merged into one entry.
+    /// Sources of the payloads in `to`. Adjacent sources are merged into one entry.
     from: Vec<iovec>,
     process: libc::pid_t,
 }
@@ -36,8 +37,9 @@ pub(crate) struct PayloadCopier {
 enum Way {
     /// No payload was pushed yet.
     Undecided,
-    /// Each payload is copied at once, and faults are caught. `whole` payloads were copied in full.
-    /// If a copy has failed, `is_broken` is set and no further payload is copied.
+    /// [`PayloadCopier::push`] copies each payload immediately, and the guard catches faults.
+    /// `whole` payloads were copied in full. `is_broken`: a copy has failed, so no further payload
+    /// is copied.
     Caught { guard: FaultGuard, whole: usize, is_broken: bool },
     /// The kernel copies all payloads in [`PayloadCopier::copy`].
     Kernel,
@@ -57,7 +59,8 @@ impl Way {
 pub(crate) struct CopyError {
     /// Number of payloads, in the order of their pushes, that were copied in full.
     pub(crate) whole: usize,
-    /// The kernel's error. If faults were caught, the error that the kernel would have returned.
+    /// The kernel's error. If the guard caught a fault, this is the error that the kernel would
+    /// have returned.
     pub(crate) source: io::Error,
 }
 

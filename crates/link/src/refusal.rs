@@ -1,4 +1,5 @@
-//! Frames that the kernel refuses because the interface has no room, possibly for ever.
+//! Limits the time for which a link retries a frame that the kernel refuses because the interface
+//! has no room.
 
 use delivery::Instant;
 
@@ -7,8 +8,8 @@ use delivery::Instant;
 /// If the queue of the interface is full, the link retries the frame. But the kernel returns the
 /// same error if the interface drops a frame for another reason. For example, the frame may be too
 /// large for the far end of a virtual cable. If the link retried such a frame for ever, all later
-/// frames would be blocked. Therefore a frame counts as lost after a time of refusals, and its
-/// sender retransmits or adapts.
+/// frames would be blocked. Therefore, after [`REFUSED_NS_MAX`] of refusals, the link counts the
+/// frame as lost. The engine then retransmits the data, perhaps in smaller frames.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     /// Time of the link's last receive call.
@@ -30,8 +31,8 @@ impl Refusals {
         self.since = None;
     }
 
-    /// Notes that the interface refused a frame. Returns whether the frame counts as lost, because
-    /// the refusals have lasted too long. After each lost frame, the time starts again.
+    /// Notes that the interface refused a frame. Returns true if the refusals have lasted too long,
+    /// so that the frame counts as lost. After each lost frame, the measurement starts again.
     #[cold]
     pub(crate) fn is_lost(&mut self) -> bool {
         let since = *self.since.get_or_insert(self.now);
@@ -44,8 +45,8 @@ impl Refusals {
 }
 
 /// Longest time without an accepted frame, in nanoseconds: the transmission time of four frames of
-/// 1500 bytes at 10 Mb/s. A slower interface occasionally loses a frame, like an interface with a
-/// full queue.
+/// 1500 bytes at 10 Mb/s. On a slower interface with a full queue, the link occasionally counts a
+/// frame as lost that it could have sent later.
 pub(crate) const REFUSED_NS_MAX: u64 = 5_000_000;
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use libc::{c_int, c_void, socklen_t};
 /// Makes the kernel keep at least `bytes` received bytes that the program has not read from a TCP
 /// socket. A buffer size that the program has set (`SO_RCVBUF`) does not change.
 ///
-/// A byte that stays unread keeps its whole packet buffer allocated, up to some hundred kilobytes.
-/// Without more room, such buffers can close the connection's receive window for ever. The bytes
-/// for which the reader waits then never arrive.
+/// An unread byte keeps its whole packet buffer allocated, up to some hundred kilobytes. In a small
+/// receive buffer, such packet buffers can close the connection's receive window for ever. The
+/// bytes for which the reader waits would then never arrive.
 ///
 /// # Errors
 /// The errors of `getsockopt` and `setsockopt`.

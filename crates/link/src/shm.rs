@@ -44,15 +44,16 @@ pub struct ShmError {
 /// contains one ring of frames for each direction. The receiver maps the file only if its size is
 /// correct and sealed.
 ///
-/// After that, each end uses the socket to wake the other end if that end sleeps. Each end also
-/// notices by the socket that the other process has ended, for any reason. (A wake-up by a shared
-/// eventfd would be cheaper, but a peer could make it block.) If two peers connect to each other at
-/// the same time, they have two channels. They read both, and send over the older channel.
+/// After that, each end uses the socket to wake the other end if that end sleeps. If the other
+/// process ends for any reason, the socket shows this. (A wake-up by a shared eventfd would be
+/// cheaper, but a peer could make the write to the eventfd block.) If two peers connect to each
+/// other at the same time, they have two channels. Each peer reads both channels, and sends over
+/// the older channel.
 ///
 /// A link copies the headers of a frame to private memory before it parses them, because the other
-/// process may change them at any time. It does not copy payload: the engine gets memory that other
-/// processes may write, and places the bytes directly from the ring or from lent memory. No frame
-/// is lost in the ring: if the ring is full, the sender waits.
+/// process may change shared memory at any time. It does not copy payload: the engine places the
+/// bytes directly from the ring or from lent memory, although other processes may write that
+/// memory. No frame is lost in the ring: if the ring is full, the sender waits.
 #[derive(Debug)]
 pub struct ShmLink {
     local: PeerAddr,
@@ -60,7 +61,7 @@ pub struct ShmLink {
     /// Watches all sockets. A sleeping thread waits for this descriptor.
     epoll: OwnedFd,
     channels: Vec<Channel>,
-    /// Accepted connections that have not sent a greeting yet.
+    /// Accepted connections whose peer has not sent a greeting yet, with their keys in `epoll`.
     strangers: VecDeque<(u64, OwnedFd)>,
     /// Key in `epoll` for the next socket.
     next_key: u64,
@@ -87,7 +88,7 @@ struct Channel {
     reader: Reader,
     lender: Lender,
     borrower: Borrower,
-    /// The peer is gone or violated the protocol. The link still reads the frames that the peer
+    /// The peer is gone or violated the protocol. The link first reads the frames that the peer
     /// wrote, and then closes the channel.
     has_ended: bool,
 }
@@ -193,8 +194,8 @@ impl ShmLink {
         let key = self.next_key;
         self.next_key += 1;
         watch(&self.epoll, socket.as_fd(), key)?;
-        // A thread may be asleep already. It could not announce the sleep to this new peer, so
-        // announce it here.
+        // A thread of this end may already sleep. When the thread went to sleep, the channel did
+        // not exist, so announce the sleep to the new peer here.
         reader.announce_sleep();
         let (lender, borrower) = (Lender::default(), Borrower::default());
         let has_ended = false;
@@ -246,9 +247,9 @@ impl ShmLink {
     fn accept(&mut self) {
         for left in (0..=STRANGERS_MAX).rev() {
             if left == 0 {
-                // More connections may wait. Watch the listener again, so that `epoll` reports it
-                // again and the next call continues. If that fails, the next peer that connects
-                // causes the report.
+                // More connections may wait. Watch the listener again, so that `epoll` reports the
+                // waiting connections to the next call. If this fails, `epoll` reports them when
+                // the next peer connects.
                 let _unwatched = watch_arrivals(&self.epoll, self.listener.as_fd());
                 break;
             }
@@ -409,8 +410,8 @@ impl Channel {
                 Heard::Call => {}
                 Heard::Notice(Notice::Lent { memory, len }, Some(file)) => {
                     if self.borrower.borrow(memory, len, file.as_fd()).is_err() {
-                        // Frames that refer to this memory are lost. The peer retransmits them with
-                        // the payload in the ring.
+                        // Frames that refer to this memory are lost. The peer retransmits their
+                        // content with the payload in the ring.
                         socket::send_notice(self.socket.as_fd(), Notice::Refused, None);
                     }
                 }
@@ -558,9 +559,10 @@ fn watch(epoll: &OwnedFd, socket: BorrowedFd<'_>, key: u64) -> io::Result<()> {
     control(epoll, libc::EPOLL_CTL_ADD, socket, wanted)
 }
 
-/// Watches the listener edge-triggered, with one report per arrival. Otherwise a connection would
-/// keep waking the threads if the process has no descriptors left to accept it. If the listener is
-/// watched already, waiting connections are reported again.
+/// Watches the listener edge-triggered, with one report per arrival. The reason: if the process has
+/// no descriptor left, it cannot accept a connection. With level-triggered watching, the waiting
+/// connection would then wake the threads again and again. If the listener is watched already,
+/// `epoll` reports waiting connections again.
 fn watch_arrivals(epoll: &OwnedFd, listener: BorrowedFd<'_>) -> io::Result<()> {
     let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
     let wanted = libc::epoll_event { events, u64: LISTENER_KEY };
@@ -594,7 +596,8 @@ fn unwatch(epoll: &OwnedFd, socket: BorrowedFd<'_>) {
 /// Key in `epoll` of the listening socket.
 const LISTENER_KEY: u64 = 0;
 
-/// Index of the ring to which the connecting end writes. The accepting end writes to the other.
+/// Index of the ring to which the connecting end writes. The accepting end writes to the other
+/// ring.
 const CONNECTOR: usize = 0;
 const ACCEPTOR: usize = 1;
 
@@ -602,11 +605,11 @@ const ACCEPTOR: usize = 1;
 /// links.
 const CHANNELS_MAX: usize = 64;
 
-/// Maximum number of channels with one peer: one that each side opened, and one more. A peer may
-/// lose a channel and open the third before this end notices the loss.
+/// Maximum number of channels with one peer: each of the two ends may have opened one. The third is
+/// for a peer that lost a channel and opened a new one before this end noticed the loss.
 const CHANNELS_PER_PEER: usize = 3;
 
-/// Maximum number of accepted connections that have not sent a greeting.
+/// Maximum number of accepted connections whose peer has not sent a greeting.
 const STRANGERS_MAX: usize = 8;
 
 /// Maximum number of queued events: two for each peer.
@@ -622,15 +625,16 @@ const NOTICES_MAX: usize = 3 * 64;
 /// Maximum number of frames in a batch. Sending a frame needs no system call.
 const SEGMENTS: u16 = 64;
 
-/// Number of polls of empty rings while they are busy. A poll costs 1 to 2 ns, and the rest of a
-/// turn costs 60 ns. If a frame arrives, these polls probably see it before the rest of a turn
-/// would have ended.
+/// Number of polls of empty rings in one turn, if a frame arrived in the last [`BUSY_NS`]. A poll
+/// costs 1 to 2 ns, and the rest of a turn costs 60 ns. The polls together take about as long as
+/// the rest of a turn, but notice a frame sooner than the next turn would.
 const LOOKS: u32 = 32;
 
-/// Nanoseconds for which rings count as busy after a frame arrived: a few round trips.
+/// Nanoseconds after the arrival of a frame for which a turn polls empty rings several times: a few
+/// round trips.
 const BUSY_NS: u64 = 20_000;
 
-/// Interval in nanoseconds between checks of the sockets while the link is polled. 10,000 checks
-/// per second, each of 200 ns, take 0.2 % of a processor. A connecting peer waits for at most one
-/// interval.
+/// Interval in nanoseconds between checks of the sockets while a thread polls the link. 10,000
+/// checks per second, each of 200 ns, take 0.2 % of a processor. A connecting peer waits for at
+/// most one interval.
 const ATTEND_NS: u64 = 100_000;

@@ -10,8 +10,9 @@ use crate::threads::{set_mask, signals_from_outside};
 
 /// Defers signals to the calling thread while this value exists.
 ///
-/// If a signal arrived between the last check and the sleep, the thread would miss it. Therefore
-/// this value blocks signals before the check, and [`HeldSignals::wait_for`] unblocks them.
+/// Without this value, a signal that arrives between the thread's last check and its sleep would
+/// not end the sleep. Therefore the thread blocks signals before the check, and
+/// [`HeldSignals::wait_for`] unblocks them.
 #[derive(Debug)]
 pub struct HeldSignals {
     before: libc::sigset_t,
@@ -37,9 +38,9 @@ impl HeldSignals {
     /// Sleeps until the descriptor is readable. Signal handlers can run during the sleep.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Interrupted`] if a handler has run during the call or since
-    /// [`HeldSignals::hold`], and the program has a handler that interrupts calls (one without
-    /// `SA_RESTART`). The kernel does not report which handler has run.
+    /// [`io::ErrorKind::Interrupted`] if a handler has run since [`HeldSignals::hold`], and the
+    /// program has any handler without `SA_RESTART`. The kernel does not report which handler has
+    /// run, so one with `SA_RESTART` may cause the error, too.
     pub fn wait_for(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         let mut wanted =
             libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };

@@ -1,5 +1,5 @@
-//! Slots of queue pair numbers, by which the processes of a host divide the numbers among
-//! themselves without a central allocator.
+//! Slots of queue pair numbers. Each process of a host claims a slot, so no central allocator of
+//! numbers is needed.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,11 +9,11 @@ use crate::{UdpConfig, UdpError, UdpLink};
 
 /// The mapping between queue pair numbers and UDP ports.
 ///
-/// A number has 24 bits: a slot and an index of 12 bits each. Slot s of a host corresponds to UDP
-/// port s after the first port. The process that has bound the port owns the slot. The kernel
-/// ensures that only one process owns a slot, and frees the slot when that process ends in any way.
-/// The address of a datagram therefore follows from a host's IP address and a queue pair number,
-/// without a look-up.
+/// A queue pair number has 24 bits: a slot and an index of 12 bits each. Slot s of a host
+/// corresponds to the UDP port whose number is the first port plus s. The process that has bound
+/// the port owns the slot. The kernel ensures that only one process owns a slot, and frees the slot
+/// when that process ends in any way. A sender therefore computes the address of a datagram from a
+/// host's IP address and a queue pair number.
 ///
 /// All hosts of a network must use the same first port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -73,8 +73,8 @@ impl Slots {
 
     //= protocol.md: slot.2
     /// Claims a slot that is free at all these addresses: the slot that `random` selects, or the
-    /// next free slot. A random value avoids that the numbers of a process that has ended are soon
-    /// reused.
+    /// next free slot. If `random` is a random value, a new process rarely reuses the numbers of a
+    /// process that has just ended.
     ///
     /// # Errors
     /// [`SlotError::NoneLeft`] if no slot is free; [`SlotError::Link`] if a link cannot be opened
@@ -98,7 +98,7 @@ impl Slots {
     }
 }
 
-/// Number of slots of a host, one for each port from the first.
+/// Number of slots of a host, one for each port from `first_port` on.
 const SLOTS: u16 = 1 << 12;
 
 #[cfg(test)]
@@ -118,8 +118,8 @@ mod tests {
         assert_eq!(Slots::default().address_of(LOCAL, number), (LOCAL, 0xfabc).into());
         assert_eq!(Slots::new(0x8000).unwrap().address_of(LOCAL, number), (LOCAL, 0x8abc).into());
         assert_eq!((Slots::new(0), Slots::new(0xf001)), (None, None));
-        // No process may use the number of groups, the two numbers of network managers, or a slot
-        // or index of more than 12 bits.
+        // These numbers are reserved or invalid: the number of groups (0xffffff), 0 and 1 (for
+        // network managers), and a slot or an index of more than 12 bits.
         for (slot, index) in [(0xfff, 0xfff), (0, 0), (0, 1), (0x1000, 5), (5, 0x1000)] {
             assert_eq!(QueuePairNumber::at(slot, index), None);
         }

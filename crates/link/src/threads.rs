@@ -9,14 +9,14 @@ use std::time::Duration;
 /// Starts a thread on which no signal handler of the program runs.
 ///
 /// Programs expect signals to interrupt their own waiting threads. Their handlers expect the stack
-/// and the thread-local state of a thread of the program. Signals that a thread causes itself stay
-/// unblocked. A handler of this library serves some of them, and the kernel kills the process if
-/// the thread blocks such a signal.
+/// and the thread-local state of a thread of the program. Therefore the thread blocks signals,
+/// except those that its own instructions cause, such as `SIGSEGV`. A handler of this library
+/// serves some of these, and if a thread blocks such a signal, the kernel kills the process.
 ///
-/// The thread is running when this function returns. The reason: a new thread maps and unmaps
-/// memory for its allocations. Libraries that track unmapping (libfabric, UCX) overwrite the code
-/// of `munmap` when the program initialises them. If a thread is inside `munmap` at that moment, it
-/// returns from the kernel into overwritten code and crashes.
+/// This function waits until the thread runs its own code. The reason: when a new thread starts, it
+/// maps and unmaps memory for its allocations. Libraries that track unmapping (libfabric, UCX)
+/// overwrite the code of `munmap` when the program initialises them. If a thread is inside `munmap`
+/// at that moment, it returns from the kernel into overwritten code and crashes.
 ///
 /// # Errors
 /// The error of the system call that failed.
@@ -64,8 +64,8 @@ pub(crate) fn set_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<lib
     }
 }
 
-/// Longest time to wait until a new thread runs. Without a limit the wait could be endless, because
-/// the starting thread may own locks of the loader that the new thread needs.
+/// Longest time to wait until a new thread runs. Without a limit, the wait could be a deadlock,
+/// because the starting thread may own locks of the loader that the new thread needs.
 const BEGINNING_MAX: Duration = Duration::from_secs(1);
 
 /// Signals that a thread's own instructions cause.

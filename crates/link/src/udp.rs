@@ -48,8 +48,8 @@ pub struct UdpLink {
     socket: OwnedFd,
     hot: Option<HotSocket>,
     traffic: Traffic,
-    /// The bound address, which the connected socket shares. `None` if the link must not have a
-    /// connected socket.
+    /// The bound address. The link binds the connected socket to the same address. `None` if the
+    /// link must not have a connected socket.
     shareable: Option<SocketName>,
     family: Family,
     features: UdpFeatures,
@@ -313,7 +313,7 @@ fn fd_of<'a>(main: &'a OwnedFd, hot: Option<&'a HotSocket>, which: Which) -> Bor
     }
 }
 
-/// Maximum number of retries after errors that concern earlier operations.
+/// Maximum number of retries of a call that fails with errors of earlier operations.
 const ATTEMPTS_MAX: usize = 4;
 
 /// MTU assumed if no interface is known, in bytes. Every Ethernet carries packets of this size.
@@ -325,8 +325,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a link that cannot segment. Its socket computes no checksums, and the kernel refuses
-    /// to segment for such a socket. The kernel does the same on devices that cannot compute
+    /// Returns a link that cannot segment: its socket computes no checksums, and for such a socket
+    /// the kernel refuses to segment. The kernel also refuses on devices that cannot compute
     /// checksums.
     fn unable_to_segment() -> UdpLink {
         let link = UdpLink::bind(([127, 0, 0, 1], 0).into(), &UdpConfig::default()).unwrap();

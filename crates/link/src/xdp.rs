@@ -1,5 +1,5 @@
-//! Links through `AF_XDP`. Frames pass through rings in memory shared with the kernel, which a
-//! program at the driver fills.
+//! Links through `AF_XDP`. Frames pass through rings in memory that the process shares with the
+//! kernel. An XDP (eBPF) program at the driver redirects received frames to these rings.
 
 mod bpf;
 mod config;
@@ -39,14 +39,15 @@ pub use self::error::XdpError;
 
 /// A link through one queue of an Ethernet interface, by `AF_XDP`.
 ///
-/// A program on the interface selects the frames of this endpoint and passes all others to the
-/// kernel. The link passes received frames to the engine from the memory in which the kernel stored
-/// them. It builds frames to send in memory that the kernel reads, and copies payload from
-/// registered memory once. While frames keep arriving, receiving takes no system call. Sending a
-/// batch takes one system call, or none if the driver polls the ring.
+/// An eBPF program on the interface selects the frames of this endpoint, and passes all other
+/// frames to the kernel's network stack. The link passes received frames to the engine without
+/// copying them from the memory in which the kernel stored them. To send, the link builds frames in
+/// memory that the kernel reads, and copies payload from registered memory once. While frames keep
+/// arriving, receiving takes no system call. Sending a batch takes one system call, or none if the
+/// driver polls the ring.
 ///
-/// Only one XDP program fits on an interface, so only one `XdpLink` fits. The program is removed
-/// with the link, or when the process ends in any way.
+/// An interface can have only one XDP program, and therefore only one `XdpLink`. When the link is
+/// dropped or the process ends in any way, the kernel removes the program.
 #[derive(Debug)]
 pub struct XdpLink {
     config: XdpConfig,
@@ -62,7 +63,8 @@ pub struct XdpLink {
     is_kick_due: bool,
     answers: AnswerLimit,
     statistics: LinkStatistics,
-    /// Drops that sockets counted which are closed now.
+    /// Number of drops that the kernel counted on earlier sockets of this link, which are now
+    /// closed.
     drops_before: u64,
 }
 
@@ -110,8 +112,8 @@ impl XdpLink {
         Ok(link)
     }
 
-    /// Checks whether [`XdpLink::open`] would work, without changing the interface. One thing
-    /// cannot be checked: whether the driver supports XDP shows only when the link is opened.
+    /// Checks whether [`XdpLink::open`] would work, without changing the interface. This cannot
+    /// check whether the driver supports XDP; only opening the link shows that.
     ///
     /// # Errors
     /// [`XdpError`], one variant for each cause.
@@ -244,7 +246,7 @@ impl XdpLink {
         let Some(live) = &mut self.live else { return Ok(()) };
         match live.transmitter.kick(&mut live.socket, &mut self.statistics) {
             Ok(taken) => self.is_kick_due = !taken,
-            // The interface is down or gone, which a notification will report.
+            // The interface is down or gone. A notification will report that.
             Err(error) if is_about_interface(&error) => self.is_kick_due = false,
             Err(error) => return Err(error),
         }
@@ -273,8 +275,8 @@ impl Link for XdpLink {
 
     #[inline]
     fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
-        // The cause that prevents opening the queue may disappear by itself. For instance, when
-        // another link ends, its program stays for a moment.
+        // If the queue could not be opened, try again: the cause may disappear by itself. For
+        // example, when another link ends, its program stays on the interface for a moment.
         let ask_ns = if self.live.is_none() { RETRY_NS } else { u64::MAX };
         if self.watch.is_due(now, ask_ns) {
             self.check_interface();
@@ -394,8 +396,8 @@ impl Consumer for Arrivals<'_> {
     }
 }
 
-/// Opens the socket. The last owner of the queue may have just ended, and the kernel releases the
-/// queue with a delay. In this case waits a while.
+/// Opens the socket. If the queue is in use, retries for a while, because the kernel releases the
+/// queue of a socket that was just closed with a delay.
 fn open_patiently(
     config: &XdpConfig,
     interface: &Interface,
@@ -476,12 +478,11 @@ fn is_about_interface(error: &io::Error) -> bool {
 /// Smallest MTU, in bytes: the smallest frame that every receiver accepts (docs/protocol.md, §2.2)
 /// and its envelope.
 const MTU_BYTES_MIN: u32 = 256 + ENVELOPE_BYTES as u32;
-/// Maximum number of frames in a batch. On kernels with a fixed limit, one call sends as many
-/// frames.
+/// Maximum number of frames in a batch. Kernels with a fixed limit send as many frames in one call.
 const BATCH_FRAMES: u16 = 32;
-/// Maximum number of attempts to open a queue whose owner has ended. The kernel's work queue
-/// releases the queue, and needs the lock of all interfaces for this. Usually this takes
-/// milliseconds. Where namespaces are created and deleted, it may take hundreds of milliseconds to
-/// get the lock.
+/// Maximum number of attempts to open a queue that is in use. After the owner of a queue has ended,
+/// a work queue of the kernel releases the queue, and needs the lock of all interfaces (RTNL) for
+/// this. Usually the release takes milliseconds. On hosts that create and delete namespaces, the
+/// kernel may get the lock only after hundreds of milliseconds.
 const QUEUE_ATTEMPTS: u32 = 100;
 const QUEUE_PAUSE: Duration = Duration::from_millis(10);

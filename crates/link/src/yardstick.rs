@@ -1,5 +1,5 @@
-//! Bare baselines for links: the least work by which a program can exchange messages over the same
-//! kernel interface. They have no protocol, checksum or engine.
+//! Baselines for measurements of links. Each baseline exchanges messages over the same kernel
+//! interface as a link with the least possible work, without protocol, checksum or engine.
 
 pub mod packet;
 pub mod shm;

@@ -1,5 +1,5 @@
-//! UDP links on loopback: sent frames arrive. Tests this with all capabilities, and without each of
-//! them.
+//! Tests that frames sent over UDP links on loopback arrive, with all capabilities and with each
+//! capability disabled.
 #![expect(clippy::disallowed_methods, reason = "real sockets live in real time")]
 
 use std::io;
@@ -276,7 +276,8 @@ fn times_of_reception_are_asked_for_only_while_frames_come_close_together() {
     let stamped_before = |pair: &mut Pair, frames: &[(usize, usize)]| {
         let mut left = pair.send(frames).len();
         let mut stamped_before = 0;
-        // Wait for longer than the two clocks can differ about the arrival of the frames.
+        // Wait longer than the error of the conversion between the kernel's clock and the engine's
+        // clock.
         let sent_at = clock();
         while clock().since_ns(sent_at) < 500_000 {}
         while left > 0 {

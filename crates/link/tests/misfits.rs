@@ -186,7 +186,7 @@ fn until(mut condition: impl FnMut() -> bool) {
 }
 
 /// Largest frame that the receivers accept, in bytes. `JUMBOS` is the number of larger frames that
-/// they are sent.
+/// the test sends to them.
 const SMALL: u16 = 1488;
 const JUMBOS: u64 = 3;
 

@@ -287,8 +287,8 @@ fn endpoints_are_found_by_port_and_stations_by_address() {
             assert!(matches!(elsewhere.unwrap_err(), PacketError::NoAnswer { .. }));
         });
 
-        // The far end answers for its addresses only if it is in another namespace. Here it is not,
-        // so enter the neighbours by hand.
+        // The far interface answers address requests only if it is in another namespace. Both
+        // interfaces are in one namespace here, so add the neighbour entries by hand.
         let neighbour = "02:00:00:00:00:09";
         ip(&format!("neighbour add 10.9.9.9 lladdr {neighbour} dev edge0"));
         ip(&format!("neighbour add fd00::9 lladdr {neighbour} dev edge0"));

@@ -52,7 +52,7 @@ fn reordered_frames_come_later_and_none_is_missing() {
     let mut link = faulty(Memory::with(0..1000), config);
     let mut seen = receive(&mut link, 0);
     assert!(!seen.is_sorted());
-    // The link delivers the frames that it still holds when they are due.
+    // The link delivers the remaining frames that are held back when they are due.
     seen.extend(receive(&mut link, 10_000_000));
     let statistics = link.fault_statistics();
     assert_eq!(seen.len() as u64, 1000 + statistics.duplicated);

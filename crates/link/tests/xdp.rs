@@ -672,7 +672,8 @@ fn drop_rights(bits: u64) {
     // SAFETY: the kernel reads the header and writes two records of three numbers each.
     let result = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
     assert_eq!(result, 0);
-    // Change the effective sets: the first number has the low word, the fourth the high word.
+    // Change the effective sets: the first element is the low word, and the fourth element is the
+    // high word.
     sets[0] &= !(bits as u32);
     sets[3] &= !((bits >> 32) as u32);
     // SAFETY: same layout as above; the kernel only reads.

@@ -1,5 +1,5 @@
-//! Waits at the end of the process until captures are written. `exit` drops no values and stops the
-//! writing threads. Without this wait, queued frames would be lost.
+//! Waits at the end of the process until captures are written. Without this wait, queued frames
+//! would be lost, because `exit` drops no values and stops the writing threads.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,8 +11,8 @@ use super::recorder::Waiting;
 /// Captures that are running.
 static CAPTURES: Mutex<Vec<Weak<Waiting>>> = Mutex::new(Vec::new());
 
-/// The process that registered the exit handler; 0 before registration. A forked child has no
-/// writing threads, so the handler returns at once there.
+/// The process that registered the exit handler; 0 before registration. In a forked child, the
+/// handler returns at once, because the child has no writing threads.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Makes the end of the process wait until this capture is written to its file, for at most
@@ -47,7 +47,7 @@ fn settle(captures: &[Arc<Waiting>], patience: Duration) {
     }
 }
 
-/// Longest wait. The notification of peers at the end of a process takes at most as long.
+/// Longest wait. At the end of a process, the runtime also notifies peers for at most this long.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 const LOOK: Duration = Duration::from_micros(200);

@@ -1,4 +1,5 @@
-//! The IP, UDP and Ethernet headers that a captured frame had, or would have had, on the wire.
+//! The IP, UDP and Ethernet headers of a captured frame. If the frame crossed no wire, these are
+//! the headers that it would have on a wire.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -17,9 +18,9 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    /// Appends the headers that match the addresses, then `frame`. Between sockets, these are
-    /// Ethernet, IP and UDP headers. Between stations, they are the raw Ethernet header and the
-    /// edge envelope.
+    /// Appends headers, then `frame`. If the addresses are those of sockets, the headers are
+    /// Ethernet, IP and UDP. If they are those of stations, the headers are the raw Ethernet header
+    /// and the edge envelope.
     ///
     /// Returns false and appends nothing if the frame is larger than any datagram.
     #[must_use]
@@ -102,8 +103,8 @@ fn put_raw(out: &mut Vec<u8>, framing: Framing, to: (Station, u16), frame: &[u8]
 }
 
 /// Returns the station and port of an address on raw Ethernet. For an address in shared memory,
-/// derives a locally administered station and a port from the endpoint's number, which distinguish
-/// the endpoints of a host.
+/// derives a locally administered station and a port from the endpoint's number. Station and port
+/// together distinguish the endpoints of a host.
 fn station(address: PeerAddr) -> Option<(Station, u16)> {
     if let Some((_host, endpoint)) = address.to_shared_memory() {
         let mut station = [2; 6];

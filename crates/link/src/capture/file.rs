@@ -56,7 +56,7 @@ pub struct CapturedFrame<'a> {
     pub congestion_experienced: bool,
     /// The EtherType and VLAN of a frame between stations; `None` for a frame between sockets.
     pub ethernet: Option<EthernetHeader>,
-    /// The frame of the edge protocol.
+    /// The edge frame, without the headers that [`CaptureFile::write`] adds.
     pub bytes: &'a [u8],
 }
 

@@ -16,10 +16,10 @@ use crate::start_thread;
 pub(super) struct Queue {
     /// `None` if the queue is closed, which stops the thread.
     blocks: Option<SyncSender<Block>>,
-    /// Bytes that are not in the file yet.
+    /// Counts the bytes that are not in the file yet.
     waiting: Arc<Waiting>,
-    /// Number of interface blocks queued so far. Their order determines the numbers of the
-    /// interfaces.
+    /// Number of interface blocks queued so far. The order of these blocks in the file determines
+    /// the numbers of the interfaces.
     interfaces: Mutex<u32>,
     thread: Option<JoinHandle<()>>,
 }

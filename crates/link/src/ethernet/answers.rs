@@ -28,8 +28,8 @@ impl AnswerLimit {
 /// Period of [`ANSWERS_MAX`], in nanoseconds.
 const ANSWERS_NS: u64 = 100_000_000;
 
-/// Maximum number of answers in [`ANSWERS_NS`], which makes 320 a second. This is enough for a
-/// cluster whose hosts all start at the same time, and a negligible load for any network.
+/// Maximum number of answers in [`ANSWERS_NS`], equivalent to 320 per second. This is enough if all
+/// hosts of a cluster start at the same time, and a negligible load for any network.
 const ANSWERS_MAX: u32 = 32;
 
 #[cfg(test)]

@@ -4,9 +4,10 @@ use wire_edge::{ENVELOPE_BYTES, ENVELOPE_BYTES_COVERED};
 
 /// Returns the CRC-32C over the covered first bytes of the envelope and the frame that follows it.
 ///
-/// For a short frame, this function itself computes the checksum, eight bytes at a time at any
-/// alignment. The library is made for long frames. Before the first and after the last address that
-/// is a multiple of eight, it processes single bytes, and each takes as long as eight.
+/// For a short frame, this function computes the checksum itself, eight bytes at a time at any
+/// alignment. For a long frame, it calls the crate `crc32c`. That crate would be slower for short
+/// frames, because it processes the unaligned bytes at the start and the end one by one. One byte
+/// takes as long as eight.
 #[inline]
 pub(super) fn checksum(envelope: &[u8; ENVELOPE_BYTES], content: &[u8]) -> u32 {
     let Some(covered) = envelope.first_chunk::<ENVELOPE_BYTES_COVERED>() else { return 0 };

@@ -7,9 +7,9 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 /// Exclusive use of a port on an interface. The kernel releases the port when the value is dropped
 /// or the process ends.
 ///
-/// The claim is a socket bound to an abstract name, which is unique in a network namespace. Without
-/// the claim, two processes could receive at one port. Both would then answer, because frames name
-/// no process.
+/// The claim is a Unix socket bound to an abstract name. In one network namespace, only one socket
+/// can have the name. Without the claim, two processes could receive at one port. Both would then
+/// answer each frame.
 #[derive(Debug)]
 pub(crate) struct PortClaim {
     _socket: UnixDatagram,
@@ -19,8 +19,9 @@ pub(crate) struct PortClaim {
 impl PortClaim {
     //= protocol.md: envelope.7
     /// Claims `port` on interface number `interface` under an `EtherType` and VLAN. If `port` is 0,
-    /// claims a free port. Free ports on two interfaces most likely differ. So peers can
-    /// distinguish interfaces that share one address, for example the interfaces of a bond.
+    /// claims a free port. On two interfaces, this call most likely chooses different free ports.
+    /// The port then distinguishes interfaces that have the same station address, for example the
+    /// interfaces of a bond.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] if another endpoint uses the port, or if no port is free.
@@ -68,8 +69,9 @@ impl PortClaim {
 const FREE_PORT_MIN: u16 = 49_152;
 const FREE_PORTS: u16 = u16::MAX - FREE_PORT_MIN + 1;
 
-/// Distance between the first free ports of neighbouring interfaces. Few processes have this many
-/// links. The distance is odd, so all 2^14 ports are reached before a port repeats.
+/// Distance between the ports that [`PortClaim::take`] tries first on neighbouring interfaces. Few
+/// processes have this many links. The distance is odd, so a sequence of interfaces uses all 2^14
+/// ports before it repeats a port.
 const PORTS_APART: u32 = 1021;
 
 #[cfg(test)]

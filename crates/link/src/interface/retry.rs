@@ -34,7 +34,7 @@ impl RetryTimer {
         Ok(Self(timer))
     }
 
-    /// Makes the timer unreadable until the interval has passed again.
+    /// Makes the timer unreadable until it expires again.
     pub(super) fn clear(&self) {
         let mut count = 0_u64;
         // SAFETY: the kernel writes at most the eight bytes of `count`. If the timer has not

@@ -25,7 +25,8 @@ pub(crate) struct Watch {
     looked_at: Instant,
     /// Time of the last query of the interface.
     asked_at: Instant,
-    /// Whether a send failed with an error that suggests a change of the interface.
+    /// Whether the next check must query the interface, because a failed send suggested that the
+    /// interface has changed.
     is_suspect: bool,
     is_down: bool,
     events: Events,
@@ -128,20 +129,20 @@ impl Watch {
     }
 }
 
-/// Interval between checks for notifications, in nanoseconds. A sleeping thread needs no checks,
-/// because notifications wake it. A polling thread spends a thousandth of its time on the checks.
-/// The interval is shorter than a probe timeout.
+/// Interval between checks for notifications, in nanoseconds. Only polling threads make these
+/// checks, because notifications wake a sleeping thread. A polling thread spends a thousandth of
+/// its time on the checks. The interval is shorter than a probe timeout.
 const NEWS_NS: u64 = 1_000_000;
 
-/// Interval between queries of an interface without notifications, in nanoseconds. A query is two
-/// requests that take a microsecond together: 0.001 % of a core.
+/// Interval between queries of an interface if no notification arrives, in nanoseconds. A query
+/// consists of two requests, which together take a microsecond: 0.001 % of a core.
 pub(crate) const ASK_NS: u64 = 100_000_000;
 
 /// Interval between attempts to use an unusable interface, in nanoseconds.
 pub(crate) const RETRY_NS: u64 = 50_000_000;
 
-/// Maximum number of queued events. In the worst case there is one event per peer, and the engine
-/// polls events after every turn.
+/// Maximum number of queued events. Between two turns, after which the engine polls events, a link
+/// queues at most about one event per peer.
 const EVENTS_MAX: usize = 64;
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub struct PacketConfig {
     /// The VLAN, 1 to 4094. Sent frames get its tag, and received frames must have it. If the
     /// interface itself is in a VLAN, no value is needed here.
     pub vlan: Option<u16>,
-    /// Upper bound of the frame size in bytes; the interface may carry less.
+    /// Upper bound of the frame size in bytes. If the interface carries less, frames are smaller.
     pub frame_bytes_max: u16,
     /// Size of the kernel's receive ring in bytes.
     ///

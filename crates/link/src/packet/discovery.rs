@@ -90,8 +90,8 @@ impl Bare {
 /// Pause before the first repetition of the request. The pause doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// Time to wait for further answers after the first answer. On a busy host, a process may have to
-/// wait for its processor several times in this time.
+/// Time to wait for further answers after the first answer. This is several times as long as a
+/// process on a busy host usually waits for a processor.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// Maximum number of stations reported. No sensible network has so many endpoints at one port.

@@ -80,8 +80,8 @@ const fn jump_if_equal(at: u8, value: u32, then: u8, otherwise: u8) -> sock_filt
     jump(libc::BPF_JEQ, at, value, then, otherwise)
 }
 
-/// Returns the instruction with index `at`. It compares the loaded value, and jumps to the
-/// instruction with index `then` or `otherwise`.
+/// Returns the instruction with index `at`. It compares the loaded value with `value`. It jumps to
+/// the instruction with index `then` if the comparison is true, and to `otherwise` if not.
 const fn jump(condition: u32, at: u8, value: u32, then: u8, otherwise: u8) -> sock_filter {
     let code = libc::BPF_JMP | condition | libc::BPF_K;
     instruction(code, then - at - 1, otherwise - at - 1, value)

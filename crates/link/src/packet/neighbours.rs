@@ -125,8 +125,8 @@ impl Table {
         }
     }
 
-    /// Returns the station of the entry, if the entry is in a state in which the kernel sends to
-    /// the station.
+    /// Returns the station of the entry, if the state of the entry permits the kernel to send to
+    /// that station.
     fn find(&mut self, interface: &Interface, address: IpAddr) -> io::Result<Option<Station>> {
         self.sequence += 1;
         let mut request = Request {
@@ -265,7 +265,7 @@ const NUD_VALID: u16 = 0x80 | 0x40 | 0x02 | 0x10 | 0x04 | 0x08;
 /// The discard port. Either it has no listener, or its listener discards datagrams (RFC 863).
 const DISCARD: u16 = 9;
 
-/// Pause between two datagrams. The kernel itself repeats its requests once a second.
+/// Pause between two datagrams. The kernel repeats its own requests to the network once a second.
 const KNOCK: Duration = Duration::from_millis(500);
 
 /// Longest wait for a notification, because notifications can be lost.

@@ -13,8 +13,8 @@ use crate::ethernet::{ETHERNET_BYTES, HEADERS_BYTES_MAX};
 /// header of the kernel. The first word of the header shows whether the kernel or this process owns
 /// the slot.
 ///
-/// Version 3 would pack frames into blocks. But it passes a block to the process only when the
-/// block is full, or when a timer of at least a millisecond expires.
+/// Version 3 of the ring would pack frames into blocks. But the kernel passes a block to the
+/// process only when the block is full, or when a timer of at least a millisecond expires.
 #[derive(Debug)]
 pub(crate) struct ReceiveRing {
     memory: NonNull<u8>,
@@ -22,8 +22,8 @@ pub(crate) struct ReceiveRing {
     slot_bytes: usize,
     /// Offset of each slot from the start of the memory, in bytes.
     offsets: Box<[u32]>,
-    /// Index of the slot to read next. This is the oldest filled slot, or if none is filled, the
-    /// slot that the kernel fills next.
+    /// Index of the slot to read next: the oldest filled slot. If no slot is filled, the kernel
+    /// fills this slot next.
     next: usize,
 }
 
@@ -112,9 +112,9 @@ impl ReceiveRing {
         let tag = if status & libc::TP_STATUS_VLAN_VALID != 0 {
             Some(header.tp_vlan_tci)
         } else {
-            // The filter passes only frames to our station and broadcasts. If the kernel still
-            // classifies the frame as one for another host, the frame had a tag for a VLAN that
-            // this host is not in.
+            // The filter passes only broadcasts and frames to our station. If the kernel
+            // nevertheless classifies the frame as a frame for another host, the kernel has removed
+            // a tag for a VLAN that this host does not use.
             (kind == libc::PACKET_OTHERHOST).then_some(VLAN_UNKNOWN)
         };
         Some(Received {
@@ -192,8 +192,8 @@ const ADDRESS_AT: usize = size_of::<libc::tpacket2_hdr>().next_multiple_of(16);
 /// Alignment of slots in bytes: a cache line.
 const ALIGNMENT_BYTES: u32 = 64;
 
-/// Bytes of a block, which the kernel allocates as one piece. This is a multiple of every page
-/// size, with room for the largest jumbo frame. A slot does not cross a block boundary.
+/// Bytes of a block, which the kernel allocates contiguously. This is a multiple of every page
+/// size, and holds the largest jumbo frame. A slot does not cross a block boundary.
 const BLOCK_BYTES: u32 = 1 << 16;
 
 /// Minimum number of slots. They hold a quarter of a millisecond of the smallest frames at 1 Gb/s.
@@ -204,8 +204,8 @@ const SLOTS_MIN: u32 = 512;
 const SLOTS_MAX: u32 = 8192;
 
 /// Largest offset of an Ethernet frame in its slot, in bytes. The frame follows the kernel's header
-/// and an address. It is placed so that the bytes after the Ethernet header are aligned to 16
-/// (`TPACKET2_HDRLEN` and `tpacket_rcv`).
+/// and an address. The kernel aligns the bytes after the Ethernet header to 16 (`TPACKET2_HDRLEN`
+/// and `tpacket_rcv`).
 const FRAME_AT: u32 =
     (libc::TPACKET2_HDRLEN as u32 + 16).next_multiple_of(16) - ETHERNET_BYTES as u32;
 

@@ -23,9 +23,9 @@ pub(super) fn open() -> io::Result<OwnedFd> {
 
 /// Binds the socket to the interface, for frames of our `EtherType`.
 ///
-/// With a VLAN, the socket receives frames of all protocols, and the filter selects ours. The
-/// reason: before the kernel passes a frame to sockets bound to one `EtherType`, it discards the
-/// VLAN of the frame.
+/// If frames have a VLAN, binds the socket for all protocols, and the filter selects frames of our
+/// `EtherType`. The reason: before the kernel passes a frame to sockets bound to one `EtherType`,
+/// the kernel discards the VLAN of the frame.
 pub(super) fn bind(
     socket: BorrowedFd<'_>,
     interface_index: u32,
@@ -64,8 +64,8 @@ pub(super) fn set_packet_option(
     unsafe { set_option(socket, libc::SOL_PACKET, name, &value) }
 }
 
-/// Sets the size of the send buffer. The size may exceed the system's limit if the process has the
-/// right.
+/// Sets the size of the send buffer. If the process has `CAP_NET_ADMIN`, the size may exceed the
+/// system's limit.
 pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
     // SAFETY: the option takes an integer, and the value is one.
@@ -136,9 +136,9 @@ pub(super) fn prepare(
     let fd = socket.as_fd();
     set_filter(fd, framing)?;
     set_send_buffer(fd, send_buffer_bytes)?;
-    // Kernels before 4.20 do not have this option. On these kernels, the socket also gets our own
-    // sent frames. The filter drops all of them except Discover broadcasts, which the check of
-    // received frames drops.
+    // Kernels before 4.20 do not have this option. On these kernels, the socket also receives the
+    // frames that we send. The filter drops these frames, except Discover broadcasts. The check of
+    // received frames drops those.
     let _ = set_packet_option(fd, libc::PACKET_IGNORE_OUTGOING, 1);
     if qdisc_bypass {
         set_packet_option(fd, libc::PACKET_QDISC_BYPASS, 1)?;

@@ -31,7 +31,7 @@ pub(super) struct Transmitter {
     copier: PayloadCopier,
 }
 
-/// Result of building frames in slots.
+/// The result of building frames in slots.
 #[derive(Debug, Default)]
 pub(super) struct Built {
     /// Number of frames of the batch that were processed. Frames that do not fit are included; they
@@ -39,7 +39,7 @@ pub(super) struct Built {
     pub(super) frames: usize,
     /// Number of these frames that do not fit.
     pub(super) too_big: usize,
-    /// The reason why the next frame after these could not be built.
+    /// The error that prevented building the next frame.
     pub(super) failed: Option<CopyError>,
 }
 
@@ -109,8 +109,8 @@ impl Transmitter {
         self.describe();
     }
 
-    /// Returns the number of frames before a certain frame of the batch, counted from `first` on.
-    /// The payload of that frame is the copied payload with number `payload`.
+    /// Returns the number of frames from `first` to a certain frame of the batch, without that
+    /// frame. The payload of that frame is the payload with index `payload` among those copied.
     #[cold]
     fn frames_of_payloads(&self, batch: &TxBatch, first: usize, payload: usize) -> usize {
         let mut payloads = 0;
@@ -125,8 +125,8 @@ impl Transmitter {
         self.lengths.len()
     }
 
-    /// Writes the headers of the first `count` frames. Also writes message headers for those that
-    /// fit.
+    /// Writes the headers of the first `count` frames. Also writes message headers for the frames
+    /// that fit into their slots.
     fn finish(&mut self, framing: &Framing, to: (Station, u16), count: usize) {
         self.vectors.clear();
         let slots = self.slots.chunks_exact_mut(self.slot_bytes);

@@ -1,5 +1,5 @@
-//! Memory that one process lends to another, which may read it. So large payload is copied only
-//! once.
+//! Memory that one process lends to another process for reading. The receiver copies large payload
+//! directly from that memory, so the payload is copied only once.
 //!
 //! The sender writes the location of a payload into the ring, instead of the payload itself. The
 //! receiver places the payload from the sender's own pages. This requires memory that is backed by
@@ -23,7 +23,7 @@ pub(super) struct Lender {
     lent: Vec<u64>,
     /// The memory that contained the payload looked up last.
     known: Option<Known>,
-    /// Value of [`mem::lendable_changes`] for which `lent` and `known` are valid.
+    /// Value of [`mem::lendable_changes`] when `lent` and `known` were last updated.
     changes: u64,
     /// The peer cannot map the files that it receives.
     is_refused: bool,
@@ -58,7 +58,8 @@ impl Lender {
         self.lend(payload, socket)
     }
 
-    /// Notifies the peer of memory that was freed here, so that the peer unmaps it too.
+    /// Notifies the peer of memory that this process has freed, so that the peer unmaps the memory,
+    /// too.
     #[inline]
     pub(super) fn forget_gone(&mut self, socket: BorrowedFd<'_>) {
         if self.changes != mem::lendable_changes() {
@@ -79,8 +80,8 @@ impl Lender {
             return;
         }
         let there = mem::lendable_numbers();
-        // If a notice cannot be sent now, the next change sends it. If the channel ends before, the
-        // notice is not needed.
+        // If the socket cannot send a notice now, keep the number, and the next change sends the
+        // notice. If the channel ends before that, the notice is not needed.
         self.lent.retain(|number| {
             there.contains(number) || !socket::send_notice(socket, Notice::Gone(*number), None)
         });
@@ -205,10 +206,10 @@ unsafe impl Send for Borrowed {}
 /// than a second copy.
 const LENT_BYTES_MIN: u32 = 4096;
 
-/// Maximum number of memory files that one process lends to another at a time. A process has at
-/// most as many.
+/// Maximum number of memory files that one process lends to another at a time. A process creates at
+/// most as many memory files.
 const LENT_MAX: usize = 64;
 
-/// Maximum number of bytes that one peer may make this process map; most of them may have no pages.
-/// The maximum number of peers together can map a fourth of the 2^47 bytes of address space.
+/// Maximum number of bytes that one peer may make this process map, with or without pages behind
+/// them. All `CHANNELS_MAX` peers together can take a fourth of the 2^47 bytes of address space.
 const BORROWED_BYTES_MAX: u64 = 1 << 39;

@@ -3,13 +3,13 @@
 //! Each record starts on its own cache line: two header words, then the headers of a frame, then
 //! its payload from the next line on. A small frame consists of headers only. The reader polls only
 //! the first word of a record. A small frame therefore moves from one processor to the other in one
-//! or two cache lines. The writer stores an empty header after a record before it publishes the
+//! or two cache lines. Before the writer publishes a record, it stores an empty header after the
 //! record. Instead of a payload, a record can contain the location of the payload in lent memory.
 //!
-//! The other process is not trusted. Each end keeps its position in private memory. Each end reads
-//! a value in shared memory once, checks it, and uses the checked copy. It copies headers before it
-//! parses them, and only copies payload, without parsing it. A hostile end can make the ring
-//! unusable, but can cause no other harm.
+//! Neither end trusts the other process. Each end stores its position in private memory. Each end
+//! reads a value in shared memory once, checks it, and uses the checked copy. The reader copies
+//! headers before it parses them, and copies payload without parsing it. A hostile end can make the
+//! ring unusable, but can cause no other harm.
 
 mod mapping;
 
@@ -58,8 +58,8 @@ impl Shape {
         if self.lent.is_some() { HEADER_BYTES + LENT_PLACE_BYTES } else { HEADER_BYTES }
     }
 
-    /// Returns the offset of the payload, if it is in the ring. If the ring holds no payload, the
-    /// record ends at this offset.
+    /// Returns the offset of the payload in the record. If the ring holds no payload of this frame,
+    /// the record ends at this offset.
     const fn payload_at(&self) -> usize {
         (self.headers_at() + self.headers).next_multiple_of(LINE_BYTES)
     }
@@ -89,7 +89,7 @@ pub(super) enum Written {
     Full,
     /// The callback could not fill in the bytes, so no record was published.
     Abandoned,
-    /// The reader reported to have read more than was written.
+    /// The reader reported that it has read more than was written.
     Broken,
 }
 
@@ -110,8 +110,8 @@ impl Writer {
     }
 
     /// Writes a frame. `fill` must copy the headers to its first argument and the payload to its
-    /// second, and return whether it succeeded. For lent or empty payload the second argument is
-    /// `None`.
+    /// second argument, and return whether it succeeded. If the payload is lent or empty, the
+    /// second argument is `None`.
     #[inline]
     pub(super) fn write(
         &mut self,
@@ -170,8 +170,8 @@ impl Writer {
         sleeps.load(Ordering::Relaxed) != 0 && sleeps.swap(0, Ordering::AcqRel) != 0
     }
 
-    /// Announces to the reader that this end waits for room. The caller must then try to write once
-    /// more.
+    /// Announces to the reader that this end waits for room. After this call, the caller must try
+    /// to write once more.
     #[cold]
     pub(super) fn announce_wait(&self) {
         self.area.writer_waits().store(1, Ordering::SeqCst);
@@ -240,8 +240,8 @@ impl Reader {
         if header == WRAP {
             let to_end = RING_BYTES - at;
             let first = self.area.header(0).load(Ordering::Acquire);
-            // At the start of the ring there is nothing to skip, so this mark is invalid there.
-            // After a skipped end, a frame must follow.
+            // `WRAP` at the start of the ring is invalid, because there is nothing to skip. After a
+            // skipped end, a frame must follow.
             if at == 0 || first == EMPTY {
                 return Read::Broken;
             }
@@ -286,12 +286,12 @@ impl Reader {
         LentPlace { memory: word(0), offset: word(8) }
     }
 
-    /// Reports read bytes to the writer, at most once per eighth of the ring. Returns whether the
-    /// writer waits for room and must be woken.
+    /// Reports the number of read bytes to the writer, when at least an eighth of the ring was read
+    /// since the last report. Returns whether the writer waits for room and must be woken.
     ///
-    /// The bytes that were read but not reported are less than an eighth of the ring. The rest of
-    /// the ring has room for the largest frame, and for the end that may be skipped before it. A
-    /// waiting writer therefore gets a report at the latest when the reader has read everything.
+    /// Less than an eighth of the ring is read but not reported. The rest of the ring has room for
+    /// the largest frame, and for the end of the ring that the writer may skip before that frame.
+    /// When the reader has read everything, a waiting writer therefore has room.
     #[inline]
     pub(super) fn release(&mut self) -> bool {
         if self.read - self.reported < (RING_BYTES / 8) as u64 {
@@ -379,11 +379,12 @@ pub fn fuzz_shm_ring(bytes: &[u8]) {
     }
 }
 
-/// Largest frame in bytes: about 64 KiB, as much as a batch. With 32 bytes of headers, the payload
-/// is a multiple of the line size. So source and target of large operations stay aligned.
+/// Largest frame in bytes: about 64 KiB, as much as a batch holds. With 32 bytes of headers, the
+/// payload is a multiple of the line size. Each frame of a large operation therefore starts at the
+/// same alignment in its source and target as the operation.
 pub(super) const FRAME_BYTES_MAX: usize = 65_504;
 const HEADER_BYTES: usize = 8;
-/// Header value at a position where no record has been written yet.
+/// Header value at the position of the next record, before the writer has published that record.
 const EMPTY: u32 = 0;
 /// Header value which means that the rest of the ring is unused: the next record is at its start.
 const WRAP: u32 = u32::MAX;

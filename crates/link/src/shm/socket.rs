@@ -1,5 +1,6 @@
-//! Unix sockets between two processes. With them the processes find each other, agree on shared
-//! memory, wake each other, lend memory, and notice each other's end.
+//! Unix sockets between two processes. Over these sockets the processes find each other, agree on
+//! shared memory, wake each other and lend memory. A closed socket shows that the other process has
+//! ended.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -42,9 +43,9 @@ impl Greeting {
     }
 }
 
-/// Returns a number for this host as its processes see it: a hash of the running kernel's boot
-/// identifier and of the network namespace. If two processes get equal numbers, they can reach each
-/// other by abstract Unix sockets.
+/// Returns a number that identifies this host and network namespace: a hash of the running kernel's
+/// boot identifier and of the namespace. Two processes with equal numbers can reach each other by
+/// abstract Unix sockets.
 pub(super) fn host_identity() -> io::Result<u64> {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id")?;
     let namespace = std::fs::metadata("/proc/self/ns/net")?;
@@ -64,8 +65,8 @@ pub(super) fn random() -> io::Result<u64> {
     if got == 8 { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Opens the listening socket of an endpoint. Its name is abstract, so the name disappears with the
-/// socket when the process ends in any way.
+/// Opens the listening socket of an endpoint. The socket has an abstract name, which the kernel
+/// frees when the process ends in any way.
 pub(super) fn listen(endpoint: u64) -> io::Result<OwnedFd> {
     let socket = open()?;
     let (name, len) = name_of(endpoint);
@@ -163,14 +164,14 @@ pub(super) fn is_unshrinkable(file: BorrowedFd<'_>, bytes: u64) -> bool {
 }
 
 /// Returns the flags `F_SEAL_*` and the size of a memory file with pages of normal size. Returns
-/// zeroes for any other file, including files with huge pages. The kernel can free pages of such a
-/// file although the file is sealed. A read then faults if no page is available.
+/// zeroes for any other file, including files with huge pages. The kernel can free huge pages of a
+/// file although the file is sealed. If no huge page is available later, a read faults.
 fn seals_and_size(file: BorrowedFd<'_>) -> (i32, u64) {
     // SAFETY: no memory is passed. Only files in memory can be sealed.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     if seals < 0 {
-        // Do not examine other files further: a process may serve them, and that process may delay
-        // its answer.
+        // Do not examine another file: a process may implement its file system (FUSE), and may
+        // delay the answer.
         return (0, 0);
     }
     let mut status = MaybeUninit::<libc::stat>::zeroed();
@@ -272,8 +273,8 @@ fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Optio
     Ok((got, only_descriptor(&message)))
 }
 
-/// Takes ownership of the descriptors of a message. If there is only one descriptor, returns it.
-/// Otherwise closes them all.
+/// Takes ownership of the descriptors of a message. If the message has exactly one descriptor,
+/// returns it. Otherwise closes all of them.
 fn only_descriptor(message: &libc::msghdr) -> Option<OwnedFd> {
     let mut found = None;
     let mut count = 0;

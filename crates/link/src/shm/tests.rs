@@ -65,7 +65,8 @@ fn a_sleeping_link_is_woken_by_its_descriptor() {
     let calls = a.statistics().send_calls;
     send(&mut a, &b, b"x");
     received(&mut b);
-    // The first frame of a channel sends a wake-up, because the other end may already sleep.
+    // With the first frame of a channel, the link sends a wake-up, because the other end may
+    // already sleep.
     assert!(a.statistics().send_calls <= calls + 1);
     received(&mut b);
     for _ in 0..100 {
@@ -239,8 +240,8 @@ fn a_peer_that_cannot_map_what_it_is_lent_gets_copies() {
 
 #[test]
 fn memory_of_huge_pages_is_not_borrowed() {
-    // Sealing a file with huge pages does not keep its pages. A missing page would be noticed only
-    // by a signal.
+    // A seal does not prevent the kernel from freeing huge pages of a file. A read of a freed page
+    // raises a signal.
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     send(&mut a, &b, b"hello");
     received(&mut b);

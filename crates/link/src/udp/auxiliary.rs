@@ -20,8 +20,9 @@ pub struct AuxiliarySocket {
 }
 
 impl AuxiliarySocket {
-    /// Opens a socket at this address. No other socket of the host can use the address then. If
-    /// another socket already uses the address, it must have yielded the address with [`give_way`].
+    /// Opens a socket at this address. After that, no other socket of the host can bind the
+    /// address. If another socket already has the address, [`give_way`] must have been called for
+    /// that socket.
     ///
     /// # Errors
     /// The errors of [`UdpLink::bind`](crate::UdpLink::bind).
@@ -30,7 +31,8 @@ impl AuxiliarySocket {
             socket::set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, shares)
         };
         let auxiliary = Self::open(address, |socket| set(socket, 1))?;
-        // Stop sharing the address: the kernel checks this option when another socket binds.
+        // Stop sharing the address. When another socket binds the address, the kernel reads this
+        // option of each socket that has the address.
         let failed = |source| UdpError::new("reserve the address of", address, source);
         set(auxiliary.socket.as_fd(), 0).map_err(failed)?;
         Ok(auxiliary)
@@ -93,7 +95,8 @@ impl AuxiliarySocket {
     }
 
     /// Returns the next datagram and the address of its sender. Returns `None` if no datagram
-    /// waits. Also returns `None` after several errors, which concern earlier answers.
+    /// waits. Also returns `None` after several errors that earlier answers caused; the next call
+    /// continues.
     pub fn receive(&mut self) -> Option<(&mut [u8], SocketAddr)> {
         for _ in 0..ERRORS_MAX {
             match self.socket.recv_from(&mut self.buffer) {
@@ -117,10 +120,10 @@ impl AuxiliarySocket {
     }
 }
 
-/// Lets an [`AuxiliarySocket`](AuxiliarySocket::bind) of the same user bind the address of
-/// `socket`, which only reserves the address, while `socket` is still open. Otherwise `socket`
-/// would have to be closed first, and until the new socket is bound, a peer would find no listener.
-/// No socket of another user can bind the address.
+/// Lets an [`AuxiliarySocket`](AuxiliarySocket::bind) of the same user bind the address of `socket`
+/// while `socket` is still open. `socket` only reserves the address. If it had to be closed first,
+/// a peer could find no listener before the new socket is bound. No socket of another user can bind
+/// the address.
 ///
 /// # Errors
 /// The error of the system call.

@@ -56,8 +56,9 @@ impl Default for UdpConfig {
     }
 }
 
-/// Largest frame of a UDP link, in bytes. No jumbo Ethernet carries larger frames (9216 with IP and
-/// UDP headers). On loopback, seven such frames fill one segmented message of 64 KiB.
+/// Largest frame of a UDP link, in bytes. No jumbo Ethernet carries larger frames, because its
+/// packets have at most about 9216 bytes with IP and UDP headers. On loopback, seven such frames
+/// fill one segmented message of 64 KiB.
 pub(super) const FRAME_BYTES_MAX: u16 = 9200;
 
 /// Optional capabilities of the kernel for a UDP link.
@@ -120,7 +121,7 @@ impl UdpFeatures {
         connected_peer: true,
     };
 
-    /// No optional capability: sockets with only the functions that they had in 1983.
+    /// No optional capability: the link uses only the functions that sockets had in 1983.
     pub const NONE: Self = Self {
         segmentation: false,
         coalescing: false,

@@ -24,7 +24,7 @@ pub(super) struct ErrorReport {
     pub(super) errno: c_int,
     /// Whether this host rejected the datagram. Otherwise the network rejected it.
     pub(super) is_local: bool,
-    /// Largest IP packet that passes, in bytes, if `errno` is `EMSGSIZE`.
+    /// If `errno` is `EMSGSIZE`: size of the largest IP packet that passes, in bytes.
     pub(super) info: u32,
 }
 

@@ -55,7 +55,8 @@ impl UdpLink {
             if let (Some(hot), Which::Hot) = (&mut self.hot, which) {
                 hot.note_frames(fullest, self.ring.streak());
             }
-            // If only one message was requested, the next call reads the remaining messages.
+            // If this call requested only one message, do not request another: the next call reads
+            // the remaining messages.
             if messages < wanted || wanted == 1 {
                 break;
             }

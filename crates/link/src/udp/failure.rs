@@ -86,8 +86,8 @@ impl UdpLink {
                     && hot.peer == batch.to()
                     && !hot.has_failed
                 {
-                    // The connected socket keeps its route. Other routes to the peer may still be
-                    // usable, so use the other socket.
+                    // The connected socket uses the route that the kernel looked up when the socket
+                    // was connected. Another route may still work, so use the unconnected socket.
                     hot.has_failed = true;
                     return Sending::Again;
                 }
@@ -154,7 +154,7 @@ pub(super) enum Sending {
     Again,
     /// The kernel has no room.
     Full,
-    /// The host cannot send these frames to this peer, or has refused them for too long.
+    /// The host cannot send these frames to this peer, or the kernel has refused them for too long.
     Lost,
     /// The frames must be sent one by one.
     Singly,
@@ -171,8 +171,8 @@ struct Drained {
     local_too_big: bool,
 }
 
-/// Returns whether the socket reports this error about an earlier datagram. The next call of any
-/// kind on the socket then returns the error.
+/// Returns whether the error concerns an earlier datagram. The kernel returns such an error from
+/// the next call on the socket, whatever that call does.
 const fn is_asynchronous(errno: i32) -> bool {
     matches!(
         errno,

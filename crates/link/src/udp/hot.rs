@@ -1,9 +1,9 @@
 //! A second socket, connected to the peer with the most frames.
 //!
-//! The kernel looks up the route of a connected socket once, and not for each message. It also
-//! delivers a message to a connected socket without searching for a better match. Both sockets have
-//! the same local address, and the kernel delivers each message to the socket that matches best. So
-//! the unconnected socket still receives the messages of all peers except the connected one.
+//! For a connected socket, the kernel looks up the route once, and not for each message. It also
+//! delivers a message to a connected socket without searching further. Both sockets have the same
+//! local address, and the kernel delivers each message to the socket that matches best. So the
+//! unconnected socket still receives the messages of all peers except the connected peer.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -52,8 +52,8 @@ impl HotSocket {
             return Err(io::ErrorKind::Unsupported.into());
         }
         setup::ask_for_buffers(opened.as_fd(), config, &mut kept)?;
-        // The address is shared only during these calls, and only with sockets of the same user. At
-        // other times no further socket can bind the address.
+        // Only during these calls can another socket bind the address, and only a socket of the
+        // same user.
         share_address(main, true)?;
         let result = share_address(&opened, true)
             .and_then(|()| socket::bind(opened.as_fd(), local))
@@ -73,11 +73,11 @@ impl HotSocket {
         })
     }
 
-    /// Notes that a call found `frames` frames, and that `streak` consecutive calls found some. In
-    /// a long exchange of single frames, disables the reports of receive times and congestion
-    /// marks, so that a receive costs 0.2 µs less. The reports are not needed there: the polling
-    /// thread knows the time, and such an exchange builds no queues that switches could mark.
-    /// Enables the reports again at the first frames that arrive close together.
+    /// Notes that a call found `frames` frames, and that each of the last `streak` calls found
+    /// frames. In a long exchange of single frames, disables the reports of receive times and
+    /// congestion marks. A receive then costs 0.2 µs less. The reports are not needed: the polling
+    /// thread knows the time, and such an exchange builds no queues that switches could mark. When
+    /// frames arrive close together again, enables the reports.
     #[inline]
     pub(super) fn note_frames(&mut self, frames: usize, streak: u8) {
         if frames > 1 || streak > 1 {
@@ -118,8 +118,8 @@ fn share_address(socket: &OwnedFd, shared: bool) -> io::Result<()> {
     socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, shared.into())
 }
 
-/// Statistics of senders. They show which peer deserves a connected socket, and when it stops to
-/// deserve the socket.
+/// Statistics of senders. From these, the link decides for which peer to open a connected socket,
+/// and when to close it.
 #[derive(Debug)]
 pub(super) struct Traffic {
     /// The sender of the latest messages to the unconnected socket.
@@ -169,13 +169,14 @@ impl Traffic {
         self.foreign = 0;
     }
 
-    /// Returns the peer that deserves a connected socket, if any.
+    /// Returns the peer for which to open a connected socket, if any.
     #[inline]
     pub(super) fn candidate(&self) -> Option<PeerAddr> {
         (self.run >= self.run_min).then_some(self.peer)
     }
 
-    /// Returns whether messages arrive only at the unconnected socket.
+    /// Returns whether the connected socket should be closed, because messages arrive only at the
+    /// unconnected socket.
     #[inline]
     pub(super) fn is_elsewhere(&self) -> bool {
         self.foreign >= RUN_MIN
@@ -207,17 +208,18 @@ impl Traffic {
 }
 
 /// Number of consecutive messages after which a peer gets a connected socket. Opening the socket
-/// costs 20 µs, and the socket saves 0.3 µs per message. So the cost is recovered after the same
-/// number of further messages.
+/// costs 20 µs, and the socket saves 0.3 µs per message. So about as many further messages recover
+/// the cost.
 pub(super) const RUN_MIN: u32 = 64;
 
 /// Number of receives of single frames, with pauses between them, after which the reports are
-/// disabled. Disabling takes two system calls of 0.2 µs. This cost is recovered after the same
-/// number of further receives.
+/// disabled. Disabling the reports takes two system calls of 0.2 µs. A few further receives recover
+/// this cost.
 const QUIET_CALLS_MIN: u32 = 64;
 
-/// Maximum of `run_min`, which doubles with each socket. Without the doubling, peers that alternate
-/// would cause a new socket each time. The maximum is a second of ping-pong.
+/// Maximum of `run_min`, which doubles with each socket. Without the doubling, peers that send
+/// alternately could each cause a new socket again and again. This many messages take about a
+/// second of ping-pong.
 const RUN_MIN_MAX: u32 = 1 << 17;
 
 /// Maximum number of consecutive calls that read only the connected socket. Reading the unconnected
@@ -257,8 +259,8 @@ mod tests {
 
     #[test]
     fn an_address_is_shared_with_sockets_of_the_same_user_alone() {
-        // Sockets of any user may request this kind of sharing. They would then receive messages
-        // for our socket.
+        // If the kernel accepted `SO_REUSEADDR` for sharing, a socket of any user could bind the
+        // address, and would receive messages for our socket.
         let reuse = |socket: &OwnedFd| {
             socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)
         };

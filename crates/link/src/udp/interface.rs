@@ -28,7 +28,8 @@ pub(super) fn interface_of(
         } else if candidate == address.to_canonical()
             || (address.is_loopback() && candidate.is_loopback())
         {
-            // All of 127.0.0.0/8 is local, although the kernel lists only 127.0.0.1.
+            // Every address of 127.0.0.0/8 belongs to the loopback interface, although the kernel
+            // lists only 127.0.0.1.
             return Interface::query(socket, name).map(Some);
         }
     }

@@ -32,7 +32,8 @@ pub(super) struct ReceiveRing {
     used: usize,
     /// Maximum number of messages in one call, 1 to [`MESSAGES_MAX`].
     messages_max: usize,
-    /// Estimate of the frames in the fullest message. It decays by a quarter per call.
+    /// Estimate of the number of frames in the fullest message. The estimate decays by a quarter
+    /// per call.
     frames_per_message: usize,
     /// Number of consecutive calls that found messages.
     streak: u8,
@@ -94,9 +95,9 @@ impl ReceiveRing {
 
     /// Returns the number of messages to request when `frames` frames are wanted.
     ///
-    /// Returns one while single frames arrive occasionally, which happens in an exchange of small
-    /// messages. With a larger request the kernel would search for a second message, and this
-    /// search would cost as much as the receive itself.
+    /// Returns 1 while single frames arrive with pauses between them, like in an exchange of small
+    /// messages. With a larger request, the kernel would search for a second message. This search
+    /// would cost as much as the receive itself.
     pub(super) fn messages_for(&self, frames: usize) -> usize {
         if self.frames_per_message == 1 && self.streak < STREAK_MIN {
             return 1;
@@ -264,6 +265,7 @@ const HEAD_BYTES: usize = 64;
 const _: () = assert!(HEAD_BYTES >= delivery::QUOTED_BYTES);
 
 const _: () = assert!(size_of::<SocketName>() >= SocketName::BYTES as usize);
-/// Number of consecutive successful calls from which on more than one message is requested. A
-/// shorter series is an exchange of small messages, a longer one a stream.
+/// After this many consecutive calls that found messages, the link requests more than one message
+/// per call. A shorter series is typical of an exchange of small messages, a longer series of a
+/// stream.
 const STREAK_MIN: u8 = 2;

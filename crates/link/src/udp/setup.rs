@@ -22,8 +22,8 @@ pub(super) fn set_options(
     };
     let level = |name, value| socket::set_option(socket, libc::SOL_SOCKET, name, value);
 
-    // A socket for both families needs the options of both levels. They forbid fragmentation,
-    // because the engine discovers path MTUs itself.
+    // Forbid fragmentation, because the engine discovers path MTUs itself. A socket for both
+    // families needs the options of both levels.
     ip(libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
     ipv6(libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
 
@@ -58,11 +58,11 @@ pub(super) fn set_options(
 
 /// Requests buffers and returns the number of frame bytes that the receive buffer reliably holds.
 ///
-/// The kernel doubles the requested size. It charges each frame the memory that the frame occupies:
-/// up to 4352 bytes for a frame of 1472 bytes (a page and the descriptor). So a third of the buffer
-/// holds frames. The kernel also releases the charge of frames already read only in steps of up to
-/// a quarter of the buffer. So three quarters of that third are reliable, which is half of the
-/// requested size. Coalesced frames need less memory.
+/// The kernel doubles the requested size. For each frame, it counts the memory that the frame
+/// occupies: up to 4352 bytes for a frame of 1472 bytes (a page and the descriptor). So frames take
+/// only a third of the buffer. After frames were read, the kernel frees their part of the buffer in
+/// steps of up to a quarter of the buffer. So three quarters of that third are reliable, which is
+/// half of the requested size. Coalesced frames need less memory.
 pub(super) fn size_buffers(
     socket: BorrowedFd<'_>,
     config: &UdpConfig,

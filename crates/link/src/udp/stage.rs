@@ -22,7 +22,8 @@ impl Stage {
         Self { bytes: Vec::with_capacity(message_bytes_max) }
     }
 
-    /// Returns whether a copy pays off for a run with this number of entries and this frame size.
+    /// Returns whether a copy makes sending faster for a run with this number of entries and this
+    /// frame size.
     #[inline]
     pub(super) const fn is_worth(pieces: usize, segment_bytes: usize) -> bool {
         pieces >= PIECES_MIN && segment_bytes <= SEGMENT_BYTES_MAX
@@ -55,10 +56,10 @@ impl Stage {
     }
 }
 
-/// Minimum number of entries for which a copy pays off: two frames with outside payload. For bare
-/// datagrams of this size, sending is 7 % faster.
+/// Minimum number of entries for which a copy makes sending faster: two frames with outside
+/// payload. For two bare datagrams with a copy, sending is 7 % faster.
 const PIECES_MIN: usize = 4;
 
-/// Largest frame for which a copy pays off, in bytes. With a copy, sending full Ethernet frames is
-/// 10 to 25 % faster, and sending frames of 9000 bytes is 12 % slower.
+/// Largest frame for which a copy makes sending faster, in bytes. With a copy, sending full
+/// Ethernet frames is 10 to 25 % faster, and sending frames of 9000 bytes is 12 % slower.
 const SEGMENT_BYTES_MAX: usize = 2048;

@@ -30,7 +30,7 @@ const VECTORS_MAX: usize = 2 * SEGMENTS_MAX;
 /// Maximum number of bytes in one message: the largest IPv4 packet without its headers.
 const MESSAGE_BYTES_MAX: usize = 65_535 - 20 - 8;
 
-/// State for sending, besides the batch. Allocates only when created.
+/// State for sending that is not in the batch. Allocates only when created.
 #[derive(Debug)]
 pub(super) struct Transmitter {
     vectors: Vec<iovec>,

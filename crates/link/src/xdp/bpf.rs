@@ -70,9 +70,8 @@ impl Program {
         }
     }
 
-    /// Attaches the program to an interface, until the attachment is dropped. If the process ends
-    /// in any way, the kernel closes the descriptors of the process, which detaches the program,
-    /// too.
+    /// Attaches the program to an interface until the attachment is dropped. If the process ends in
+    /// any way, the kernel closes the descriptor of the attachment and so detaches the program.
     pub(super) fn attach(&self, interface: u32, mode: AttachMode) -> io::Result<Attachment> {
         let request = LinkCreate {
             program: self.0.as_raw_fd() as u32,
@@ -118,7 +117,7 @@ pub(super) enum AttachMode {
 pub(super) struct Attachment(OwnedFd);
 
 impl Attachment {
-    /// Replaces the program atomically: one of the two programs handles each frame.
+    /// Replaces the program atomically: the old program or the new program handles each frame.
     pub(super) fn replace(&self, program: &Program) -> io::Result<()> {
         let request = LinkUpdate {
             link: self.0.as_raw_fd() as u32,
@@ -131,8 +130,8 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // Detach explicitly. A child process that is being created has a copy of the descriptor,
-        // which would otherwise keep the program attached for a moment. If the interface is gone,
+        // Detach explicitly. Closing the descriptor might not detach the program at once: a child
+        // process between `fork` and `exec` has a copy of the descriptor. If the interface is gone,
         // the call fails without effect.
         let _ = status(LINK_DETACH, &LinkDetach { link: self.0.as_raw_fd() as u32 });
     }
@@ -308,7 +307,8 @@ const PROGRAM_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;
 /// The program accepts frames that are spread over several buffers.
 const HAS_FRAGMENTS: u32 = 1 << 5;
-/// The license. The functions that the program calls are available to programs of any license.
+/// The license of the program. Programs of any license may call the functions that this program
+/// calls.
 const LICENSE: &[u8] = b"Apache-2.0\0";
 /// The name under which `ip -details link` and `bpftool` show the program.
 const PROGRAM_NAME: [u8; 16] = *b"ethernot_rx\0\0\0\0\0";

@@ -32,9 +32,9 @@ pub struct XdpConfig {
     ///
     /// The default of 512 frames is sixteen full batches.
     pub transmit_frames: u32,
-    /// Whether polls of the link drive the interface's queue, so that the queue needs no
-    /// interrupts. This is best for a queue without other traffic. With it, a poll that finds no
-    /// frame makes a system call.
+    /// Whether polls of the link make the driver process the interface's queue (busy polling), so
+    /// that the queue needs no interrupts. Set this only for a queue without other traffic. If set,
+    /// a poll that finds no frame makes a system call.
     pub busy_poll: bool,
     /// Upper bound of the frame size in bytes; the interface may carry less.
     pub frame_bytes_max: u16,
@@ -75,12 +75,13 @@ impl XdpConfig {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum XdpMode {
-    /// The program runs in the network stack and the kernel copies the frames. Works with any
+    /// The XDP program runs in the network stack, and the kernel copies the frames. Works with any
     /// driver.
     Generic,
-    /// The program runs in the driver, and the kernel copies the frames.
+    /// The XDP program runs in the driver, and the kernel copies the frames.
     Native,
-    /// The program runs in the driver, which receives into the memory of the process.
+    /// The XDP program runs in the driver, and the network card receives frames into the memory of
+    /// the process.
     ZeroCopy,
 }
 

@@ -19,7 +19,8 @@ use crate::payload::PayloadCopier;
 /// A bound socket. Dropping it detaches the program from the interface.
 #[derive(Debug)]
 pub(crate) struct Live {
-    // Drop this field first. Otherwise frames would be lost in a socket that is about to close.
+    // This field is first, so that the program is detached before the socket closes. Otherwise the
+    // program would redirect frames to a socket that is about to close, and they would be lost.
     attachment: Attachment,
     map: SocketMap,
     pub(crate) socket: XdpSocket,
@@ -120,9 +121,9 @@ fn selection(framing: &Framing) -> Selection {
 
 fn set_options(socket: &XdpSocket, config: &XdpConfig, shape: &Shape) -> io::Result<()> {
     let fd = socket.as_fd();
-    // The kernel copies the frames that it sends, and charges the copies with their overhead to the
-    // socket. A queue below the socket may keep all copies, so set the limit to the charge of all
-    // slots.
+    // In copying modes, the kernel copies the frames that it sends, and counts the copies with
+    // their overhead against the socket's send buffer. All copies may wait in a queue below the
+    // socket, so make the buffer large enough for copies of all slots.
     let send_bytes = (shape.slots * (shape.slot_bytes() + SEND_OVERHEAD_BYTES)).cast_signed();
     if set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &send_bytes).is_err() {
         set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &send_bytes)?;
@@ -272,11 +273,11 @@ impl AsFd for Live {
 
 /// Maximum number of bytes that the kernel adds to a frame when it copies the frame.
 const SEND_OVERHEAD_BYTES: u32 = 1024;
-/// Number of frames that one call sends and that one busy poll receives. For busy polls, the kernel
-/// allows no more without a privilege.
+/// Number of frames that one call sends, and number of frames that one busy poll receives. For busy
+/// polls, an unprivileged process may set no larger value.
 const BUDGET_FRAMES: u32 = 64;
-/// Microseconds for which the kernel may busy-poll in calls that wait. The link makes no such
-/// calls.
+/// Microseconds for which the kernel busy-polls in a blocking call. The link makes no blocking
+/// calls. A value above 0 permits busy polling in its other calls.
 const BUSY_POLL_US: i32 = 20;
 /// Largest MTU that every driver with XDP supports, in bytes. This is one page without the kernel's
 /// headroom and overhead.

@@ -99,8 +99,8 @@ const VALUE: Register = Register::R4;
 const CONTEXT_DATA: i16 = 0;
 const CONTEXT_DATA_END: i16 = 4;
 const CONTEXT_QUEUE: i16 = 16;
-/// The result that passes a frame to the kernel. The redirection also takes it as a flag: it is
-/// then the result if the queue has no socket.
+/// The result that passes a frame to the kernel. `bpf_redirect_map` also takes this value as its
+/// flags argument, and returns it if the queue has no socket.
 const PASS: i32 = 2;
 /// Number of the function `bpf_redirect_map`.
 const REDIRECT_MAP: i32 = 51;
@@ -165,8 +165,8 @@ mod tests {
                 let (byte, mask) = (bit / 8, 0x80 >> (bit % 8));
                 let mut other = ours.clone();
                 other[byte] ^= mask;
-                // The program does not check the source, the priority bits of a tag, and the fields
-                // of the envelope except version and destination.
+                // The program ignores these fields: the source station, the priority bits of a tag,
+                // and all fields of the envelope except version and destination port.
                 let is_free = (6..12).contains(&byte)
                     || (vlan.is_some() && byte == 14 && mask & 0xf0 != 0)
                     || (envelope + 1..envelope + 4).contains(&byte)

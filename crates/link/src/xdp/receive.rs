@@ -9,7 +9,8 @@ use super::socket::XdpSocket;
 #[derive(Debug)]
 pub(super) struct Receiver {
     chunk_mask: u64,
-    /// The chunks received so far of a frame in several chunks. Never longer than its capacity.
+    /// If a frame arrives in several chunks: the bytes of its chunks that have arrived. Never
+    /// longer than its initial capacity.
     assembled: Vec<u8>,
     /// Whether the frame that is being reassembled exceeds the maximum size.
     is_too_long: bool,

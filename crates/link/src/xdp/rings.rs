@@ -18,8 +18,9 @@ pub(crate) struct Mapping {
 impl Mapping {
     /// Maps zeroed memory for frames.
     pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
-        // Make the mapping shared. If the process forked with a private mapping, a write would copy
-        // a page. The process would then use another page than the kernel.
+        // Make the mapping shared. With a private mapping, the first write to a page after a `fork`
+        // would give this process a copy of the page, while the kernel still uses the original
+        // page.
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         Self::map(bytes, flags, -1, 0)
     }
@@ -125,8 +126,8 @@ struct Ring<T> {
     flags: NonNull<AtomicU32>,
     entries: NonNull<T>,
     mask: u32,
-    /// Our index, modulo 2^32. It follows the last entry that was taken or written, even if that
-    /// entry was not published to the kernel yet.
+    /// Index, modulo 2^32, of the entry that this process takes or writes next. The kernel may not
+    /// know this value yet, because the process publishes it later.
     own: u32,
     /// The kernel's index at the last read.
     other: u32,
@@ -208,8 +209,8 @@ impl<T: Copy> ProducerRing<T> {
         unsafe { self.0.producer.as_ref() }.store(self.0.own, Ordering::Release);
     }
 
-    /// Returns the entry that was pushed with number `index`, modulo 2^32. The result is valid only
-    /// if fewer entries were pushed after it than the ring has.
+    /// Returns the entry that was pushed with index `index`, modulo 2^32. The result is valid only
+    /// if so few entries were pushed after that entry that none has overwritten it.
     #[inline]
     pub(crate) fn pushed(&self, index: u32) -> T {
         // SAFETY: the entry is mapped, and only this process writes to this ring.

@@ -7,8 +7,8 @@ use crate::ethernet::HEADERS_BYTES_MAX;
 /// The division of a socket's memory: receive chunks, then send slots.
 ///
 /// The kernel receives into single chunks anywhere in the memory, and leaves room at the start of
-/// each chunk. A frame that is larger than a chunk takes several. A slot has as many adjacent
-/// chunks as the largest frame needs, because a frame to send must be contiguous.
+/// each chunk. A received frame that is larger than a chunk takes several chunks. A frame to send
+/// must be contiguous, so each slot has as many adjacent chunks as the largest frame needs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Shape {
     /// Largest Ethernet frame, in bytes without the frame check sequence.
@@ -54,7 +54,7 @@ impl Shape {
         self.receive_chunks as u64 * self.chunk_bytes as u64
     }
 
-    /// Returns the number of bytes of received frames for which there is room.
+    /// Returns the number of bytes of received frames that fit into the receive chunks.
     pub(crate) const fn receive_bytes(&self) -> u32 {
         self.receive_chunks * (self.chunk_bytes - HEADROOM_BYTES)
     }

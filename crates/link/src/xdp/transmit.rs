@@ -21,13 +21,13 @@ pub(super) struct Transmitter {
     shape: Shape,
     /// Free slots. The slot that was freed last is used first, because it is in the cache.
     free: Vec<u32>,
-    /// Number of chunks of each slot that the kernel has not returned.
+    /// For each slot, the number of its chunks that the kernel has not returned.
     out: Vec<u8>,
     /// The frames of the batch that is being sent.
     building: Vec<Building>,
     copier: PayloadCopier,
-    /// Whether the kernel copies frames. Then every batch needs a notification, because no driver
-    /// polls the ring.
+    /// Whether the kernel copies frames. If it does, the link must notify the kernel of every
+    /// batch, because no driver polls the ring.
     is_copying: bool,
 }
 
@@ -146,7 +146,8 @@ impl Transmitter {
             if result.is_ok() {
                 return Ok(true);
             }
-            // If the call has sent its maximum, or a queue was full, some frames still wait.
+            // Some frames may still wait, because the call has sent its maximum or a queue was
+            // full.
             let left = if self.is_copying { socket.transmit.untaken() } else { 0 };
             match result.map_err(|error| (error.raw_os_error(), error)) {
                 Ok(()) => return Ok(true),

@@ -18,8 +18,8 @@ pub enum BareReceive {
     Calls,
 }
 
-/// A packet socket and frames of one size. It sends and receives like a program without a protocol:
-/// one `send` per frame, and polling in one of two ways.
+/// A packet socket that exchanges frames of one size, without a protocol. It makes one `send` call
+/// per frame, and polls in one of the ways of [`BareReceive`].
 ///
 /// The client sends and polls until a frame arrives. The server polls and returns the frame.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A cache line for each direction. Exchanging it has the minimal cost of a message that one
-/// processor writes and another polls for.
+/// One cache line for each direction. One processor writes the line and another polls it: no
+/// exchange of messages through shared memory is cheaper.
 ///
 /// The client sends and polls until a line arrives. The server polls and returns the line.
 #[derive(Debug)]

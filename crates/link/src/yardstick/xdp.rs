@@ -10,9 +10,8 @@ use crate::ethernet::{ETHERNET_BYTES, Framing, Station};
 use crate::xdp::yardstick::Bare;
 use crate::{XdpConfig, XdpError, XdpMode};
 
-/// One queue of an interface and frames of one size. It sends and receives like a good program
-/// without a protocol. It polls rings, and makes a system call for a sent frame only if the kernel
-/// requires one.
+/// One queue of an interface, over which frames of one size are exchanged without a protocol. Polls
+/// the rings. For a sent frame, makes a system call only if the kernel requires one.
 ///
 /// The client sends and polls until a frame arrives. The server polls and returns the frame.
 #[derive(Debug)]
@@ -64,7 +63,8 @@ impl BareXdp {
         if is_returned {
             socket.completion.release();
         }
-        // Only one frame is in flight at a time. So the next slot in the cycle is always free.
+        // Only one frame is in flight at a time, and sends use the slots in turn. So the next slot
+        // is always free.
         let shape = &live.shape;
         self.next_slot = (self.next_slot + 1) % shape.slots;
         let address = shape.slots_at() + u64::from(self.next_slot) * u64::from(shape.slot_bytes());
@@ -125,5 +125,5 @@ fn is_passing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|number| passing.contains(&number))
 }
 
-/// Maximum number of system calls for one frame. The kernel never needs nearly as many.
+/// Maximum number of system calls for one frame. The kernel needs far fewer.
 const KICKS_MAX: u32 = 1_000_000;
