@@ -5,9 +5,11 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Whether a thread waits for the descriptor, and the number of reports to the application.
+/// State of the descriptor: whether it is armed, and the number of reports to the application. A
+/// *report* is a completion, a finished operation or receive with a slot, or an event of a
+/// connection.
 ///
-/// If no thread waits for the descriptor, this costs at most one load in each turn that did work.
+/// While the descriptor is not armed, a turn with work pays one load for it.
 #[derive(Debug)]
 pub(crate) struct Arming {
     /// Number of reports so far. Only the thread inside the engine writes it.
@@ -40,7 +42,8 @@ impl Arming {
     /// Arms the descriptor. Returns false, without arming, if there was a report to the application
     /// since the last attempt. `pass` must call
     /// [`ProgressCell::pass`](crate::cell::ProgressCell::pass). A thread that leaves the engine
-    /// after `pass` sees the flag. This thread sees the reports of threads that left before.
+    /// after that call sees that the descriptor is armed. If a thread left before that call, this
+    /// thread sees its reports.
     pub(crate) fn arm(&self, pass: impl FnOnce()) -> bool {
         let reports = self.reports();
         if self.seen.swap(reports, Ordering::AcqRel) != reports {
@@ -53,13 +56,13 @@ impl Arming {
         if self.reports() == reports {
             return true;
         }
-        // The thread that made the report may have seen the flag. In this case it has made the
-        // descriptor readable, and the descriptor counts as armed.
+        // Disarm. If the descriptor is not armed any more, the thread that made the report has
+        // disarmed it and makes it readable, so return true.
         !self.is_armed.swap(false, Ordering::AcqRel)
     }
 
-    /// Returns true once if the descriptor must become readable now. The calling thread must have
-    /// left the engine.
+    /// If the descriptor is armed and there is a new report, disarms it and returns true. The
+    /// caller must then make the descriptor readable. The calling thread must have left the engine.
     #[inline]
     pub(crate) fn fires(&self) -> bool {
         self.is_armed.load(Ordering::Relaxed)

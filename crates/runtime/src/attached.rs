@@ -9,19 +9,19 @@ pub(crate) struct Attached {
     pub(crate) driver: Box<dyn Link>,
     /// The link uses shared memory: receiving needs no system call.
     pub(crate) shares_memory: bool,
-    /// Time of the last read of the link, and time at which the link last delivered frames.
+    /// `asked_at`: time of the last read of the link. `brought_at`: time at which the link last
+    /// delivered frames.
     pub(crate) asked_at: Instant,
     pub(crate) brought_at: Instant,
-    /// Time at which events were last asked for.
+    /// Time at which the runtime last polled the link for events.
     pub(crate) news_at: Instant,
     /// The driver has failed; the runtime neither reads nor writes the link any more.
     pub(crate) has_failed: bool,
 }
 
 impl Attached {
-    /// Returns whether this turn may skip the link. This is so for silent links while frames arrive
-    /// over shared memory, because reading the silent links would cost more than the rest of the
-    /// turn.
+    /// Returns whether a turn may skip this link while frames arrive over shared memory. A turn may
+    /// skip a silent link, because reading it would cost more than the rest of the turn.
     #[inline]
     pub(crate) const fn may_be_skipped(&self, now: Instant) -> bool {
         !self.shares_memory

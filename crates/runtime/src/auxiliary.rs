@@ -37,8 +37,8 @@ impl Readiness {
     }
 }
 
-/// The epoll set of the descriptors that belong to no link. `ppoll` polls the descriptor of the set
-/// instead of the descriptors in it.
+/// The epoll set of the descriptors that belong to no link. A sleeping thread passes the descriptor
+/// of the set to `ppoll`, instead of all descriptors in the set.
 #[derive(Debug, Default)]
 pub(crate) struct Auxiliary {
     /// The epoll set, created at first use.
@@ -48,7 +48,7 @@ pub(crate) struct Auxiliary {
     inherited: Mutex<Places>,
 }
 
-/// Descriptors with their keys, and the blocks in which a forked child finds them.
+/// Descriptors with their keys, and the blocks in which a forked child finds the descriptors.
 #[derive(Debug, Default)]
 struct Places {
     taken: Vec<Option<(RawFd, u64)>>,

@@ -1,5 +1,6 @@
-//! Auxiliary sockets, which exist besides the links. Few datagrams arrive at them, so the runtime
-//! polls them at intervals. Each is either the multicast socket of a group or a redirect port.
+//! Auxiliary sockets: UDP sockets that are not links. Each is either the multicast socket of a
+//! group or a redirect port. Few datagrams arrive at these sockets, so the runtime polls them at
+//! intervals.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -34,7 +35,8 @@ struct OpenSocket {
 enum Purpose {
     /// A multicast socket, which receives datagrams to this group at the interface of this link.
     Group(LinkId, PeerAddr),
-    /// A redirect port: at this address, peers ask for services that have moved to another address.
+    /// A redirect port. Peers send requests for services that have moved to this address, and the
+    /// answer contains the new address of the service.
     Moved(SocketAddr, engine::RedirectPort),
 }
 
@@ -188,5 +190,5 @@ const AUXILIARY_SOCKETS_MAX: usize = 64;
 /// First key of auxiliary sockets.
 pub(crate) const AUXILIARY_KEYS: u64 = 1 << 63;
 
-/// Most datagrams received at a socket before the links are read.
+/// Most datagrams that one turn receives at a socket. After that, the turn reads the links again.
 const BURST: usize = 64;

@@ -36,8 +36,8 @@ pub enum WaitError {
     /// The caller is a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
-    /// The kernel refuses to wait. Either the thread gets no descriptor by which others can wake
-    /// it, or there are more descriptors than the process may have.
+    /// The kernel refuses to wait, for one of two reasons: the process has no free descriptor for
+    /// wake-ups of this thread, or the caller passed more descriptors than a process may have.
     #[error("cannot wait for descriptors (raise their limit with `ulimit -n`?)")]
     System(#[source] io::Error),
 }
@@ -52,20 +52,20 @@ impl From<io::Error> for WaitError {
 }
 
 impl Runtime {
-    /// Waits until `ready` is true or one of `others` is ready, for at most `limit`. `None` waits
-    /// for ever; zero checks each condition once. Calls `ready` after every turn of this thread,
-    /// and when an event of `interest` may have occurred.
+    /// Waits until `ready` returns true or one of `others` is ready, for at most `limit`. With a
+    /// limit of `None`, waits for ever. With a limit of zero, checks each condition once. Calls
+    /// `ready` after every turn of this thread, and when an event of `interest` may have occurred.
     ///
     /// The thread spins according to [`Polling`](crate::Polling). Then it sleeps on the links and
-    /// the descriptors together, so that the first ready one wakes it. If another thread already
-    /// sleeps on the links, this thread sleeps on its descriptors only, and the other thread wakes
-    /// it.
+    /// the descriptors together, so that the first of them that is ready wakes the thread. If
+    /// another thread already sleeps on the links, this thread sleeps only on its descriptors. That
+    /// other thread then wakes this thread for events of the engine.
     ///
     /// # Errors
-    /// [`WaitError::Interrupted`] if a signal handler has run while the thread slept. For signals
-    /// that are [unblocked](Others::with_signals) only while the thread polls and sleeps, this
-    /// holds at any time of the wait. A handler of other signals that ran while the thread spun
-    /// counts as having run before the call. [`WaitError`] describes the other errors.
+    /// [`WaitError::Interrupted`] if a signal handler ran while the thread slept. If a handler ran
+    /// while the thread spun, the wait continues, with one exception: signals that
+    /// [`Others::with_signals`] unblocks always end the wait. [`WaitError`] describes the other
+    /// errors.
     pub fn wait_beside(
         &self,
         interest: Interest<'_>,
@@ -79,8 +79,8 @@ impl Runtime {
             return Ok(Waited::Ready);
         }
         let mut spin = Spin::begin(shared, limit);
-        // If there are descriptors, the thread drives the engine first. Otherwise descriptors that
-        // are always ready could keep it from reading the links.
+        // If there are descriptors, drive the engine at least once before the sleep. Otherwise a
+        // thread whose descriptors are always ready might never read the links.
         let looks = !(others.are_none() && spin.sleeps_at_once(shared));
         let mut goes_on = looks;
         while goes_on {
@@ -114,8 +114,8 @@ impl Runtime {
         if self.check_process().is_err() {
             return;
         }
-        // A thread that goes to sleep calls `pass` as well, so at least one of the two threads sees
-        // the other.
+        // A thread that goes to sleep also calls `pass`. So either this thread sees that thread in
+        // the list of waiters, or that thread sees the raised mark.
         self.shared.cell.pass();
         if self.shared.host.waiters.are_blocked() {
             self.shared.host.wake_waiters(false);
@@ -135,8 +135,8 @@ impl Shared {
         mut ready: impl FnMut() -> bool,
     ) -> Result<Waited, WaitError> {
         let call = self.host.waiters.enlist_beside(interest, self.host.arming.reports())?;
-        // If a thread finished work before it could see this waiter in the list, `ready` below sees
-        // that work.
+        // If another thread finished work before it could see this thread in the list of waiters,
+        // `ready` below sees that work.
         self.cell.pass();
         let result = self.sleep_beside(&call, others, deadline, has_looked, &mut ready);
         self.delist();
@@ -218,6 +218,6 @@ impl Shared {
     }
 }
 
-/// Number of turns for each poll of the descriptors. A system call in each turn would halve the
-/// rate of turns.
+/// A spinning thread polls its descriptors once in this many turns. A poll is a system call, and
+/// one in each turn would halve the rate of turns.
 const LOOKS_PER_POLL: u32 = 8;

@@ -1,5 +1,5 @@
-//! The cell that one thread at a time can enter. If another thread is inside, a thread does not
-//! wait: it makes the thread inside look for work again before leaving.
+//! The cell, which only one thread at a time can enter. If another thread is inside, the calling
+//! thread does not wait. Instead, it makes the thread inside look for work again before leaving.
 
 #[cfg(loom)]
 use loom::{
@@ -20,19 +20,19 @@ pub enum Drive {
     /// Another thread is inside. Before that thread leaves, it sees all work that the caller
     /// published before the call.
     HandedOver,
-    /// The calling thread has used all its rounds, and there is more to do.
+    /// The calling thread has called `work` as often as `rounds` permits, and there is more to do.
     Exhausted,
 }
 
-/// Holds content that one thread at a time may change, and makes sure that no announced work is
-/// missed.
+/// Holds content that only one thread at a time may change, and makes sure that a thread does all
+/// announced work.
 ///
 /// A thread publishes its work elsewhere (in a lock-free ring, in a socket) and calls
 /// [`ProgressCell::drive`]. If no thread is inside, the caller enters and works. Otherwise the
 /// caller sets a flag and returns at once, and the thread inside looks for work again before it
 /// leaves. So no thread waits for another, and no work is left behind. A mutex with `try_lock`
-/// would leave work behind: work that a thread publishes after the owner's last look and before its
-/// unlock.
+/// could leave work behind: a thread could publish work after the owner's last look for work and
+/// before the owner's unlock.
 ///
 /// The cell has three states: no thread is inside; a thread is inside; a thread is inside and must
 /// look again. Entering an empty cell costs one compare-and-swap, and so does leaving it without an
@@ -63,8 +63,8 @@ impl<T> ProgressCell<T> {
         }
     }
 
-    /// Enters if no thread is inside. Announces nothing: if this returns `None`, no thread looks
-    /// for the caller's work.
+    /// Enters if no thread is inside. Otherwise returns `None` and announces nothing: the thread
+    /// inside might leave without looking for the caller's work.
     #[inline]
     pub fn try_enter(&self) -> Option<Inside<'_, T>> {
         self.state
@@ -79,9 +79,10 @@ impl<T> ProgressCell<T> {
         if let Some(inside) = self.try_enter() {
             return Some(inside);
         }
-        // Release publishes the caller's work to the thread that removes the flag. Acquire matters
-        // if the thread inside has just left. Then this thread enters with the flag set, which only
-        // costs it a second look.
+        // Release publishes the caller's work to the thread that removes the flag. Acquire is
+        // needed if the thread inside has just left and this thread enters. In that case the flag
+        // is set although no other thread announced work, which only costs this thread a second
+        // look.
         match self.state.swap(LOOK_AGAIN, Ordering::AcqRel) {
             EMPTY => Some(Inside { cell: self }),
             _ => None,
@@ -99,22 +100,23 @@ impl<T> ProgressCell<T> {
     }
 
     /// Orders the calling thread with the threads that leave the cell, as if the calling thread had
-    /// entered and left. Threads that leave after this call see what the calling thread did before
-    /// the call. After the call, the calling thread sees what threads did that left before.
+    /// entered and left. If a thread leaves after this call, it sees everything that the calling
+    /// thread did before the call. If a thread left before this call, the calling thread then sees
+    /// everything that it did inside.
     ///
     /// Example: one thread announces that it sleeps, calls this, and looks for work. Another thread
     /// works, leaves and looks for sleepers. Then at least one of them sees the other, although the
     /// thread that leaves uses no fence.
     #[inline]
     pub fn pass(&self) {
-        // All changes of the state are read-modify-write operations. So each of them sees what
-        // happened before all earlier changes.
+        // All changes of the state are read-modify-write operations. So the thread that makes a
+        // change sees everything that other threads did before their earlier changes.
         self.state.fetch_or(0, Ordering::AcqRel);
     }
 
     /// Announces work. If no other thread is inside, enters and calls `work` repeatedly, at most
-    /// `rounds` times. Stops when `work` returns false (nothing more to do) and no thread has
-    /// announced work since the call of `work` began.
+    /// `rounds` times. Leaves when two conditions hold: `work` has returned false (nothing more to
+    /// do), and no thread has announced work since that call of `work` began.
     #[inline]
     pub fn drive(&self, rounds: u32, work: impl FnMut(&mut T) -> bool) -> Drive {
         match self.enter_or_announce() {
@@ -124,9 +126,9 @@ impl<T> ProgressCell<T> {
     }
 }
 
-/// Exclusive access to the content of a [`ProgressCell`]. End it by [`Inside::drive`],
-/// [`Inside::leave`] or [`Inside::abandon`]. If it is dropped in another way (in a panic), the cell
-/// is poisoned.
+/// Exclusive access to the content of a [`ProgressCell`]. The owner must end the access by
+/// [`Inside::drive`], [`Inside::leave`] or [`Inside::abandon`]. Dropping the value in another way
+/// (in a panic) poisons the cell.
 #[derive(Debug)]
 #[must_use = "the cell stays occupied until it is left"]
 pub struct Inside<'a, T> {

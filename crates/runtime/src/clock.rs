@@ -5,7 +5,8 @@ use std::time::Instant as MonotonicTime;
 use delivery::Instant;
 
 /// The host's monotonic clock (`CLOCK_MONOTONIC`) in the units of the engine: nanoseconds since the
-/// start of the runtime, plus one. The added nanosecond puts time 0 into the past.
+/// start of the runtime, plus 1. Because of the added nanosecond, the clock never returns 0, so
+/// time 0 is always in the past.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     origin: MonotonicTime,
@@ -29,13 +30,13 @@ impl Clock {
 /// [`LOOK_NS`], and counts the processor's ticks between two readings.
 ///
 /// Reading the kernel's clock costs 25 to 30 ns, a fifth of a small operation over shared memory.
-/// Reading the ticks costs a third of that. This clock uses ticks only if the kernel itself keeps
-/// time by them. The kernel does so while they are steady and equal on all processors.
+/// Reading the ticks costs a third of that. This clock uses ticks only if the kernel also uses them
+/// for its clock. The kernel does so while the ticks are steady and equal on all processors.
 ///
-/// The clock measures the rate of the ticks against the kernel's clock. So the two clocks drift
-/// apart only if the rate changes between two readings. If a reading shows that this clock is
-/// ahead, this clock stands still until the kernel's clock has caught up: its time never goes
-/// backwards.
+/// This clock measures the rate of the ticks against the kernel's clock. So the two clocks drift
+/// apart only if the rate changes between two readings. If a reading shows that this clock is ahead
+/// of the kernel's clock, this clock stands still until the kernel's clock has caught up. Its time
+/// therefore never goes backwards.
 #[derive(Debug)]
 pub(crate) struct TurnClock {
     /// `None` if the ticks do not show the time.
@@ -44,12 +45,13 @@ pub(crate) struct TurnClock {
 
 #[derive(Debug)]
 struct Ticks {
-    /// The first reading. The rate is measured from there.
+    /// The first reading, at the start of the interval over which the rate is measured.
     first: Look,
     latest: Look,
     /// Nanoseconds per tick, times 2^32; 0 if unknown.
     rate: u64,
-    /// Number of ticks after the latest reading for which the ticks may show the time.
+    /// Number of ticks after the latest reading of the kernel's clock after which this clock reads
+    /// the kernel's clock again.
     believed: u64,
     /// The time that the clock last returned.
     last_returned: Instant,
@@ -84,8 +86,8 @@ impl TurnClock {
 impl Ticks {
     #[inline]
     fn now(&mut self, ticks: u64, clock: &Clock) -> Instant {
-        // If the ticks went backwards, the difference wraps to a large number, so the kernel's
-        // clock is read.
+        // If the ticks went backwards, the difference wraps to a large number. This clock then
+        // reads the kernel's clock.
         let passed = ticks.wrapping_sub(self.latest.ticks);
         let now = if passed < self.believed {
             self.latest.now.after_ns(passed.wrapping_mul(self.rate) >> 32)
@@ -98,21 +100,21 @@ impl Ticks {
         self.last_returned
     }
 
-    /// Sets this clock by a reading of the kernel's clock. `apart`: ticks that passed between a
-    /// reading of the ticks before and one after the reading of the kernel's clock.
+    /// Sets this clock by a reading of the kernel's clock. The ticks were read before and after
+    /// that reading; `apart` is the difference of the two values.
     #[cold]
     fn look(&mut self, look: Look, apart: u64) {
         let passed_ns = look.now.since_ns(self.first.now);
         let passed = look.ticks.wrapping_sub(self.first.ticks);
         self.believed = 0;
         if apart > APART_MAX {
-            // The thread lost its processor between the two readings, so they do not show the same
+            // The kernel descheduled the thread during the readings, so they do not belong to one
             // moment.
             return;
         }
         self.latest = look;
         if passed > TICKS_MAX {
-            // The ticks do not show the time, at least since the first reading.
+            // The measured rate is implausible, so do not use the ticks until a new measurement.
             self.rate = 0;
             self.first = look;
         } else if passed_ns >= MEASURED_NS_MAX {
@@ -147,9 +149,9 @@ const fn read_ticks() -> u64 {
     0
 }
 
-/// Nanoseconds after a reading of the kernel's clock for which ticks show the time. If the kernel
-/// slews its clock by 500 ppm, the usual maximum, this clock deviates by at most half a
-/// microsecond. The readings cost 0.005 % of the time.
+/// Interval in nanoseconds between readings of the kernel's clock. If the kernel slews its clock by
+/// 500 ppm, the usual maximum, this clock deviates by at most half a microsecond. The readings take
+/// 0.005 % of the time.
 const LOOK_NS: u64 = 1_000_000;
 
 /// Shortest time in nanoseconds over which the rate of ticks is measured. The two clocks are
@@ -166,8 +168,7 @@ const TICKS_MAX: u64 = 1 << 40;
 /// Most ticks that a reading of both clocks may take: a few microseconds.
 const APART_MAX: u64 = 1 << 14;
 
-/// Plausible rates, in nanoseconds per tick times 2^32: from 16 ticks per nanosecond to one tick in
-/// 4 ns.
+/// Plausible values of [`TurnClock::rate`]: from 16 ticks per nanosecond to one tick in 4 ns.
 const RATES: std::ops::RangeInclusive<u64> = 1 << 28..=1 << 34;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct RuntimeCounters {
     /// Turns of the engine.
     pub turns: u64,
-    /// Turns in which something arrived, a timer ran or work was posted.
+    /// Turns in which a frame arrived, a timer ran or a thread posted work.
     pub turns_with_work: u64,
     /// Polls and other calls of the application that made progress (`MultiEdge`'s polls).
     pub polls: u64,
@@ -20,9 +20,9 @@ pub struct RuntimeCounters {
     pub handed_over: u64,
     /// Pieces of work taken from sources.
     pub pulled: u64,
-    /// Number of times that sources with waiting work were asked again.
+    /// Number of times that the engine asked a source again for work that had waited for room.
     pub asked_again: u64,
-    /// Operations that were handed over and then had to wait for room in a queue.
+    /// Operations that were handed over and for which the engine then had no room at first.
     pub held_back: u64,
     /// Operations that the engine refused after they were handed over, so that they completed with
     /// an error.

@@ -51,21 +51,22 @@ pub(crate) struct RuntimeHost {
     pub(crate) turn_due: AtomicU64,
     /// Time at which the sleep on the links times out, in nanoseconds; 0 if no thread sleeps there.
     pub(crate) armed_until: AtomicU64,
-    /// A thread is about to sleep, and the next turn must send pending acknowledgements first.
+    /// A thread is about to sleep; the next turn must send pending acknowledgements before that.
     pub(crate) is_parting: AtomicBool,
     /// A thread left the engine while there was more to do.
     pub(crate) is_unfinished: AtomicBool,
     /// The last sleep on the links ended because its timeout expired.
     pub(crate) timers_end_sleeps: AtomicBool,
-    /// The thread on watch made wake-ups itself, and its own interest was met. Before it sleeps, it
-    /// must check for what it waits for. Only the thread on watch uses this flag.
+    /// The thread on watch, when it woke other threads, found its own interest met. It must check
+    /// for what it waits for before it sleeps. Only the thread on watch uses this flag.
     pub(crate) must_look: AtomicBool,
-    /// Threads on watch currently receive frames at intervals, and flush pending acknowledgements
-    /// in each turn.
+    /// The thread on watch currently sleeps for intervals in which frames stay unread (moderation),
+    /// and flushes pending acknowledgements in each turn.
     pub(crate) is_moderated: AtomicBool,
     /// Frames received so far.
     pub(crate) frames: AtomicU64,
-    /// Answers to peers that this endpoint has begun so far, updated when frames are received.
+    /// Number of answers to peers that this endpoint has begun; turns that receive frames update
+    /// it.
     pub(crate) answers_begun: AtomicU64,
     /// Time at which a thread of the application last entered the engine or found it occupied, in
     /// nanoseconds.
@@ -74,8 +75,8 @@ pub(crate) struct RuntimeHost {
     pub(crate) looked_at: AtomicU64,
     /// Time of the last turn that did work, in nanoseconds.
     pub(crate) worked_at: AtomicU64,
-    /// Nanoseconds that the first frame of a turn had waited before a thread read it. A thread that
-    /// has slept sets this to 0; it stays 0 until a frame arrives.
+    /// Nanoseconds for which the first frame of a turn had waited before a thread read it. A thread
+    /// that has slept sets this to 0, so 0 means that no frame arrived after the sleep.
     pub(crate) frame_waited_ns: AtomicU64,
     /// There are connection events for which no thread has woken the blocked threads yet.
     pub(crate) has_news: AtomicBool,
@@ -83,7 +84,7 @@ pub(crate) struct RuntimeHost {
     pub(crate) fired: Mutex<Vec<Arc<CompletionQueue>>>,
     /// Memory regions that the application dropped while operations used them.
     pub(crate) retired: Retired,
-    /// Tasks that wait for changes which cause no event, so that they must poll.
+    /// Tasks that wait for changes which cause no event, and must therefore poll.
     pub(crate) lookers: Lookers,
     /// Shared receive queues to report to the hooks.
     pub(crate) below_limit: Mutex<Vec<Arc<SharedReceives>>>,
@@ -95,9 +96,9 @@ pub(crate) struct RuntimeHost {
 }
 
 impl RuntimeHost {
-    /// Makes the wake-ups that turns have made necessary, if a turn `worked`. The thread that
-    /// leaves the cell calls this after leaving: leaving orders the work done inside before the
-    /// loads here ([`ProgressCell::pass`](crate::cell::ProgressCell::pass)).
+    /// If a turn `worked`, wakes the threads that wait for its results. A thread calls this after
+    /// it has left the cell: leaving orders the work done inside before the loads here
+    /// ([`ProgressCell::pass`](crate::cell::ProgressCell::pass)).
     #[inline]
     pub(crate) fn wake_others(&self, worked: bool) {
         if worked && (self.must_call() || self.waiters.are_blocked() || self.has_unreported_news())
@@ -124,7 +125,8 @@ impl RuntimeHost {
         }
     }
 
-    /// Queues completion queues whose armed condition is met, to be reported outside of the cell.
+    /// Stores completion queues whose armed condition is met. A thread outside of the cell reports
+    /// them.
     #[cold]
     fn pass_on_fired(&self, queues: impl Iterator<Item = Arc<CompletionQueue>>) {
         let mut fired = self.fired.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,8 +134,8 @@ impl RuntimeHost {
         self.has_fired.store(true, Ordering::Relaxed);
     }
 
-    /// Queues shared receive queues that fell below their limit. A thread outside of the cell
-    /// reports them later.
+    /// Stores shared receive queues that fell below their limit. A thread outside of the cell
+    /// reports them.
     #[cold]
     fn pass_on_below_limit(&self, queues: impl Iterator<Item = Arc<SharedReceives>>) {
         let mut below = self.below_limit.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,7 +231,7 @@ pub(crate) struct Turned {
     pub(crate) worked: bool,
 }
 
-/// The kind of thread that makes a turn.
+/// The role of the thread that makes a turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Caller {
     /// A thread of the application that posts or polls.
@@ -253,12 +255,12 @@ pub(crate) struct Driver {
     auxiliary_at: Instant,
     /// A bit for each link that had no room for frames at the last transmission.
     full: u16,
-    /// Frames have arrived since the last flush of pending acknowledgements.
+    /// Frames have arrived since the last flush of acknowledgements, so some may be pending.
     may_owe: bool,
-    /// The last turn did not transmit. The connections that the engine has to serve wait for the
-    /// next turn.
+    /// The last turn deferred transmission, so connections with data to send wait for the next
+    /// turn.
     has_deferred: bool,
-    /// Datagrams were handed to their links since the last turn ended.
+    /// Datagrams were passed to their links since the last turn ended.
     has_sent_datagrams: bool,
     /// Events of connections so far.
     news: u64,
@@ -298,9 +300,9 @@ impl Driver {
 
     /// Makes one turn: reads the clock once, reads the links, runs timers, sends frames.
     ///
-    /// The caller makes the necessary calls and wake-ups after the turn, outside of the cell if
-    /// possible. A woken thread may preempt the thread that wakes it; inside the cell, it would
-    /// then find the cell occupied.
+    /// After the turn, the caller wakes other threads, outside of the cell if possible. The reason:
+    /// a woken thread may preempt the thread that wakes it. If that thread were still inside the
+    /// cell, the woken thread would find the cell occupied.
     pub(crate) fn turn(&mut self, host: &RuntimeHost, caller: Caller) -> Turned {
         let now = self.clock.now(&host.clock);
         if caller == Caller::Application {
@@ -352,16 +354,16 @@ impl Driver {
             more |= self.sources.has_more();
         }
         self.may_owe |= received;
-        // A thread that starts to spin, or takes frames at intervals, flushes pending
-        // acknowledgements first, as a thread that goes to sleep does.
+        // A thread that starts to spin, or receives frames at intervals, flushes pending
+        // acknowledgements first, like a thread that goes to sleep.
         let flushes =
             caller == Caller::Watch && (!worked || host.is_moderated.load(Ordering::Relaxed));
         if (is_parting || flushes) && self.may_owe {
             self.may_owe = false;
             self.engine.hasten_acknowledgements();
         }
-        // An application that has received something often answers it, and sending the answer
-        // serves the connection anyway. So transmission is deferred by at most one turn.
+        // If this turn received something, defer transmission by at most one turn. The application
+        // often posts an answer, and sending the answer transmits everything else, too.
         self.has_deferred = received
             && caller == Caller::Application
             && !self.has_deferred
@@ -376,7 +378,7 @@ impl Driver {
         more |= self.engine.has_room_news();
         worked |= has_late_news;
         if self.has_sent_datagrams {
-            // Sent datagrams are complete, so their sources have room for more.
+            // Datagrams that were sent are complete, so their sources have room for more work.
             worked = true;
             more |= self.sources.has_more();
         }
@@ -684,8 +686,8 @@ impl Driver {
             &host.status,
             &mut self.counters,
         );
-        // An operation that loses its memory after posting also closes its connection. So the
-        // result does not depend on which thread was inside the engine.
+        // Close the connection, like for an operation whose memory goes away after it was posted.
+        // So the result does not depend on whether the operation was handed over.
         while let Some(connection) = self.held.take_without_memory() {
             let now = self.clock.now(&host.clock);
             // A connection that the engine does not know has already ended.
@@ -709,8 +711,8 @@ impl Driver {
     /// Reads a burst from each link. Returns whether anything arrived, and whether more frames
     /// wait.
     ///
-    /// If the thread `is_parting`, it is about to sleep. In this case, does not read links that
-    /// need a system call. If frames wait on such a link, they end the sleep at once.
+    /// `is_parting`: the thread is about to sleep. In this case, does not read links that need a
+    /// system call, because frames that wait there end the sleep at once.
     fn receive(
         &mut self,
         host: &RuntimeHost,
@@ -756,7 +758,7 @@ impl Driver {
                 }
             }
             // Only polling threads of the application may skip this. A thread that is about to
-            // sleep must read all events, because no later turn would read them soon.
+            // sleep must read all events, because the next turn may be much later.
             if caller == Caller::Application && now.since_ns(attached.news_at) < NEWS_NS {
                 continue;
             }
@@ -806,8 +808,8 @@ impl Driver {
         ready > 0
     }
 
-    /// Announces to the links that a thread is about to sleep. Returns false if a link has
-    /// something to do instead.
+    /// Announces to the links that a thread is about to sleep. Returns false if frames already wait
+    /// on a link.
     #[cold]
     fn prepare_sleep(&mut self) -> bool {
         let mut may_sleep = true;
@@ -864,8 +866,7 @@ impl Driver {
             self.has_sent_datagrams = true;
             self.sources.ask_again();
         }
-        // If no link took a frame, the links have no room, and the sleeper waits until they have
-        // some.
+        // If no link took a frame, the links have no room, and a sleeping thread waits for room.
         more && progress
     }
 
@@ -913,8 +914,8 @@ impl Driver {
         self.counters.turns += 1;
         host.arming.publish(self.engine.report_count() + self.news + self.counters.refused_late);
         self.has_sent_datagrams = false;
-        // If transmission was deferred, the next turn is due at once. Otherwise a thread could go
-        // to sleep before the frames are sent.
+        // If this turn deferred transmission, the next turn is due at once. Otherwise a thread
+        // could go to sleep before the frames are sent.
         let due = if self.has_deferred { now } else { self.engine.poll_timeout() };
         let due = due.min(self.machines.due()).min(host.hooks.due());
         let due = due.min(self.retiring.look_at()).min(self.lookers_due);
@@ -982,8 +983,8 @@ pub enum AttachError {
 const MEMORY_BUSY_NS: u64 = 20_000;
 
 /// Interval in nanoseconds at which a polling application asks a link for its events, which are
-/// rare. The call is indirect: after a system call, the processor mispredicts its target, which
-/// costs 10 ns.
+/// rare. The call is indirect. After a system call, the processor mispredicts the target of the
+/// call, which costs 10 ns.
 const NEWS_NS: u64 = 10_000;
 
 /// Turns with work for each turn whose duration is measured.
@@ -993,7 +994,6 @@ const TURNS_PER_SAMPLE: u64 = 16;
 /// frames. Then the turn should send acknowledgements and read the other links.
 const BURST_FRAMES: usize = 256;
 
-/// Most rounds in which the driver takes work from a source and sends it before the connection of
-/// the source is closed. A source has at most 64 batches of 256 pieces, and one turn sends at most
-/// 4 batches of frames.
+/// Most rounds of [`Driver::send_out`]: each takes work from a source and sends it. A source has at
+/// most 64 batches of 256 pieces of work.
 const SENT_OUT_ROUNDS: u32 = 64;

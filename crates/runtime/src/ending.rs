@@ -1,4 +1,4 @@
-//! The end of a runtime: stopped, dropped, or ended by a background thread.
+//! Ends a runtime: in the call that stops or drops it, or on a background thread.
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,7 @@ impl Runtime {
         let thread = ManuallyDrop::into_inner(thread);
         thread.thread().unpark();
         self.shared.host.sleeper.call();
-        // If the progress thread itself makes this call, it cannot join itself. It ends when it
+        // If the progress thread itself makes this call, do not join it. The thread ends when it
         // sees the flag.
         if thread.thread().id() != thread::current().id() {
             // If the thread panicked, the panic hook has already reported the panic.

@@ -1,5 +1,5 @@
-//! Notifies peers at the end of the process. Without this, they would not be notified, because
-//! `exit` drops no value.
+//! Notifies peers at the end of the process. Without this, a process would end without notifying
+//! its peers, because `exit` drops no value.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -14,8 +14,9 @@ use crate::runtime::{ROUNDS_INLINE, Shared, lock};
 type Living = Mutex<Vec<Weak<Shared>>>;
 
 /// Makes the process notify its peers when it exits, including peers of endpoints that start later.
-/// If `atexit` handlers are registered after this call, they run before the notification and find
-/// the connections open. Without this call, starting the first endpoint registers the notification.
+/// Handlers that the program registers with `atexit` after this call run before the notification,
+/// while the connections are still open. If the program does not make this call, the start of the
+/// first endpoint makes it.
 pub fn notify_peers_at_exit() {
     if !IS_REGISTERED.swap(true, Ordering::AcqRel) {
         // SAFETY: the handler is a function without captured state. If there is no memory to
@@ -95,8 +96,8 @@ extern "C" fn at_exit() {
 
 impl Shared {
     /// Closes the connections and machines of these endpoints, because the process is about to end.
-    /// Waits until their peers have acknowledged the close and all that was delivered, but for at
-    /// most [`PARTING`].
+    /// Waits until the peers have acknowledged the close and everything that was delivered to them,
+    /// but for at most [`PARTING`].
     fn part(endpoints: &[Arc<Self>]) {
         let is_ours = |endpoint: &&Arc<Self>| endpoint.home.check().is_ok();
         let mut parting: Vec<&Arc<Self>> = endpoints.iter().filter(is_ours).collect();
@@ -123,9 +124,9 @@ impl Shared {
         }
     }
 
-    /// Sends posted work and waits until peers have acknowledged it. Work may wait for peers whose
-    /// addresses are not known yet. Waits for at most [`LINGERING`] after the last such peer was
-    /// found, and for at most [`MEETING`] in all.
+    /// Sends posted work and waits until peers have acknowledged it. Some work may wait for peers
+    /// whose addresses are not known yet. Ends at the latest [`LINGERING`] after all addresses are
+    /// known, and at the latest [`MEETING`] after `began`.
     fn linger(&self, began: std::time::Instant) {
         let mut is_sent = false;
         let mut unsent = Unsent::Outstanding;
@@ -191,8 +192,8 @@ impl Shared {
     }
 }
 
-/// Longest time that the end of a process waits for peers. It lasts a few round trips over any
-/// network, and is too short for a user to notice.
+/// Longest time that the end of a process waits for peers. This is a few round trips over any
+/// network, and too short for a user to notice.
 const PARTING: Duration = Duration::from_millis(100);
 
 /// The part of [`PARTING`] in which the process waits for acknowledgements before it closes
@@ -205,7 +206,7 @@ const MEETING: Duration = Duration::from_millis(50);
 /// Longest time that a process which ends by `_exit` waits for the thread that sends.
 const SENDING: Duration = Duration::from_millis(20);
 
-/// Interval between the checks during [`SENDING`]: a turn takes a few microseconds.
+/// Interval between the checks during [`SENDING`]. A turn takes a few microseconds.
 const SENDING_LOOK: Duration = Duration::from_micros(50);
 
 /// Longest interval between checks for acknowledgements of peers, in nanoseconds.

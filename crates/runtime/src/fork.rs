@@ -17,9 +17,9 @@ use thiserror::Error;
 #[error("this endpoint belongs to the parent process; a forked child makes its own")]
 pub struct Forked;
 
-/// Returns the number of forks between the process that called this first and this process. Code
-/// that stores something per process can use the number as a key. Costs one relaxed load after the
-/// first call.
+/// Returns the number of forks between the process that first called this function and the calling
+/// process. Code that stores something per process can use the result as a key. After the first
+/// call, costs one relaxed load.
 #[inline]
 pub fn forks() -> u32 {
     if !REGISTERED.is_completed() {
@@ -29,8 +29,8 @@ pub fn forks() -> u32 {
 }
 
 /// The process that created a value. A `Drop` that takes a lock or waits for threads must check the
-/// process first. A forked child has none of the threads of its parent, so no thread would release
-/// a lock that was held during the fork.
+/// process first. If a thread of the parent held the lock during the fork, no thread of the child
+/// would ever release it, because a forked child has none of its parent's threads.
 #[derive(Clone, Copy, Debug)]
 pub struct HomeProcess {
     generation: u32,
@@ -61,8 +61,8 @@ impl HomeProcess {
 /// Sockets of one endpoint, stored where a forked child finds them without a lock.
 ///
 /// While any process has a socket open, its address stays in use, and the kernel does not refuse
-/// datagrams that peers send there. If a child kept its copies open, the address would stay in use
-/// after the parent has ended.
+/// datagrams that peers send there. If a child kept its copies of the sockets open, this would also
+/// hold after the parent has ended.
 #[derive(Debug)]
 pub(crate) struct Inherited {
     block: &'static Block,
@@ -180,9 +180,9 @@ extern "C" fn begin_child() {
     for socket in blocks().flat_map(|block| &block.sockets) {
         let fd = socket.fd.load(Ordering::Acquire);
         if fd >= 0 && socket_inode(fd) == Some(socket.inode.load(Ordering::Acquire)) {
-            // Replaces the socket with `/dev/null` under the same number, because dropping the copy
-            // of the endpoint closes that number. SAFETY: takes no pointers, and only that copy
-            // uses the number.
+            // Replace the socket with `/dev/null` under the same descriptor number. The child may
+            // later drop its copy of the endpoint, which closes that descriptor number. SAFETY:
+            // takes no pointers, and only that copy uses the number.
             unsafe { libc::dup3(nothing, fd, libc::O_CLOEXEC) };
         }
     }

@@ -14,13 +14,13 @@ use crate::auxiliary::Readiness;
 /// Code that needs only the [`Event`] may pass a function of an event instead.
 pub trait Hooks: Send + Sync {
     /// Handles an event of a connection. The thread that makes the turn calls this inside the
-    /// engine, in the turn that brought the event, so the same turn sends the result. For example,
-    /// the hook may accept a connection although the application only polls. The hook must be
-    /// quick, and must not call the runtime.
+    /// engine, in the turn in which the event occurred. The same turn sends the frames that the
+    /// hook causes. A hook can therefore accept a connection at once, even if the application only
+    /// polls. The hook must be quick, and must not call the runtime.
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event);
 
-    /// Handles a connection that has room again, after a call of [`Engine::await_room`] for it. The
-    /// caller is inside the engine, like that of [`Hooks::on_event`].
+    /// Handles a connection that has room again, after a call of [`Engine::await_room`] for that
+    /// connection. The calling thread is inside the engine, like for [`Hooks::on_event`].
     fn on_room(
         &self,
         engine: &mut Engine,
@@ -32,8 +32,8 @@ pub trait Hooks: Send + Sync {
     }
 
     /// Handles a ready descriptor that is [watched](crate::Runtime::watch_descriptor) under this
-    /// key. The runtime calls this in each turn while the descriptor is ready. The caller is inside
-    /// the engine, like that of [`Hooks::on_event`].
+    /// key. The runtime calls this in each turn while the descriptor is ready. The calling thread
+    /// is inside the engine, like for [`Hooks::on_event`].
     fn on_descriptor(
         &self,
         engine: &mut Engine,
@@ -53,14 +53,14 @@ pub trait Hooks: Send + Sync {
     }
 
     /// Does work when the time returned by [`Hooks::due`] has come. The runtime calls this in every
-    /// turn until `due` returns a later time. The caller is inside the engine, like that of
+    /// turn until `due` returns a later time. The calling thread is inside the engine, like for
     /// [`Hooks::on_event`].
     fn on_due(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
         let _ = (engine, memory, now);
     }
 
     /// Returns whether posted work waits for peers whose addresses may be found soon. A process
-    /// that is about to end waits for such work. The caller is inside the engine.
+    /// that is about to end waits for such work. The calling thread is inside the engine.
     fn awaits_peers(&self, now: Instant) -> bool {
         let _ = now;
         false

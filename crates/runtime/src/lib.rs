@@ -1,19 +1,22 @@
-//! Drives the protocol engine, which has no I/O: threads, clocks, links, sleeping and waking.
+//! Drives the protocol engine, which does no I/O. The runtime provides threads, clocks and links,
+//! and lets threads sleep and wakes them.
 //!
 //! * [`ProgressCell`] lets any thread drive the engine, and no thread waits for another.
 //! * A *turn* reads the clock once, reads a burst from each link, runs timers, sends, and wakes the
 //!   threads whose wait has ended.
-//! * Threads of the application make turns when they post, poll and wait; which makes latencies of
-//!   microseconds possible. A progress thread makes turns while the application does something
-//!   else, and does not read the links while the application polls.
+//! * Threads of the application make turns when they post, poll and wait. No switch between threads
+//!   is then needed, which makes latencies of microseconds possible. A progress thread makes turns
+//!   while the application does something else. It does not read the links while the application
+//!   polls.
 //! * All waiting threads follow one policy (`docs/waiting.md`): they spin, sleep until an event, or
-//!   sleep until a time. Of all blocked threads, one is *on watch*: that thread itself sleeps on
-//!   the descriptors of the links. A wake-up then takes one thread switch instead of two.
+//!   sleep until a time. One of the blocked threads is *on watch*: it sleeps on the descriptors of
+//!   the links. When a frame for that thread arrives, its wake-up takes one thread switch instead
+//!   of two.
 //!
 //! The data path allocates nothing and waits for no lock. If another thread is inside the engine, a
-//! thread puts its operation into a lock-free ring and continues. Code with send queues of its own
-//! makes each of them a [`WorkSource`] and [rings](Runtime::ring) its doorbell: the engine takes
-//! work when it has room, and ringing never fails.
+//! posting thread puts its operation into a lock-free ring and continues. Code with its own send
+//! queues implements [`WorkSource`] for them, and [rings](Runtime::ring) the doorbell of a queue
+//! after adding work. The engine takes the work when it has room, so ringing never fails.
 //!
 //! The same threads also drive protocols other than the engine's, which are called
 //! [machines](Machine).

@@ -1,10 +1,10 @@
 //! Tasks that wait for changes which cause no event, such as room for an operation, or the last
 //! acknowledgement of a close.
 //!
-//! Each report to the application wakes these tasks, like other tasks. Without a report, the
-//! runtime wakes a task after a millisecond so that it checks again. If only peers and time can
-//! change the awaited state, the millisecond starts when frames arrive or a timer runs. So such
-//! tasks do not wake an idle process.
+//! Each report to the application wakes these tasks, like other tasks. If there is no report, the
+//! runtime wakes a task after a millisecond, so that the task checks again. If only peers and time
+//! can change the awaited state, the millisecond starts when frames arrive or a timer runs. Such
+//! tasks therefore do not wake an idle process.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ pub enum ChangedBy {
     Application,
 }
 
-/// Tasks that the runtime wakes soon, so that they check again.
+/// The tasks that wait for changes without an event.
 #[derive(Debug, Default)]
 pub(crate) struct Lookers {
     /// Tasks to wake at [`Driver::lookers_due`], which is already set.
@@ -39,18 +39,18 @@ pub(crate) struct Lookers {
 }
 
 impl Runtime {
-    /// Wakes a task at each report to the application, like [`Runtime::enlist_task`]. Some changes
-    /// cause no report, so this also wakes the task without a report. It does so at most a
-    /// millisecond later. With [`ChangedBy::Peers`], it does so a millisecond after frames arrived
-    /// or a timer ran. The task must check once more after this call.
+    /// Arranges that the runtime wakes a task at the next report to the application, like
+    /// [`Runtime::enlist_task`]. If there is no report, wakes the task anyway, at most a
+    /// millisecond after this call. With [`ChangedBy::Peers`], that millisecond starts when frames
+    /// arrive or a timer runs. After this call, the task must check once more.
     pub fn enlist_looker(&self, waker: &Waker, changed_by: ChangedBy) -> Enlisted {
         let enlisted = self.enlist_task(waker, Interest::Anything);
         let shared = &self.shared;
         let lookers = &shared.host.lookers;
         if changed_by == ChangedBy::Peers {
             lock(&lookers.of_peers).push(waker.clone());
-            // The caller must check next. That check enters the engine, so later turns see this
-            // flag.
+            // After this call, the task checks its condition inside the engine, so later turns see
+            // this flag.
             lookers.has_of_peers.store(true, Ordering::SeqCst);
             return enlisted;
         }
@@ -72,7 +72,7 @@ impl Driver {
         }
     }
 
-    /// Queues the tasks; they are woken when the calling thread has left the engine.
+    /// Queues the tasks. The calling thread wakes them when it has left the engine.
     #[cold]
     pub(crate) fn wake_lookers(&mut self, host: &RuntimeHost) {
         self.lookers_due = Instant::NEVER;
@@ -86,6 +86,5 @@ impl Driver {
     }
 }
 
-/// Longest time in nanoseconds after which a task or thread checks for a change that causes no
-/// event.
+/// Interval in nanoseconds at which a task or thread checks for a change that causes no event.
 const LOOK_NS: u64 = 1_000_000;

@@ -16,8 +16,8 @@ use crate::runtime::Shared;
 
 /// A protocol with sockets of its own.
 ///
-/// Any thread that makes turns calls the methods, inside the engine. They must be quick, must not
-/// wait, and must not call the runtime.
+/// The thread that makes a turn calls these methods, inside the engine. The methods must be quick,
+/// must not wait, and must not call the runtime.
 pub trait Machine: Any + Send {
     /// Handles attachment to a runtime. The machine uses `descriptors` to watch descriptors until
     /// it is detached.
@@ -25,9 +25,9 @@ pub trait Machine: Any + Send {
         let _ = descriptors;
     }
 
-    /// Reads, writes and runs timers, for a bounded time. The runtime calls this once in each turn
-    /// of the engine, after [`Machine::on_descriptor`]. A call with nothing to do must therefore
-    /// cost almost nothing.
+    /// Reads, writes and runs timers, for a bounded time. Each turn of the engine calls this once,
+    /// after [`Machine::on_descriptor`]. A call with nothing to do must therefore cost almost
+    /// nothing.
     fn turn(&mut self, now: Instant, memory: &MemoryAccess<'_>) -> Progress;
 
     /// Handles a ready descriptor that the machine [watches](Descriptors::watch) under this key.
@@ -35,8 +35,8 @@ pub trait Machine: Any + Send {
     /// after the machine has unwatched the descriptor.
     fn on_descriptor(&mut self, key: u64, ready: Readiness);
 
-    /// Moves completion queues to `fired` whose armed condition was met since the last call. The
-    /// runtime calls this after each turn.
+    /// Moves those completion queues to `fired` whose armed condition was met since the last call.
+    /// The runtime calls this after each turn.
     fn take_fired(&mut self, fired: &mut Vec<Arc<CompletionQueue>>) {
         let _ = fired;
     }
@@ -217,8 +217,8 @@ impl Machines {
             all.due = all.due.min(due);
             machine.take_fired(&mut self.fired);
         }
-        // If a machine wants its next turn earlier than before, wake the sleeping thread, because
-        // it may have set its timeout to a later time.
+        // If a machine wants its next turn earlier than before, the sleeping thread must wake up,
+        // because its timeout may be later.
         all.worked |= all.news || all.due < self.due;
         self.due = all.due;
         all
@@ -235,11 +235,10 @@ impl Machines {
     }
 }
 
-/// Most machines at one time; the limit is low because each machine runs in each turn.
+/// Most machines at one time. The limit is low, because each turn calls every machine.
 const MACHINES_MAX: usize = 16;
 
-/// First key of machines. Keys below this one are those of auxiliary sockets and of watched
-/// descriptors.
+/// First key of machines. Lower keys belong to auxiliary sockets and to watched descriptors.
 pub(crate) const MACHINE_KEYS: u64 = 3 << 62;
 
 /// Number of low bits of a key that the machine chooses. The other 30 bits identify the machine.

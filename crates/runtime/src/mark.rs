@@ -1,14 +1,15 @@
-//! Marks, for which threads can wait like for completions and status slots. Also calls, which wake
-//! a thread that sleeps on a descriptor.
+//! Marks: counters for which threads can wait, like for completions and status slots. Also calls,
+//! which wake a thread that sleeps on a descriptor.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter that code raises when it brings what threads [wait](crate::Interest::Mark) for, such
-/// as bytes of a stream or room in a ring. Each condition that threads can wait for has its own
-/// mark. So raising a mark wakes only the threads that wait for this condition.
+/// A counter that stands for one condition for which threads [wait](crate::Interest::Mark), such as
+/// bytes of a stream or room in a ring. Code that makes the condition true raises the mark. Each
+/// condition has its own mark, so raising a mark wakes only the threads that wait for this
+/// condition.
 #[derive(Debug)]
 pub struct Mark {
     raised: AtomicU64,
@@ -26,7 +27,7 @@ impl Mark {
     /// calls [`Runtime::raise`](crate::Runtime::raise) instead.
     #[inline]
     pub fn raise(&self) {
-        // Release: a thread that sees the new count also sees everything that the caller did
+        // Release: a thread that sees the new count also sees everything that this thread did
         // before.
         self.raised.fetch_add(1, Ordering::Release);
     }
@@ -43,9 +44,9 @@ impl Default for Mark {
     }
 }
 
-/// Whether a thread that sleeps on a descriptor was called and has not answered yet. However often
-/// other threads call it, its descriptor is raised once. The lock of the list of waiters protects
-/// this value.
+/// Whether another thread has called the thread that sleeps on a descriptor, and that thread has
+/// not answered yet. If there are several calls before the answer, only the first raises the
+/// descriptor. The lock of the list of waiters protects this value.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     is_pending: bool,
@@ -64,10 +65,11 @@ impl Call {
     /// `clear` takes the lock and passes the call to the function that it is given. The thread must
     /// then check for what it waits for.
     ///
-    /// Lowers the descriptor before it clears the call. If another thread calls between the two
-    /// steps, the descriptor stays unreadable, but the check that follows sees the cause of that
-    /// call. In the opposite order, the descriptor of a pending call could be lowered, and no later
-    /// call would raise it.
+    /// This method lowers the descriptor before it clears the call. If another thread calls between
+    /// the two steps, the descriptor stays unreadable, but the check that follows sees the cause of
+    /// that call. In the opposite order, this method could lower the descriptor after a new call
+    /// has raised it. No later call would raise the descriptor again, because the new call would
+    /// stay pending.
     pub(crate) fn heed(lower: impl FnOnce(), clear: impl FnOnce(fn(&mut Self))) {
         let done = |call: &mut Self| call.is_pending = false;
         if cfg!(loom_mutation) {
@@ -128,7 +130,7 @@ mod model {
         mark: Mark,
         /// The thread is in the list.
         is_listed: AtomicBool,
-        /// The count of the mark that the thread has seen, and the call of the thread.
+        /// The count of the mark that the sleeping thread has seen, and whether it was called.
         entry: Mutex<(u64, Call)>,
         is_readable: AtomicBool,
     }

@@ -13,11 +13,11 @@ use waiting::Spinning;
 use crate::mark::{Call, Mark};
 use crate::sleep::{Descriptor, Sleeper};
 
-/// The way in which threads wait. This concerns threads of the application that wait for an
-/// operation, and threads that serve peers, such as the progress thread.
+/// How threads wait. The setting applies to threads of the application that wait for an operation,
+/// and to threads that serve peers, such as the progress thread.
 ///
-/// A thread spins for a while, and then sleeps until something arrives. A wake-up delays everything
-/// that arrives during the sleep: it takes several times as long as serving a frame.
+/// A thread spins for a while, and then sleeps until something arrives. A frame that arrives during
+/// the sleep is delayed by the wake-up, which takes several times as long as serving a frame.
 ///
 /// | | a thread that serves peers | a thread that waits for an operation |
 /// |---|---|---|
@@ -40,23 +40,23 @@ impl Default for Polling {
 }
 
 impl Polling {
-    /// Spins for as long as a sleep costs, if spinning has cost less than sleeping at once;
-    /// otherwise sleeps at once. The runtime measures both costs. Peers that send the next request
-    /// soon find the thread awake; an endpoint that is idle, or serves requests rarely, uses no
-    /// processor time. The progress thread measures sleeps; without one, the runtime assumes that a
-    /// sleep costs 30 µs.
+    /// Spins for as long as a sleep costs, if spinning has cost less than sleeping at once.
+    /// Otherwise sleeps at once. The runtime measures both costs. If a peer sends its next request
+    /// soon, the thread is still awake. If an endpoint is idle or rarely serves requests, it uses
+    /// no processor time for spinning. The progress thread measures the cost of a sleep. Without a
+    /// progress thread, the runtime assumes 30 µs.
     pub const ADAPTIVE: Self = Self { spinning: Spinning::Learned };
-    /// Never sleeps: for measurements, and for hosts with a processor for each spinning thread. The
-    /// progress thread sleeps only if the application has polled in the last 100 ms; an application
-    /// that always polls needs no progress thread. If the peer is silent and other threads need the
-    /// processor of a polling thread, that thread still sleeps.
+    /// Never sleeps: for measurements, and for hosts with a processor for each spinning thread.
+    /// There are two exceptions. The progress thread sleeps while the application polls (if the
+    /// last poll was at most 100 ms ago). A polling thread sleeps if the peer is silent and other
+    /// threads need its processor.
     pub const ALWAYS: Self = Self { spinning: Spinning::AtMost(u64::MAX) };
     /// Sleeps at once: for programs that share the processor.
     pub const NEVER: Self = Self::for_at_most(Duration::ZERO);
 
-    /// Sleeps after `time` without work. An endpoint that has work at least this often uses one
-    /// processor. On an endpoint with less work, every isolated burst of frames costs `time` of a
-    /// processor.
+    /// Sleeps after `time` without work. If an endpoint has work more often than once in `time`,
+    /// its thread never sleeps and uses one processor. If it has work less often, it spins for
+    /// `time` after each burst of frames.
     pub const fn for_at_most(time: Duration) -> Self {
         let ns = time.as_nanos();
         let ns = if ns > u64::MAX as u128 { u64::MAX } else { ns as u64 };
@@ -69,7 +69,8 @@ impl Polling {
 }
 
 /// The condition for which a thread waits. The runtime wakes the thread when the condition may have
-/// become true, and at any event of a connection.
+/// become true. Except for [`Interest::Mark`], it also wakes the thread at any event of a
+/// connection.
 #[derive(Clone, Copy, Debug)]
 pub enum Interest<'a> {
     /// Events of connections: a request, an establishment, an end.
@@ -122,8 +123,8 @@ impl KeptInterest {
         }
     }
 
-    /// Records that the thread is about to check for what it waits for, so that earlier reports do
-    /// not wake the thread again.
+    /// Records that the thread is about to check for what it waits for, so that reports before this
+    /// check do not wake the thread again.
     fn look(&mut self, reports: u64) {
         match self {
             Self::MoreThan(seen) => *seen = reports,
@@ -188,13 +189,14 @@ impl Waiters {
         }
     }
 
-    /// Adds the calling thread. The caller must then check once more for what it waits for.
+    /// Adds the calling thread. After this call, the thread must check once more for what it waits
+    /// for.
     pub(crate) fn enlist(&self, interest: Interest<'_>, reports: u64) {
         self.add(WakeTarget::Thread(thread::current()), interest, reports);
     }
 
-    /// Adds a task. The task must then check once more for what it waits for. A wake-up removes the
-    /// task from the list. Returns the number of the task.
+    /// Adds a task, and returns a number that identifies it. After this call, the task must check
+    /// once more for what it waits for. A wake-up removes the task from the list.
     pub(crate) fn enlist_task(&self, waker: &Waker, interest: Interest<'_>, reports: u64) -> u64 {
         let number = self.tasks.fetch_add(1, Ordering::Relaxed);
         self.add(WakeTarget::Task(waker.clone(), number), interest, reports);
@@ -251,14 +253,14 @@ impl Waiters {
         let interest = KeptInterest::of(interest, reports);
         let mut list = self.list();
         list.push(Waiter { target, interest, on_watch: false });
-        // This store pairs with `ProgressCell::pass`: either the thread that leaves the cell sees
-        // this waiter, or the waiter sees the work of that thread.
+        // This store pairs with `ProgressCell::pass`. When another thread leaves the cell, either
+        // it sees this waiter, or the waiter sees its work.
         self.blocked.store(list.len(), Ordering::SeqCst);
     }
 
     /// Removes the calling thread. If no thread is on watch, wakes another blocked thread to take
-    /// the watch. Without this, no thread might take the watch: the thread that gave up the watch
-    /// may have chosen the calling thread. Returns false if no thread is left to take the watch.
+    /// the watch. The reason: the thread that gave up the watch may have chosen the calling thread
+    /// as successor, which now leaves. Returns false if no thread is left to take the watch.
     pub(crate) fn delist(&self) -> bool {
         let me = thread::current().id();
         let mut list = self.list();
@@ -293,7 +295,7 @@ impl Waiters {
     /// Wakes the threads whose interest is met. With `news` of a connection, wakes all threads
     /// except those that wait for a mark. Removes tasks from the list and queues them, so that a
     /// thread wakes them outside of the engine. Returns true if the calling thread itself is on
-    /// watch and its interest is met. That thread must then check for what it waits for before it
+    /// watch and its interest is met. The caller must then check for what it waits for before it
     /// sleeps.
     pub(crate) fn wake(
         &self,
@@ -435,8 +437,8 @@ mod tests {
             let thread = thread::spawn(move || {
                 blocked.enlist(Interest::News, 0);
                 enter.send(()).expect("it is awaited");
-                // The awaited event happened before the wake-up, so this thread does not try to go
-                // on watch.
+                // The event for which this thread waits has happened, so the thread does not take
+                // the watch.
                 may_leave.recv().expect("it may");
                 blocked.delist()
             });

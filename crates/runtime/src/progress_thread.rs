@@ -18,13 +18,13 @@ use crate::waits::Looking;
 /// Serves the engine until the runtime is stopped.
 ///
 /// The progress thread sleeps on the links, and drives the engine when something arrives. After
-/// that it spins for as long as [`Polling`](crate::Polling) says, because the next frame often
+/// that it spins for the time that [`Polling`](crate::Polling) sets, because the next frame often
 /// arrives soon, and a wake-up takes longer than serving the frame.
 ///
 /// While the application polls, or a thread of the application is on watch, the progress thread
-/// leaves the links to the application. It neither drives the engine nor sleeps on the links, but
-/// checks at intervals whether the application still does so. A polling network driver disables the
-/// interrupt of its adapter for the same reason.
+/// leaves the links to the application. It does not drive the engine or sleep on the links. It only
+/// checks at intervals whether the application still polls or watches. A network driver that polls
+/// disables the interrupt of its adapter in the same way.
 pub(crate) fn run(shared: &Arc<Shared>) {
     sleep_precisely();
     measure_wake_ups(shared);
@@ -51,7 +51,7 @@ fn measure_wake_ups(shared: &Shared) {
         let spent_ns = processor_ns();
         let until = shared.host.clock.now().after_ns(MEASURED_SLEEP_NS);
         thread::park_timeout(Duration::from_nanos(MEASURED_SLEEP_NS));
-        // If another thread ended the sleep early, the sleep gives no measure.
+        // If another thread ended the sleep early, its length does not show the cost of a wake-up.
         if shared.host.clock.now() >= until {
             shared.on_wake_up(until, spent_ns);
         }
@@ -76,12 +76,13 @@ pub(crate) fn keep_to(thread: &JoinHandle<()>, processor: usize) -> io::Result<(
     }
 }
 
-/// Reads the links and sleeps on them, then gives up the watch, which the caller has taken.
+/// Reads the links and sleeps on them. The calling thread is on watch; this function gives up the
+/// watch at the end.
 fn serve(shared: &Shared, looking: &mut Looking) {
     let (mut outcome, found) = shared.look(looking);
     shared.on_served(found);
-    // If another thread is inside the engine, stop looking. That thread may have lost its
-    // processor, and another look at once would keep it from getting the processor back.
+    // If another thread is inside the engine, stop. The kernel may have descheduled that thread,
+    // and spinning here would keep it from getting a processor back.
     while outcome == Drive::Drove && !shared.is_stopping.load(Ordering::Relaxed) {
         match shared.while_serving() {
             Outcome::Spin if !shared.moderates_instead() => {

@@ -1,9 +1,9 @@
 //! Deferred deregistration: if operations use a region when its owner drops it, the region stays
 //! until the last of these operations has ended.
 //!
-//! Operations do not count their uses of a region, because counting would make each operation
-//! slower. Instead, the runtime searches all pending work for each dropped region: at once if there
-//! is little work, otherwise at intervals.
+//! The runtime does not count the operations that use a region, because counting would make each
+//! operation slower. Instead, it searches all pending work for the dropped regions: at once if
+//! there is little work, otherwise at intervals.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,8 +103,8 @@ impl Shared {
     }
 }
 
-/// Regions for which the thread inside the engine searches, and regions that it returns for
-/// deregistration.
+/// Exchange of dropped regions between threads outside the engine and the thread inside. The thread
+/// inside searches pending work for the regions, and returns those that are not in use.
 #[derive(Debug, Default)]
 pub(crate) struct Retired {
     added: Mutex<Vec<RegionId>>,
@@ -133,8 +133,8 @@ impl Retired {
         let ended = std::mem::take(&mut *lock(&self.ended));
         for region in ended {
             if let Err(RegisterError::InsideAccess { .. }) = table.deregister(region) {
-                // The calling thread has access to memory, so the deregistration would wait for
-                // this thread itself. Try again later.
+                // The calling thread itself has access to memory now, and deregistration waits for
+                // all accesses to end. Try again later.
                 self.end(std::iter::once(region));
             }
         }
@@ -201,8 +201,8 @@ impl Retiring {
             if self.regions.is_empty() { Instant::NEVER } else { now.after_ns(self.interval_ns) };
     }
 
-    /// Returns all regions for deregistration, even those in use, because the engine does no more
-    /// work.
+    /// Returns all regions for deregistration, even regions that operations use, because the engine
+    /// does no more work.
     pub(crate) fn give_up(&mut self, retired: &Retired) {
         retired.end(self.regions.drain().chain(std::mem::take(&mut *lock(&retired.added))));
         self.look_at = Instant::NEVER;
@@ -218,8 +218,8 @@ impl Driver {
         now: Instant,
         memory: &TurnAccess<'_>,
     ) {
-        // After this, the search also covers operations that threads handed over before they
-        // dropped a region.
+        // Take the submissions first, so that the search also covers operations that threads handed
+        // over before they dropped a region.
         self.take_submissions(host, memory);
         let Self { retiring, held, engine, .. } = self;
         retiring.look(&host.retired, engine, now, |visit| held.visit_regions(visit));

@@ -1,4 +1,4 @@
-//! The runtime: the functions that threads of an application call.
+//! The runtime, and the functions of it that threads of an application call.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -44,7 +44,7 @@ pub struct RuntimeConfig {
     pub engine: EngineConfig,
     /// The way in which threads wait.
     pub polling: Polling,
-    /// Whether a progress thread drives the endpoint while no thread of the application does so.
+    /// Whether a progress thread drives the endpoint while no thread of the application drives it.
     /// Without a progress thread, the endpoint makes progress only during calls of the application.
     pub progress_thread: bool,
     /// The processor that the progress thread is pinned to, numbered as in the kernel. `None`: any.
@@ -150,16 +150,17 @@ pub enum SubmitError {
 pub enum Doorbell {
     /// The thread sends them in this call.
     Ring,
-    /// The thread sends them with the next call that drives the engine, waits, or posts with
+    /// A later call sends them: the next call that drives the engine, waits, or posts with
     /// [`Doorbell::Ring`]. One frame can then carry many small operations.
     Later,
 }
 
-/// An engine with its links. Any thread that calls a method may drive it.
+/// An engine with its links.
 ///
-/// Threads of the application drive the engine inline when they post or poll; a progress thread
-/// drives it while they do not. Any thread may call any method. A method waits only for locks that
-/// threads hold for a few instructions.
+/// Threads of the application drive the engine inside their own calls that post, poll or wait. At
+/// other times, a progress thread drives it. Any thread may call any method. Methods do not wait
+/// for the thread inside the engine, unless their description says so. They take locks that threads
+/// hold for a few instructions.
 #[derive(Debug)]
 pub struct Runtime {
     pub(crate) shared: Arc<Shared>,
@@ -291,8 +292,8 @@ impl Runtime {
     /// connection.
     ///
     /// If another thread is inside the engine, this call checks the operation and hands it over to
-    /// that thread. If the operation has become impossible when that thread posts it, the operation
-    /// completes with an error. Operations of one thread keep their order.
+    /// that thread. If that thread then finds that the operation has become impossible, the
+    /// operation completes with an error. Operations of one thread keep their order.
     ///
     /// # Errors
     /// [`SubmitError`], one variant for each cause.
@@ -343,9 +344,9 @@ impl Runtime {
         Ok(result.map(|_more| ())?)
     }
 
-    /// Rings the doorbell of a source after the caller has added work to it. The calling thread
-    /// takes the work from the source. If another thread is inside the engine, that thread takes
-    /// the work before it leaves.
+    /// Rings the doorbell of a source after the caller has added work to it. This call takes the
+    /// work from the source into the engine. If another thread is inside the engine, that thread
+    /// takes the work before it leaves.
     ///
     /// If the application polls and earlier work of the source is outstanding, this call defers the
     /// work until the next poll. That poll then sends all work added before it in one batch. A poll
@@ -398,8 +399,8 @@ impl Runtime {
         })
     }
 
-    /// Takes work from the sources with deferred doorbells, if there are any. A poll that found
-    /// something must call this.
+    /// Takes work from the sources whose doorbells [`Runtime::ring`] has deferred. A poll that
+    /// found something must call this.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -449,8 +450,8 @@ impl Runtime {
 
     /// Makes progress like [`Runtime::drive`], for an application that polled and found nothing.
     /// This call sleeps if the application has found nothing for a while and other threads need its
-    /// processor. The sleep ends when a frame arrives, after at most 4 ms. `docs/waiting.md`
-    /// describes the policy. A poll that finds something must call [`Runtime::on_found`].
+    /// processor. The sleep ends when a frame arrives, or after 4 ms. `docs/waiting.md` describes
+    /// the policy. A poll that finds something must call [`Runtime::on_found`].
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -483,8 +484,8 @@ impl Runtime {
     }
 
     /// Waits until `ready` returns a value, for at most `limit`. Without a limit, waits for ever
-    /// and never returns `None`. Calls `ready` again whenever an event of `interest` may have
-    /// occurred.
+    /// and never returns `None`. Calls `ready` once at the start, and again whenever an event of
+    /// `interest` may have occurred.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -517,15 +518,15 @@ impl Runtime {
         Ok(result)
     }
 
-    /// Wakes all waiters, because something outside of the engine may have brought what they wait
-    /// for. The waiters are:
+    /// Wakes all waiters. Call this after a change outside of the engine that may fulfil what they
+    /// wait for. The waiters are:
     ///
     /// * threads in [`Runtime::wait`], which call `ready` again;
     /// * tasks in the list of [`Runtime::enlist_task`];
     /// * threads that sleep on the [descriptor](Runtime::descriptor).
     ///
-    /// Hooks may call this function. To miss no change, the caller must change the state under a
-    /// lock before this call, and `ready` must read the state under the same lock.
+    /// Hooks may call this function. So that no waiter misses the change, the caller must make it
+    /// under a lock before this call, and `ready` must read the changed state under the same lock.
     #[inline]
     pub fn wake_waiting(&self) {
         let host = &self.shared.host;
@@ -569,12 +570,12 @@ impl Runtime {
         Ok(self.shared.command(leave)??)
     }
 
-    /// Opens a redirect port: a socket at an address where the endpoint has no link. If a peer asks
-    /// there for one of the services in `moved`, the socket answers with the address of that
-    /// service. Port 0 lets the kernel pick a free port. Returns the address of the socket.
+    /// Opens a redirect port: a socket at an address where the endpoint has no link. If a peer
+    /// requests one of the services in `moved` at this address, the socket answers with the address
+    /// of that service. Port 0 lets the kernel pick a free port. Returns the address of the socket.
     ///
-    /// A redirect port keeps no state of its answers. It may therefore be closed while connections
-    /// exist that peers opened with its help.
+    /// A redirect port stores nothing about its answers. The application may therefore close it
+    /// while connections exist that peers opened with its help.
     ///
     /// # Errors
     /// [`AuxiliaryError`], one for each cause.
@@ -626,9 +627,9 @@ impl Runtime {
     }
 
     /// Watches a listener like [`Runtime::watch_descriptor`], but edge-triggered: the runtime calls
-    /// the hooks once for each arrival, and they must accept until no connection is waiting.
-    /// Level-triggered watching would fail in a process that has no free descriptor. Such a process
-    /// cannot accept, so every turn would call the hooks and take a whole processor.
+    /// the hooks once for each arrival, and they must accept until no connection is waiting. The
+    /// reason is a process that has no free descriptor and therefore cannot accept. With
+    /// level-triggered watching, every turn would call the hooks, and a thread would never sleep.
     ///
     /// # Errors
     /// The errors of [`Runtime::watch_descriptor`].
@@ -646,8 +647,8 @@ impl Runtime {
         let auxiliary = &self.shared.host.sleeper.auxiliary;
         let is_known = auxiliary.fd().is_some();
         watch(auxiliary)?;
-        // If the epoll set existed before this call, a sleeping thread already polls it. The kernel
-        // reports descriptors that are added later.
+        // If the epoll set existed before this call, a sleeping thread already polls the set, and
+        // the kernel wakes it for the new descriptor, too.
         if !is_known {
             self.shared.host.call_watch();
         }
@@ -661,8 +662,8 @@ impl Runtime {
     }
 
     /// Lets the progress thread read the links at once, although the application polled recently.
-    /// Call this before the application waits for something that the runtime does not know of, such
-    /// as a descriptor.
+    /// Call this before the application blocks outside of the runtime, for example in `poll` on a
+    /// descriptor.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -726,8 +727,8 @@ impl Shared {
     }
 
     /// Enters the cell to send work. If another thread is inside and the work is urgent, waits up
-    /// to `ENTER_NS` for that thread to leave. The process may end by `_exit` right after this
-    /// call, which would lose work that was only handed over.
+    /// to `ENTER_NS` for that thread to leave. Urgent work is not handed over, because the process
+    /// may end by `_exit` right after this call, and the work would be lost.
     #[inline]
     fn enter_to_send(&self, is_urgent: bool) -> Option<Inside<'_, Driver>> {
         let inside = self.cell.try_enter();
@@ -749,14 +750,14 @@ impl Shared {
             if waited_ns < sleep_ns {
                 std::hint::spin_loop();
             } else {
-                // The thread inside may wait for the processor of this thread.
+                // Sleep, because the thread inside may be waiting for the processor of this thread.
                 thread::sleep(Duration::from_nanos(sleep_ns));
             }
         }
     }
 
     /// Leaves the cell after a posting. If there is `more` to do, or another thread has announced
-    /// work, makes turns first.
+    /// work, makes turns before leaving.
     #[inline]
     pub(crate) fn leave(&self, inside: Inside<'_, Driver>, more: bool) {
         let mut inside = inside;
@@ -794,10 +795,9 @@ impl Shared {
         }
     }
 
-    /// Makes turns until there is nothing more to do, and leaves the cell. Then wakes the threads
-    /// that wait for results of these turns. Also wakes such threads between two turns, so that
-    /// they do not wait for the last turn. `worked`: the caller has already done work inside. Also
-    /// returns whether the caller or a turn did work.
+    /// Makes turns until there is nothing more to do, and leaves the cell. Wakes the threads that
+    /// wait for results of these turns after the last turn, and also between turns. `worked`: the
+    /// caller has already done work inside. Also returns whether the caller or a turn did work.
     #[inline]
     fn take_turns(
         &self,
@@ -815,7 +815,8 @@ impl Shared {
             self.host.wake_others(worked);
             let turned = driver.turn(&self.host, caller);
             worked |= turned.worked;
-            // The runtime may report completions that a thread waits for only outside of the cell.
+            // Leave the cell to report completions, because a thread may report them only outside
+            // of it.
             is_cut_short = turned.more && self.host.has_fired();
             turned.more && !is_cut_short
         });
@@ -858,8 +859,8 @@ impl Shared {
                 self.take_turns(inside, Caller::Application, false);
             }
             let answer = lock(slot);
-            // The time limit makes this thread look again. Without it, this thread would wait for
-            // ever if the thread inside the engine used up its rounds.
+            // Look again after a time limit. The thread inside the engine may leave without running
+            // the command, when it has used up its rounds.
             let (mut answer, _) = answered
                 .wait_timeout_while(answer, COMMAND_LOOK, |answer| answer.is_none())
                 .unwrap_or_else(PoisonError::into_inner);
@@ -878,8 +879,8 @@ impl Shared {
 
     /// Sleeps until `ready` returns a value or `deadline` passes. If another thread is on watch,
     /// and this thread has not driven the engine since it posted, drives the engine before it
-    /// sleeps. Without this, deferred work of this thread might not be sent, because the thread on
-    /// watch does not know of its doorbell.
+    /// sleeps. Without this, no thread might send deferred work of this thread, because the thread
+    /// on watch does not know that work waits.
     #[cold]
     fn block<R>(
         &self,
@@ -889,8 +890,8 @@ impl Shared {
         mut ready: impl FnMut() -> Option<R>,
     ) -> Option<R> {
         self.host.waiters.enlist(interest, self.host.arming.reports());
-        // If a thread finished work before it could see this waiter in the list, `ready` below sees
-        // that work.
+        // If another thread finished work before it could see this thread in the list of waiters,
+        // `ready` below sees that work.
         self.cell.pass();
         let mut has_looked = has_looked;
         let result = loop {
@@ -954,16 +955,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Most turns of one inline drive. A thread that posts or polls therefore serves at most about 8
-/// bursts of other connections.
+/// Most turns of one inline drive. A thread that posts or polls therefore spends at most 8 turns on
+/// frames of other connections.
 pub(crate) const ROUNDS_INLINE: u32 = 8;
 
-/// Most turns of one drive by a thread that has nothing else to do. After them it checks whether it
-/// should stop.
+/// Most turns of one drive by a thread that has nothing else to do. After these turns, the thread
+/// checks whether it should stop.
 const ROUNDS_MAX: u32 = 64;
 
-/// Longest time in nanoseconds that a thread with urgent work waits for the thread inside the
-/// engine, which may have lost its processor.
+/// Longest time in nanoseconds for which a thread with urgent work waits for the thread inside the
+/// engine, which the kernel may have descheduled.
 const ENTER_NS: u64 = 2_000_000;
 
 /// Longest sleep of a blocked thread in nanoseconds. This limit only matters if the thread that

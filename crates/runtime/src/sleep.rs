@@ -1,4 +1,4 @@
-//! Lets a thread sleep until a link has frames, a timeout expires, or another thread calls.
+//! Lets a thread sleep until a link has frames, a timeout expires, or another thread wakes it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -13,10 +13,11 @@ use crate::timer::Timer;
 /// The objects on which the thread on watch sleeps: the descriptors of all links, an epoll set of
 /// other descriptors, a timer, and a descriptor by which other threads call it.
 ///
-/// Built on `ppoll`, not on epoll, because an endpoint has at most 16 links. For so few, `ppoll`
-/// costs the same. When a link starts to wait for room to send, `ppoll` needs no extra system call.
-/// It also leaves no object in the kernel that a forked child would share. The other descriptors
-/// may be many and are rarely ready, so they are in an epoll set.
+/// The descriptors of links are polled with `ppoll`, not with epoll, for three reasons. An endpoint
+/// has at most 16 links, and for so few both cost the same. When a link starts to wait for room to
+/// send, `ppoll` needs no extra system call. `ppoll` leaves no object in the kernel that a forked
+/// child would share. Descriptors that belong to no link may be many and are rarely ready, so they
+/// are in an epoll set.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     call: Descriptor,
@@ -29,8 +30,8 @@ pub(crate) struct Sleeper {
 /// The descriptors of a link that the sleeper polls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watched {
-    /// Both are readable when frames wait, and the first is writable when there is room to send.
-    /// Both are `None` if the runtime must poll the link.
+    /// When frames wait, a descriptor is readable. When there is room to send, the first descriptor
+    /// is writable. If both are `None`, the runtime must poll the link.
     pub(crate) fds: [Option<RawFd>; FDS_PER_LINK],
     /// The link had no room for frames that wait to be sent.
     pub(crate) is_full: bool,
@@ -119,7 +120,7 @@ impl Sleeper {
                 (Some(until.since_ns(now)), None)
             };
             let slept = self.sleep_beside(limit_ns, timer, others)?;
-            // The timer was set for an earlier sleep, and expired before `until`.
+            // The timer was set for an earlier sleep, and has expired before `until`.
             let is_early = slept == Slept::Limit && timer.is_some() && clock.now() < until;
             if !is_early {
                 return Ok(slept);
@@ -148,7 +149,7 @@ impl Sleeper {
         let (own, beside) = fds.split_at(OWN_FDS);
         let is_ready = |fd: Option<&libc::pollfd>| fd.is_some_and(|fd| fd.revents != 0);
         if is_ready(own.last()) {
-            // This thread has now answered all calls so far.
+            // Make the descriptor unreadable: the thread is awake, which answers all calls so far.
             self.call.lower();
         }
         let ready_beside = beside.iter().filter(|fd| fd.revents != 0).count();
@@ -177,8 +178,8 @@ impl Sleeper {
         })
     }
 
-    /// Fills in the descriptors of this endpoint: the timer first, the call last. Returns the limit
-    /// of the sleep, shortened if a link must be polled.
+    /// Fills in the descriptors of this endpoint: the timer first, and the descriptor for calls
+    /// last. Returns the limit of the sleep, shortened if a link must be polled.
     fn name_own(
         &self,
         own: &mut [libc::pollfd],
@@ -222,7 +223,8 @@ pub(crate) enum Slept {
     Not,
     /// The limit has passed.
     Limit,
-    /// An interval in which frames stay unread has ended, or a call of another thread ended it.
+    /// An interval in which frames stay unread (moderation) has ended, or another thread's call
+    /// ended it.
     Interval,
     /// A link has frames or room, or another thread called.
     Come,
@@ -248,8 +250,8 @@ impl<'a> Others<'a> {
         Self { fds, signals: None, asleep: None }
     }
 
-    /// Creates an empty set: apart from the awaited event and the time limit, only a handled signal
-    /// ends the wait.
+    /// Creates an empty set. The wait then ends only by the event in the engine, the time limit, or
+    /// a signal handler.
     pub fn none() -> Self {
         Self::new(&mut [])
     }
@@ -261,9 +263,9 @@ impl<'a> Others<'a> {
         Self { signals: Some(blocked), asleep: Some(blocked), ..self }
     }
 
-    /// Replaces the signal mask of the thread with `blocked` only while the thread sleeps. A
-    /// pending signal that is not blocked ends a sleep. Polling the descriptors needs no additional
-    /// system call.
+    /// Replaces the signal mask of the thread with `blocked` only while the thread sleeps. If a
+    /// signal that `blocked` does not contain is pending, it ends the sleep. Polling the
+    /// descriptors needs no additional system call.
     #[must_use]
     pub fn with_signals_asleep(self, blocked: &'a libc::sigset_t) -> Self {
         Self { asleep: Some(blocked), ..self }
@@ -346,7 +348,7 @@ const UNWATCHED_LINK_NS: u64 = 100_000;
 /// Most nanoseconds by which a precise sleep may end after its timeout.
 const SLACK_NS: libc::c_ulong = 1000;
 
-/// Makes all sleeps of the calling thread precise. By default the kernel may add 50 µs to every
+/// Makes all sleeps of the calling thread precise. Without this, the kernel may add 50 µs to every
 /// timeout.
 pub(crate) fn sleep_precisely() {
     // SAFETY: sets an attribute of the calling thread; no memory is passed.
@@ -384,8 +386,8 @@ pub(crate) fn preemptions() -> u64 {
     usage.ru_nivcsw.cast_unsigned()
 }
 
-/// Returns whether the calling thread is in a real-time scheduling class. The kernel preempts such
-/// a thread only for threads in real-time classes.
+/// Returns whether the calling thread is in a real-time scheduling class. Only threads in real-time
+/// classes can preempt such a thread.
 pub(crate) fn is_real_time() -> bool {
     // SAFETY: reads an attribute of the calling thread; no memory is passed.
     let class = unsafe { libc::sched_getscheduler(0) };
@@ -436,7 +438,7 @@ mod tests {
         let later = clock.now().after_ns(8_000_000);
         assert_eq!(sleep(later).expect("no signal"), Slept::Limit);
         assert!(clock.now() >= later);
-        // The timer is set for a later time. A new sleep still ends at its own earlier time.
+        // Although the timer is set for a later time, a new sleep ends at its own earlier time.
         let (hour, soon) = (clock.now().after_ns(3_600_000_000_000), clock.now().after_ns(1_000));
         sleeper.call();
         assert_eq!(sleep(hour).expect("no signal"), Slept::Come);

@@ -34,9 +34,9 @@ pub trait WorkSource: Send + Sync {
     /// Returns whether all work that the engine took from the source has completed.
     fn is_idle(&self) -> bool;
 
-    /// Returns whether the work is urgent. If another thread is inside the engine, a thread that
-    /// rings for urgent work waits a moment until the engine is free. For other work, it hands the
-    /// work over to the thread inside.
+    /// Returns whether the work is urgent. This matters if another thread is inside the engine when
+    /// a thread rings. If the work is urgent, the ringing thread waits a moment until the engine is
+    /// free. Otherwise it hands the work over to the thread inside.
     fn is_urgent(&self) -> bool {
         false
     }
@@ -55,9 +55,9 @@ pub trait WorkSource: Send + Sync {
 /// The result of taking work from a source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Posted {
-    /// Pieces of work taken. If the source has raised a [`Mark`](crate::Mark), this must not be
-    /// zero. If it were, the turn would count as one without work: it would wake no thread, and its
-    /// own thread would go to sleep.
+    /// Pieces of work taken. If the source has raised a [`Mark`](crate::Mark), this must be at
+    /// least 1. With 0, the runtime would treat the turn as a turn without work, and would not wake
+    /// the threads that wait for the mark.
     pub count: u32,
     /// Whether work is left in the source.
     pub rest: Rest,
@@ -66,7 +66,7 @@ pub struct Posted {
 /// Whether work is left in a source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rest {
-    /// No work is left, or no work that should be posted before the next ring of the doorbell.
+    /// No work is left, or all work that is left must wait for the next ring of the doorbell.
     Nothing,
     /// Work is left for which the engine has no room. The engine asks the source again whenever
     /// something has happened inside the engine. A thread that makes room in another way, for
@@ -88,8 +88,9 @@ pub(crate) enum RingAction {
 }
 
 impl RingAction {
-    /// Returns whether the ring counts as a poll. A thread that has added this much work without
-    /// polling is still adding work, and polls again when it has added all of it.
+    /// Returns whether the ring counts as a poll, so that the application still counts as polling.
+    /// Such a ring flushes deferred work: the thread has added much work without a poll, and will
+    /// probably poll when it has added all its work.
     pub(crate) fn counts_as_poll(self) -> bool {
         self == Self::Flush
     }
@@ -98,10 +99,10 @@ impl RingAction {
 /// The doorbell of a [`WorkSource`].
 #[derive(Debug, Default)]
 pub struct SourceDoorbell {
-    /// The source is in [`Doorbells`], or the thread that set this flag is about to put the source
-    /// there.
+    /// The source is in the ring of [`Doorbells`], or the thread that set this flag is about to put
+    /// the source there.
     is_rung: AtomicBool,
-    /// Number of deferred rings since the engine last took work.
+    /// Number of deferred rings since the engine last took work from the source.
     deferred: AtomicU32,
     /// The source is in [`Sources::waiting`]. Only the thread inside the engine changes this flag.
     is_waiting: AtomicBool,
@@ -114,8 +115,8 @@ impl SourceDoorbell {
     }
 
     /// Decides when to send the work for which a thread rings. If no work of the source is
-    /// outstanding, or the application does not poll, the work is sent at once. Otherwise it may
-    /// wait for the next poll, which sends all deferred work in one batch.
+    /// outstanding, or the application does not poll, the work is sent at once. Otherwise the work
+    /// may wait for the next poll, which sends all deferred work in one batch.
     pub(crate) fn ring_action(&self, is_idle: bool, polls: impl FnOnce() -> bool) -> RingAction {
         if is_idle || !polls() {
             return RingAction::Now;
@@ -153,8 +154,8 @@ impl<S: ?Sized> Doorbells<S> {
     /// Puts a source into the ring, if it is not there already. While the ring is full, calls
     /// `full`, in which a thread should [take](Doorbells::take) sources.
     pub(crate) fn put(&self, source: &Arc<S>, doorbell: &SourceDoorbell, mut full: impl FnMut()) {
-        // A thread that finds the flag set leaves the source to the thread that set the flag. The
-        // thread that takes the source sees the work of both threads.
+        // If the flag is already set, another thread puts the source into the ring. The thread that
+        // takes the source sees the work of both threads.
         if doorbell.is_rung.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -165,9 +166,9 @@ impl<S: ?Sized> Doorbells<S> {
         }
     }
 
-    /// Takes a source out of the ring. The calling thread sees all work that was added before the
-    /// ring of its doorbell. A thread that rings after this call puts the source into the ring
-    /// again.
+    /// Takes a source out of the ring. The calling thread sees all work that was added before a
+    /// thread rang the doorbell of the source. A thread that rings after this call puts the source
+    /// into the ring again.
     pub(crate) fn take(&self, doorbell: impl FnOnce(&S) -> &SourceDoorbell) -> Option<Arc<S>> {
         let source = self.ring.pop()?;
         let doorbell = doorbell(&source);
@@ -196,8 +197,8 @@ impl Sources {
         self.has_more
     }
 
-    /// Makes the next turn ask the waiting sources. Called when outstanding work has left the
-    /// engine, which makes room, although no frame arrived.
+    /// Makes the next turn ask the waiting sources. The driver calls this when work has left the
+    /// engine without the arrival of a frame, because that makes room.
     pub(crate) fn ask_again(&mut self) {
         self.has_more |= !self.waiting.is_empty();
     }
@@ -249,8 +250,8 @@ impl fmt::Debug for dyn WorkSource {
     }
 }
 
-/// Number of rings after which deferred work is sent without waiting for the next poll: as many
-/// small pieces as one system call sends.
+/// Number of deferred rings after which the work is sent without waiting for the next poll: as many
+/// small pieces of work as one system call sends.
 const RUNG_AT_ONCE: u32 = 16;
 
 /// Most pieces of work taken from one source before the engine takes work from the next source.
@@ -290,8 +291,8 @@ mod tests {
     }
 
     /// Simulates an application that polls, adds a hundred pieces of work, and polls again, like
-    /// perftest. Returns how often work is sent between the two polls. Adding a piece takes
-    /// `piece_ns`, and a sleep costs `sleep_cost_ns`.
+    /// perftest. Returns how many times the runtime sends work between the two polls. Adding a
+    /// piece takes `piece_ns`, and a sleep costs `sleep_cost_ns`.
     fn sent_in_a_row_of_a_hundred(piece_ns: u64, sleep_cost_ns: u64) -> u32 {
         let (doorbell, mut looked_at, mut sent) = (SourceDoorbell::new(), 0, 0);
         for now in (1..=100).map(|piece| piece * piece_ns) {
@@ -311,8 +312,8 @@ mod tests {
 
     #[test]
     fn a_row_of_work_is_sent_in_sixteens_on_hosts_of_any_speed() {
-        // A piece takes 0.6 µs on the host where this was measured. The loop covers hosts from 4
-        // times as fast to 4 times as slow.
+        // On the measured host, adding a piece takes 0.6 µs. The loop covers hosts that are up to 4
+        // times as fast or up to 4 times as slow.
         for quarters in [1, 2, 4, 8, 16] {
             let (piece_ns, sleep_cost_ns) = (150 * quarters, 11_250 * quarters);
             assert_eq!(sent_in_a_row_of_a_hundred(piece_ns, sleep_cost_ns), 6, "{piece_ns} ns");

@@ -20,10 +20,11 @@ use crate::counters::RuntimeCounters;
 pub(crate) struct Submission {
     pub(crate) connection: ConnectionHandle,
     /// Completion queue that reports an error if the engine refuses the posting. The call that
-    /// handed over the posting has returned before, so it cannot report the error.
+    /// handed over the posting cannot report the error, because it has already returned.
     pub(crate) queue: Arc<CompletionQueue>,
     pub(crate) posting: Posting,
-    /// Pieces of memory that hold the bytes, if the posting itself names no memory.
+    /// Pieces of memory with the bytes of the posting; `None` if the request itself names the
+    /// memory.
     pub(crate) list: Option<Box<StoredPieces>>,
 }
 
@@ -42,9 +43,10 @@ pub enum Posting {
         /// The slot.
         status: u32,
     },
-    /// A request together with the buffer for its answer. Both are posted at once, or neither is
-    /// posted. Answers to requests of several threads therefore arrive in the order of their
-    /// buffers. A slot reports the buffer, like that of [`Posting::Followed`].
+    /// A request together with the buffer for its answer. The engine posts both together, or
+    /// refuses both. If several threads send requests, each answer therefore arrives in the buffer
+    /// that belongs to its request. A slot of the status table reports the buffer, like for
+    /// [`Posting::Followed`].
     Call {
         /// The buffer.
         receive: Receive,
@@ -159,9 +161,9 @@ pub(crate) struct Submissions {
     ring: ArrayQueue<Submission>,
     /// Number of submissions in the ring and of submissions held back.
     in_line: AtomicUsize,
-    /// Memory of piece lists whose submissions have been posted, kept for reuse. Handing over a
-    /// list allocates memory if none is spare. The queue keeps at most as many lists as it has
-    /// places for submissions.
+    /// Memory of piece lists whose submissions have been posted, for reuse. If there is none,
+    /// handing over a list allocates memory. There are at most as many spare lists as places for
+    /// submissions.
     spare_lists: ArrayQueue<Box<StoredPieces>>,
 }
 
@@ -184,8 +186,8 @@ impl Submissions {
     /// Keeps the memory of a list for reuse.
     fn give_back(&self, list: Option<Box<StoredPieces>>) {
         if let Some(list) = list {
-            // There is usually room. It is missing only if more threads were refused at the same
-            // time than there are places; the memory is then freed.
+            // If there is no room, the memory is freed. That is rare: more threads than there are
+            // places must have been refused at the same time.
             let _full = self.spare_lists.push(list);
         }
     }
@@ -210,18 +212,21 @@ impl Submissions {
 /// Submissions for which the engine had no room, in the order in which they were handed over.
 ///
 /// Operations of a connection wait only for its earlier operations, and receives only for its
-/// earlier receives. Operations get room when operations complete and when the application polls
-/// the connection's queue. Receives get room when messages arrive. The peer may send such a message
-/// only after one of the operations was performed, so receives must not hold back operations.
+/// earlier receives. The engine has room for operations again when operations complete and when the
+/// application polls the connection's queue. It has room for receives again when messages arrive.
+/// The peer may send such a message only after it has performed one of the waiting operations, so
+/// receives must not hold back operations.
 #[derive(Debug)]
 pub(crate) struct HeldBack {
-    /// Has at most as many entries as [`Submissions`] has places, so that [`HeldBack::drain`]
-    /// always empties the ring. Direct postings can therefore keep their order after those in the
-    /// ring. No posting waits for a posting of another connection.
+    /// Has room for all places of [`Submissions`], so that [`HeldBack::drain`] always empties the
+    /// ring. Direct postings can then follow in order. No posting waits for a posting of another
+    /// connection.
     waiting: VecDeque<Submission>,
-    /// Connection, class and reason of each submission that found no room at the last attempt.
+    /// Connection, class and reason of each submission for which there was no room at the last
+    /// attempt.
     blocked: Vec<(ConnectionHandle, Class, PostError)>,
-    /// Connections to close, because one of their operations names local memory that is gone.
+    /// Connections to close, because one of their operations uses local memory that is not
+    /// registered any more.
     without_memory: Vec<ConnectionHandle>,
 }
 
@@ -255,8 +260,9 @@ impl HeldBack {
         self.without_memory.pop()
     }
 
-    /// Returns why a posting must wait, or `None` if no earlier posting waits that it must not
-    /// overtake. The result is valid right after [`HeldBack::drain`], or if no submission waits.
+    /// If an earlier posting waits that this posting must not overtake, returns the reason for
+    /// which that posting waits. Otherwise returns `None`. The result is valid right after
+    /// [`HeldBack::drain`], or if no submission waits.
     #[inline]
     pub(crate) fn reason_to_wait(
         &self,
@@ -266,8 +272,8 @@ impl HeldBack {
         if self.waiting.is_empty() { None } else { self.obstacle(connection, posting.class()) }
     }
 
-    /// Returns why submissions wait that this class must not overtake, or `None` if no such
-    /// submission waits.
+    /// If a submission waits that this class must not overtake, returns the reason for which it
+    /// waits. Otherwise returns `None`.
     fn obstacle(&self, connection: ConnectionHandle, class: Class) -> Option<PostError> {
         let mut blocked = self.blocked.iter();
         blocked.find(|it| it.0 == connection && class.follows(it.1)).map(|it| it.2)
@@ -339,8 +345,8 @@ impl HeldBack {
     ) -> bool {
         let (connection, class) = (submission.connection, submission.posting.class());
         if let Some(error) = self.obstacle(connection, class) {
-            // No later submission may overtake this waiting submission of class `Both`, not even
-            // one that may overtake the submission it waits for.
+            // Record this submission as blocked, too. No later submission may overtake a waiting
+            // submission of class `Both`.
             if class == Class::Both {
                 self.blocked.push((connection, class, error));
             }
@@ -435,7 +441,8 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
         solicited: false,
         value: 0,
     };
-    // The queue has no room if the application has stopped polling. A handle still shows the error.
+    // If the application has stopped polling, the queue may have no room, and the completion is
+    // lost. A handle still shows the error.
     let _ = submission.queue.offer(&completion);
 }
 

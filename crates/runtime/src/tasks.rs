@@ -1,4 +1,5 @@
-//! Waiting without a blocked thread: on a descriptor, and in tasks with a waker.
+//! Ways to wait without blocking a thread: a descriptor that becomes readable, and tasks with a
+//! waker.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -14,9 +15,9 @@ use crate::waits::Spin;
 /// so that other tasks run between its polls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpinBudget {
-    /// The polling part of the wait; `None` before the wait has begun.
+    /// The part of the wait in which the task polls; `None` before the wait has begun.
     spin: Option<Spin>,
-    /// At the last reading of the clock, the budget was not used up.
+    /// The budget was not used up when the clock was last read.
     lasts: bool,
     polls: u8,
 }
@@ -62,9 +63,8 @@ impl Runtime {
     /// arranges a wake-up of the task:
     ///
     /// * While its `spin_budget` lasts, the task wakes itself at once.
-    /// * After that, the thread that brings what the task waits for wakes the task. For this,
-    ///   `enlist` gets the waker, and must make sure that every event after its call wakes the
-    ///   task.
+    /// * After that, an event wakes the task. For this, `enlist` gets the waker, and must make sure
+    ///   that every event after its call wakes the task.
     ///
     /// If the runtime has no progress thread, the task polls for the whole wait.
     ///

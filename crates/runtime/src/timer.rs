@@ -7,16 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use delivery::Instant;
 
-/// A `timerfd`, which is readable after it has expired. It stays set if something else ends the
-/// sleep.
+/// A `timerfd`, which is readable after it has expired. If something else ends the sleep, the timer
+/// stays set.
 ///
 /// The timeout of `ppoll` would cost more, because `ppoll` sets and cancels it in each sleep. If
-/// that timeout is the processor's next timer, this costs 9 µs of processor time on a virtual
-/// machine, half as much as the rest of a sleep. If a thread sleeps until each answer arrives, this
-/// happens in each of its sleeps. The next timeout is then the probe timeout of its connection, and
-/// that timeout moves with each answer.
+/// that timeout is the earliest timer of the processor, setting and cancelling it costs 9 µs of
+/// processor time on a virtual machine, half as much as the rest of a sleep. A thread that sleeps
+/// until each answer arrives would pay this in each sleep. Its earliest timer is the probe timeout
+/// of its connection, which moves with each answer.
 ///
-/// This timer may expire early for a later sleep, which costs that sleep one reading of the clock.
+/// Because the timer stays set, it may expire too early for a later sleep. That sleep then reads
+/// the clock once and continues.
 #[derive(Debug)]
 pub(crate) struct Timer {
     fd: OwnedFd,

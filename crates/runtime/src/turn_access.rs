@@ -4,8 +4,8 @@ use std::cell::OnceCell;
 
 use mem::{MemoryAccess, MemoryTable};
 
-/// The access of a turn to memory regions. The turn begins the access when it first needs it, so
-/// that a poll which finds nothing does not pay for it.
+/// The access of a turn to memory regions. The turn begins the access when it first needs memory,
+/// so that a poll which finds nothing does not pay for the access.
 pub(crate) struct TurnAccess<'a> {
     table: &'a MemoryTable,
     begun: OnceCell<MemoryAccess<'a>>,

@@ -1,5 +1,5 @@
-//! Connects the threads of a process with the waiting policy: takes the measurements and carries
-//! out the decisions.
+//! Applies the waiting policy to the threads of a process: takes the measurements that the policy
+//! needs, and carries out its decisions.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -23,7 +23,7 @@ pub(crate) struct Waits {
     polling: Published,
     /// The policy for the thread on watch, which serves peers.
     server: Published,
-    /// Decides whether frames are taken at intervals, by their arrival at the thread on watch.
+    /// Decides from the arrival of frames whether the thread on watch receives them at intervals.
     moderation: Mutex<Moderation>,
     spinning: Spinning,
     /// Time in nanoseconds since which polls of the application have found nothing; 0 if unknown.
@@ -31,8 +31,8 @@ pub(crate) struct Waits {
     /// Earliest time in nanoseconds at which a polling thread that finds nothing checks whether it
     /// is in a real-time scheduling class.
     real_time_due: AtomicU64,
-    /// Time in nanoseconds since which threads of the application have found another thread inside
-    /// the engine; 0 if the engine is free.
+    /// Time in nanoseconds at which a thread of the application first found another thread inside
+    /// the engine; 0 after a thread of the application has entered the engine.
     kept_out_since: AtomicU64,
 }
 
@@ -105,8 +105,8 @@ impl Published {
         self.publish(&mut lock(&self.policy), change)
     }
 
-    /// Records a wait. If several threads record a wait at the same time, only one of the waits is
-    /// recorded.
+    /// Records a wait. If several threads call this at the same time, records only one of their
+    /// waits.
     fn on_waited(&self, took_ns: u64, limit_ns: u64, has_slept: bool) {
         if let Ok(mut policy) = self.policy.try_lock() {
             self.publish(&mut policy, |policy| policy.on_waited(took_ns, limit_ns, has_slept));
@@ -158,8 +158,8 @@ impl Spin {
         self.now >= self.deadline
     }
 
-    /// Returns whether the thread goes to sleep without driving the engine first. If something has
-    /// already arrived, the sleep ends at once.
+    /// Returns whether the thread goes to sleep without driving the engine first. If a frame has
+    /// already arrived, it ends the sleep at once.
     pub(crate) fn sleeps_at_once(&self, shared: &Shared) -> bool {
         if self.limit_ns > 0 || self.has_ended() {
             return false;
@@ -189,8 +189,8 @@ impl Spin {
 
     /// Records that a look has found what the thread waits for.
     pub(crate) fn found(&self, shared: &Shared) {
-        // If the first look found it, the thread did not wait, so the wait gives no measure of how
-        // long to spin.
+        // If the first look found it, the thread did not wait. Do not record such a wait, because
+        // it does not show how long to spin.
         if self.looks > 0 {
             let took_ns = self.now.since_ns(self.started_at);
             shared.waits.application.on_waited(took_ns, self.limit_ns, false);
@@ -222,7 +222,7 @@ impl Shared {
         looking.slept_interval = slept == Slept::Interval;
         looking.has_slept |= !matches!(slept, Slept::Not | Slept::Interval);
         if looking.has_slept {
-            // The thread may have slept without a look before, so its limit may not be set yet.
+            // If the thread slept without a look before, its limit is not set yet.
             looking.limit_ns.get_or_insert_with(|| self.waits.server.spin_limit_ns());
         }
     }
@@ -236,7 +236,7 @@ impl Shared {
         }
         let frames_before = self.host.frames.load(Ordering::Relaxed);
         let (outcome, worked) = self.drive_all();
-        // The caller checks next for what it waits for, so the flag is not needed any more.
+        // After this call, the caller checks for what it waits for, so clear the flag.
         self.host.must_look.store(false, Ordering::Relaxed);
         let frames = self.host.frames.load(Ordering::Relaxed) - frames_before;
         self.on_looked(frames, std::mem::take(&mut looking.slept_interval));
@@ -246,7 +246,7 @@ impl Shared {
             return (outcome, worked);
         }
         let Looking { limit_ns, has_slept, .. } = std::mem::take(looking);
-        // The time is 0 if the driver of the link reports no time of arrival.
+        // The value is 0 if the driver of the link reports no time of arrival.
         let waited_ns = self.host.frame_waited_ns.load(Ordering::Relaxed);
         if has_slept && waited_ns != 0 {
             self.waits.for_all(|policy| policy.on_woken_by_frame(waited_ns));
@@ -268,8 +268,8 @@ impl Shared {
         if frames == 0 {
             moderation.on_silence(now);
         } else {
-            // A peer waits for each answer, like the application waits for each notification, so
-            // answers count as notifications.
+            // A peer waits for each answer, like the application waits for each notification. So
+            // count answers as notifications.
             let answers = self.host.answers_begun.load(Ordering::Relaxed);
             let notified = self.host.arming.reports().wrapping_add(answers);
             moderation.on_frames(now, frames, notified, self.waits.sleep_cost_ns());
@@ -315,7 +315,7 @@ impl Shared {
     }
 
     /// Decides whether a thread of the application that is on watch spins. While another thread
-    /// polls, it does not spin.
+    /// polls, the thread on watch does not spin.
     pub(crate) fn spins_on_watch(&self) -> bool {
         let (_, idle_ns) = self.idle_ns();
         idle_ns < self.waits.server.spin_limit_ns()
@@ -374,7 +374,7 @@ impl Shared {
             sleeps.then(|| policy.poll_sleep_ns())
         });
         if let Some(sleeps_for_ns) = sleeps_for_ns {
-            // The end of this sleep gives no measure of how long to spin.
+            // The end of this sleep does not show how long to spin, so do not record it.
             polls_idle_since.store(0, Ordering::Relaxed);
             let _found = self.sleep_polling(sleeps_for_ns, self.waits.sleep_cost_ns());
         } else if !found_nothing {
@@ -382,9 +382,9 @@ impl Shared {
         }
     }
 
-    /// Lets a thread in a real-time scheduling class sleep after it has polled in vain for long.
-    /// The kernel does not preempt such a thread for threads in other classes, for example a thread
-    /// of a peer on the same host.
+    /// Lets a thread in a real-time scheduling class sleep after it has polled without result for
+    /// long. The reason: the kernel does not preempt such a thread for a thread in another class,
+    /// for example a thread of a peer on the same host.
     #[cold]
     fn on_polled_for_long(&self) {
         let Waits { polling, real_time_due, .. } = &self.waits;
@@ -398,8 +398,8 @@ impl Shared {
             return;
         }
         if is_real_time() && self.sleep_polling(sleeps_for_ns, sleeps_for_ns) {
-            // A frame rarely arrives during so short a sleep. If a frame has arrived, its sender
-            // probably ran only because this thread slept.
+            // A frame rarely arrives during such a short sleep. If a frame has arrived, its sender
+            // probably waited for the processor of this thread.
             let now = self.host.clock.now();
             self.waits.for_all(|policy| policy.on_descheduled(now, limit_ns));
         }
@@ -423,9 +423,9 @@ impl Shared {
         self.host.worked_at.load(Ordering::Relaxed) != worked_at
     }
 
-    /// Gives way to another thread inside the engine, because the calling thread has work for that
-    /// thread. Spins briefly at first. If the other thread stays inside, it has lost its processor,
-    /// perhaps to this thread, so this thread sleeps.
+    /// Lets another thread inside the engine continue, because the calling thread must wait for it.
+    /// Spins briefly at first. If the other thread stays inside, the kernel has probably
+    /// descheduled it, perhaps in favour of this thread. Therefore this thread then sleeps.
     #[cold]
     pub(crate) fn make_way(&self) {
         let (waits, now) = (&self.waits, self.host.clock.now());
@@ -469,8 +469,7 @@ mod tests {
 
     use crate::runtime::{Runtime, RuntimeConfig};
 
-    /// Gets of one word follow each other at the rate of a stream, but a peer waits for each of
-    /// them.
+    /// Reads of one word may arrive at the rate of a stream, but a peer waits for each answer.
     #[test]
     fn requests_that_peers_wait_for_are_no_stream() {
         let mut config = RuntimeConfig::from_entropy().expect("the kernel has entropy");

@@ -12,8 +12,8 @@ use crate::waits::Looking;
 
 impl Shared {
     /// Sleeps on the links and drives the engine, until `ready` returns a value or `deadline`
-    /// passes. Begins with a sleep, because the caller has just driven the engine. Frames that have
-    /// arrived after that end the sleep at once.
+    /// passes. Begins with a sleep, because the caller has just driven the engine. If frames have
+    /// arrived since then, they end the sleep at once.
     pub(crate) fn watch_until<R>(
         &self,
         deadline: Instant,
@@ -63,8 +63,8 @@ impl Shared {
         if !(is_moderated && was_moderated) {
             self.host.is_parting.store(true, Ordering::Relaxed);
             let (outcome, worked) = self.drive_all();
-            // The turn may have brought what this thread waits for. No other thread would wake it
-            // in this case.
+            // The turn may have fulfilled what this thread waits for. No other thread would wake it
+            // for that.
             if outcome != Drive::Drove || worked && deadline.is_some() {
                 return Ok(Slept::Not);
             }
@@ -74,9 +74,9 @@ impl Shared {
         let interval_ends = interval_ns.map(|ns| self.host.clock.now().after_ns(ns));
         let until = due.min(own).min(interval_ends.unwrap_or(Instant::NEVER));
         self.host.armed_until.store(until.0.max(1), Ordering::SeqCst);
-        // Other threads may have left the engine before they could see `armed_until`. After this
-        // call, this thread sees the unfinished work and the earlier time of the next turn that
-        // they left.
+        // Other threads may have left the engine before they could see `armed_until`, and did not
+        // wake this thread. After this call, this thread sees the values of `is_unfinished` and
+        // `turn_due` that they stored.
         self.cell.pass();
         let must_turn = self.host.must_look.swap(false, Ordering::Relaxed)
             | self.host.is_unfinished.swap(false, Ordering::SeqCst)
@@ -86,7 +86,8 @@ impl Shared {
         if !must_turn {
             // Do not measure sleeps with a deadline: they belong to threads of the application,
             // whose sleeps end imprecisely. Read the processor time only if the last sleep ended by
-            // its timeout. The reading is a system call, and it is wasted if frames end the sleep.
+            // its timeout. The reading is a system call, and it is of no use if frames end the
+            // sleep.
             let is_measured = until != Instant::NEVER
                 && deadline.is_none()
                 && !is_moderated

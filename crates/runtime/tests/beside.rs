@@ -27,7 +27,8 @@ fn with_polling(polling: Polling, progress_thread: bool) -> Side {
     Side::with(config)
 }
 
-/// Creates sides on which a thread sleeps at once, sleeps after a while, and always spins.
+/// Creates three sides. A thread that waits sleeps at once on the first, sleeps after a while on
+/// the second, and always spins on the third.
 fn sides() -> [Side; 3] {
     let polls = [Polling::NEVER, Polling::ADAPTIVE, Polling::for_at_most(Duration::from_hours(1))];
     polls.map(|polling| with_polling(polling, true))

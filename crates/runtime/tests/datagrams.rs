@@ -1,4 +1,4 @@
-//! Datagrams between two endpoints of one host, over the drivers that programs use.
+//! Tests of datagrams between two endpoints of one host, over the link drivers that programs use.
 
 mod pair;
 
@@ -145,7 +145,7 @@ fn two_endpoints_exchange_datagrams_over_shared_memory() {
     exchange([shm(), shm()]);
 }
 
-/// A link sends datagrams together if they are posted together, even if their sizes differ.
+/// If datagrams are posted together, a link sends them together, even if their sizes differ.
 #[test]
 fn a_burst_of_datagrams_of_all_sizes_arrives_over_udp() {
     let udp = || {

@@ -1,4 +1,4 @@
-//! Processes of one host. One of them shares memory with several others.
+//! Tests processes of one host, one of which shares memory with several others.
 
 mod pair;
 

@@ -1,4 +1,4 @@
-//! What hooks may do, and when the runtime calls them.
+//! Tests what hooks may do, and when the runtime calls them.
 
 mod pair;
 
@@ -140,7 +140,7 @@ fn descriptors_that_are_no_links_are_reported_by_the_thread_that_serves_the_link
     }
 }
 
-/// Requests a call at a time, and reports the call to the test.
+/// Requests that the runtime calls `on_due` at a certain time, and reports the call to the test.
 struct Due {
     at_ns: AtomicU64,
     called: Mutex<Sender<Instant>>,

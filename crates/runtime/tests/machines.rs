@@ -132,8 +132,8 @@ struct Noting {
     /// Number of the following turns that report more work.
     more: u32,
     turns: Arc<AtomicU32>,
-    /// Nanoseconds after which the machine wants its next turn; 0 for none. A thread outside of the
-    /// engine sets this.
+    /// Nanoseconds after which the machine wants its next turn; 0 if it wants none. A thread
+    /// outside of the engine sets this.
     asked_for: Arc<AtomicU64>,
 }
 

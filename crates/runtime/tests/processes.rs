@@ -1,4 +1,5 @@
-//! Resources that a runtime leaves in forked children, and in its process after it has ended.
+//! Tests that a runtime leaves no resources in forked children, and none in its own process after
+//! it has ended.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -13,8 +13,8 @@ use semantics::{Operation, OperationFlags, Request};
 
 const READS: u64 = 2000;
 
-/// Each read of a link is a system call, and these calls are most of the cost of an operation for a
-/// thread that sleeps.
+/// Each read of a link is a system call. For a thread that sleeps, these calls are most of the cost
+/// of an operation.
 #[test]
 fn a_thread_that_sleeps_for_each_answer_hardly_asks_links_in_vain() {
     let mut config = RuntimeConfig::from_entropy().expect("entropy");
@@ -55,8 +55,8 @@ fn a_thread_that_sleeps_for_each_answer_hardly_asks_links_in_vain() {
     assert!(calls <= 3 * frames, "{calls} calls for {frames} frames");
 }
 
-/// While the thread sleeps, the progress thread is on watch. It does not know of the work that
-/// waits for its doorbell.
+/// While the thread sleeps, the progress thread is on watch. The progress thread does not know that
+/// deferred work waits.
 #[test]
 #[expect(
     clippy::disallowed_methods,

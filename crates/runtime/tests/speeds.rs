@@ -1,4 +1,4 @@
-//! Speed of transfers, a row of the acceptance table.
+//! Tests the speed of transfers, for one row of the acceptance table.
 
 mod pair;
 

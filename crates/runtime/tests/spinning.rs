@@ -12,12 +12,12 @@ use pair::{Side, connect};
 use runtime::Doorbell;
 use semantics::{Operation, OperationFlags, Request, Source};
 
-/// Number of measured writes, so large that a thousandth of it is more than a few writes.
+/// Number of measured writes. It is so large that a thousandth of the writes is more than a few.
 const WRITES: u64 = 20_000;
 
-/// One thread writes, and sleeps until the other thread, which spins, has seen the write. So a
-/// processor is free for the progress thread. Before the other thread spins, it polls alternately
-/// once and 200 times.
+/// The writing thread writes, and then sleeps until the spinning thread has seen the write, so that
+/// a processor is free for the progress thread. Before the spinning thread spins, it polls
+/// alternately once and 200 times.
 #[test]
 #[ignore = "slow: run by hand, in release mode with --ignored --nocapture; prints a figure"]
 #[expect(clippy::disallowed_methods, reason = "it measures")]
