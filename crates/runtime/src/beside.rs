@@ -31,7 +31,7 @@ pub enum Waited {
 #[non_exhaustive]
 pub enum WaitError {
     /// A signal handler ran while the thread slept (`EINTR`).
-    #[error("a signal was handled meanwhile; wait again if it is none of those that end the wait")]
+    #[error("a signal handler ran; wait again if its signal should not end the wait")]
     Interrupted,
     /// The caller is a forked child.
     #[error(transparent)]
