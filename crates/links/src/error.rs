@@ -1,4 +1,4 @@
-//! Errors of links. Each contains the wrong value and the remedy.
+//! Errors of links. Each error text contains the wrong value and the remedy.
 
 use std::io;
 
@@ -20,7 +20,7 @@ pub enum BindError {
         "cannot ask the kernel for its network interfaces; allow this process the sockets for it (rtnetlink)"
     )]
     Interfaces(#[source] io::Error),
-    /// No link was named, and no interface is usable.
+    /// The program named no link, and no interface is usable.
     #[error(
         "no interface of this host is up with a carrier and an IP address; name links such as \
          packet:eth1, or see what `ethernot doctor` says"

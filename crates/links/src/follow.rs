@@ -45,13 +45,13 @@ struct FollowedLink {
     place: LinkPlace,
     /// Name of the interface.
     interface: Option<String>,
-    /// Seconds for which the interface has been gone.
+    /// Number of ticks (seconds) in a row in which the interface was missing.
     looks_gone: u32,
 }
 
 impl NamedLinks {
-    /// Opens the wanted links. The caller must attach them in the order of the result; the first
-    /// must get the identifier `first`.
+    /// Opens the wanted links. The caller must attach them in the order of the result. The first of
+    /// them must get the identifier `first`, and each further link the next identifier.
     ///
     /// # Errors
     /// [`BindError`], one variant for each cause.
@@ -81,8 +81,9 @@ impl NamedLinks {
 
     /// Compares the links with the interfaces. Adds links on new interfaces, replaces links whose
     /// address is gone, and removes links whose interface has been gone for some seconds.
-    /// `is_tick`: a second has passed since the last call. Returns whether to call this again after
-    /// a second. [`NamedLinks::problems`] returns the problems of this comparison.
+    /// `is_tick`: a second has passed since the last call with `is_tick`. Returns whether the
+    /// caller must call this again after a second. [`NamedLinks::problems`] returns the problems of
+    /// this comparison.
     pub fn look(&self, runtime: &Runtime, is_tick: bool) -> bool {
         let mut problems = Vec::new();
         let looked = self.compare(runtime, is_tick, &mut problems);
@@ -197,9 +198,9 @@ impl NamedLinks {
         Ok(sources)
     }
 
-    /// Finds peers on the Ethernets of those raw links that are not in `used`. If only the port of
-    /// a peer is known, finds the peer by broadcast. If `by_ip` is set, finds stations by their IP
-    /// addresses. Waits for each answer for at most `limit`.
+    /// Finds peers on the Ethernets of the raw links that are not in `used`. If only the port of a
+    /// peer is known, finds the peer by broadcast. If `by_ip` is set, also finds the stations of
+    /// peers whose IP addresses are known. Waits for each answer for at most `limit`.
     ///
     /// # Errors
     /// [`PacketError`], one variant for each cause.
@@ -275,8 +276,8 @@ impl NamedLinks {
     }
 }
 
-/// Removes links whose interface has been gone for [`LOOKS_GONE_MAX`] seconds, if the interface of
-/// at least one other link exists.
+/// Removes links whose interface has been gone for [`LOOKS_GONE_MAX`] seconds. Removes none if no
+/// other link has an interface that exists.
 fn forget(runtime: &Runtime, entries: &mut Vec<FollowedLink>) -> Result<(), BindError> {
     while entries.iter().any(|entry| entry.looks_gone == 0)
         && let Some(index) = entries.iter().position(|entry| entry.looks_gone >= LOOKS_GONE_MAX)
@@ -298,7 +299,7 @@ impl FollowedLink {
         self.spec.as_ref() == Some(spec)
     }
 
-    /// Returns whether the link may use any address of its interface.
+    /// Returns whether the name of the link permits any address of its interface.
     fn is_any_address(&self) -> bool {
         use crate::UdpPlace::Interface;
         matches!(
@@ -307,10 +308,11 @@ impl FollowedLink {
         )
     }
 
-    /// Returns whether the link must be replaced. This is so in two cases:
+    /// Returns whether the link must be replaced, in one of two cases:
     ///
     /// * The interface has addresses, but the link's address is not among them any more.
-    /// * The interface is another one with the same name, and the link's address is link-local.
+    /// * The interface was deleted and created again under the same name, and the link's address is
+    ///   link-local.
     fn has_moved(&self, interface: &Interface) -> bool {
         let Some(ip) = self.place.ip else { return false };
         let is_other = self.place.interface != Some(interface.index);
@@ -341,7 +343,7 @@ impl Follower {
         Ok(Self { stopper })
     }
 
-    /// Makes the thread end soon. Does not wait for the end.
+    /// Makes the thread end soon. Returns without waiting for its end.
     pub fn stop(&self) {
         self.stopper.stop();
     }
@@ -377,6 +379,6 @@ fn follow<L: Linked>(watch: &InterfaceWatch, linked: &Weak<L>) {
 const TICK: Duration = Duration::from_secs(1);
 
 /// Seconds after which a link is removed because its interface is gone. During these seconds, the
-/// driver reports the link as down. If the interface comes back in this time, the link still has
-/// all its measurements of the path.
+/// driver reports the link as down. If the interface returns in this time, connections still have
+/// their measurements of the link.
 const LOOKS_GONE_MAX: u32 = 5;

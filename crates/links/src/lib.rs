@@ -1,5 +1,5 @@
-//! Links and peers by name: parses the names that users write, opens links, and adapts the links
-//! when interfaces change.
+//! Parses the names of links and peers that users write, opens links, and adapts the links when
+//! interfaces change.
 //!
 //! A library for programs uses these types together with a [`runtime::Runtime`]:
 //!
@@ -39,16 +39,16 @@ pub use problem::LinkProblem;
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum LinkSpec {
-    /// `eth0` or `eth0:7471`: the best kind of link for this process on the interface. If the
-    /// interface has an IP address, this is UDP; otherwise it is raw Ethernet.
+    /// `eth0` or `eth0:7471`: a link on this interface. It is a UDP link if the interface has an IP
+    /// address, and otherwise a link on raw Ethernet.
     Interface {
         /// Name of the interface.
         interface: String,
         /// Port of the endpoint.
         port: Option<u16>,
     },
-    /// `udp:10.0.0.1`, `udp:[fe80::1%eth0]:7471`, `udp:eth0`: UDP. An address without `udp:` means
-    /// the same as with it.
+    /// `udp:10.0.0.1`, `udp:[fe80::1%eth0]:7471`, `udp:eth0`: UDP. Before an address, `udp:` may be
+    /// omitted.
     Udp {
         /// The address or interface.
         place: UdpPlace,
@@ -111,8 +111,8 @@ pub struct XdpOptions {
     pub raw: RawOptions,
     /// The mode that the link must use. If `None`, the link uses the best mode that works.
     pub mode: Option<XdpMode>,
-    /// Whether polls of the link drive the interface's queue, so that the queue needs no
-    /// interrupts.
+    /// Whether polls of the link make the driver process the interface's queue (busy polling), so
+    /// that the queue needs no interrupts.
     pub busy_poll: bool,
 }
 
@@ -208,16 +208,17 @@ impl RawOptions {
     }
 }
 
-/// Returns the name that `wrong` probably stands for: the nearest name, if at most a third of the
-/// characters of `wrong` differ.
+/// Returns the name that the user probably meant by `wrong`: the most similar name, if it differs
+/// in at most a third of the characters of `wrong`.
 pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let distances = names.map(|name| (distance(wrong, name), name));
     let limit = wrong.chars().count().max(3) / 3;
     distances.filter(|&(distance, _)| distance <= limit).min_by_key(|&(d, _)| d).map(|(_, n)| n)
 }
 
-/// Returns the number of changes between two words. A change inserts, removes or replaces a
-/// character, or swaps it with its neighbour (optimal string alignment).
+/// Returns the smallest number of changes that turn one word into the other. A change inserts,
+/// removes or replaces a character, or swaps two neighbouring characters (optimal string
+/// alignment).
 fn distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
     // Keep only the last three rows of the table.

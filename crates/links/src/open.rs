@@ -16,7 +16,7 @@ pub struct Opener {
     pub port: u16,
 }
 
-/// An open link and its place.
+/// An open link, and where it is on the host.
 pub(crate) struct Opened {
     pub(crate) link: Box<dyn Link>,
     pub(crate) place: LinkPlace,
@@ -146,8 +146,8 @@ pub(crate) fn host() -> Result<Vec<Interface>, BindError> {
     host::interfaces().map_err(BindError::Interfaces)
 }
 
-/// Returns the links of an endpoint for which the program names no link. These are a UDP link on
-/// each interface that is up and has a carrier and an address, except loopback. If there is no such
+/// Returns the links of an endpoint for which the program names no link: a UDP link on each
+/// interface that is up and has a carrier and an address, except loopback. If there is no such
 /// interface, returns a UDP link on the loopback interface.
 pub(crate) fn usable(host: &[Interface]) -> Vec<LinkSpec> {
     let on = |interface: &Interface| LinkSpec::Udp {
@@ -198,8 +198,8 @@ pub(crate) const fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// Most links that an endpoint opens by default. This is half of the 16 links that it may have, so
-/// that programs can add some.
+/// Most links that an endpoint opens by default. This is half of the 16 links that an endpoint may
+/// have, so that programs can add others.
 const DEFAULT_LINKS_MAX: usize = 8;
 
 #[cfg(test)]

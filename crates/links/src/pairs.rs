@@ -8,9 +8,11 @@ use std::net::IpAddr;
 use delivery::LinkId;
 use wire_edge::PeerAddr;
 
-/// Pairs links with addresses of the peer, nearest first. Uses each link and each address at most
-/// once, so that two hosts with links in several networks get one pair in each network. `sources`
-/// maps an address of the peer to the local address from which the kernel sends to it.
+/// Pairs links with addresses of the peer, best pair first. A pair is best if the kernel would send
+/// to the address from the link's own address: `sources` maps an address of the peer to that local
+/// address. Of the other pairs, those with the longer common prefix are better. Uses each link and
+/// each address at most once. If two hosts have links in several networks, each network therefore
+/// gets one pair.
 pub fn rank_pairs(
     links: &[(LinkId, PeerAddr)],
     peers: &[PeerAddr],
@@ -33,8 +35,9 @@ pub fn rank_pairs(
                     let is_routed = source == Some(&local.ip().to_canonical());
                     nearness(local.ip(), remote.ip()).map(|bits| (is_routed, bits))
                 }
-                // MAC addresses do not show the network. So pair the first local station with the
-                // first station of the peer, the second with the second, and so on.
+                // A MAC address does not show the network of the station. So pair the first local
+                // station with the first station of the peer, the second with the second, and so
+                // on.
                 _ => station_of(link)
                     .zip(station_at(remote))
                     .map(|(ours, theirs)| (false, u32::from(ours == theirs))),
@@ -54,9 +57,9 @@ pub fn rank_pairs(
     pairs
 }
 
-/// Returns how many leading bits two addresses share. Two addresses in one network share more bits
-/// than addresses in different networks. Returns 0 if the local address is unspecified, and `None`
-/// if the addresses are of different families.
+/// Returns the number of leading bits that are equal in both addresses. Addresses in one network
+/// have more equal bits than addresses in different networks. Returns 0 if the local address is
+/// unspecified, and `None` if the addresses are of different families.
 fn nearness(local: IpAddr, remote: IpAddr) -> Option<u32> {
     match (local, remote.to_canonical()) {
         // A socket on the unspecified IPv6 address carries IPv4 as well.

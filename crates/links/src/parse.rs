@@ -53,7 +53,7 @@ pub enum LinkSpecProblem {
     /// The text is not a port.
     #[error("not a port; write a number from 0 (any free one) to 65535")]
     Port,
-    /// The text is not a receive queue.
+    /// The text is not the number of a receive queue.
     #[error(
         "not a receive queue; write a number from 0, fewer than the interface has (`ethtool -l` lists them)"
     )]
@@ -174,8 +174,8 @@ impl<'a> Reader<'a> {
             && !item.starts_with('[')
             && word.parse::<Ipv4Addr>().is_err()
         {
-            // Find a word that should be a kind: it is followed by a colon, but it is not part of
-            // an address, and no port follows.
+            // Find a word that the user probably meant as a kind: a colon follows the word, the
+            // word is not part of an address, and no port follows the colon.
             let is_in_address = word.chars().all(|c| c.is_ascii_hexdigit());
             let is_port = rest.chars().all(|c| c.is_ascii_digit());
             let is_wrong = if rest.contains(':') { !is_in_address } else { !is_port };
@@ -236,8 +236,8 @@ impl<'a> Reader<'a> {
         Ok(UdpPlace::Address { ip, zone })
     }
 
-    /// Sets an option that all links on raw Ethernet have. Returns false if they have no option
-    /// with this name.
+    /// Sets an option that all links on raw Ethernet have. Returns false if `name` is not such an
+    /// option.
     fn raw_option(
         self,
         options: &mut RawOptions,
@@ -264,8 +264,7 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// Sets an option that only `AF_XDP` links have. Returns false if they have no option with this
-    /// name.
+    /// Sets an option that only `AF_XDP` links have. Returns false if `name` is not such an option.
     fn xdp_option(
         self,
         options: &mut XdpOptions,

@@ -1,4 +1,4 @@
-//! Peers by name: the addresses to which an endpoint connects.
+//! Parses the names of peers: the addresses to which an endpoint connects.
 
 use std::fmt;
 use std::io;
@@ -22,8 +22,8 @@ pub enum PeerSpec {
         /// The port.
         port: u16,
     },
-    /// `any/7471`: a station on a raw Ethernet where an endpoint serves the port. A broadcast finds
-    /// the station.
+    /// `any/7471`: any station on the Ethernet of a raw link on which an endpoint has this port.
+    /// The endpoint finds the station by a broadcast.
     AnyStation {
         /// The port.
         port: u16,
@@ -85,14 +85,15 @@ impl PeerSpec {
         Ok(peers)
     }
 
-    /// Returns the peer that an address in frames stands for. Returns `None` if users cannot write
-    /// such an address.
+    /// Converts an address from the form that frames contain. Returns `None` if users cannot write
+    /// this kind of address.
     pub fn of_address(address: PeerAddr) -> Option<Self> {
         let station = || address.to_mac().map(|(mac, port)| Self::Station { mac, port });
         address.to_socket().map(Self::Socket).or_else(station)
     }
 
-    /// Returns the address that frames contain, or `None` if the address must be discovered first.
+    /// Converts the address to the form that frames contain. Returns `None` if the address must be
+    /// discovered first.
     pub fn address(self) -> Option<PeerAddr> {
         match self {
             Self::Socket(socket) => Some(socket.into()),

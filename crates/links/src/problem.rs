@@ -1,11 +1,11 @@
-//! Problems because of which the links of an endpoint do not follow their interfaces.
+//! Problems that prevent the links of an endpoint from following their interfaces.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::{BindError, LinkSpec};
 
-/// The reason why a link is missing, although it was named or an interface makes it possible.
+/// The reason why the endpoint could not open a link that the program wants.
 ///
 /// The endpoint tries to open the link again when an interface changes, and every second.
 #[derive(Clone, Debug, Eq, PartialEq)]
