@@ -127,7 +127,8 @@ fn measure_words(
     Ok(())
 }
 
-/// Prints the mean of the fastest of several runs, because it was disturbed least.
+/// Prints the mean time of the fastest of several runs, because other work disturbed that run
+/// least.
 fn measure(name: &str, mut action: impl FnMut(u64)) {
     const ROUNDS: u64 = 50_000;
     const RUNS: u32 = 15;

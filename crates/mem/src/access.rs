@@ -19,13 +19,13 @@ use crate::{
 /// The right to look up regions and to access their memory, for one engine turn on one thread.
 ///
 /// If a method of this access has accepted a region, [`MemoryTable::deregister`] of that region
-/// does not return before the access ends. So the region's memory stays mapped until then. After
-/// the call of `deregister` has begun, further uses of the region are refused.
+/// does not return before the access ends. So the region's memory stays mapped until the access
+/// ends. When a call of `deregister` has begun, methods of this access refuse the region.
 pub struct MemoryAccess<'a> {
     table: &'a MemoryTable,
     phase: Phase,
-    /// The key of the last lookup. Most frames of a turn belong to a series with the same key, and
-    /// decrypting a key costs half as much as placing a full frame.
+    /// The key of the last lookup, decrypted. Successive frames of a turn usually have the same
+    /// key, and decrypting a key costs half as much as placing a full frame.
     last_key: Cell<OpenedKey>,
     /// Makes the type `!Send`, because a thread-local variable counts the access.
     on_this_thread: PhantomData<*const ()>,
@@ -70,8 +70,8 @@ impl<'a> MemoryAccess<'a> {
         Ok(PayloadSlice::at(place.memory(), len))
     }
 
-    /// Copies bytes of a region to `out`. Meant for short payloads, which are sent directly after
-    /// their header.
+    /// Copies bytes of a region to `out`. Meant for short payloads, which the engine copies behind
+    /// the header of their frame.
     ///
     /// # Errors
     /// The errors of [`MemoryAccess::source`], and [`AccessError::Unmapped`] if the memory is not
@@ -136,7 +136,7 @@ impl<'a> MemoryAccess<'a> {
     /// [windows](crate::Window). `connection` is the connection number to which windows are bound.
     ///
     /// Do not pass the target of a window to [`MemoryAccess::resolve_again`], because that function
-    /// checks the bounds of the region and not those of the window.
+    /// checks only the bounds of the region, and the window may be smaller.
     ///
     /// # Errors
     /// The errors of [`MemoryAccess::resolve`].
@@ -158,9 +158,9 @@ impl<'a> MemoryAccess<'a> {
         }
     }
 
-    /// Resolves an access through a window to a target in the window's region. The peer needs only
-    /// the rights of the window. This function checks that the region gives its owner the rights
-    /// that such a window requires.
+    /// Resolves an access through a window to a target in the window's region. Checks two things:
+    /// the window gives the peer the rights `want`, and the region gives its owner the rights that
+    /// such a window requires.
     #[cold]
     fn resolve_window(
         &self,
@@ -201,7 +201,7 @@ impl<'a> MemoryAccess<'a> {
     }
 
     /// Validates another range of the region of `known`, for the same rights, without a key lookup.
-    /// The result is the same as that of [`MemoryAccess::resolve`] for the same domain and key.
+    /// Returns the same result as [`MemoryAccess::resolve`] with the same domain and key.
     ///
     /// # Errors
     /// The errors of [`MemoryAccess::resolve`].
@@ -215,8 +215,8 @@ impl<'a> MemoryAccess<'a> {
         self.find(known.region)?.validate(known.region, address, len, known.rights)
     }
 
-    /// Validates a local access, such as an access to the sink of a read or a receive. `offset` is
-    /// in bytes from the start of the region.
+    /// Validates a local access, for example to the memory into which a read or receive places its
+    /// bytes. `offset` is in bytes from the start of the region.
     ///
     /// # Errors
     /// [`AccessError::InvalidKey`] or [`AccessError::ForeignRegion`] if there is no such region,
@@ -237,8 +237,8 @@ impl<'a> MemoryAccess<'a> {
         found.validate(region, address, len, want)
     }
 
-    /// Copies `bytes` to the target, `offset` bytes after its start. The bytes become visible in
-    /// any order.
+    /// Copies `bytes` to the target, `offset` bytes after its start. Other threads may see the
+    /// bytes appear in any order.
     ///
     /// The target must come from a validation for [`Rights::LOCAL_WRITE`] or
     /// [`Rights::REMOTE_WRITE`].
@@ -269,13 +269,13 @@ impl<'a> MemoryAccess<'a> {
     }
 
     //= protocol.md: relaxed.2
-    /// Copies bytes like [`MemoryAccess::place`], but stores the last bytes, at most 8, after all
-    /// others and with release semantics. So the last bytes also follow all bytes that this thread
-    /// placed before.
+    /// Copies bytes like [`MemoryAccess::place`], but stores the last 1 to 8 bytes after all others
+    /// and with release semantics. If a thread sees the last bytes, it therefore also sees all
+    /// bytes that this thread placed before.
     ///
-    /// The last bytes are the widest naturally aligned word that ends the range. If a program polls
-    /// on the last byte of a word, it therefore never sees the word torn. In the
-    /// whole-address-space region, the last word is one byte.
+    /// The last bytes are the widest naturally aligned word of at most 8 bytes at the end of the
+    /// range. A program that polls on the last byte of a word therefore never sees the word torn.
+    /// In the whole-address-space region, only one byte is stored last.
     ///
     /// # Errors
     /// The errors of [`MemoryAccess::place`].
@@ -296,8 +296,8 @@ impl<'a> MemoryAccess<'a> {
         place.check(copied, bytes.len())
     }
 
-    /// Returns the target's first address in the memory of this process. With it, a caller can
-    /// compare regions that peers reach by different addresses.
+    /// Returns the address of the target's first byte in this process. Meant for comparing targets
+    /// in regions for which peers use different addresses.
     ///
     /// The target must come from a validation for [`Rights::LOCAL_WRITE`] or
     /// [`Rights::REMOTE_WRITE`].
@@ -401,8 +401,8 @@ impl<'a> MemoryAccess<'a> {
         self.place_tail(target, 0, &value.to_ne_bytes())
     }
 
-    /// Places bytes in regions where a plain copy is impossible: through the kernel, or into the
-    /// log of ghost regions.
+    /// Places bytes in regions where a plain copy is impossible: copies through the kernel, or
+    /// appends to the log of ghost regions.
     #[cold]
     fn place_elsewhere(
         &self,
@@ -458,7 +458,7 @@ impl<'a> MemoryAccess<'a> {
         }
     }
 
-    /// Repeats all checks by which the target was validated, which costs little.
+    /// Repeats all checks of the validation of the target. This costs little.
     #[inline]
     fn find_target(
         &self,
@@ -494,8 +494,7 @@ impl<'a> MemoryAccess<'a> {
 
     fn word(&self, target: &Target) -> Result<*mut u8, AccessError> {
         let place = self.find_target(target, 0, 8, Use::Atomic)?;
-        // If peers use other addresses for the region, the alignment of the region's memory may
-        // differ from that of these addresses.
+        // Check the local address, because peers may use remote addresses with another alignment.
         let memory = place.memory();
         if !target.address.is_multiple_of(8) || !memory.addr().is_multiple_of(8) {
             return Err(AccessError::Misaligned { address: target.address });
@@ -637,8 +636,8 @@ impl Found<'_> {
 /// The location of checked bytes.
 struct CheckedPlace {
     memory: *mut u8,
-    /// The address that peers use. In the whole-address-space region, this is also the local
-    /// address.
+    /// The address by which peers reach the bytes. In the whole-address-space region, this is also
+    /// the local address.
     address: u64,
     /// State of the region's table entry, which contains the kind of the region.
     state: SlotState,
@@ -659,8 +658,8 @@ impl CheckedPlace {
         if !self.state.is_plain() {
             return self.read_elsewhere(out);
         }
-        // SAFETY: a place belongs to a live region, has checked bounds, and is used within the
-        // access. So its memory is mapped and readable, by the contract of the registration.
+        // SAFETY: a place belongs to a live region, its bounds were checked, and it is used within
+        // the access. So its memory is mapped and readable, by the contract of the registration.
         let copied = unsafe { fault::copy(out.as_mut_ptr(), self.memory, out.len()) };
         self.check(copied, out.len())
     }

@@ -1,4 +1,5 @@
-//! Memory that is registered as one piece, and stays allocated while it is used.
+//! Buffers: memory for registration, which stays allocated while a region or another reference uses
+//! it.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -16,36 +17,37 @@ use crate::{BufferError, Integer, Word, copy};
 /// [`Buffer::from_shared`], [`Buffer::from_owner`]).
 ///
 /// The memory stays allocated while any reference to the buffer exists. A registered region has
-/// such a reference, so registering a buffer is safe. The bytes are foreign memory: code copies
-/// them in and out, and no Rust reference to them exists.
+/// such a reference, so registering a buffer is safe. No Rust reference to the bytes exists,
+/// because peers may change them at any time. Code copies bytes into and out of the buffer.
 ///
 /// # Torn bytes
 ///
-/// [`Buffer::read`], [`Buffer::write`] and peers copy bytes in any order. Bytes that race may be
-/// torn at any byte; the race has no other effect. An integer is never torn if all sides access it
-/// by [`Buffer::word`] or by remote atomics (64 bits).
+/// [`Buffer::read`], [`Buffer::write`] and peers copy bytes in any order. If two accesses race, the
+/// result may be any mixture of old and new bytes; the race has no other effect. An integer is
+/// never torn if all threads access it by [`Buffer::word`] and all peers by atomics (64 bits).
 ///
-/// If a peer's write is strict or fits in one word, its last bytes are stored last and with release
-/// semantics. These bytes are the widest aligned word of at most 8 bytes that ends the write. If a
-/// thread loads this word with acquire semantics and sees its new value, it sees the whole write.
+/// If a peer's write is strict or fits in one word, the library stores its last bytes last and with
+/// release semantics. These bytes are the widest aligned word of at most 8 bytes at the end of the
+/// write. If a thread loads this word with acquire semantics and sees its new value, it sees the
+/// whole write.
 ///
 /// # Other processes that see the bytes
 ///
 /// The library can lend buffers of 64 KiB and more over shared memory, which saves one of two
 /// copies. It lends a buffer when a write or send of 4 KiB or more goes from the buffer to a
-/// process of this host. That process must run as the same user or as root. It then reads the bytes
-/// in place. It can read *all* bytes of the buffer, not only those that are sent. This includes
+/// process of this host. That process must run as the same user or as root. The process then reads
+/// the bytes in place. It can read *all* bytes of the buffer: also bytes that are not sent, and
 /// bytes that are written later. It cannot write to the buffer.
 ///
-/// The library lends a buffer only while all of it is registered, not if only parts are. When the
-/// last such registration ends, the library asks the process to return the buffer. A process that
-/// does not return the buffer can still read it, because the kernel revokes neither a file that was
-/// passed nor its pages. If such a peer must not see some data, keep the data in another buffer,
-/// which is smaller than 64 KiB or registered only in part. Endpoints without shared-memory links
-/// lend no buffer.
+/// The library lends a buffer only while a region covers the whole buffer. When the last such
+/// region is deregistered, the library asks the process to unmap the buffer. A process that ignores
+/// this can still read the buffer, because the kernel cannot revoke a file that was passed to
+/// another process. If such a process must not see some data, keep the data in a buffer that is
+/// smaller than 64 KiB or registered only in part. Endpoints without shared-memory links lend no
+/// buffer.
 ///
-/// A forked child shares the bytes of large buffers with this process. It does not get a copy of
-/// them.
+/// After a `fork`, the child shares the bytes of large buffers with this process, and does not get
+/// a copy.
 pub struct Buffer {
     start: NonNull<u8>,
     len: usize,
@@ -53,11 +55,11 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Allocates `len` zero bytes.
+    /// Allocates a buffer of `len` zero bytes.
     ///
     /// # Panics
-    /// If `len` exceeds 2^63 − [`Buffer::ALIGNMENT`]. If memory runs out, aborts, like every
-    /// allocation.
+    /// If `len` exceeds 2^63 − [`Buffer::ALIGNMENT`]. If memory runs out, the process aborts, like
+    /// for every allocation.
     pub fn new(len: u64) -> Arc<Self> {
         let layout = Self::layout(len as usize);
         if let Some(pages) = LendablePages::new(len as usize) {
@@ -152,7 +154,7 @@ impl Buffer {
     }
 
     /// Loads the eight bytes at `offset` as one word, in native order and with acquire semantics.
-    /// After the load, the calling thread also sees the bytes that were placed before the word.
+    /// After the load, the calling thread also sees all bytes that were placed before this word.
     ///
     /// # Panics
     /// If the bytes exceed the buffer or `offset` is not a multiple of 8.
@@ -191,7 +193,8 @@ impl Buffer {
         byte[0]
     }
 
-    /// Counts a registration of the whole buffer. While there is one, the buffer may be lent.
+    /// Counts a registration of the whole buffer. While there is a registration, the library may
+    /// lend the buffer.
     pub(crate) fn on_registered(&self) {
         if let Some(pages) = self.home.pages() {
             pages.on_registered();
@@ -233,7 +236,7 @@ impl Buffer {
         Ok(unsafe { self.start.as_ptr().add(offset as usize) })
     }
 
-    /// Returns the layout of a new buffer. An empty buffer gets one byte, because it needs an
+    /// Returns the layout of a new buffer. An empty buffer gets one byte, so that it has an
     /// address.
     fn layout(len: usize) -> Layout {
         let layout = Layout::from_size_align(len.max(1), Self::ALIGNMENT);

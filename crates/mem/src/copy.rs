@@ -28,8 +28,8 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
 
 //= protocol.md: relaxed.2
 /// Copies `len` bytes, but stores the last bytes after all others and with release semantics. The
-/// last bytes are the widest naturally aligned word of at most 8 bytes that ends the range. Returns
-/// the number of copied bytes, like [`fault::copy`].
+/// last bytes are the widest naturally aligned word of at most 8 bytes at the end of the range.
+/// Returns the number of copied bytes, like [`fault::copy`].
 ///
 /// # Safety
 /// The contract of [`fault::copy`].
@@ -41,7 +41,8 @@ pub(crate) unsafe fn copy_tail(to: *mut u8, from: *const u8, len: usize) -> usiz
     // `width`, so each word is aligned. The source may also be foreign memory. It is read as bytes,
     // which need no alignment. The read is volatile, so the compiler draws no conclusions from it.
     unsafe {
-        // A single word has no body. Check this, because small operations write single words.
+        // If the range is a single word, skip the copy of the body. Small operations often write
+        // single words, and this saves a call.
         if body > 0 {
             let copied = fault::copy(to, from, body);
             if copied < body {
@@ -100,7 +101,7 @@ pub(crate) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> 
 /// Copies to an address of this process through the kernel. If the memory is missing, the kernel
 /// returns an error instead of raising a signal.
 ///
-/// After an error, the bytes below the address in the error have been written.
+/// If this returns an error, it has written the bytes below the address in the error.
 #[cold]
 pub(crate) fn write_fault_safe(address: u64, bytes: Payload<'_>) -> Result<(), AccessError> {
     through_kernel(address, bytes.len(), |done| {
@@ -117,7 +118,7 @@ pub(crate) fn write_fault_safe(address: u64, bytes: Payload<'_>) -> Result<(), A
 
 /// Copies like [`write_fault_safe`], but writes the last byte after all other bytes.
 ///
-/// The part that is written last is only one byte, because the kernel promises no order among the
+/// Only one byte is written last, and not a word, because the kernel promises no order among the
 /// bytes of one copy.
 #[cold]
 pub(crate) fn write_tail_fault_safe(address: u64, bytes: Payload<'_>) -> Result<(), AccessError> {
@@ -143,8 +144,9 @@ pub(crate) fn read_fault_safe(address: u64, out: &mut [u8]) -> Result<(), Access
     })
 }
 
-/// Repeats `copy(done)` until all bytes are copied. The repetition is necessary, because the kernel
-/// stops before a missing page and reports the error only at the next call.
+/// Repeats `copy(done)` until all bytes are copied. The repetition is necessary, because a call
+/// that stops before a missing page returns the number of copied bytes. Only the next call returns
+/// the error.
 fn through_kernel(
     address: u64,
     len: usize,
@@ -173,9 +175,9 @@ fn foreign(address: u64, len: usize) -> libc::iovec {
 
 type Memmove = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
-/// The C library's `memmove`. A volatile read of this variable before each call hides the function
-/// from the compiler. The compiler then sees a call of an unknown function, from which it can
-/// conclude nothing. This costs one load and an indirect call, about 1 ns.
+/// The C library's `memmove`. Code reads this variable with a volatile read before each call, so
+/// the compiler does not know which function it calls. The compiler can then conclude nothing about
+/// the copied bytes. This costs one load and an indirect call, about 1 ns.
 static MEMMOVE: Memmove = libc::memmove;
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use wire_edge::RemoteKey;
 
 use crate::{ProtectionDomain, RegionId, Rights};
 
-/// Reason why an access to registered memory was refused. The access touched no byte, with one
-/// exception: before [`AccessError::Unmapped`], it may have touched bytes below `address`.
+/// Reason why an access to registered memory failed. The access touched no byte, with two
+/// exceptions: with [`AccessError::Unmapped`] and [`AccessError::Kernel`], it may have touched
+/// bytes below `address`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {
@@ -37,13 +38,13 @@ pub enum AccessError {
         /// The domain of the region.
         owner: ProtectionDomain,
     },
-    /// The region, or the target in it, lacks a right.
+    /// The region or the target lacks a right.
     #[error(
         "the access needs the rights [{wanted}], granted are [{granted}]; register the region with these, too"
     )]
     Permission {
-        /// The rights that the access needs. If a [`crate::Target`] was used, one of these rights
-        /// suffices.
+        /// The rights that the access needs. If the access used a [`crate::Target`], one of these
+        /// rights suffices.
         wanted: Rights,
         /// The rights that were granted.
         granted: Rights,
@@ -53,8 +54,8 @@ pub enum AccessError {
         "{len} bytes at {address:#x} leave the {limit} bytes at {start:#x}; name bytes within these"
     )]
     Bounds {
-        /// Address of the first byte of the refused range. If this address exceeds the address
-        /// space, the last address of the space.
+        /// Address of the first byte of the refused range, or the last address if the range begins
+        /// after the end of the address space.
         address: u64,
         /// Bytes of the refused range.
         len: u64,
@@ -69,8 +70,8 @@ pub enum AccessError {
         /// The address.
         address: u64,
     },
-    /// The address is not mapped or not accessible. Either it is in the whole-address-space region,
-    /// or the program unmapped registered memory.
+    /// The address is not mapped or not accessible. Either the access used the whole-address-space
+    /// region, or the program has unmapped registered memory.
     #[error(
         "nothing accessible is mapped at {address:#x}; keep memory mapped while it is registered"
     )]
@@ -106,8 +107,8 @@ pub enum BufferError {
         /// Length of the buffer in bytes.
         limit: u64,
     },
-    /// The integer's address is not aligned, so processors would not access the integer in one
-    /// step.
+    /// The integer's address is not a multiple of its length, so processors might not access the
+    /// integer in one step.
     #[error(
         "the address at offset {offset} is not a multiple of {alignment}; atomics and words need their own alignment"
     )]
@@ -159,7 +160,7 @@ pub enum RegisterError {
         /// Address of the first byte of the range that cannot be read.
         address: u64,
     },
-    /// A page of the range cannot be written, but the rights include writing to it.
+    /// A page of the range cannot be written, but the rights permit writes.
     #[error(
         "registering {len} bytes at {start:#x}: the page at {address:#x} is not writable; map it so, or grant no right to change it"
     )]
@@ -280,8 +281,8 @@ pub enum RegisterError {
     /// regions.
     #[error("all windows are bound; unbind some")]
     TooManyWindows,
-    /// The calling thread is inside an engine turn. The call waits for all turns, so it would wait
-    /// for itself.
+    /// The calling thread is inside an engine turn. The call waits for the end of all turns, so the
+    /// thread would wait for itself.
     #[error(
         "deregistering {region:?} inside an engine turn would wait for itself; do it after the turn"
     )]

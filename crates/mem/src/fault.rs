@@ -1,51 +1,52 @@
 //! Copies that stop at unmapped memory, instead of ending the process by a signal.
 //!
-//! A program may unmap registered memory without notice. The kernel could copy such memory and
-//! report an error (`process_vm_readv`). But each such call takes more than a microsecond, because
-//! the kernel looks up and holds each page. In this module the processor itself copies, and a
-//! handler of `SIGSEGV` and `SIGBUS` catches the fault. Only a few instructions access foreign
-//! memory, and the handler knows their addresses. If one of them faults, the handler makes it stop.
-//! The handler passes every other signal to the handler that was installed before.
+//! A program may unmap registered memory without notice. A copy by the kernel (`process_vm_readv`)
+//! reports such memory as an error. But each such call takes more than a microsecond, because the
+//! kernel looks up and pins each page. In this module, ordinary instructions copy, and a handler of
+//! `SIGSEGV` and `SIGBUS` catches their faults. Only a few instructions access foreign memory, and
+//! the handler knows their addresses. If one of these instructions faults, the handler ends the
+//! copy. The handler passes every other signal to the handler that was installed before.
 //!
 //! # When faults are caught
 //!
-//! Faults are caught on x86-64 with a fast `rep movsb` (ERMS: Intel since 2012, AMD since 2020),
-//! but not under Miri. The handler is installed at its first use. This is the first call of
-//! [`FaultGuard::acquire`], or the first registration of memory that is not a
+//! This module catches faults on x86-64 with a fast `rep movsb` (ERMS: Intel since 2012, AMD since
+//! 2020), but not under Miri. It installs the handler when the handler is first needed: at the
+//! first call of [`FaultGuard::acquire`], or at the first registration of memory that is not a
 //! [`Buffer`](crate::Buffer) (buffers stay mapped). After that, two actions of a program disable
 //! the handler:
 //!
 //! * The program installs its own handler for the whole process.
-//! * A thread blocks `SIGSEGV` or `SIGBUS`. The kernel ends the process if a fault raises a blocked
-//!   signal.
+//! * A thread blocks `SIGSEGV` or `SIGBUS`. If a fault raises a blocked signal, the kernel ends the
+//!   process.
 //!
-//! This crate gets no notification of such an action, so [`FaultGuard::acquire`] checks for it. If
-//! the check fails, the caller gets no guard and lets the kernel copy. The check costs three system
-//! calls, which are too many for each batch of frames. Therefore a thread repeats the check only
-//! after 2^17 ticks of the processor's clock, 26 to 131 µs. A program may disable the handler and
-//! unmap registered memory, both between a check and a copy. It then gets the signal that its own
-//! access would raise.
+//! This crate is not notified of such an action, so [`FaultGuard::acquire`] checks whether the
+//! handler is effective. If it is not, the caller gets no guard and lets the kernel copy. The check
+//! costs three system calls, which are too many for each batch of frames. Therefore a thread
+//! repeats the check only after 2^17 ticks of the processor's clock, 26 to 131 µs. If a program
+//! both disables the handler and unmaps registered memory between a check and a copy, it gets the
+//! signal that its own access would raise.
 //!
 //! This crate does not unblock the signals. That would take one more system call before and after
-//! each turn on an application thread, and would steal a pending signal from a `sigwait`. It does
-//! not reinstall the handler either, because the later choice of the program has priority.
+//! each turn on an application thread, and could take a pending signal away from a `sigwait` of the
+//! program. This crate does not reinstall the handler either, because the later choice of the
+//! program has priority.
 //!
-//! Placing does not check. If faults are not caught, placing in missing memory raises the signal. A
-//! check would not help, because the only alternative is too slow: a copy by the kernel for each
-//! frame.
+//! Placement of received bytes makes no such check. If the handler is not effective, a placement in
+//! missing memory raises the signal. A check would not help, because the only alternative is too
+//! slow: a copy by the kernel for each frame.
 //!
 //! # Several copies of this crate
 //!
 //! Each shared object that contains this crate has a handler of its own. The handler that was
 //! installed last passes faults of other objects to the handler before it. The copies of this crate
-//! recognize each other's handlers by a mark. So a copy knows that its handler is still effective,
-//! although another copy's handler is in front of it.
+//! recognize each other's handlers by a mark in the code. So if the installed handler belongs to
+//! another copy, a copy can find out whether its own handler is still effective.
 //!
 //! # Unloading
 //!
 //! The handler stays installed until the process ends, because handlers that were installed later
-//! may have stored its address to call it. So a shared library that contains this crate must not be
-//! unloaded after the handler is installed.
+//! may have stored its address. So after the installation, a program must not unload a shared
+//! library that contains this crate.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -70,8 +71,8 @@ pub struct FaultGuard {
 }
 
 impl FaultGuard {
-    /// Installs the handler if necessary, and checks at intervals whether it is effective. Returns
-    /// `None` if it is not effective; in this case only the kernel can copy safely.
+    /// Installs the handler if necessary, and checks at intervals whether the handler is effective.
+    /// If it is not, returns `None`; in this case only the kernel can copy safely.
     #[inline]
     pub fn acquire() -> Option<Self> {
         let now = processor::ticks();
@@ -118,8 +119,8 @@ pub(crate) fn install() {
 /// The contract of [`copy::copy`], except that memory may be missing if faults are caught.
 #[inline]
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
-    // The processor copies upwards. If the target begins within the source, this would overwrite
-    // source bytes before they are copied.
+    // The processor copies upwards. If the target begins within the source, an upward copy would
+    // overwrite source bytes before it copies them.
     let begins_within = to.addr().wrapping_sub(from.addr()) < len;
     // SAFETY: the caller promises this.
     unsafe {

@@ -15,25 +15,26 @@ use self::fenced::{AtomicBool, AtomicU64, AtomicUsize};
 use loom::sync::{Condvar, Mutex};
 
 /// Counts the accesses in progress, so that a deregistration can wait for the accesses that may
-/// still see the region. This is a sleepable read-copy-update with two counters.
+/// still see the region. The algorithm is sleepable read-copy-update (SRCU) with two counters.
 ///
-/// An access increments the counter that the current phase selects, and decrements this counter at
-/// its end. A waiter waits until the other counter is zero, directs new accesses to that counter,
-/// and then waits for the first counter. So accesses that begin during the wait cannot delay the
-/// waiter, and the waiter never delays an access. A reader-writer lock would not work: a waiting
-/// writer would block new readers, and a turn that begins a second access would deadlock.
+/// An access increments the counter that the current phase selects, and decrements the same counter
+/// at its end. A waiter first waits until the other counter is zero, and then changes the phase, so
+/// that new accesses use that counter. Then it waits until the first counter is zero. So accesses
+/// that begin during the wait cannot delay the waiter, and the waiter never delays an access. A
+/// reader-writer lock would not work: a waiting writer would block new readers, and a turn that
+/// begins a second access would deadlock.
 ///
-/// The waiter misses no access, for this reason: before [`TurnGate::wait`], the region is marked as
-/// dead. All operations on the counters and on the mark are sequentially consistent. An access
-/// first increments its counter and then reads the mark. If the waiter reads the counter before the
-/// increment, the access sees the mark. If it reads the counter after the increment, it waits for
-/// the access.
+/// The waiter misses no access, for this reason: before [`TurnGate::wait`], the deregistering
+/// thread marks the region as dead. All operations on the counters and on the mark are sequentially
+/// consistent. An access first increments its counter and then reads the mark. If the waiter reads
+/// the counter before the increment, the access sees the mark. If the waiter reads the counter
+/// after the increment, it waits for the access.
 #[derive(Debug)]
 pub(crate) struct TurnGate {
     /// The phase. Its parity selects the counter for new accesses.
     phase: AtomicUsize,
     inside: [Counter; 2],
-    /// Set while a thread waits. The access that empties a counter must then wake that thread.
+    /// Whether a thread waits. If one waits, the access that decrements a counter to zero wakes it.
     waited_for: AtomicBool,
     /// The waiting thread holds this lock, so that only one thread waits at a time.
     waiter: Mutex<()>,
@@ -64,8 +65,8 @@ impl TurnGate {
         self.count_in(self.phase.load(SeqCst) & 1)
     }
 
-    /// Increments the counter with index `parity`. The phase may have changed after the caller read
-    /// it, even twice. Therefore a waiter waits for both counters.
+    /// Increments the counter with index `parity`. The phase may change, even twice, after the
+    /// caller has read it and before this increment. Therefore a waiter waits for both counters.
     #[inline]
     fn count_in(&self, parity: usize) -> Phase {
         self.inside[parity].0.fetch_add(1, SeqCst);
@@ -106,8 +107,8 @@ impl TurnGate {
         }
     }
 
-    /// Wakes the waiter. Takes the lock first. After that, the waiter either has not read the
-    /// counter yet, or already sleeps.
+    /// Wakes the waiter. Takes the lock `sleep` first: while this thread holds it, the waiter
+    /// either has not read the counter yet, or already sleeps. So the wake-up is not lost.
     #[cold]
     fn wake(&self) {
         drop(self.sleep.lock().unwrap_or_else(PoisonError::into_inner));
@@ -134,9 +135,9 @@ thread_local! {
     static ACCESSES_OF_THREAD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Loom models sequentially consistent accesses as weaker ones, but models sequentially consistent
-/// fences exactly. An access between two such fences has the strength that the gate needs. Under
-/// loom, all accesses of the gate are therefore placed between two fences.
+/// Atomic accesses with a sequentially consistent fence before and after them. Loom models
+/// sequentially consistent accesses as weaker accesses, but models such fences exactly. Under loom,
+/// the gate therefore uses these accesses.
 #[cfg(loom)]
 mod fenced {
     use loom::sync::atomic::{self, Ordering, fence};

@@ -1,8 +1,8 @@
 //! Regions without memory, for simulations in which only lengths and addresses matter.
 //!
-//! The *stamp* of a payload identifies it: its first bytes are its source address. A simulated
-//! network carries the address instead of the bytes, and writes the stamp where the payload would
-//! begin. When a payload is placed, its stamp then shows from where it was sent.
+//! Instead of the bytes of a payload, a simulated network carries a *stamp*: the address of the
+//! payload in the sender's memory. The network writes the stamp at the place where the payload
+//! would begin. The log of placements therefore shows which bytes of the sender were placed.
 
 use crate::Payload;
 

@@ -24,8 +24,8 @@ pub(crate) enum Home {
     Owner { _owner: Owner, is_writable: bool },
 }
 
-/// Owns a value, which keeps memory alive. This is a raw pointer, because a `Box` would claim that
-/// no other pointer to the value exists.
+/// Owns a value that keeps memory alive. This is a raw pointer and not a `Box`, because a `Box`
+/// would assert that no other pointer to the value exists.
 pub(crate) struct Owner(NonNull<dyn Send + Sync>);
 
 impl Owner {
@@ -43,7 +43,8 @@ impl Drop for Owner {
 }
 
 impl Home {
-    /// Takes a vector apart. Gives an empty vector an address, too.
+    /// Takes a vector apart into its start, its length and a `Home`. Also gives an empty vector a
+    /// start address.
     pub(crate) fn of_vector(bytes: Vec<u8>) -> (NonNull<u8>, usize, Self) {
         let mut bytes = bytes;
         if bytes.capacity() == 0 {
@@ -60,7 +61,8 @@ impl Home {
         !matches!(self, Self::Owner { is_writable: false, .. })
     }
 
-    /// Returns whether an owner keeps the memory alive. Such memory may be of any kind.
+    /// Returns whether an owner keeps the memory alive. Such memory may be of any kind, for example
+    /// a mapped file.
     pub(crate) const fn is_foreign(&self) -> bool {
         matches!(self, Self::Owner { .. })
     }
@@ -139,10 +141,10 @@ impl Buffer {
     /// Makes a read-only buffer from bytes that other code may read at the same time, without a
     /// copy. Examples are a `Bytes`, an `Arc<[u8]>` and a `&'static [u8]`.
     ///
-    /// The bytes must not change. So only [`Rights::REMOTE_READ`](crate::Rights::REMOTE_READ) can
-    /// be granted, and methods of the buffer that write fail with
-    /// [`BufferError::ReadOnly`](crate::BufferError::ReadOnly). The thread that drops the last
-    /// reference to the buffer also drops the owner of the bytes.
+    /// The bytes must not change. So a region of this buffer can grant only
+    /// [`Rights::REMOTE_READ`](crate::Rights::REMOTE_READ), and methods of the buffer that write
+    /// fail with [`BufferError::ReadOnly`](crate::BufferError::ReadOnly). The thread that drops the
+    /// last reference to the buffer also drops the owner of the bytes.
     ///
     /// ```
     /// use mem::{Buffer, BufferError};
@@ -240,7 +242,7 @@ mod tests {
     fn shared_bytes_are_read_and_never_written() {
         let table = MemoryTable::new(TableLimits::default(), [0; 2]);
         let domain = table.allocate_domain();
-        // The bytes are inside the owner, and the owner moves when it is boxed.
+        // The bytes are inside the owner, and the call moves the owner into a box.
         let buffer = Buffer::from_shared([9_u8; 16]);
         let mut out = [0; 16];
         buffer.read(0, &mut out);

@@ -9,8 +9,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::PayloadSlice;
 
-/// Zeroed pages in an unnamed memory file. If a process gets the file, it sees the bytes that this
-/// process writes. It can neither write to the file nor change its length.
+/// Zeroed pages in an unnamed memory file. If another process gets the file, it sees the bytes that
+/// this process writes, but can neither write to the file nor change the file's length.
 #[derive(Debug)]
 pub(crate) struct LendablePages {
     start: NonNull<u8>,
@@ -37,8 +37,8 @@ impl LendablePages {
             registry.insert(start.as_ptr() as usize, Lendable { memory, registrations: 0 });
             return Some(pages);
         }
-        // Other threads have taken the last places. Release the lock before dropping the pages,
-        // because their destructor takes the lock, too.
+        // Other threads have created the last files that [`LENDABLE_MAX`] permits. Release the lock
+        // before dropping the pages, because their destructor takes the lock, too.
         drop(registry);
         None
     }
@@ -82,8 +82,9 @@ impl Drop for LendablePages {
     }
 }
 
-/// Memory that can be lent, and the number of current registrations of all of it. The file exposes
-/// the whole memory, so the memory is lent only while the application has registered all of it.
+/// Memory that can be lent, and the number of current registrations that cover all of it. The file
+/// exposes the whole memory. Therefore the library lends the memory only while such a registration
+/// exists.
 #[derive(Debug)]
 struct Lendable {
     memory: LentMemory,
@@ -99,7 +100,7 @@ pub struct LentMemory {
 }
 
 impl LentMemory {
-    /// Returns a number that is unique among all memory that this process ever lends.
+    /// Returns a number that identifies this memory. The process never uses a number twice.
     pub const fn number(&self) -> u64 {
         self.number
     }
@@ -119,7 +120,7 @@ impl LentMemory {
 /// Returns the memory that contains a payload, and the payload's offset in that memory. Returns
 /// `None` if other processes may not read the memory, because it is not registered completely.
 ///
-/// Takes a lock. Other threads hold this lock only for a few instructions, when they make, drop or
+/// Takes a lock. Other threads hold the lock for a few instructions, when they make, drop or
 /// register a [`Buffer`](crate::Buffer).
 pub fn lendable(payload: PayloadSlice<'_>) -> Option<(LentMemory, u64)> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
@@ -189,12 +190,12 @@ static CHANGES: AtomicU64 = AtomicU64::new(0);
 const SEALS: i32 =
     libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
 
-/// Largest number of memory files of a process at a time. Each file takes a descriptor, and a
-/// process usually may have 1024 descriptors.
+/// Largest number of memory files of a process at a time. Each file takes one of the descriptors of
+/// the process, usually at most 1024.
 const LENDABLE_MAX: usize = 64;
 
-/// Length in bytes from which on memory is put into a file. Shorter memory is not, because copying
-/// it twice costs no more than the page faults of a file.
+/// Shortest memory in bytes that is put into a file. For shorter memory, a second copy costs no
+/// more than the page faults of a file.
 const LENDABLE_BYTES_MIN: usize = 64 * 1024;
 
 #[cfg(all(test, not(miri)))]

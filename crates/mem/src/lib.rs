@@ -1,4 +1,5 @@
-//! Application memory in the terms of the protocol: domains, regions, keys, placement, atomics.
+//! Application memory that peers can access: protection domains, regions, keys, placement and
+//! atomics.
 //!
 //! A [`MemoryTable`] holds the memory regions of one endpoint. Application threads register and
 //! deregister regions. The engine begins a [`MemoryAccess`] once per turn, and reads and writes
@@ -25,44 +26,44 @@
 //!
 //! # Foreign memory
 //!
-//! The bytes of a region belong to a program, which reads and writes them at any time, often in
-//! another language, and without notifying this crate. A Rust reference promises the compiler the
+//! The bytes of a region belong to a program, often in another language, which may read and write
+//! them at any time without notifying this crate. A Rust reference promises the compiler the
 //! opposite: the bytes behind `&[u8]` do not change, and the bytes behind `&mut [u8]` have no other
 //! reader. So this crate never makes a reference to the bytes of a region, not even during a copy.
-//! It uses raw addresses, copies between them and the engine's own memory, and atomics of 1 to 8
-//! bytes.
+//! It uses raw addresses, copies between these addresses and the engine's own memory, and atomics
+//! of 1 to 8 bytes.
 //!
-//! If a placement races with the program, this is a data race in any language. The program and its
-//! peer must agree on the meaning of such races, like with a network adapter. This crate limits the
-//! race to the bytes. Copies call the C library's `memmove` through a pointer whose value the
-//! compiler does not know, so the compiler draws no conclusions from the race. Bytes that race may
-//! be torn, and the race has no other effect.
+//! If the program accesses bytes during a placement, this is a data race in any language. The
+//! program and its peer must agree on the meaning of such races, like with a network adapter. In
+//! this crate, a race can only tear the bytes; it has no other effect. The reason: copies call the
+//! C library's `memmove` through a pointer whose value the compiler does not know, so the compiler
+//! draws no conclusions about the bytes.
 //!
 //! # Order
 //!
-//! The bytes of one [`MemoryAccess::place`] become visible in any order.
-//! [`MemoryAccess::place_tail`] stores the last bytes with release semantics. Suppose a thread
-//! loads the last byte with acquire semantics (every load on x86-64 has them) and sees its new
-//! value. This thread then also sees all bytes that the placing thread placed before.
+//! Other threads may see the bytes of one [`MemoryAccess::place`] appear in any order.
+//! [`MemoryAccess::place_tail`] stores the last bytes with release semantics. If a thread loads the
+//! last byte with acquire semantics (on x86-64, every load has them) and sees the new value, it
+//! also sees all bytes that the placing thread placed before.
 //!
 //! # Memory that the program unmaps
 //!
-//! Registration touches every page once, like a network adapter that pins pages, and refuses a
-//! range that cannot be accessed. [`MemoryTable::register_raw_lazily`] only checks that all of the
+//! Registration accesses every page once, and refuses a range that cannot be accessed. (A network
+//! adapter would pin the pages.) [`MemoryTable::register_raw_lazily`] only checks that the whole
 //! range is mapped.
 //!
-//! A program must not unmap registered memory before it deregisters the memory: this breaks the
-//! contract of [`MemoryTable::register_raw`]. (A network adapter would keep the pages.) If it does
-//! so, and faults can be caught, the access fails with [`AccessError::Unmapped`]. Faults can be
-//! caught on x86-64, with two exceptions: the program has replaced the handler of `SIGSEGV` or
-//! `SIGBUS` that registration installs, or it blocks one of these signals. If faults cannot be
-//! caught, the next placement raises the signal that the program's own access would raise.
+//! A program must deregister memory before it unmaps the memory. This is part of the contract of
+//! [`MemoryTable::register_raw`]. If the program breaks the contract, and faults can be caught, an
+//! access fails with [`AccessError::Unmapped`]. Faults can be caught on x86-64, with two
+//! exceptions: the program has replaced the handler of `SIGSEGV` or `SIGBUS` that registration
+//! installs, or it blocks one of these signals. If faults cannot be caught, the next placement
+//! raises the signal that the program's own access would raise.
 //!
 //! Sends never raise a signal: if a driver has no [`FaultGuard`], it lets the kernel read the
-//! bytes, which returns `EFAULT`.
+//! bytes, and the system call returns `EFAULT`.
 //!
-//! The whole-address-space region is for programs that promise nothing about their memory. The
-//! kernel does the copies of this region, and an unmapped address fails with
+//! The whole-address-space region is for programs that promise nothing about their memory. For this
+//! region, the kernel makes the copies, and an access to an unmapped address fails with
 //! [`AccessError::Unmapped`].
 
 #[cfg(not(target_os = "linux"))]
@@ -110,8 +111,8 @@ pub use word::{Integer, Word};
 /// Bytes in registered memory that a link driver passes to the kernel. Rust code never dereferences
 /// the pointer.
 ///
-/// Valid until its [`MemoryAccess`] ends, because after that the region may be gone. The borrow
-/// checker enforces this:
+/// The slice is valid until its [`MemoryAccess`] ends, because after that the region may be gone.
+/// The borrow checker enforces this:
 ///
 /// ```compile_fail,E0505
 /// # use mem::{Buffer, MemoryTable, Rights, TableLimits};
@@ -136,8 +137,8 @@ impl PayloadSlice<'_> {
     /// An empty slice.
     pub const EMPTY: Self = Self::at(core::ptr::null(), 0);
 
-    /// Makes a slice of bytes at an unchecked address. The code that reads the slice must expect
-    /// unmapped memory, because programs may also unmap registered memory. The caller is
+    /// Makes a slice of bytes at an unchecked address. Code that reads the slice must handle
+    /// unmapped memory, because programs may even unmap registered memory. The caller is
     /// responsible for the choice of bytes.
     pub const fn at(start: *const u8, len: u32) -> Self {
         Self { start, len, access: PhantomData }

@@ -2,7 +2,7 @@
 
 use core::ptr::{NonNull, null_mut};
 
-/// Zeroed pages of this process only. The heap is not used for them, because a large aligned
+/// Zeroed pages of this process only. They do not come from the heap, because a large aligned
 /// allocation from the heap would write to all pages.
 #[derive(Debug)]
 pub(crate) struct MappedPages {
@@ -45,8 +45,8 @@ impl Drop for MappedPages {
     }
 }
 
-/// Length in bytes from which on memory gets a mapping. Shorter memory comes from the heap, because
-/// a mapping costs two system calls, which take as long as zeroing the memory.
+/// Shortest memory in bytes that gets a mapping. Shorter memory comes from the heap. A mapping
+/// costs two system calls, which take as long as zeroing memory of this length.
 const MAPPED_BYTES_MIN: usize = 64 * 1024;
 
 #[cfg(test)]
@@ -64,8 +64,8 @@ mod tests {
         pages.iter().filter(|page| **page & 1 != 0).count()
     }
 
-    /// The first use of a page allocates it. This saves memory in a process with thousands of
-    /// streams: each stream has rings, but touches only a page or two of most of them.
+    /// The first access to a page allocates the page. This saves memory in a process with thousands
+    /// of streams: each stream has large rings, but most streams use only a page or two of them.
     #[test]
     #[cfg_attr(miri, ignore = "there is no kernel")]
     fn pages_of_large_buffers_are_there_when_they_are_touched() {

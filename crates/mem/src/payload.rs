@@ -6,8 +6,9 @@ use core::ops::Range;
 
 use crate::copy;
 
-/// Bytes to place. They are in a driver's own buffer, or in memory that another process shares and
-/// may change at any time. No reference to such shared memory may exist.
+/// Bytes to place. They are in a driver's own buffer, or in memory that this process shares with
+/// another process, which may change the bytes at any time. No reference to such shared memory may
+/// exist.
 ///
 /// This crate only copies payload bytes. If bytes change during a copy, they are torn; the race has
 /// no other effect.

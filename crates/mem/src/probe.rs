@@ -7,9 +7,9 @@ use crate::{AccessError, RegisterError, copy};
 /// Checks that every page of the range is readable, and if `write` is set, also writable. Loads all
 /// pages, so that the first placement does not cause page faults.
 ///
-/// Usually one `madvise` call checks the range. This call fails on Linux before 5.14, and for
-/// memory of devices. In this case each page is checked separately, which also finds the address
-/// for the error.
+/// Usually one `madvise` call checks the range. If that call fails, for example on Linux before
+/// 5.14 or for memory of devices, checks each page separately. This also finds the address for the
+/// error.
 pub(crate) fn check_range(start: u64, len: u64, write: bool) -> Result<(), RegisterError> {
     if len == 0 || cfg!(miri) {
         return Ok(());
@@ -107,10 +107,10 @@ fn is_readable(address: u64) -> bool {
 /// Returns whether the word at `address` can be written. `address` must be a multiple of 4. Loads
 /// the page of the word.
 ///
-/// Makes the kernel OR zero into the word atomically. This is a side effect of a futex call that
-/// wakes no thread. No other write by the kernel both reports a fault and can neither change nor
-/// lose a byte. If a thread waits on this very word, the call may wake it. This does no harm,
-/// because every futex waiter must expect spurious wake-ups.
+/// Makes a futex call whose side effect is that the kernel ORs zero into the word atomically. If
+/// the word cannot be written, the call returns an error. No other system call writes to memory
+/// without the danger of changing a byte. If a thread waits on this word as a futex, the call may
+/// wake the thread. This does no harm, because every futex waiter must expect spurious wake-ups.
 pub(crate) fn is_writable(address: u64) -> bool {
     /// A futex on which no thread waits.
     static NONE: AtomicU32 = AtomicU32::new(0);
@@ -237,8 +237,7 @@ mod tests {
 
     #[test]
     fn holes_are_found_wherever_they_are() {
-        // Use a child process, because it has only one thread. So no other test can map memory in
-        // the hole.
+        // Use a child process. It has only one thread, so no other test can map memory in the hole.
         // SAFETY: the child makes system calls only, and ends by one.
         let child = unsafe { libc::fork() };
         if child == 0 {

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 
-/// A set of access rights. Even if the set is empty, the owner can send from the region.
+/// A set of access rights. The owner can always send from the region, even if the set is empty.
 #[derive(Clone, Copy, Default, Eq, Hash, PartialEq)]
 pub struct Rights(u8);
 
@@ -57,8 +57,8 @@ impl Rights {
     pub(crate) const REMOTE: Self =
         Self(Self::REMOTE_READ.0 | Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0);
 
-    /// Returns the set with the low bits of `bits`. Meant for a word that this crate wrote, so
-    /// other bits are ignored.
+    /// Returns the set with the low bits of `bits`, and ignores bits that stand for no right. Meant
+    /// for words that this crate wrote.
     pub(crate) const fn from_bits_truncating(bits: u8) -> Self {
         Self(bits & Self::ALL.0)
     }

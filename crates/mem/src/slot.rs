@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 
 use crate::Rights;
 
-/// The name of a memory region on this side. A table never reuses a name, and all other tables of
-/// the process refuse the name.
+/// Identifies a memory region in this process. A table never reuses an identifier, and every other
+/// table of the process refuses it.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct RegionId {
     /// Number of the table to which the region belongs.
@@ -17,7 +17,7 @@ pub struct RegionId {
 }
 
 impl RegionId {
-    /// No region. This name belongs to no table.
+    /// No region. This identifier belongs to no table.
     pub const NONE: Self = Self { table: u32::MAX, index: u32::MAX, generation: 0 };
 
     #[inline]
@@ -25,12 +25,12 @@ impl RegionId {
         Self { table, index, generation }
     }
 
-    /// Returns the part of the name that is unique within the table.
+    /// Returns the part of the identifier that is unique within the table.
     pub(crate) const fn to_raw(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// Returns the name of a region of `table`, from the result of [`RegionId::to_raw`].
+    /// Returns the identifier of a region of `table`, from the result of [`RegionId::to_raw`].
     pub(crate) const fn from_raw(table: u32, raw: u64) -> Self {
         Self { table, index: raw as u32, generation: (raw >> 32) as u32 }
     }
@@ -57,10 +57,10 @@ impl fmt::Debug for RegionId {
 
 /// One table entry: all data that an access needs, on one cache line.
 ///
-/// Except `state`, the fields are written only while the entry is not live, by the thread that
-/// holds the registry's lock. A release store of `state` then makes the entry live. A thread that
-/// sees the live entry inside an access may read the fields until the access ends. This is safe,
-/// because the entry is rewritten only after every such access has ended.
+/// The thread that holds the registry's lock writes the fields other than `state`, only while the
+/// entry is not live. After that, it makes the entry live by a release store of `state`. If a
+/// thread sees the live entry inside an access, it may read the fields until the access ends. This
+/// is safe, because the table rewrites an entry only after every such access has ended.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Slot {
@@ -172,9 +172,9 @@ pub(crate) enum SlotKind {
     Ghost,
 }
 
-/// A lock-free shared array that grows without moving its entries. A chunk is allocated when its
-/// first entry is used. So a table with room for a million regions uses memory only for the regions
-/// that exist.
+/// A lock-free shared array that grows without moving its entries. It consists of chunks, and
+/// allocates a chunk when an entry of the chunk is first used. So a table with room for a million
+/// regions uses memory only for the regions that exist.
 #[derive(Debug)]
 pub(crate) struct GrowingArray<T> {
     chunks: Box<[OnceLock<Box<[T]>>]>,
@@ -204,11 +204,11 @@ impl<T: Default> GrowingArray<T> {
     }
 }
 
-/// Bits of a remote key that select the slot. 2^20 regions are a hundred times as many as large MPI
-/// jobs register per process.
+/// Number of bits of a remote key that select the slot. 2^20 regions are a hundred times as many as
+/// large MPI jobs register per process.
 pub(crate) const KEY_SLOT_BITS: u32 = 20;
 
-/// Bits of a remote key that distinguish successive regions in one slot.
+/// Number of bits of a remote key that distinguish successive regions in one slot.
 pub(crate) const KEY_GENERATION_BITS: u32 = 32 - KEY_SLOT_BITS;
 
 /// Mask of the generation in a decrypted key.

@@ -26,13 +26,14 @@ pub use windows::{Reach, Window};
 /// The protection domains and memory regions of one endpoint, shared between application threads
 /// and the engine.
 ///
-/// A region's key is its table index and generation, encrypted. Looking up a key takes a few
-/// nanoseconds of arithmetic and one cache line. A peer cannot guess keys that it was not given.
-/// Lookups take no lock: the table rewrites an entry only after every access that could read the
-/// entry has ended.
+/// A region's key is the encryption of its table index and generation, so a peer cannot guess keys
+/// that it was not given. Looking up a key takes a few nanoseconds of arithmetic and one cache
+/// line. Lookups take no lock, because the table rewrites an entry only after every access that
+/// could read the entry has ended.
 #[derive(Debug)]
 pub struct MemoryTable {
-    /// Number of this table, unique in the process. Names of domains and regions contain it.
+    /// Number of this table, unique in the process. Identifiers of domains and regions contain this
+    /// number.
     number: u32,
     limits: TableLimits,
     permutation: KeyedPermutation,
@@ -50,8 +51,8 @@ pub struct MemoryTable {
 }
 
 impl MemoryTable {
-    /// Creates an empty table. `key` should be random, because the table encrypts its region keys
-    /// with it.
+    /// Creates an empty table. The table encrypts its region keys with `key`, which should be
+    /// random.
     pub fn new(limits: TableLimits, key: [u64; 2]) -> Self {
         let limits = TableLimits {
             regions_max: limits.regions_max.min(TableLimits::REGIONS_MAX),
@@ -77,7 +78,7 @@ impl MemoryTable {
     }
 
     /// Allocates a protection domain. If all domains are in use, returns
-    /// [`ProtectionDomain::NONE`]. Registrations and lookups in that domain fail.
+    /// [`ProtectionDomain::NONE`], in which registrations and lookups fail.
     pub fn allocate_domain(&self) -> ProtectionDomain {
         let mut registry = self.registry();
         let known = registry.domains.len() as u32;
@@ -151,8 +152,9 @@ impl MemoryTable {
     }
 
     /// Registers the byte range `part` of a buffer. Peers use `remote_start` as the address of the
-    /// first byte of the part. Peers cannot reach the rest of the buffer. Therefore the library
-    /// does not lend the buffer to processes of this host (see [`Buffer`]).
+    /// first byte of the part, and cannot reach the rest of the buffer. Because of such a
+    /// registration, the library does not lend the buffer to processes of this host (see
+    /// [`Buffer`]).
     ///
     /// # Errors
     /// The errors of [`MemoryTable::register`]. Also [`RegisterError::OutsideBuffer`] if `part`
@@ -200,14 +202,14 @@ impl MemoryTable {
         self.insert(domain, range, rights, SlotKind::Range, Some(buffer))
     }
 
-    /// Registers `len` bytes of foreign memory at `start`, after touching each of its pages once.
+    /// Registers `len` bytes of foreign memory at `start`, after an access to each of its pages.
     ///
-    /// Touching a page makes the kernel load it. If a right allows changes, touching also gives
-    /// each page its own memory.
+    /// The access makes the kernel load the page. If a right allows changes, the access also makes
+    /// the kernel allocate memory for the page.
     ///
     /// The first registration installs a handler of `SIGSEGV` and `SIGBUS`, which passes on all
-    /// signals that do not concern registered memory. If a shared library contains this crate, it
-    /// must not be unloaded after that.
+    /// signals that do not concern registered memory. After that, the program must not unload the
+    /// shared library that contains this crate.
     ///
     /// # Errors
     /// The errors of [`MemoryTable::register`]. Also [`RegisterError::Wraps`],
@@ -216,8 +218,9 @@ impl MemoryTable {
     ///
     /// # Safety
     /// Until [`MemoryTable::deregister`] has returned (or the table is dropped), the memory must
-    /// stay mapped and as accessible as it is now. During that time, the program must not use a
-    /// Rust reference to the memory whose rules an access under `rights` would break.
+    /// stay mapped and as accessible as it is now. During that time, the program must not use an
+    /// exclusive Rust reference to the memory. If `rights` permit changes, it must not use a shared
+    /// reference either.
     pub unsafe fn register_raw(
         &self,
         domain: ProtectionDomain,
@@ -253,10 +256,10 @@ impl MemoryTable {
     }
 
     /// Registers memory like [`MemoryTable::register_raw_as`], but in a time that does not depend
-    /// on the length. The whole range must be mapped, but the rights are checked only on its first
-    /// and last page. The first use of any other page costs a page fault. If the rights require a
-    /// kind of access that such a page does not permit, the access fails, like an access to a page
-    /// that was unmapped after registration.
+    /// on the length. The whole range must be mapped, but this function checks the rights only on
+    /// the first and the last page. The first use of any other page costs a page fault. If such a
+    /// page does not permit an access, the access fails, like an access to a page that was unmapped
+    /// after registration.
     ///
     /// # Errors
     /// The errors of [`MemoryTable::register_raw`].
@@ -278,14 +281,15 @@ impl MemoryTable {
     //= protocol.md: feature.2
     /// Registers every address of the process under [`WHOLE_ADDRESS_SPACE_KEY`], once per domain.
     ///
-    /// The kernel makes the copies, and each copy costs a system call. An unmapped address is then
-    /// an error instead of a signal. Peers that use the domain get the power of a debugger: they
-    /// can break the program in any way. Like a write to `/proc/self/mem`, this is outside the
-    /// guarantees of safe Rust. Use it in trusted clusters only.
+    /// The kernel makes the copies of this region, and each copy costs a system call. An access to
+    /// an unmapped address therefore causes an error and not a signal. Peers that use the domain
+    /// get the power of a debugger: they can break the program in any way. Like a write to
+    /// `/proc/self/mem`, this is outside the guarantees of safe Rust. Use this region only in
+    /// trusted clusters.
     ///
-    /// The kernel offers no checked form of atomics, so this crate probes the page before an
-    /// atomic. The program may unmap the page in the nanoseconds between the probe and the atomic.
-    /// If the thread does not catch faults, the program then gets the signal.
+    /// The kernel cannot perform atomics with a check, so this crate probes the page before an
+    /// atomic. If the program unmaps the page in the nanoseconds between the probe and the atomic,
+    /// and the thread does not catch faults, the program gets the signal.
     ///
     /// # Errors
     /// [`RegisterError`], one variant for each cause.
@@ -301,12 +305,12 @@ impl MemoryTable {
         self.insert(domain, range, rights, SlotKind::WholeAddressSpace, None)
     }
 
-    /// Registers `len` addresses from `start` that have no memory. A placement there is only
-    /// logged, and [`MemoryTable::drain_ghosts`] returns the log. The address of a payload that is
-    /// sent from there identifies the payload.
+    /// Registers a ghost region: `len` addresses from `start` that have no memory. A placement in
+    /// this region is only logged, and [`MemoryTable::drain_ghosts`] returns the log. A payload
+    /// that is sent from this region is identified by its address.
     ///
-    /// Use this only for engines whose frames never reach a link driver, because a driver would
-    /// read from the address. Atomics on such a region are refused.
+    /// Use ghost regions only for engines whose frames never reach a link driver, because a driver
+    /// would read from the address. Atomics on a ghost region fail.
     ///
     /// # Errors
     /// [`RegisterError`], one variant for each cause.
@@ -339,8 +343,8 @@ impl MemoryTable {
     /// Ends a region. Returns when every engine turn that could have seen the region has ended.
     /// After that, no thread of this library accesses the region's memory.
     ///
-    /// Fails if the calling thread is inside an access, because the call would wait for that access
-    /// to end.
+    /// Fails if the calling thread is inside an access, because the thread would wait for its own
+    /// access to end.
     ///
     /// # Errors
     /// [`RegisterError::InsideAccess`] if the calling thread is inside an access,
@@ -361,8 +365,8 @@ impl MemoryTable {
 
     /// Changes the memory, the rights or the domain of a region of foreign memory, with the checks
     /// of [`MemoryTable::register_raw_lazily`]. The region keeps its key, but gets another
-    /// [`RegionId`]. So pending work with the old name cannot reach the new memory. Returns when
-    /// every engine turn that could have seen the old state has ended.
+    /// [`RegionId`]. So pending work with the old identifier cannot reach the new memory. Returns
+    /// when every engine turn that could have seen the old state has ended.
     ///
     /// # Errors
     /// The errors of [`MemoryTable::register_raw`] and [`MemoryTable::deregister`]. After an error,
@@ -434,7 +438,8 @@ impl MemoryTable {
         self.slots.get(index)
     }
 
-    /// Decrypts `key`. This function is not inlined, so that the code for the last key stays small.
+    /// Decrypts `key`. This function is not inlined, so that the code of lookups with an unchanged
+    /// key stays small.
     #[inline(never)]
     pub(crate) const fn open_key(&self, key: RemoteKey) -> OpenedKey {
         let plain = self.permutation.decrypt(key.0);
@@ -465,7 +470,7 @@ impl MemoryTable {
         RemoteKey(self.permutation.encrypt(region.index() << KEY_GENERATION_BITS | generation))
     }
 
-    /// Inserts memory that the library did not allocate.
+    /// Inserts a region of memory that the library did not allocate.
     fn insert_raw(
         &self,
         domain: ProtectionDomain,
@@ -542,8 +547,8 @@ impl MemoryTable {
         }
     }
 
-    /// Makes the region invisible to accesses that begin after this call. Returns the owner that
-    /// keeps the region's memory alive.
+    /// Makes the region invisible to lookups from this moment on. Returns the owner that keeps the
+    /// region's memory alive.
     fn mark_dead(&self, region: RegionId) -> Result<Option<Owner>, RegisterError> {
         let mut registry = self.registry();
         let unknown = RegisterError::UnknownRegion { region };
@@ -594,7 +599,7 @@ const fn same_key_generation(last: u32) -> u32 {
 }
 
 /// Checks memory that the library did not allocate. `check` gets the address and the length of the
-/// memory, and whether peers or this side may write to it.
+/// memory, and whether the rights permit writes.
 fn check_raw(
     range: Range,
     rights: Rights,
@@ -625,8 +630,8 @@ pub struct TableLimits {
 impl TableLimits {
     /// Number of regions that the 20 bits of a remote key can distinguish.
     pub const REGIONS_MAX: u32 = 1 << KEY_SLOT_BITS;
-    /// Number of domains that the 20 bits of a domain's name can distinguish, except the index of
-    /// [`ProtectionDomain::NONE`].
+    /// Number of domains that the 20 bits of a domain's index can distinguish. The index of
+    /// [`ProtectionDomain::NONE`] is not included.
     pub const DOMAINS_MAX: u32 = (1 << DOMAIN_INDEX_BITS) - 1;
 
     /// Sets [`regions_max`](field@TableLimits::regions_max).
@@ -651,8 +656,8 @@ impl Default for TableLimits {
     }
 }
 
-/// The name of a protection domain. A connection reaches only the regions of its own domain.
-/// Domains of two endpoints are never equal.
+/// Identifies a protection domain. A connection reaches only the regions of its own domain. Domains
+/// of two endpoints are never equal.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct ProtectionDomain {
     /// Number of the table to which the domain belongs.
@@ -668,8 +673,8 @@ impl ProtectionDomain {
         self.name & DOMAIN_INDEX_MASK
     }
 
-    /// Returns the name of the next domain at this index. It differs from all earlier names, so an
-    /// old name does not match it.
+    /// Returns the identifier of the next domain at this index. It differs from all earlier
+    /// identifiers, so an old identifier does not match the new domain.
     const fn successor(self) -> Self {
         Self { name: self.name.wrapping_add(1 << DOMAIN_INDEX_BITS), ..self }
     }
@@ -681,18 +686,18 @@ impl fmt::Debug for ProtectionDomain {
     }
 }
 
-/// A registered region, in the view of its owner.
+/// The description of a registered region for its owner.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Region {
-    /// The region's name on this side.
+    /// Identifies the region in this process.
     pub id: RegionId,
-    /// The region's name for peers.
+    /// The key by which peers name the region.
     pub key: RemoteKey,
     /// The address of the first byte that peers use.
     pub start: u64,
     /// Length in bytes.
     pub len: u64,
-    /// The accesses that the region allows.
+    /// The rights of the owner and of peers.
     pub rights: Rights,
 }
 
@@ -773,8 +778,8 @@ impl Drop for Owner {
 
 #[derive(Debug)]
 struct Domain {
-    /// The name of the domain. If the domain is not allocated, this is the name of the next domain
-    /// at this index.
+    /// The identifier of the domain. If the domain is not allocated, this is the identifier of the
+    /// next domain at this index.
     name: ProtectionDomain,
     allocated: bool,
     regions: u32,
@@ -790,23 +795,24 @@ struct Range {
 /// The key of whole-address-space regions (`docs/protocol.md`, 2.3).
 pub const WHOLE_ADDRESS_SPACE_KEY: RemoteKey = RemoteKey(u32::MAX);
 
-/// Number of free entries from which on the oldest is reused. The key of a slot repeats after 2^12
-/// uses of the slot. So a key repeats after 2^10 · 2^12 = 4 million registrations at the earliest.
-/// If the table is at its limit, entries are reused earlier.
+/// If at least this many slots are free, a new region reuses the slot that has been free longest.
+/// The key of a slot repeats after 2^12 uses of the slot. So a key repeats after 2^10 · 2^12 = 4
+/// million registrations at the earliest. If the table is at its limit, new regions reuse slots
+/// earlier.
 const QUARANTINE: usize = 1 << 10;
 
-/// Number of bits of a domain's name that are its index. The bits above count the earlier uses of
-/// the index.
+/// Number of low bits of a domain's identifier that contain its index. The bits above count the
+/// earlier uses of the index.
 const DOMAIN_INDEX_BITS: u32 = 20;
 
 const DOMAIN_INDEX_MASK: u32 = (1 << DOMAIN_INDEX_BITS) - 1;
 
 /// Returns whether the program has promised to keep all payload mapped that endpoints of this
-/// process pass to their links. The promise ends when the program registers a whole address space.
+/// process pass to their links. Registering a whole address space ends the promise.
 ///
 /// If this returns true, a driver that holds a [`FaultGuard`](crate::FaultGuard) may read payload
-/// itself. Otherwise the driver lets the kernel read the payload. The kernel also refuses memory of
-/// devices, where a read may have side effects.
+/// itself. Otherwise the driver must let the kernel read the payload, because the kernel refuses to
+/// read memory of devices, where a read may have side effects.
 #[inline]
 pub fn is_payload_promised() -> bool {
     PROMISES_ARE_KEPT.load(Ordering::Relaxed)
@@ -815,8 +821,8 @@ pub fn is_payload_promised() -> bool {
 /// The number of the next table. It wraps after 2^32 tables in one process.
 static NEXT_TABLE: AtomicU32 = AtomicU32::new(0);
 
-/// Whether no whole address space was registered. One flag serves the process, because drivers see
-/// payload of any table.
+/// False after the registration of a whole address space. There is one flag for the process,
+/// because drivers see payload of any table.
 static PROMISES_ARE_KEPT: AtomicBool = AtomicBool::new(true);
 
 #[cfg(test)]

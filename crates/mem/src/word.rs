@@ -7,12 +7,13 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::{Buffer, BufferError};
 
 /// An integer of 8, 16, 32 or 64 bits at an offset in a [`Buffer`], in native byte order. Meant for
-/// integers that peers and threads read and change concurrently. [`Buffer::word`] makes it.
+/// integers that peers and threads read and change concurrently. [`Buffer::word`] returns this
+/// type.
 ///
-/// Each access reads or writes the whole integer. Accesses through this type never tear the
-/// integer. If it has 64 bits, remote atomics do not tear it either. The memory orders are those of
-/// the `std` atomics. They order accesses of the threads of this process, including the engine's
-/// threads.
+/// Each access through this type reads or writes the whole integer, so such accesses never tear it.
+/// Remote atomics do not tear an integer of 64 bits either. The memory orders have the same meaning
+/// as in the `std` atomics. They order accesses of the threads of this process, including the
+/// engine's threads.
 ///
 /// ```
 /// use std::sync::atomic::Ordering;
@@ -81,15 +82,16 @@ impl<'a, T: Integer> Word<'a, T> {
         unsafe { T::store(self.place(), value, order) }
     }
 
-    /// Loads the value from memory at each call. The load is not ordered with other accesses.
+    /// Loads the value. The compiler never removes this load. It is not ordered with other
+    /// accesses.
     #[inline]
     pub fn load_volatile(&self) -> T {
         // SAFETY: same reason as in `load`.
         unsafe { self.place().read_volatile() }
     }
 
-    /// Stores a value at each call, even if a later store overwrites it. The store is not ordered
-    /// with other accesses.
+    /// Stores a value. The compiler never removes this store, even if a later store overwrites the
+    /// value. It is not ordered with other accesses.
     #[inline]
     pub fn store_volatile(&self, value: T) {
         // SAFETY: same reason as in `load`.

@@ -1,6 +1,6 @@
-//! Compares the table with a simple model. The table must grant random registrations, accesses and
-//! deregistrations exactly when the model grants them. It must change exactly those bytes that the
-//! model changes.
+//! Compares the table with a simple model. The test makes random registrations, accesses and
+//! deregistrations in both. The table must accept exactly the calls that the model accepts, and
+//! must change exactly the bytes that the model changes.
 
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ enum Step {
     CompareSwap { target: usize, compare: u64, swap: u64 },
 }
 
-/// Generates distances: mostly small, sometimes just below 2^64, rarely arbitrary.
+/// Generates distances: mostly small numbers, sometimes numbers just below 2^64, rarely arbitrary
+/// numbers.
 fn distance() -> impl Strategy<Value = u64> {
     prop_oneof![
         16 => 0..80_u64,

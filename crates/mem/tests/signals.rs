@@ -1,7 +1,7 @@
 //! Tests of signals that do not concern this crate, each in its own process.
 //!
-//! A test starts this program again with a role, as a child process. The child performs the role
-//! until the role or the process ends.
+//! A test starts this program again as a child process, with the name of a *role*. The child
+//! performs the role until the role or the process ends.
 
 #![cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 #![expect(clippy::undocumented_unsafe_blocks, reason = "each breaks something on purpose, or asks")]
@@ -136,7 +136,7 @@ fn role() {
             assert!(thread::spawn(move || first()).join().unwrap());
             thread::spawn(catch).join().unwrap();
             let second = copies[1];
-            // Use a new thread for each check, because the first call of a thread checks.
+            // Use a new thread for each check, because a thread always checks at its first call.
             for catches in [second, first, second] {
                 assert!(thread::spawn(move || catches()).join().unwrap());
                 thread::spawn(catch).join().unwrap();
@@ -273,8 +273,8 @@ extern "C" fn once(_: c_int) {
 
 extern "C" fn looking_around(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
     let here = 0;
-    // If this address is within 64 KiB of the thread's stack, the handler runs on that stack, because
-    // no other memory is so near.
+    // If the handler's stack frame is within 64 KiB of `STACK_NEAR`, the handler runs on the
+    // thread's own stack, because no other stack is so near.
     let distance = STACK_NEAR.load(Ordering::SeqCst).abs_diff((&raw const here).addr());
     let is_right = unsafe {
         let mut mask = std::mem::zeroed();

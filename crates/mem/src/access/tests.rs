@@ -295,7 +295,7 @@ fn atomics_of_many_threads_lose_nothing() {
         }
     });
     assert_eq!(world.buffer.load_u64(0), THREADS * rounds);
-    // The first thread that swaps 0 for 1 adds one more.
+    // One thread has also replaced 0 by 1, which counts as one more addition.
     assert_eq!(world.buffer.load_u64(8), THREADS * rounds + 1);
 }
 

@@ -1,6 +1,6 @@
-//! Replacements for targets on which faults cannot be caught. There the handler is never installed,
-//! so the parent module never calls the copies in this file. They exist only to make the parent
-//! module compile.
+//! Replacements for targets on which faults cannot be caught. On these targets, the parent module
+//! never installs the handler and never calls the functions of this file. The functions exist only
+//! to make the parent module compile.
 
 use crate::copy;
 

@@ -116,8 +116,8 @@ fn registered_memory_that_is_gone_is_an_error_that_names_the_address() {
     let table = MemoryTable::new(TableLimits::default(), [1, 2]);
     let domain = table.allocate_domain();
     let bytes = 2 * Mapping::PAGE as u64;
-    // SAFETY: the test breaks on purpose the promise to keep the memory mapped. The access must
-    // then fail with an error.
+    // SAFETY: the test deliberately unmaps the memory while it is registered. The access must then
+    // fail with an error.
     let region =
         unsafe { table.register_raw(domain, mapping.start(), bytes, Rights::ALL) }.unwrap();
     mapping.unmap_page(1);

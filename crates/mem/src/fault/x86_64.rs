@@ -1,13 +1,13 @@
 //! The instructions that access foreign memory.
 //!
-//! Each of these instructions is the first of its own function, which is entered by a call. If it
-//! faults, the handler continues at a single `ret` instruction, which returns to the caller. RCX
-//! then holds the remaining work: a copy counts it down, and the other functions set it to zero on
-//! success.
+//! Each of these instructions is the first instruction of its own function. If it faults, the
+//! handler lets the thread continue at a single `ret` instruction, which returns to the caller of
+//! that function. RCX then shows whether the function succeeded: a copy counts RCX down to zero,
+//! and the other functions set RCX to zero on success.
 //!
-//! Copies of all lengths use one instruction. It is as fast as the C library's `memmove`, which
-//! uses the same instruction on such processors. For copies of 128 to 512 bytes, it takes 10 to 20
-//! ns more (`docs/performance-notes.md`, 31).
+//! Copies of all lengths use one instruction, `rep movsb`. It is as fast as the C library's
+//! `memmove`, which uses the same instruction on such processors. The exception are copies of 128
+//! to 512 bytes, for which it takes 10 to 20 ns more (`docs/performance-notes.md`, 31).
 
 use core::arch::{asm, naked_asm};
 
@@ -15,8 +15,8 @@ mod handler;
 
 pub(super) use handler::{catches_here, install, is_installed};
 
-/// Returns the processor's clock. Its differences between the processors of a host are small enough
-/// for this use.
+/// Returns the value of the processor's clock. The clocks of a host's processors differ so little
+/// that it does not matter for the intervals between checks.
 #[inline]
 pub(super) fn ticks() -> u64 {
     // SAFETY: reads a counter that every x86-64 processor has and that Linux lets programs read.
@@ -64,9 +64,9 @@ pub(super) unsafe fn store(to: *mut u8, word: impl Storable) -> bool {
     unsafe { word.store(to) }
 }
 
-/// Calls one of the functions below, which access the word at an address. Takes the value of RAX
-/// and more operands of `asm!`. Evaluates to the new value of RAX, or to `None` if the function
-/// faulted.
+/// Calls one of the functions below, which access the word at an address. The arguments are the
+/// function, the address, the value of RAX, and more operands of `asm!`. Evaluates to the new value
+/// of RAX, or to `None` if the function faulted.
 macro_rules! touch {
     ($function:ident, $address:expr, $rax:expr $(, $($more:tt)*)?) => {{
         let (left, held): (u64, u64);
@@ -117,7 +117,8 @@ pub(super) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> 
     unsafe { touch!(swap_8, address, compare, in("rdx") swap) }
 }
 
-/// Returns whether the instruction at an address is one of those that may fault.
+/// Returns whether the instruction at an address is the first instruction of one of the functions
+/// below.
 fn may_fault(address: usize) -> bool {
     let functions: [unsafe extern "C" fn(); 7] =
         [copy_bytes, store_1, store_2, store_4, store_8, add_8, swap_8];
@@ -129,8 +130,8 @@ fn behind_fault() -> usize {
     give_up as unsafe extern "C" fn() as usize
 }
 
-/// Defines a function. Its first instruction accesses memory, and the following instructions end
-/// the function. Only the `asm!` blocks above call such functions.
+/// Defines a function. Its first instruction accesses memory, and its other instructions set RCX
+/// and return. Only the `asm!` blocks above call such functions.
 macro_rules! instruction {
     ($name:ident, $($line:literal),+) => {
         #[unsafe(naked)]

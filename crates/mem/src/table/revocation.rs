@@ -1,4 +1,4 @@
-//! Regions that peers can no longer use, although pending local work still uses them.
+//! Revocation of regions: peers can no longer use a revoked region, but pending local work can.
 
 use super::MemoryTable;
 use crate::gate::TurnGate;
@@ -16,10 +16,10 @@ impl MemoryTable {
         is_live && owner.is_some_and(Option::is_some)
     }
 
-    /// Revokes a region: for peers, its key and its windows end. Local work can use the region
+    /// Revokes a region: its key and its windows become invalid. Local work can use the region
     /// until [`MemoryTable::deregister`].
     ///
-    /// A turn in progress may already have granted an access to a peer.
+    /// A turn in progress may already have validated a peer's access.
     /// [`MemoryTable::wait_for_accesses`] waits for such turns.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl MemoryTable {
 
     /// Returns when every access that began before the call has ended. After that, peers cannot
     /// reach regions that were [revoked](MemoryTable::revoke) before the call. If the calling
-    /// thread is inside an access, returns at once, because it would wait for itself.
+    /// thread is inside an access, returns at once, because the thread would wait for itself.
     pub fn wait_for_accesses(&self) {
         if !TurnGate::inside_this_thread() {
             self.gate.wait();

@@ -1,4 +1,4 @@
-//! Memory windows: parts of regions with keys of their own. They are bound and ended without
+//! Memory windows: parts of regions with their own keys. Binding and ending a window need no
 //! registration.
 
 use core::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use wire_edge::RemoteKey;
 use super::{MemoryTable, ProtectionDomain, WHOLE_ADDRESS_SPACE_KEY};
 use crate::{AccessError, RegionId, RegisterError, Rights};
 
-/// A part of a region, which peers reach by a key of its own.
+/// A part of a region that has its own key for peers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Window {
     /// The region that contains the window.
@@ -21,8 +21,8 @@ pub struct Window {
     pub len: u64,
     /// The address of the first byte that peers use.
     pub remote_start: u64,
-    /// Rights of peers in the window. They do not depend on the rights of peers in the region. If
-    /// they allow changes, the region must have [`Rights::LOCAL_WRITE`].
+    /// Rights of peers in the window, independent of the rights of peers in the region. If the
+    /// rights allow changes, the region must have [`Rights::LOCAL_WRITE`].
     pub rights: Rights,
     /// The connections that may use the key.
     pub reach: Reach,
@@ -33,7 +33,7 @@ pub struct Window {
 pub enum Reach {
     /// Every connection of the region's domain.
     Domain,
-    /// One connection. The number is unique among all connections.
+    /// One connection, identified by a number that is unique among all connections.
     Connection(u64),
 }
 
@@ -109,9 +109,9 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Ends a window by its key, for all peers. Accesses that the engine has already begun may
-    /// continue until the end of the turn. Answers to reads that were already granted may continue
-    /// until they are sent.
+    /// Ends a window by its key, for all peers. Accesses that the engine has already validated may
+    /// continue until the end of the turn. If the engine has already accepted a peer's read, it may
+    /// still send the answer.
     pub fn unbind(&self, key: RemoteKey) -> Option<Window> {
         self.windows_mut().remove(key)
     }
@@ -202,7 +202,7 @@ impl MemoryTable {
 }
 
 /// Returns the rights that the owner of a region needs for a window with `rights`. If a peer
-/// changes bytes through a window, this side is the one that writes them.
+/// changes bytes through a window, the owner's side writes these bytes.
 pub(crate) const fn own_rights(rights: Rights) -> Rights {
     if rights.intersects(Rights::CHANGING) { Rights::LOCAL_WRITE } else { Rights::NONE }
 }

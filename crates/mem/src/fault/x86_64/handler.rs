@@ -30,7 +30,7 @@ pub(in super::super) fn is_installed() -> bool {
 }
 
 /// Returns whether a fault on this thread would currently reach the handler. Costs three system
-/// calls. If handlers of other copies of this crate are in front, costs two more for each.
+/// calls, and two more for each handler of another copy of this crate that was installed later.
 pub(in super::super) fn catches_here() -> bool {
     let leads_here = |signal: &Signal| {
         action_of(signal.number).is_some_and(|action| signal.leads_here(action.sa_sigaction))
@@ -41,8 +41,8 @@ pub(in super::super) fn catches_here() -> bool {
 /// Returns whether this thread blocks none of the handled signals.
 fn are_unblocked() -> bool {
     let mut mask = MaybeUninit::uninit();
-    // SAFETY: the new mask is null, so the C library only writes the current mask. The mask is read
-    // only after that.
+    // SAFETY: the new mask is null, so the C library only writes the current mask. The code reads
+    // the mask only after that.
     unsafe {
         libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), mask.as_mut_ptr()) == 0
             && SIGNALS.iter().all(|signal| libc::sigismember(mask.as_ptr(), signal.number) == 0)
@@ -67,9 +67,9 @@ impl Signal {
         &BEFORE[self.place]
     }
 
-    /// Returns whether the action is this handler, or leads to it. It leads to this handler if it
-    /// is the handler of another copy of this crate in front of this one. Such a handler passes on
-    /// the faults of other copies.
+    /// Returns whether the action is this handler, or the handler of another copy of this crate
+    /// that was installed after this handler. Such a handler passes on faults until they reach this
+    /// handler.
     fn leads_here(&self, mut action: usize) -> bool {
         for _ in 0..COPIES_MAX {
             if action == our_action() {
@@ -91,9 +91,9 @@ impl Signal {
         self.note(&before);
         let mut ours = before;
         ours.sa_sigaction = our_action();
-        // The previous handler must run under the same conditions as before: on the same stack and
-        // with the same signals blocked. If there is no previous handler, use the alternate stack.
-        // Otherwise a thread whose stack has overflowed could not run this handler.
+        // The previous handler must run like without this handler: on the same stack and with the
+        // same signals blocked. If there is no previous handler, use the alternate stack. Without
+        // the alternate stack, a thread whose stack has overflowed could not run this handler.
         ours.sa_flags = libc::SA_SIGINFO
             | match before.sa_sigaction {
                 libc::SIG_DFL | libc::SIG_IGN => libc::SA_ONSTACK | libc::SA_RESTART,
@@ -114,7 +114,7 @@ impl Signal {
         self.action_before().store(before.sa_sigaction, Ordering::SeqCst);
     }
 
-    /// Does for a signal what would happen without this handler.
+    /// Handles a signal in the way in which it would be handled without this handler.
     ///
     /// # Safety
     /// The caller must be a signal handler that was called for this signal with these arguments.
@@ -123,16 +123,17 @@ impl Signal {
         match self.action_before().load(Ordering::SeqCst) {
             libc::SIG_DFL => {
                 self.set_simple_action(libc::SIG_DFL);
-                // After a fault, the instruction runs again and raises the signal again, so only
-                // other signals are raised here.
+                // After a fault, the instruction runs again and raises the signal again. So raise
+                // the signal only if it was not caused by a fault.
                 if !is_fault {
                     // SAFETY: accesses no memory of this program. The signal is blocked until the
                     // handler returns.
                     unsafe { libc::raise(self.number) };
                 }
             }
-            // The kernel ignores a signal only if a process sent it. If a fault raised it, the
-            // kernel ends the process, so set this action for a fault.
+            // With this action, the kernel ignores a signal that a process sent, so do nothing for
+            // such a signal. If a fault raised the signal, the kernel ends the process, so set the
+            // action.
             libc::SIG_IGN if is_fault => self.set_simple_action(libc::SIG_IGN),
             libc::SIG_IGN => {}
             action => {
@@ -165,11 +166,11 @@ impl Signal {
     }
 }
 
-/// Handles a signal. Uses only the registers of the interrupted code, atomics, and calls that a
-/// signal handler may make.
+/// Handles a signal. Accesses only the registers of the interrupted code and atomics, and makes
+/// only calls that a signal handler may make.
 ///
-/// The stack may be unwound through this function, because a handler that this function calls may
-/// unwind.
+/// This function has the ABI `C-unwind`, because a handler that this function calls may unwind the
+/// stack through it.
 unsafe extern "C-unwind" fn on_signal(number: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes both pointers. No other code uses the context of the interrupted
     // code.
@@ -177,8 +178,8 @@ unsafe extern "C-unwind" fn on_signal(number: c_int, info: *mut siginfo_t, conte
         let registers = &raw mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs;
         ((*info).si_code, registers.cast::<i64>().add(libc::REG_RIP as usize))
     };
-    // Other codes mean that a process sent the signal, or that hardware found a broken page which
-    // the program has not accessed.
+    // With any other code, a process sent the signal, or the hardware found a broken page that the
+    // program has not accessed.
     let is_fault = code > 0 && !(number == libc::SIGBUS && code == libc::BUS_MCEERR_AO);
     // SAFETY: the pointers are valid for the reason above. A `ret` may replace an instruction that
     // may fault, because that instruction is the first of its function.
@@ -194,9 +195,10 @@ unsafe extern "C-unwind" fn on_signal(number: c_int, info: *mut siginfo_t, conte
     }
 }
 
-/// The function that the kernel calls. It begins with a mark, by which other copies of this crate
-/// recognize it. The distance from the mark's end to [`BEFORE`] follows. Then the function jumps to
-/// [`on_signal`]. The first jump is encoded in two bytes, so the offset of the mark is fixed.
+/// The function that the kernel calls. It begins with a jump over data. The data are a mark, by
+/// which other copies of this crate recognize this function, and the distance from the mark's end
+/// to [`BEFORE`]. After the data, the function jumps to [`on_signal`]. The first jump has two
+/// bytes, so the offset of the mark is fixed.
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn entry(number: c_int, info: *mut siginfo_t, context: *mut c_void) {
     naked_asm!(
@@ -254,8 +256,8 @@ static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 static SIGNALS: [Signal; 2] = [Signal::new(libc::SIGSEGV, 0), Signal::new(libc::SIGBUS, 1)];
 
 /// The action of each of [`SIGNALS`] before this handler: `SIG_DFL`, `SIG_IGN`, or the address of a
-/// function. Other copies of this crate read this array. Its layout therefore belongs to the format
-/// that the mark of [`entry`] stands for.
+/// function. Other copies of this crate read this array. If its layout changes, the mark of
+/// [`entry`] must change, too.
 static BEFORE: [AtomicUsize; 2] = [const { AtomicUsize::new(libc::SIG_DFL) }; 2];
 
 /// The beginning of the handler: a jump over the data, then the mark.
@@ -264,6 +266,6 @@ const MARK: &[u8; 18] = b"\xeb\x18ethernot fault 1";
 /// Length in bytes of the mark and of the distance that follows it.
 const HEAD_BYTES: usize = MARK.len() + size_of::<i64>();
 
-/// Largest number of copies of this crate in one process whose handlers are followed. Each shared
-/// object that contains the crate has a copy; the program itself may have one, too.
+/// Largest number of handlers of copies of this crate that [`Signal::leads_here`] follows. Each
+/// shared object that contains the crate has a copy; the program itself may have a copy, too.
 const COPIES_MAX: usize = 8;
