@@ -22,8 +22,8 @@ pub struct LinkCaps {
     pub segments: u16,
     /// Whether sending `segments` frames costs about as much as sending one (UDP GSO).
     pub offloads: bool,
-    /// Number of bytes of frames for which the driver's receive buffer has room. Further frames are
-    /// dropped.
+    /// Size of the driver's receive buffer, in bytes of frames. When the buffer is full, further
+    /// frames are dropped.
     pub receive_buffer_bytes: u32,
     /// Nominal rate if known, in bits per second.
     pub rate: Option<u64>,
@@ -47,8 +47,8 @@ pub enum LinkEvent {
     Descriptors,
 }
 
-/// The evidence for a report of a link about a peer's address. Anyone can forge errors of the
-/// network. But an attacker that does not see the frames cannot quote them.
+/// The evidence for a report of a link about a peer's address. Any host can forge errors of the
+/// network, but an attacker that does not see our frames cannot quote them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Evidence {
     /// This host itself detected the problem.
@@ -59,8 +59,8 @@ pub enum Evidence {
     Hearsay,
 }
 
-/// Number of bytes that identify a frame: the preamble of a handshake frame, or the header of
-/// another frame.
+/// Number of bytes that identify a frame: the preamble of a handshake frame, or the header of any
+/// other frame.
 pub const QUOTED_BYTES: usize = 16;
 
 impl Evidence {
@@ -74,8 +74,8 @@ impl Evidence {
 /// A received frame. The driver lends it for the duration of the callback.
 #[derive(Debug)]
 pub struct RxFrame<'a> {
-    /// The edge frame. If the payload is elsewhere, only its headers. The bytes are mutable, so
-    /// that the engine can change them in place.
+    /// The edge frame. If the payload is in `outside`, these are only the headers. The bytes are
+    /// mutable, so that the engine can change them in place.
     pub bytes: &'a mut [u8],
     /// The payload, if it is in memory shared with another process; otherwise empty.
     pub outside: Payload<'a>,
@@ -108,7 +108,7 @@ impl RxFrame<'_> {
 /// An outgoing frame: header bytes that the engine wrote, then payload in registered memory.
 #[derive(Clone, Copy, Debug)]
 pub struct TxFrame<'a> {
-    /// The header. If the payload is small, it follows here.
+    /// The header. If the payload is small, the payload follows in the same slice.
     pub header: &'a [u8],
     /// The rest of the payload. A driver cannot keep it after the call:
     ///
@@ -118,9 +118,9 @@ pub struct TxFrame<'a> {
     /// }
     /// ```
     pub payload: PayloadSlice<'a>,
-    /// Whether the payload stays unchanged until the peer has acknowledged it or the operation has
-    /// failed. If so, the peer may read it in place. If not, it stays valid only until the driver
-    /// returns.
+    /// If true, the payload stays unchanged until the peer has acknowledged it or the operation has
+    /// failed, so the peer may read the payload in place. If false, the payload is valid only until
+    /// the driver returns.
     pub is_lasting: bool,
 }
 
@@ -136,13 +136,14 @@ impl TxFrame<'_> {
     }
 }
 
-/// Frames to one peer, in order. The headers are back to back in one buffer, so that a driver can
-/// merge frames without outside payload into one piece. Only [`TxBatch::new`] allocates.
+/// Frames to one peer, in order. The headers are back to back in one buffer. Therefore a driver can
+/// send consecutive frames without outside payload as one range of bytes. Only [`TxBatch::new`]
+/// allocates.
 ///
-/// The batch is kept from turn to turn, so it outlives the memory access that covers its payloads.
-/// Therefore two rules apply to the code that fills the batch. It must pass the batch to the driver
-/// before that access ends, and [reset](Self::reset) the batch before it fills the batch again. The
-/// driver may use the payloads while it borrows the batch.
+/// The engine reuses the batch in every turn, so the batch outlives the memory access that covers
+/// its payloads. Therefore two rules apply to the code that fills the batch. It must pass the batch
+/// to the driver before that access ends. It must [reset](Self::reset) the batch before it fills
+/// the batch again. The driver may use the payloads while it borrows the batch.
 #[derive(Debug)]
 pub struct TxBatch {
     to: PeerAddr,
@@ -188,8 +189,8 @@ impl TxBatch {
 
     #[inline]
     fn finish(&mut self, payload: PayloadSlice<'_>, is_lasting: bool) {
-        // This removes the lifetime of the memory access. In exchange, `frame` binds the payload to
-        // the lifetime of the batch.
+        // This slice no longer has the lifetime of the memory access. Instead, `frame` binds the
+        // payload to the borrow of the batch.
         let kept = PayloadSlice::at(payload.start, payload.len);
         self.frames.push((self.headers.len() as u32, kept, is_lasting));
     }

@@ -1,5 +1,5 @@
-//! Stateless answers to unknown peers. Cookies prove that such a peer receives at its address, and
-//! limits bound the rate of answers.
+//! Stateless answers to unknown peers. A cookie proves that an unknown peer receives at its
+//! address. A rate limit bounds the answers.
 
 use core::hash::Hasher;
 
@@ -17,14 +17,14 @@ pub const COOKIE_LIFETIME_NS: u64 = 10_000_000_000;
 
 /// Issues and verifies the cookies of the handshake.
 ///
-/// If an unknown peer requests a connection, it gets a cookie, and the endpoint stores nothing. The
-/// endpoint allocates memory only when the cookie returns from the same address, for the same
+/// If an unknown peer requests a connection, the endpoint answers with a cookie and stores nothing.
+/// The endpoint allocates memory only when the cookie returns from the same address, for the same
 /// connection and service.
 ///
 /// A cookie consists of its time of issue and an authentication code. The code covers that time and
 /// all data to which the cookie is bound. The key of the code never leaves the endpoint. A peer may
-/// use a cookie again during its lifetime; the endpoint notices the repetition by the connection id
-/// to which the cookie is bound.
+/// use a cookie again during the cookie's lifetime. The endpoint notices such a repetition, because
+/// the cookie is bound to a connection id.
 #[derive(Clone)]
 pub struct CookieJar {
     key: [u8; 16],
@@ -80,7 +80,8 @@ impl CookieJar {
         let (time, code) = cookie.split_at(8);
         let issued_at = Instant(u64::from_le_bytes(time.try_into().unwrap_or_default()));
         let code = u128::from_le_bytes(code.try_into().unwrap_or_default());
-        // Compare all 128 bits at once, so that the duration reveals nothing about single bytes.
+        // Compare all 128 bits at once, so that the duration of the comparison reveals nothing
+        // about single bytes.
         if code != self.code(issued_at, peer, source, service) {
             return Err(CookieError::Forged);
         }
@@ -109,18 +110,19 @@ impl core::fmt::Debug for CookieJar {
     }
 }
 
-/// A token bucket. It permits a number of answers per second, and after a pause a burst.
+/// A token bucket. It permits a number of answers per second on average, and a burst of answers
+/// after a pause.
 ///
-/// The limiter stores one time: that at which the bucket will be full again. It does not store a
-/// number of tokens and the time of the last refill, because then each call could lose a fraction
-/// by rounding.
+/// The limiter stores only the time at which the bucket will be full again. If it stored a number
+/// of tokens and the time of the last refill, each call could lose a fraction of a token by
+/// rounding.
 #[derive(Clone, Copy, Debug)]
 pub struct RateLimiter {
     /// Time at which the bucket is full. If it is in the past, the bucket is full now.
     full_at: Instant,
     /// Time until the next token, in nanoseconds.
     interval_ns: u64,
-    /// Time in which an empty bucket gains all tokens except one, in nanoseconds.
+    /// Time in which an empty bucket gains all its tokens except one, in nanoseconds.
     slack_ns: u64,
 }
 

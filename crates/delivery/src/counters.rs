@@ -1,7 +1,7 @@
 //! Counters of endpoints and links. Every report lists the counters declared here.
 
-/// Declares a struct of `u64` counters. Each has a name and one line of documentation, so that the
-/// field, its name in reports and its explanation cannot differ.
+/// Declares a struct of `u64` counters. Each counter has a name and one line of documentation.
+/// Reports contain the same name and the same line, so they always match the field.
 macro_rules! counters {
     (
         $(#[doc = $struct_doc:literal])*
@@ -194,8 +194,8 @@ impl LinkCounters {
             + self.dropped_outside_window
     }
 
-    /// Returns the number of frames sent beyond those that a loss-free network with free acknowledgements needs:
-    /// explicit acknowledgements and retransmissions.
+    /// Returns the number of extra frames sent: explicit acknowledgements and retransmissions.
+    /// Without losses, and with all acknowledgements on data frames, there are none.
     pub const fn extra_frames(&self) -> u64 {
         self.explicit_acks_sent + self.retransmissions
     }

@@ -1,8 +1,9 @@
-//! The information of an acknowledgement about a packet, by the low 32 bits of the packet's number.
+//! Looks up what an acknowledgement says about a packet. The low 32 bits of its number identify the
+//! packet.
 
 use wire_edge::AckBlock;
 
-/// The information of an acknowledgement about one packet.
+/// What an acknowledgement says about one packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Coverage {
     Received,
@@ -23,7 +24,7 @@ impl Coverage {
         if below < run {
             return Self::Received;
         }
-        // The packet directly below the run is missing. If it had arrived, the run would be longer.
+        // The packet directly below the run is missing, because otherwise the run would include it.
         let Some(bit) = below.checked_sub(run + 1) else { return Self::Missing };
         let word = (bit / 64) as usize;
         if word >= usize::from(block.words) {

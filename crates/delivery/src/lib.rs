@@ -1,13 +1,14 @@
-//! The part of the edge protocol below the operations. Here frames are packets, and their content
-//! does not matter. The crate does no I/O, reads no clock and holds no socket.
+//! The part of the edge protocol below the operations: it delivers packets and does not interpret
+//! their content. The crate does no I/O, reads no clock and holds no socket.
 //!
-//! * [`ReceivedPackets`]: the packets that a link of a connection has received and must
+//! * [`ReceivedPackets`]: tracks the packets that a link of a connection has received and must
 //!   acknowledge.
-//! * [`SendHalf`], with a [`CongestionController`]: the packets in flight on a link, which of them
-//!   are lost, and how many bytes may still be sent.
-//! * [`PathState`]: whether the link works. [`PathMtu`]: how large its frames may be.
-//! * [`SchedulerState`]: the link for the next bytes.
-//! * [`CookieJar`] and [`RateLimiter`]: protection of an endpoint against unknown peers.
+//! * [`SendHalf`], with a [`CongestionController`]: tracks the packets in flight on a link,
+//!   declares packets lost, and limits the bytes in flight.
+//! * [`PathState`]: decides whether a link works. [`PathMtu`]: finds the largest frame that a link
+//!   carries.
+//! * [`SchedulerState`]: chooses the link for the next bytes.
+//! * [`CookieJar`] and [`RateLimiter`]: protect an endpoint against unknown peers.
 //! * [`TxBatch`], [`RxFrame`], [`LinkEvent`]: the data that the engine and the drivers of its links
 //!   exchange.
 //!

@@ -1,5 +1,5 @@
-//! Rate, delay and queue of a link. The scheduler uses only these values to choose between links
-//! (sender.md, 8). Rates are in bytes per second, times in nanoseconds.
+//! Estimates the rate, delay and queue of a link. The scheduler uses only these values to choose
+//! between links (sender.md, 8). Rates are in bytes per second, times in nanoseconds.
 
 use crate::Instant;
 use crate::congestion::HOST_NS_MAX;
@@ -8,35 +8,37 @@ use crate::rtt::RttEstimator;
 
 /// The estimate that one end has of one link.
 ///
-/// Most values are computed with each acknowledgement of a new packet, and do not change in
-/// between: rates, delay, and the wait that round trips show. Two values must be fresher. `idle_at`
-/// moves with each frame sent on the link; otherwise all frames of a turn would go to one link.
-/// `alike` depends on all links of the connection and on which of them are usable.
+/// Rates, delay, and the wait that round trips show change only with an acknowledgement of a new
+/// packet. Two values change more often. `idle_at` also moves with each frame sent on the link.
+/// Without this, all frames of a turn would go to one link. `alike` depends on all links of the
+/// connection and on which of them are usable.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkEstimate {
     /// Speed that the link reports; 0 if unknown.
     nominal: u64,
-    /// Long-term rate of the link. If it is unknown, the larger of two values: the speed that the
-    /// link reports and the largest recent sample. 0 if all are unknown.
+    /// Long-term rate of the link. If that rate is unknown, the larger of two values: the speed
+    /// that the link reports and the largest recent sample. 0 if none of the three is known.
     carried: u64,
-    /// If only a few frames have shown `carried`, that value doubles every [`TRAIN_LIFETIME_NS`]
-    /// from this time on. The default time means that the value does not fade.
+    /// If `carried` was measured from only a few frames, it counts as twice as large after every
+    /// further [`TRAIN_LIFETIME_NS`] from this time on. The default time means that `carried` stays
+    /// valid.
     fades_from: Instant,
     /// Rate of the fastest link of the connection, if this link counts as equally fast; otherwise
     /// 0.
     alike: u64,
     /// The smallest round trip.
     delay_ns: u64,
-    /// Excess of the smoothed round trip over twice the smallest round trip.
+    /// Smoothed round trip minus twice the smallest round trip; 0 if that is negative.
     wait_ns: u64,
-    /// Time at which the link will have carried all frames that were handed to it.
+    /// Time at which the link will have carried all frames that were passed to it.
     idle_at: Instant,
-    /// Whether enough samples were taken to trust `delay_ns`.
+    /// Whether `delay_ns` comes from enough samples.
     is_delay_known: bool,
     /// Whether no rate can be derived yet, because the first frames may have been late and the
-    /// application limited what was sent.
+    /// application had little to send.
     is_vague: bool,
-    /// Whether the link recently delivered all that was sent, although the window allowed more.
+    /// Whether the link recently delivered everything that was sent, although the window allowed
+    /// more.
     is_untried: bool,
 }
 
@@ -92,15 +94,15 @@ impl LinkEstimate {
     }
 
     /// Sets the long-term rate of the fastest link of the connection, in bytes per second. A link
-    /// with at least half of that rate counts as equally fast. The reason: a rate is measured from
-    /// the data that the link was given, and is wrong by about this factor. Such errors must not
-    /// decide how much data the link gets.
+    /// with at least half of that rate counts as equally fast. The reason: the measured rate
+    /// depends on the amount of data that the link was given, and may be wrong by a factor of 2.
+    /// Such errors must not decide how much data the link gets.
     pub const fn compare_with(&mut self, fastest: u64) {
         self.alike = if self.carried >= fastest / MISTAKEN_TIMES { fastest } else { 0 };
     }
 
-    /// Returns the known long-term rate of the link, in bytes per second. It does not depend on the
-    /// rate that the link may currently carry.
+    /// Returns the long-term rate of the link, in bytes per second, or `None` if it is unknown.
+    /// This rate does not grow with time, unlike that of [`Self::worth_trying`].
     pub fn carried(&self) -> Option<u64> {
         (self.carried > 0).then_some(self.carried)
     }
@@ -109,11 +111,11 @@ impl LinkEstimate {
     /// second, for frames of `frame_bytes`:
     ///
     /// * Normally, this is the measured rate.
-    /// * While the link delivers all that it is given and has no queue, this is twice that rate.
-    ///   Without this, a link that seems slow would get little data, and would continue to seem
-    ///   slow.
+    /// * While the link delivers everything that it is given and has no queue, this is twice the
+    ///   measured rate. Otherwise a link that seems slow would get little data, and would continue
+    ///   to seem slow.
     /// * If the only measurement comes from a few frames that may have been late, this is the speed
-    ///   that the link reports.
+    ///   that the link itself reports.
     pub fn worth_trying(&self, now: Instant, frame_bytes: u32) -> Option<u64> {
         if self.is_vague {
             return self.nominal();
@@ -128,8 +130,8 @@ impl LinkEstimate {
         (self.nominal > 0).then_some(self.nominal)
     }
 
-    /// Returns the rate that the link carries. If only a few frames have shown the rate, it grows
-    /// with time, up to the speed that the link reports.
+    /// Returns the rate that the link carries. If the rate was measured from only a few frames, it
+    /// grows with time, up to the speed that the link reports.
     fn carried_by_now(&self, now: Instant) -> Option<u64> {
         let carried = self.carried()?;
         if self.fades_from == Instant::default() {
@@ -148,53 +150,56 @@ impl LinkEstimate {
     }
 
     /// Returns the time that a frame takes to the peer without queueing, in nanoseconds.
-    /// `shortest_ns` is the smallest round trip of all links. All acknowledgements may return over
-    /// the shortest link, so half of its round trip is part of each round trip. If a link has few
-    /// samples, it counts as no longer than the shortest link. Without this, short messages alone
-    /// would never measure such a link.
+    /// `shortest_ns` is the smallest round trip of all links. The peer returns all acknowledgements
+    /// over the shortest link, so the way back takes half of `shortest_ns` on every link. A link
+    /// with few samples counts as no longer than the shortest link. Without this, a connection with
+    /// only short messages would never measure such a link.
     pub fn one_way_ns(&self, shortest_ns: u64) -> u64 {
         let own_ns = if self.is_delay_known { self.delay_ns.max(shortest_ns) } else { shortest_ns };
         own_ns.saturating_sub(shortest_ns / 2)
     }
 
-    /// Returns the time at which the link will have carried all frames that were handed to it, at
+    /// Returns the time at which the link will have carried all frames that were passed to it, at
     /// least `now`.
     pub fn idle_at(&self, now: Instant) -> Instant {
         self.idle_at.max(now)
     }
 
-    /// Returns whether frames wait on the link for longer than a delay in a host would explain.
+    /// Returns whether frames wait on the link so long that a delay in the hosts cannot be the only
+    /// cause.
     pub fn has_queue(&self, frame_bytes: u32) -> bool {
         self.waits_beyond(QUEUE_SEEN_NS, frame_bytes)
     }
 
-    /// Returns whether frames wait so long that the link must be the limit and not a host.
+    /// Returns whether frames wait so long that the rate of the link, and not a host, must be the
+    /// limit.
     pub fn waits_long(&self, frame_bytes: u32) -> bool {
         self.waits_beyond(HOST_NS_MAX, frame_bytes)
     }
 
-    /// Returns whether frames wait on the link for longer than two times: `hosts_ns`, which hosts
-    /// may take, and the time that [`QUEUE_SEEN_FRAMES`] frames take.
+    /// Returns whether frames wait on the link for longer than `hosts_ns`, the time that hosts may
+    /// take, and also for longer than [`QUEUE_SEEN_FRAMES`] frames take.
     fn waits_beyond(&self, hosts_ns: u64, frame_bytes: u32) -> bool {
         // Make the cheap comparison first. On most links frames do not wait long, and the division
-        // takes as long as all other work here.
+        // in `time_of` takes as long as all other work here.
         self.wait_ns > hosts_ns && self.wait_ns > self.time_of(QUEUE_SEEN_FRAMES * frame_bytes)
     }
 
-    /// Records that a frame is handed to the link. Returns the nanoseconds until it will have been
-    /// sent.
+    /// Records that a frame is passed to the link. Returns the expected nanoseconds until the link
+    /// has sent the frame.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u32) -> u64 {
         self.idle_at = self.idle_at.max(now).after_ns(self.time_of(bytes));
         self.idle_at.since_ns(now)
     }
 
-    /// Records that the link did not send a frame that was handed to it.
+    /// Records that the link did not send a frame that was passed to it.
     pub(crate) fn on_taken_back(&mut self, bytes: u32) {
         self.idle_at = Instant(self.idle_at.0.saturating_sub(self.time_of(bytes)));
     }
 
-    /// Records that a frame of `bytes` queued on the link for `queued_ns`. The expectation for
-    /// queueing and sending was `expected_ns`. Moves `idle_at` by half of the difference.
+    /// Records that a frame of `bytes` waited in the queue of the link for `queued_ns`. For
+    /// queueing and sending together, `expected_ns` had been expected. Moves `idle_at` by half of
+    /// the difference.
     pub(crate) fn on_waited(&mut self, bytes: u32, queued_ns: u64, expected_ns: u64) {
         let waited_ns = queued_ns.saturating_add(self.time_of(bytes));
         self.idle_at = if waited_ns >= expected_ns {
@@ -204,12 +209,12 @@ impl LinkEstimate {
         };
     }
 
-    /// Records that at most `bytes` bytes are on the link.
+    /// Records that at most `bytes` bytes are queued on the link.
     pub(crate) fn bound_queue(&mut self, now: Instant, bytes: u32) {
         self.idle_at = self.idle_at.min(now.after_ns(self.time_of(bytes)));
     }
 
-    /// Records that other links will carry all frames that were handed to this link.
+    /// Records that other links will carry all frames that were passed to this link.
     pub(crate) const fn on_drained(&mut self) {
         self.idle_at = Instant(0);
     }
@@ -221,18 +226,19 @@ impl LinkEstimate {
     }
 }
 
-/// Nanoseconds for which a rate that a few frames have shown is trusted without confirmation.
+/// Nanoseconds for which a rate that was measured from a few frames is trusted without
+/// confirmation.
 const TRAIN_LIFETIME_NS: u64 = 20_000_000;
 
-/// Two limits for the excess of a round trip over twice the shortest round trip. If the excess is
-/// above both, the link has a queue. The limits are the time of this many frames on the link, and
-/// this many nanoseconds, in which four frames pass at 1 Gb/s. A shorter excess may come from the
-/// hosts.
+/// If a round trip exceeds twice the shortest round trip by more than two limits, the link has a
+/// queue. One limit is the time that this many frames take on the link. The other limit is the
+/// number of nanoseconds below, in which four frames pass at 1 Gb/s. If the excess is shorter, the
+/// hosts may cause it.
 const QUEUE_SEEN_FRAMES: u32 = 4;
 const QUEUE_SEEN_NS: u64 = 50_000;
 
-/// If a link is measured as slower than the fastest link of its connection by at most this factor,
-/// it counts as equally fast.
+/// If the measured rate of a link is lower than that of the fastest link by at most this factor,
+/// the link counts as equally fast.
 const MISTAKEN_TIMES: u64 = 2;
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use crate::Instant;
 
-/// A packet is lost if a packet of the same link whose number is larger by this much is
-/// acknowledged. Links keep the order of frames, so this distance only allows for the slight
-/// reordering of multi-queue NICs (RFC 9002 §6.1.1).
+/// When the peer acknowledges a packet whose number is larger by this much on the same link, a
+/// packet is declared lost. Links deliver frames in order, so this distance only allows for the
+/// slight reordering of multi-queue NICs (RFC 9002 §6.1.1).
 const REORDER_PACKETS: u32 = 3;
 
-/// Largest number of doublings of the tolerance after spurious losses. It allows up to 3 · 2^4 = 48
-/// packets, and 16/4 round trips.
+/// Largest number of doublings of the tolerance after spurious losses. After all doublings, the
+/// tolerance is 3 · 2^4 = 48 packets, and 16/4 round trips.
 const STEPS_MAX: u8 = 4;
 
 /// Number of round trips without a spurious loss after which one doubling is undone (RFC 8985
@@ -18,10 +18,10 @@ const STEP_LIFETIME_ROUNDS: u32 = 16;
 /// Smallest reordering window, in nanoseconds: the spacing of two frames at 10 Gb/s.
 const REORDER_WINDOW_NS_MIN: u64 = 1_000;
 
-/// The verdict of the loss rule on a packet, when a later packet was acknowledged before it.
+/// The result of the loss rule for a packet, when a later packet was acknowledged before it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
-    /// The packet may only be late. If it is still unacknowledged at this time, it is lost.
+    /// The packet may be late and not lost. If it is still unacknowledged at this time, it is lost.
     NotLostYet(Instant),
     /// The packet is lost.
     Lost,
@@ -40,11 +40,11 @@ pub(crate) struct ReorderTolerance {
 crate::pack_fields!(ReorderTolerance { steps, changed_in_round });
 
 impl ReorderTolerance {
-    /// Applies the rule of loss. A packet is lost if the number of an acknowledged packet is larger
-    /// by at least [`REORDER_PACKETS`]. It is also lost if an acknowledged packet was sent later by
+    /// Applies the loss rule. A packet is lost in two cases: an acknowledged packet has a number
+    /// that is larger by at least [`REORDER_PACKETS`], or an acknowledged packet was sent later by
     /// more than the reordering window. Spurious losses raise both limits.
     ///
-    /// `overtaken_by` is the distance in numbers to the largest acknowledged packet.
+    /// `overtaken_by` is the largest acknowledged packet number minus the number of this packet.
     /// `round_trip_ns` is the time from the sending of the newest acknowledged packet to its
     /// acknowledgement.
     pub(crate) fn verdict(
@@ -62,7 +62,7 @@ impl ReorderTolerance {
         if now >= lost_at { Verdict::Lost } else { Verdict::NotLostYet(lost_at) }
     }
 
-    /// Doubles the tolerance, because a packet that was declared lost was acknowledged after all.
+    /// Doubles the tolerance, because the peer has acknowledged a packet that was declared lost.
     pub(crate) fn on_spurious_loss(&mut self, round: u32) {
         self.steps = (self.steps + 1).min(STEPS_MAX);
         self.changed_in_round = round;

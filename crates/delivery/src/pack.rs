@@ -1,9 +1,9 @@
 //! Packing (compression of idle connections): writes the state of an idle connection into few
 //! bytes, and restores it when the connection becomes active.
 //!
-//! An idle connection still has much state: round trips, rates, windows, numbers, counters. Most
-//! values are small, zero or close to another value. So while the state is not used, a fifth of the
-//! memory is enough. Packing is exact: a restored value equals the value that was written.
+//! An idle connection still has much state: round trips, rates, windows, packet numbers, counters.
+//! Most values are small, zero or close to another value, so the packed state takes a fifth of the
+//! memory. Packing is exact: a restored value equals the value that was written.
 
 use wire_edge::{
     ConnectionId, Epoch, Features, LinkIndex, LinkStatus, MessageNumber, OperationNumber,
@@ -20,15 +20,16 @@ pub trait Pack: Sized {
     /// Reads a value that [`Pack::pack`] wrote.
     ///
     /// # Panics
-    /// If the bytes were not written for the same types in the same order. This is a bug of the
-    /// caller, because only [`Pack::pack`] writes such bytes.
+    /// If the bytes were not written for the same types in the same order. This is a bug in the
+    /// caller.
     fn unpack(from: &mut Unpacker<'_>) -> Self;
 }
 
 /// Packs values one after another.
 ///
-/// A number is stored plus one, with seven bits in each byte. So the largest number, which often
-/// means "none", takes one byte. A time is stored as the difference to a base time.
+/// The packer adds 1 to a number, modulo 2^64, and stores seven bits in each byte. So the largest
+/// number, which often means "none", takes one byte. It stores a time as the difference to a base
+/// time.
 #[derive(Debug)]
 pub struct Packer {
     bytes: Vec<u8>,
@@ -104,8 +105,8 @@ impl<'a> Unpacker<'a> {
 }
 
 /// Packs a struct field by field. The call must name all fields, so that no field is forgotten. The
-/// fields inside the braces are packed. The fields after the braces get the given value when the
-/// struct is read. A function may complete the struct that was read.
+/// fields inside the braces are packed. The fields after the braces are not packed; unpacking sets
+/// them to the given values. An optional function completes the unpacked struct.
 #[macro_export]
 macro_rules! pack_fields {
     (
@@ -221,7 +222,7 @@ impl Pack for Instant {
 }
 
 impl Pack for PeerAddr {
-    /// Omits the zeros at the end, because most addresses have many of them.
+    /// Omits the zeros at the end, because most addresses end with many zeros.
     fn pack(&self, to: &mut Packer) {
         let len = self.0.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         len.pack(to);

@@ -6,14 +6,15 @@ use crate::Instant;
 ///
 /// The search starts at a size that needs no proof, and sends padded probes. The first probe has
 /// the largest size that the link allows. On a local network this size usually passes, so one probe
-/// is enough. If it fails, the search tries sizes in common use, smallest first. After that, it
-/// halves the remaining interval until the gain is not worth another probe.
+/// is enough. If the probe is lost, the search tries sizes in common use, smallest first. After
+/// that, the search halves the remaining interval until the gain is not worth another probe.
 ///
-/// A size counts as too large after three lost probes. A lost probe is no sign of congestion. After
-/// ten minutes, the search tries all sizes above the current size again, because paths change.
+/// After three lost probes of a size, this size counts as too large. A lost probe is not a sign of
+/// congestion. After ten minutes, the search tries all sizes above the current size again, because
+/// paths change.
 ///
 /// If large frames stop arriving, the size falls back to the size that needs no proof, and the
-/// search restarts. This does not depend on whether small frames still arrive.
+/// search restarts. This also happens while small frames still arrive.
 #[derive(Clone, Debug)]
 pub struct PathMtu {
     /// Largest size that is known to arrive, in bytes.
@@ -32,8 +33,8 @@ pub struct PathMtu {
     losses: u8,
     /// Length of the current series of losses of large frames.
     large_losses: u8,
-    /// Size of the smallest frame in this series, in bytes. If a frame of at least this size
-    /// arrives, the series ends.
+    /// Size of the smallest frame in this series, in bytes. When the peer acknowledges a frame of
+    /// at least this size, the series ends.
     lost_bytes: u32,
     /// Time at which the latest loss of this series was recorded.
     lost_at: Instant,
@@ -59,9 +60,9 @@ crate::pack_fields!(PathMtu {
 });
 
 impl PathMtu {
-    /// Creates the search for a link that carries frames of `safe` bytes without proof. `limit` is
-    /// the largest size that the link can send and the peer accepts, in bytes. If `limit` is less
-    /// than `safe`, it replaces `safe`.
+    /// Creates the search. Frames of `safe` bytes need no proof. `limit` is the largest size that
+    /// the link can send and the peer accepts, in bytes. If `limit` is less than `safe`, it
+    /// replaces `safe`.
     pub const fn new(safe: u16, limit: u16) -> Self {
         // Keep `limit` below the largest value of its type, so that `limit + 1` is a valid size.
         let limit = if limit < u16::MAX { limit } else { u16::MAX - 1 };
@@ -107,7 +108,7 @@ impl PathMtu {
         Some(size)
     }
 
-    /// Records that the last probe could not be sent. It becomes due again.
+    /// Records that the last probe could not be sent. The probe becomes due again.
     pub const fn on_probe_unsent(&mut self) {
         self.outstanding = None;
     }
@@ -153,8 +154,8 @@ impl PathMtu {
 
     //= protocol.md: report.3
     /// Records an unproven claim that frames above `limit` bytes do not pass. A probe is due at
-    /// once. Until it is answered, frames have at most `limit` bytes, or the size that needs no
-    /// proof if that is larger.
+    /// once. Until the peer answers the probe, frames have at most `limit` bytes, or
+    /// [`PathMtu::safe`] bytes if that is larger.
     pub fn on_doubt(&mut self, limit: u16) {
         if limit < self.current && self.safe < self.current {
             self.current = limit.max(self.safe);
@@ -163,7 +164,7 @@ impl PathMtu {
     }
 
     /// Sets the largest frame that the link can send and the peer accepts, in bytes. A smaller
-    /// limit applies at once. A larger size must be probed first.
+    /// limit applies at once. A larger limit has an effect only after a probe of a larger size.
     pub fn set_limit(&mut self, limit: u16) {
         let limit = limit.clamp(FRAME_BYTES_MIN, u16::MAX - 1);
         self.on_frame_too_big(limit);
@@ -174,12 +175,12 @@ impl PathMtu {
     }
 
     //= protocol.md: size.2
-    /// Records that a frame of at least `bytes` bytes was lost while later frames were
-    /// acknowledged, on a link with a round trip of `rtt_ns` nanoseconds. Returns whether the size
-    /// fell back. In this case the caller must cut queued data into frames again.
+    /// Records that a frame of at least `bytes` bytes was lost while the peer acknowledged later
+    /// frames. The round trip of the link is `rtt_ns` nanoseconds. Returns whether the size fell
+    /// back. In this case the caller must cut queued data into frames again.
     ///
-    /// Frames that were lost within one round trip may belong to one burst of losses, so they count
-    /// as one loss.
+    /// If several frames are lost within one round trip, they count as one loss, because they may
+    /// belong to one burst of losses.
     pub fn on_frame_lost(&mut self, now: Instant, rtt_ns: u64, bytes: u32) -> bool {
         let is_burst = self.large_losses > 0 && now < self.lost_at.after_ns(rtt_ns);
         if bytes <= u32::from(self.safe) || is_burst {
@@ -188,7 +189,7 @@ impl PathMtu {
         self.count_loss(now, bytes)
     }
 
-    /// Records that no frame was acknowledged for a probe timeout, while frames larger than
+    /// Records that the peer acknowledged no frame for a probe timeout, while frames larger than
     /// [`PathMtu::safe`] were in flight. Returns whether the size fell back. In this case the
     /// caller must cut queued data into frames again.
     pub fn on_timeout(&mut self, now: Instant) -> bool {
@@ -270,19 +271,20 @@ impl PathMtu {
 }
 
 /// Frame sizes that fill a packet of a common MTU, ascending. The MTUs 1500 and 9000 appear three
-/// times: whole for raw Ethernet, minus 48 bytes of IPv6 and UDP headers, and minus 28 bytes of
-/// IPv4 and UDP headers. Frames of 1200 and 1280 bytes pass on every IPv6 path. 1420 bytes fit into
-/// common tunnels, and 4052 bytes into pages of 4 KiB.
+/// times: whole for raw Ethernet, minus 48 bytes for IPv6 and UDP headers, and minus 28 bytes for
+/// IPv4 and UDP headers. Packets of 1200 and 1280 bytes pass on every IPv6 path. Frames of 1420
+/// bytes fit into common tunnels. Frames of 4052 bytes with their headers fit into pages of 4 KiB.
 const USUAL_SIZES: [u16; 10] = [1200, 1280, 1420, 1452, 1472, 1500, 4052, 8952, 8972, 9000];
 
-/// Largest gain, in bytes, that is not worth another probe: about 1 % of 1500 bytes.
+/// If the frame size could grow by at most this many bytes, the search sends no further probe:
+/// about 1 % of 1500 bytes.
 const PRECISION_BYTES: u16 = 16;
 
 /// Number of lost probes after which a size counts as too large (RFC 8899, 5.1.2: `MAX_PROBES`).
 const PROBES_PER_SIZE: u8 = 3;
 
-/// Pause after a lost probe in nanoseconds. With the pause, one burst of losses does not hit all
-/// three probes.
+/// Pause after a lost probe in nanoseconds. Because of the pause, one burst of losses does not hit
+/// all three probes.
 const PROBE_SPACING_NS: u64 = 5_000_000;
 
 /// Nanoseconds after which an unanswered probe counts as lost.
@@ -291,8 +293,8 @@ const PROBE_TIMEOUT_NS: u64 = 1_000_000_000;
 /// Nanoseconds after which a finished search is repeated (RFC 8899, 5.1.1: `PMTU_RAISE_TIMER`).
 const RAISE_NS: u64 = 600_000_000_000;
 
-/// Number of consecutive losses after which the size falls back. A loss counts if it is a timeout,
-/// or at least a round trip after the loss before.
+/// Number of consecutive losses after which the size falls back. A timeout counts as a loss. Any
+/// other loss counts if it is at least a round trip after the previous loss.
 const LARGE_LOSSES_MAX: u8 = 3;
 
 /// The smallest `frame_bytes_max` that the protocol permits.
@@ -409,8 +411,8 @@ mod tests {
         search(&mut mtu, 8972, |_| true);
         let mut now = NOW;
         for _ in 0..20 {
-            // From time to time a frame as large as the lost frames arrives. If a frame that needs
-            // no proof is lost, this loss does not count.
+            // Now and then, a frame as large as the lost frames arrives, which ends the series. The
+            // loss of a frame that needs no proof does not count.
             for _ in 0..2 {
                 assert!(!mtu.on_frame_lost(now, RTT_NS, 8900));
                 assert!(!mtu.on_frame_lost(now.after_ns(RTT_NS - 1), RTT_NS, 8900), "one burst");
@@ -453,8 +455,8 @@ mod tests {
             for _ in 0..20 {
                 search(&mut mtu, truth, |probe| fates[probe % fates.len()] >= lost_of_ten);
             }
-            // A repeating pattern of losses may hit one size for ever. Therefore the last search
-            // has no losses.
+            // A repeating pattern of losses may hit every probe of one size. Therefore the last
+            // search has no losses.
             search(&mut mtu, truth, |_| true);
             let best = truth.min(limit);
             prop_assert!(mtu.current() <= best);

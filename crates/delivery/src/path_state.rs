@@ -1,5 +1,6 @@
-//! The state of a link of a connection: whether the link may carry data, and when to send
-//! challenges on it. Also how long the connection tolerates silence (protocol.md §7.2, §7.3, §4.3).
+//! The state of a link of a connection: decides whether the link may carry data, and when to send
+//! challenges on it. Also limits how long the connection tolerates silence of the peer (protocol.md
+//! §7.2, §7.3, §4.3).
 
 use crate::{Instant, Pack, Packer, Unpacker};
 
@@ -10,13 +11,13 @@ pub enum LinkState {
     Validating,
     /// The link carries data.
     Up,
-    /// The link timed out while other links made progress. It gets no new data, and other links
-    /// retransmit its unacknowledged data.
+    /// The link timed out while other links made progress. This end sends no new data on it, and
+    /// retransmits its unacknowledged data on other links.
     Suspect,
     /// The link has failed. Either its carrier is gone, or the first challenge after the failure
     /// has not been sent yet.
     Down,
-    /// The link has failed. It is challenged until the peer answers on it again.
+    /// The link has failed. This end sends challenges on it until the peer answers them.
     Probing,
     /// The link no longer belongs to the connection.
     Removed,
@@ -71,9 +72,9 @@ pub enum PathChange {
 /// challenge is due at once. In every state except Up and Removed, challenges are due 10 ms, 20 ms,
 /// 40 ms … at most 200 ms apart. In Down, no challenges are due while the carrier is gone.
 ///
-/// If no other link makes progress, a timeout may be the fault of the peer and not of this link.
-/// Therefore the only link of a connection is never suspected. Instead, [`SilenceBudget`] ends the
-/// connection.
+/// If no other link makes progress, the peer and not this link may have caused the timeout.
+/// Therefore the only link of a connection never becomes Suspect. Instead, [`SilenceBudget`] ends
+/// the connection if the peer stays silent.
 #[derive(Clone, Debug)]
 pub struct PathState {
     state: LinkState,
@@ -86,7 +87,8 @@ pub struct PathState {
     unanswered: u8,
     /// Time at which the next challenge is due.
     challenge_at: Instant,
-    /// Nonces of the last challenges. They permit a late answer. Each nonce is accepted once.
+    /// Nonces of the last challenges, so that a late answer counts, too. Each nonce is accepted
+    /// once.
     nonces: [Option<u64>; NONCES],
     nonce_next: u8,
 }
@@ -145,8 +147,9 @@ impl PathState {
     }
 
     //= protocol.md: state.1
-    /// Records that a packet of this link was acknowledged. On a failed link this changes nothing,
-    /// because a packet sent before the failure may be acknowledged late.
+    /// Records that the peer acknowledged a packet of this link. On a failed link this changes
+    /// nothing, because the acknowledgement may be a late one, of a packet that was sent before the
+    /// failure.
     #[must_use]
     pub const fn on_progress(&mut self) -> Option<PathChange> {
         match self.state {
@@ -205,9 +208,9 @@ impl PathState {
         true
     }
 
-    /// Records that the next challenge is due. If a suspected link has not answered the last
-    /// challenge, this counts as a timeout, because the link has no packets in flight that could
-    /// time out. Call this at [`PathState::deadline`], before [`PathState::poll_challenge`].
+    /// Records that the next challenge is due. If the link is suspected and the last challenge is
+    /// unanswered, this counts as a timeout, because a suspected link has no packets in flight that
+    /// could time out. Call this at [`PathState::deadline`], before [`PathState::poll_challenge`].
     #[must_use]
     pub fn on_challenge_due(&mut self, now: Instant) -> Option<PathChange> {
         if self.state != LinkState::Suspect || self.unanswered == 0 || now < self.challenge_at {
@@ -274,8 +277,8 @@ impl PathState {
             LinkState::Suspect => self.answers_missing = 1,
             LinkState::Up => self.timeouts = 0,
             _ => {
-                // Answers to earlier challenges do not show whether the link works now, so discard
-                // their nonces.
+                // Answers to challenges from before the failure do not show that the link works
+                // now, so discard their nonces.
                 self.nonces = [None; NONCES];
                 self.timeouts = 0;
                 self.answers_missing = ANSWERS_UNTIL_UP;
@@ -285,11 +288,11 @@ impl PathState {
     }
 }
 
-/// Limits how long a connection waits for a sign of life of the peer on any link.
+/// Limits how long a connection waits for a frame of the peer on any link.
 #[derive(Clone, Copy, Debug)]
 pub struct SilenceBudget {
     budget_ns: u64,
-    /// Time at which the current silence began; `NEVER` if no answer is awaited.
+    /// Time at which the peer became silent; `NEVER` if this end awaits no answer.
     silent_since: Instant,
 }
 
@@ -301,14 +304,14 @@ impl SilenceBudget {
         Self { budget_ns, silent_since: Instant::NEVER }
     }
 
-    /// Records that an answer is awaited from time `since` on. If an answer was already awaited,
-    /// the earlier time applies. `since` may be in the future.
+    /// Records that this end awaits an answer from time `since` on. If it already awaited an
+    /// answer, the earlier time applies. `since` may be in the future.
     pub fn on_waiting(&mut self, since: Instant) {
         self.silent_since = self.silent_since.min(since);
     }
 
-    /// Records an authentic sign of life from the peer. If another answer is awaited, the budget
-    /// starts again at `waiting_since`.
+    /// Records an authentic frame of the peer. If this end awaits another answer, the budget starts
+    /// again at `waiting_since`.
     pub const fn on_progress(&mut self, waiting_since: Option<Instant>) {
         self.silent_since = match waiting_since {
             Some(since) => since,
@@ -335,29 +338,30 @@ impl Default for SilenceBudget {
     }
 }
 
-/// Default of [`SilenceBudget`], in nanoseconds. It is long enough for a switch to restart its
-/// forwarding plane, or for rapid spanning tree to converge. It is short enough for an application
-/// to fail over.
+/// Default of [`SilenceBudget`], in nanoseconds. This is long enough for a switch to restart its
+/// forwarding plane, or for rapid spanning tree to converge, and short enough for an application to
+/// fail over.
 pub const SILENCE_BUDGET_NS: u64 = 5_000_000_000;
 
-/// Number of timeouts after which a link fails. Timeouts double, so the third comes after seven
-/// times the first timeout.
+/// Number of timeouts after which a link fails. Timeouts double, so the third expires after seven
+/// times the length of the first.
 const TIMEOUTS_UNTIL_DOWN: u8 = 3;
 
-/// Number of answers after which a failed link is up again. One answer may come from a flapping
-/// link. Three answers take at least 20 ms.
+/// Number of answers after which a failed link is up again. A single answer may also arrive over a
+/// flapping link. Three answers take at least 20 ms.
 const ANSWERS_UNTIL_UP: u8 = 3;
 
 /// Pause after the first challenge, in nanoseconds. It doubles with each unanswered challenge.
 const CHALLENGE_NS: u64 = 10_000_000;
 
-/// Longest pause between challenges, in nanoseconds. An unplugged cable therefore costs five small
-/// frames per second. After the cable is plugged in, the link carries data after three answers.
-/// This takes one such pause, twice the first pause, and the round trips.
+/// Longest pause between challenges, in nanoseconds. While a cable is unplugged, this end therefore
+/// sends five small frames per second. When the cable is plugged in again, the link carries data
+/// after three answers. This takes at most one pause of this length, two pauses of the shortest
+/// length, and the round trips.
 const CHALLENGE_NS_MAX: u64 = 200_000_000;
 
-/// Number of remembered nonces. Because pauses start at 10 ms, four nonces cover round trips of at
-/// least 70 ms.
+/// Number of remembered nonces. Because pauses start at 10 ms and double, four nonces cover round
+/// trips of up to 70 ms.
 const NONCES: usize = 4;
 
 #[cfg(test)]
@@ -369,7 +373,7 @@ mod tests {
 
     #[derive(Clone, Copy, Debug)]
     enum Event {
-        /// A probe timeout. The field: whether other links make progress.
+        /// A probe timeout. The field says whether other links make progress.
         Timeout(bool),
         Progress,
         Answer,

@@ -1,4 +1,4 @@
-//! Violations of the protocol that are visible in packets alone.
+//! Violations of the protocol that this crate detects.
 
 use wire_edge::PacketNumber;
 

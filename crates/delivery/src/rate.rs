@@ -1,39 +1,39 @@
 //! Measures the delivery rate of one link, packet by packet.
 //!
-//! Every packet records how many bytes had been delivered at the time it was sent, and when the
-//! last of them was. Its acknowledgement then shows how many bytes were delivered in between
-//! (draft-cheng-iccrg-delivery-rate-estimation). The estimate is the largest sample of the last
-//! rounds.
+//! When a packet is sent, its record stores how many bytes had been delivered, and the time of the
+//! last delivery. When the packet is acknowledged, the estimator computes how many bytes were
+//! delivered in between (draft-cheng-iccrg-delivery-rate-estimation). The estimate is the largest
+//! of these samples in the last rounds.
 
 use crate::Instant;
 
-/// Rounds in each half of the maximum filter. The estimate is therefore the largest sample of the
-/// last 5 to 10 round trips.
+/// Number of rounds in each half of the maximum filter. The estimate is therefore the largest
+/// sample of the last 5 to 10 round trips.
 const HALF_ROUNDS: u32 = 5;
 
-/// Time over which the steady rate is averaged, in nanoseconds. A token bucket that holds 250 µs of
-/// data raises the average by 6 %.
+/// Time over which the steady rate is averaged, in nanoseconds. If a full token bucket on the path
+/// lets 250 µs of data pass at once, the average is 6 % too high.
 const STEADY_NS: u64 = 4_000_000;
 
-/// Shortest wait of a frame, in nanoseconds, that shows a busy link. The wait must also exceed half
-/// of the smallest round trip. A shorter wait may come from the hosts.
+/// If a frame waits for at least this time, in nanoseconds, and for longer than half of the
+/// smallest round trip, the link is busy. If the wait is shorter, the hosts may have caused it.
 const TRAIN_WAIT_NS: u64 = 20_000;
 
-/// Part by which a train that did not wait raises the rate: 1/2^4. (A train is the frames of a
-/// message that finds all links empty.)
+/// If the frames of a train did not wait, they raise the rate by 1/2^4. (A train is the frames of a
+/// message that is sent while all links are empty.)
 const TRAIN_RAISE_SHIFT: u32 = 4;
 
 /// The state of the estimator when a packet was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SendStamp {
-    /// Number of bytes delivered before the packet was sent, modulo 2^32. Fewer than 2^32 bytes are
-    /// ever in flight.
+    /// Number of bytes delivered before the packet was sent, modulo 2^32. This is unambiguous,
+    /// because fewer than 2^32 bytes are in flight.
     delivered: u32,
     /// Nanoseconds from the last delivery to the sending of the packet, at most 4.3 s.
     since_delivered_ns: u32,
     /// Nanoseconds from the sending of the newest delivered packet to the sending of this packet,
-    /// at most 2.1 s. The top bit is set if the application and not the window limited the bytes in
-    /// flight.
+    /// at most 2.1 s. The top bit is set if the amount of data of the application, and not the
+    /// window, limited the bytes in flight.
     since_first_sent_ns: u32,
 }
 
@@ -42,8 +42,9 @@ pub(crate) struct SendStamp {
 pub(crate) struct Newest {
     pub(crate) stamp: SendStamp,
     pub(crate) sent_at: Instant,
-    /// Whether the window and not the application was the limit. This is the case if the bytes in
-    /// flight filled the window until now, even if the scheduler alternated between links.
+    /// Whether the window and not the application limited the bytes in flight. This is the case if
+    /// the bytes in flight filled the window before this acknowledgement, even if the scheduler
+    /// alternated between links.
     pub(crate) window_limited: bool,
 }
 
@@ -58,20 +59,20 @@ pub(crate) struct RateEstimator {
     delivered_at: Instant,
     /// Time at which the newest acknowledged packet was sent.
     first_sent_at: Instant,
-    /// Packets in flight count as limited by the application until `delivered` has this value.
+    /// Packets count as limited by the application until `delivered` reaches this value.
     limited_until: u64,
     limited: bool,
-    /// Value of `delivered` that ends the round: the round ends when a packet is acknowledged that
-    /// was sent after this many bytes were delivered.
+    /// The round ends when a packet is acknowledged that was sent after `delivered` had reached
+    /// this value.
     round_ends: u64,
     round: u32,
-    /// Number of rounds with a sample. Rounds without a sample do not age the maximum.
+    /// Number of rounds with a sample. Only such rounds count for the age of a maximum.
     sampled_rounds: u32,
     sampled: bool,
-    /// Whether any sample was taken while the window was the limit.
+    /// Whether there is any sample for which the window and not the application was the limit.
     unlimited: bool,
     half_started: u32,
-    /// Time at which the average began, an acknowledgement; default if no average has begun.
+    /// Time of the acknowledgement at which the average began; default if no average has begun.
     average_began: Instant,
     average_bytes: u64,
     /// Whether the application limited any packet that was acknowledged since the average began.
@@ -86,8 +87,8 @@ pub(crate) struct RateEstimator {
     /// Time at which a short train last showed the rate; default if `steady` is an average over a
     /// long time.
     trained_at: Instant,
-    /// Whether the link recently delivered all that was sent, although the window allowed more.
-    /// Such a link may be faster than was ever tried.
+    /// Whether the link recently delivered everything that was sent, although the window allowed
+    /// more. Such a link may be faster than any measured rate.
     untried: bool,
     /// Largest sample in the current and in the previous half of the filter; 0 if there is none.
     max: [u64; 2],
@@ -143,7 +144,7 @@ impl RateEstimator {
     }
 
     /// Records that a packet is sent while `in_flight_bytes` are in flight. A probe counts as
-    /// limited by the application, because it does not show what a full link carries.
+    /// limited by the application, because its sample does not show the rate of a full link.
     pub(crate) fn on_sent(
         &mut self,
         now: Instant,
@@ -173,7 +174,7 @@ impl RateEstimator {
     }
 
     /// Records that `bytes` were acknowledged. `now` is the time at which the acknowledgement would
-    /// have arrived without any delay. Returns whether a round ended, that is, whether the newest
+    /// have arrived without delays in the hosts. Returns whether a round ended: the newest
     /// acknowledged packet was sent after the end of the previous round.
     pub(crate) fn on_acked(
         &mut self,
@@ -198,14 +199,14 @@ impl RateEstimator {
         self.delivered_at = self.delivered_at.max(now);
         self.first_sent_at = newest_sent_at;
         let interval_ns = acked_ns.max(sent_ns);
-        // Ignore so short an interval. Coalesced acknowledgements would show a rate that no link
-        // has.
+        // Ignore such a short interval, because coalesced acknowledgements would give a rate that
+        // is far too high.
         if interval_ns == 0 || interval_ns < rtt_min_ns {
             return round_started;
         }
         let sample = u64::from(since) * 1_000_000_000 / interval_ns;
         let limited = newest.since_first_sent_ns & LIMITED != 0 && !window_limited;
-        // A single small frame of an application that sends little shows nothing about the rate.
+        // If the application sends little, a single small frame shows nothing about the rate.
         if limited && (sample <= self.max() || since < frame_bytes) {
             return round_started;
         }
@@ -224,8 +225,9 @@ impl RateEstimator {
     /// returns the larger of two values: `nominal`, the speed that the link reports, and the
     /// largest sample. If `nominal` is also unknown, returns the largest sample.
     ///
-    /// The largest sample alone may be wrong. If the application sends little, it is too low.
-    /// Behind a token bucket, and when acknowledgements are coalesced, it is far too high.
+    /// The largest sample alone may be wrong. If the application sends little, the sample is too
+    /// low. If the path has a token bucket, or acknowledgements are coalesced, the sample is far
+    /// too high.
     pub(crate) fn steady(&self, nominal: Option<u64>) -> Option<u64> {
         match (self.steady, nominal) {
             (0, Some(nominal)) => Some(nominal.max(self.max())),
@@ -240,28 +242,29 @@ impl RateEstimator {
         self.trained_at
     }
 
-    /// Starts a train. The caller has no packet in flight on any link of the connection, and is
-    /// about to send frames.
+    /// Starts a train. The caller must have no packet in flight on any link of the connection, and
+    /// must be about to send frames.
     pub(crate) const fn begin_train(&mut self, now: Instant) {
         self.train_began = now;
         self.train_from = self.delivered;
     }
 
-    /// Ends the train. After this, acknowledgements may wait for data that the peer sends.
+    /// Ends the train, because the peer sends data. Acknowledgements may now wait behind that data,
+    /// so their times do not show the rate.
     #[inline]
     pub(crate) const fn end_train(&mut self) {
         self.train_began = Instant::NEVER;
     }
 
     /// Learns from a train when all its frames have been delivered. The last frame was sent at
-    /// `sent_at`. Its acknowledgement shows that it then waited `waited_ns` on the link.
+    /// `sent_at`. According to its acknowledgement, it then waited `waited_ns` on the link.
     ///
-    /// With short messages the link is empty after each message, so no average is ever taken.
-    /// Behind a token bucket, the largest sample is then the speed of the interface. But if frames
-    /// wait longer than it took to send them, they have kept the link busy. They show the rate that
-    /// the next message will find. If a token bucket is refilled between two messages, the link
-    /// looks faster than its long-term rate. This is correct, because short messages do pass at
-    /// that rate.
+    /// With short messages the link is empty after each message, so the estimator never takes an
+    /// average. If the path has a token bucket, the largest sample is then the speed of the
+    /// interface. But if the frames of a train wait longer than it took to send them, they have
+    /// kept the link busy, and their rate is the rate for the next message, too. If a token bucket
+    /// is refilled between two messages, this rate is higher than the long-term rate. This is
+    /// intended, because short messages do pass at that rate.
     pub(crate) fn on_train(
         &mut self,
         now: Instant,
@@ -295,8 +298,8 @@ impl RateEstimator {
         self.trained_at = now;
     }
 
-    /// Returns whether the link recently delivered all that was sent, although the window allowed
-    /// more. Such a link may be faster than was ever tried.
+    /// Returns whether the link recently delivered everything that was sent, although the window
+    /// allowed more. Such a link may be faster than any measured rate.
     pub(crate) const fn is_untried(&self) -> bool {
         self.untried
     }
@@ -319,7 +322,8 @@ impl RateEstimator {
         let average = u128::from(self.average_bytes) * 1_000_000_000 / u128::from(passed_ns);
         let average = u64::try_from(average).unwrap_or(u64::MAX);
         self.untried = self.average_limited && average >= self.steady - self.steady / 4;
-        // If the application limited all known data, an average is no better than a short train.
+        // If the application limited the bytes in flight in all measurements, an average is no
+        // better than a short train.
         let is_from_few = self.trained_at != Instant::default() || self.steady == 0;
         self.steady = match (self.average_limited, self.steady) {
             (true, known) => known.max(average),
@@ -329,7 +333,7 @@ impl RateEstimator {
         if !self.average_limited {
             self.trained_at = Instant::default();
         } else if is_from_few {
-            // A stream is in flight, so the rate must not fade before the next average.
+            // A stream is being sent, so the rate stays valid until the next average.
             self.trained_at = now;
         }
         self.average_began = now;
@@ -374,8 +378,8 @@ impl RateEstimator {
 
 /// Returns the number of bytes that pass in `ns` nanoseconds at `rate` bytes per second.
 pub(crate) fn bytes_in(rate: u64, ns: u64) -> u64 {
-    // 64 bits are enough for 18 GB. On every real link, the product of rate and round trip is
-    // smaller.
+    // 64 bits are enough for results up to 18 GB. On every real link, the product of rate and round
+    // trip is smaller.
     match rate.checked_mul(ns) {
         Some(product) => product / 1_000_000_000,
         None => (u128::from(rate) * u128::from(ns) / 1_000_000_000).try_into().unwrap_or(u64::MAX),

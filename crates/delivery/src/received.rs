@@ -1,20 +1,21 @@
-//! The receiving half of one link of one connection: which packets arrived, which are duplicates,
-//! and when to acknowledge them (protocol.md §6.1, §6.2).
+//! The receiving half of one link of one connection: records which packets arrived, detects
+//! duplicates, and decides when to acknowledge (protocol.md §6.1, §6.2).
 
 use wire_edge::{ACK_BLOCK_WORDS_MAX, AckBlock, AckDelay, LinkIndex, PacketNumber};
 
 use crate::Instant;
 
-/// Whether a packet asks for an acknowledgement (`docs/protocol.md`, 1.1).
+/// Whether a packet elicits an acknowledgement: its receiver must acknowledge it
+/// (`docs/protocol.md`, 1.1).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Eliciting {
-    /// The packet asks for an acknowledgement.
+    /// The packet elicits an acknowledgement.
     Yes,
-    /// The packet asks for an acknowledgement, and more packets of its operation follow. If the
+    /// The packet elicits an acknowledgement, and more packets of its operation follow. If the
     /// sender wants an acknowledgement soon, it sets `ack_now` on one of the packets.
     Midway,
-    /// The packet does not ask for an acknowledgement. Acknowledgements are such packets. Otherwise
-    /// two idle ends would exchange acknowledgements for ever.
+    /// The packet does not elicit an acknowledgement. Acknowledgements are such packets. If they
+    /// elicited acknowledgements, two idle ends would exchange acknowledgements for ever.
     No,
 }
 
@@ -41,10 +42,10 @@ pub enum Arrival {
     },
     /// The packet has already arrived.
     Duplicate,
-    /// The number is too far below the largest number, so the receiver no longer knows whether the
+    /// The number is so far below the largest number that the receiver no longer knows whether the
     /// packet has arrived.
     TooOld,
-    /// The number is further ahead than a peer that keeps to its window can be, or it is below 0.
+    /// The number is larger than a peer that obeys its window can have reached, or it is below 0.
     Implausible,
 }
 
@@ -52,10 +53,10 @@ pub enum Arrival {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AckPolicy {
-    /// Number of packets that ask for an acknowledgement, after which one is due at once; 1 to 128.
+    /// Number of packets that elicit an acknowledgement, after which one is due at once; 1 to 128.
     pub frames_per_ack: u16,
-    /// Longest time in nanoseconds that an acknowledgement waits for more packets, or for a data
-    /// frame that carries it, after the last packet of an operation.
+    /// Longest time in nanoseconds that an acknowledgement waits after the last packet of an
+    /// operation, for more packets or for a data frame that carries it.
     pub ack_delay_ns: u32,
     /// Longest time in nanoseconds that an acknowledgement waits while more packets of the
     /// operation follow.
@@ -82,14 +83,14 @@ impl Default for AckPolicy {
 
 /// Records which packets of one link arrived, and when an acknowledgement is due.
 ///
-/// The usual list of ranges is replaced by a ring of [`REPLAY_WINDOW_PACKETS`] bits, indexed by
-/// packet number. Every function accesses one bit, or at worst each of the 16 words once, and a
-/// peer cannot make the ring grow. `run_start` and `below_start` remember runs that reach below the
+/// Instead of the usual list of ranges, this is a ring of [`REPLAY_WINDOW_PACKETS`] bits, indexed
+/// by packet number. Every function accesses one bit, or at worst each of the 16 words once, and a
+/// peer cannot make the ring grow. `run_start` and `below_start` record runs that begin below the
 /// window, so that `run` in an acknowledgement is exact.
 ///
-/// An acknowledged packet is a packet that the engine has accepted. Call
-/// [`ReceivedPackets::classify`] first. Call [`ReceivedPackets::observe`] only after the content of
-/// a new packet was placed or held.
+/// Only packets that the engine has accepted may be acknowledged. Therefore call
+/// [`ReceivedPackets::classify`] first. If the packet is new, place or hold its content, and only
+/// then call [`ReceivedPackets::observe`].
 #[derive(Clone, Debug)]
 pub struct ReceivedPackets {
     /// Bit `n % 1024` shows whether packet n arrived, for n in `bottom..next`. If packet n does not
@@ -109,7 +110,7 @@ pub struct ReceivedPackets {
     largest_received_at: Instant,
     /// Time at which an acknowledgement becomes due; `NEVER` if none is owed.
     due_at: Instant,
-    /// Number of packets since the last block was written that ask for an acknowledgement.
+    /// Number of packets since the last block was written that elicit an acknowledgement.
     pending: u16,
     /// Number of new packets with a congestion mark, modulo 2^16.
     marked: u16,
@@ -117,8 +118,8 @@ pub struct ReceivedPackets {
     pending_since: Instant,
     /// Whether a gap in the packet numbers was found since the last block was written.
     gap_unreported: bool,
-    /// Whether the last packet that asked for an acknowledgement is followed by more packets of its
-    /// operation.
+    /// Whether more packets of the same operation follow the last packet that elicited an
+    /// acknowledgement.
     midway: bool,
     /// Whether a packet with `ack_now` arrived since the last block was written.
     asked: bool,
@@ -171,7 +172,7 @@ impl ReceivedPackets {
     }
 
     /// Treats all packets before `first` as received long ago. Meant for tests in which numbers
-    /// wrap around. Call this before any packet arrives. The peer must start at `first` as well.
+    /// wrap around. Call this before any packet arrives. The peer must also start at `first`.
     ///
     /// # Panics
     /// If `first` is not 0 and not above [`REPLAY_WINDOW_PACKETS`].
@@ -185,8 +186,8 @@ impl ReceivedPackets {
         }
     }
 
-    /// Sets whether the link loses no frames, which is so for links over shared memory. On such a
-    /// link, acknowledgements may wait longer.
+    /// Sets whether the link loses no frames, like a link over shared memory. On such a link,
+    /// acknowledgements may wait longer.
     pub const fn set_lossless(&mut self, is_lossless: bool) {
         self.is_lossless = is_lossless;
     }
@@ -195,13 +196,13 @@ impl ReceivedPackets {
     /// Records the packet whose number has the low 32 bits `packet_wire`. Returns how this number
     /// compares with earlier numbers.
     ///
-    /// `received_at` is the time at which the driver received the packet. If the packet asks for an
+    /// `received_at` is the time at which the driver received the packet. If the packet elicits an
     /// acknowledgement, one becomes due:
     /// * at once if the packet carries a congestion mark, is a duplicate, or arrives late;
     /// * at once if there is a gap that no acknowledgement has reported;
-    /// * at once if the packet carries `ack_now` and more packets of its operation follow, and
+    /// * if the packet carries `ack_now`: at once if more packets of its operation follow, and
     ///   after 8 µs if none follows;
-    /// * with the last of [`AckPolicy::frames_per_ack`] packets;
+    /// * at once if this is the last of [`AckPolicy::frames_per_ack`] packets;
     /// * otherwise after [`AckPolicy::midway_delay_ns`] if more packets of the operation follow,
     ///   and after [`AckPolicy::ack_delay_ns`] if none follows.
     ///
@@ -247,7 +248,7 @@ impl ReceivedPackets {
     }
 
     //= protocol.md: ack.6, ack.7
-    /// Updates the time at which the acknowledgement is due, after a packet that asks for one.
+    /// Updates the time at which the acknowledgement is due, after a packet that elicits one.
     fn schedule(&mut self, now: Instant, at_once: bool, ack_now: bool) {
         if at_once {
             self.due_at = self.due_at.min(now);
@@ -256,17 +257,18 @@ impl ReceivedPackets {
         } else if !self.midway {
             self.due_at = self.due_at.min(now.after_ns(u64::from(self.policy.ack_delay_ns)));
         } else if self.due_at > now && !self.asked {
-            // The end of an earlier operation need not be reported soon, because more packets
-            // follow that will be acknowledged.
+            // More packets follow. Their acknowledgement will also report the end of an earlier
+            // operation, which need not be reported sooner.
             self.due_at = self.pending_since.after_ns(u64::from(self.policy.midway_delay_ns));
         }
     }
 
     //= protocol.md: ack.1, ack.3
-    /// Returns the block that acknowledges all packets received so far on `link`. After that, no
-    /// acknowledgement is owed. Returns `None` if no packet has arrived yet.
+    /// Returns the block that acknowledges all packets received so far on `link`. After this call,
+    /// no acknowledgement is owed. Returns `None` if no packet has arrived yet.
     ///
-    /// May be called before the acknowledgement is due, if a frame has room for the block.
+    /// If a frame has room for the block, the caller may call this before the acknowledgement is
+    /// due.
     pub fn write_block(&mut self, now: Instant, link: LinkIndex) -> Option<AckBlock> {
         let largest = self.largest()?;
         let run = (self.next - self.run_start).min(RUN_MAX);
@@ -324,8 +326,8 @@ impl ReceivedPackets {
         self.due_at
     }
 
-    /// Returns whether a data frame with room should carry the acknowledgement. It should in each
-    /// of these cases:
+    /// Returns whether a data frame with room should carry the acknowledgement. If an
+    /// acknowledgement is owed, this is true in each of these cases:
     ///
     /// * The acknowledgement is due.
     /// * No more packets of the operation follow.
@@ -345,28 +347,28 @@ impl ReceivedPackets {
     }
 
     /// Returns whether a frame that reports deliveries should also acknowledge packets. On a link
-    /// that loses no frames, the answer is the same as that of [`Self::acknowledgement_rides`]. On
-    /// other links, such a frame carries every owed acknowledgement.
+    /// that loses no frames, returns the same as [`Self::acknowledgement_rides`]. On other links,
+    /// returns true if an acknowledgement is owed.
     #[inline]
     pub fn acknowledgement_joins(&self, now: Instant) -> bool {
         if self.is_lossless { self.acknowledgement_rides(now) } else { self.acknowledgement_owed() }
     }
 
-    /// Returns whether an acknowledgement is owed that may wait, although deliveries are reported
-    /// at once.
+    /// Returns whether an acknowledgement is owed that may wait, even if this end reports
+    /// deliveries at once.
     #[inline]
     pub const fn is_held_back(&self) -> bool {
         self.is_lossless && self.pending > 0
     }
 
-    /// Returns whether an acknowledgement is owed that should be sent before the thread sleeps.
-    /// This is so if the sender asked for it, or no more packets of the operation follow.
+    /// Returns whether an acknowledgement is owed that should be sent before the thread sleeps: the
+    /// sender asked for it, or no more packets of the operation follow.
     pub const fn acknowledgement_is_last(&self) -> bool {
         self.pending > 0 && (self.asked || !self.midway)
     }
 
-    /// Returns whether packets have arrived that ask for an acknowledgement and are in no block
-    /// yet.
+    /// Returns whether packets have arrived that elicit an acknowledgement and that no block has
+    /// reported yet.
     pub const fn acknowledgement_owed(&self) -> bool {
         self.pending > 0
     }
@@ -411,8 +413,8 @@ impl ReceivedPackets {
     }
 
     /// Clears the bits of the numbers `first..=last`, which are about to enter the window. These
-    /// bits still belong to the numbers one window below, which leave the window. Therefore updates
-    /// `below_start` from these bits first.
+    /// bits still belong to the numbers that are smaller by one window and now leave the window.
+    /// Therefore this first updates `below_start` from the bits.
     fn recycle(&mut self, first: u64, last: u64) {
         let mut number = first;
         while number <= last {
@@ -421,8 +423,8 @@ impl ReceivedPackets {
             let word = &mut self.window[word_of(number)];
             let missing = !*word & mask;
             *word &= !mask;
-            // All numbers of a word are above the first window, or all are in it, because 64
-            // divides 1024.
+            // Because 64 divides 1024, the numbers of a word are either all in the first window or
+            // all above it.
             if missing != 0 && number >= REPLAY_WINDOW_PACKETS {
                 let highest_missing = (number & !63) + u64::from(missing.ilog2());
                 self.below_start = highest_missing + 1 - REPLAY_WINDOW_PACKETS;
@@ -452,9 +454,9 @@ impl ReceivedPackets {
     /// Writes into `bitmap` which of the numbers from `top` downwards arrived, `top` first. Returns
     /// the number of words used.
     ///
-    /// The words reach down at least by [`REPORTED_PACKETS`] numbers from the largest. So several
-    /// acknowledgements report each arrival, and one of them may be lost. The words reach further
-    /// down to late arrivals that no block has reported.
+    /// The words report at least the [`REPORTED_PACKETS`] numbers below the largest. So several
+    /// acknowledgements report each arrival, and the loss of one of them does no harm. If a late
+    /// arrival below these numbers was not reported yet, the words reach down to it.
     fn fill_bitmap(&self, top: u64, bitmap: &mut [u64; ACK_BLOCK_WORDS_MAX]) -> u8 {
         let lowest = self.unreported.min(self.next.saturating_sub(REPORTED_PACKETS));
         let lowest = lowest.max(self.bottom());
@@ -476,8 +478,8 @@ impl ReceivedPackets {
     /// Returns a word whose bit i shows whether number `top - i` arrived. Numbers below the window
     /// count as missing.
     fn word_down_from(&self, top: u64) -> u64 {
-        // 2^64 is a multiple of the window, so numbers below 0 also map to slots. The mask removes
-        // them.
+        // Numbers below 0 wrap, and also map to bits of the window, because 2^64 is a multiple of
+        // its size. The mask removes them.
         let low = top.wrapping_sub(63);
         let shift = (low % 64) as u32;
         let mut word = self.window[word_of(low)] >> shift;
@@ -519,22 +521,23 @@ const fn bits_between(first: u64, last: u64) -> u64 {
 }
 
 /// Number of packet numbers below the largest that the receiver remembers. This takes 128 bytes for
-/// each link. Links keep order. So if a packet arrives even later, it was declared lost and
-/// retransmitted long ago.
+/// each link. Links deliver frames in order. If a packet arrives even later, the sender has long
+/// ago declared it lost and retransmitted its content.
 pub const REPLAY_WINDOW_PACKETS: u64 = 1024;
 
-/// Largest gap that the receiver accepts. A peer can fill at most 2^32 bytes of receive buffer, so
-/// with frames of 4 KiB it is never further ahead. This value is far below 2^31, from which on
-/// numbers become ambiguous.
+/// Largest distance by which a packet number may exceed the next expected number. A peer can have
+/// at most 2^32 bytes in flight (the receive buffer), which are this many frames of 4 KiB. The
+/// value is far below 2^31, above which the 32 bits of a number would be ambiguous.
 pub const JUMP_PACKETS_MAX: u64 = 1 << 20;
 
-/// Number of packets for which an acknowledgement is worth its 24 bytes in a data frame: 1.5 bytes
-/// each.
+/// If an acknowledgement covers this many packets, a data frame carries it. Its 24 bytes are then
+/// 1.5 bytes for each packet.
 const RIDE_PACKETS: u16 = 16;
 
-/// Nanoseconds that a requested acknowledgement waits for an answer of the application, whose frame
-/// can carry it. On two small processors, a polling program needs up to 6 µs to answer. A separate
-/// frame costs the two hosts as much.
+/// Nanoseconds that a requested acknowledgement waits for the application to post an answer,
+/// because the frame of the answer can carry the acknowledgement. On two small processors, a
+/// polling program needs up to 6 µs to answer. A separate frame costs the two hosts about as much
+/// time.
 const ANSWER_NS: u64 = 8_000;
 
 /// Largest `frames_per_ack`. It is half of [`REPORTED_PACKETS`], so that every arrival is reported
@@ -545,7 +548,8 @@ const FRAMES_PER_ACK_MAX: u16 = 128;
 /// acknowledgement for 64 packets, four acknowledgements report each packet.
 const REPORTED_PACKETS: u64 = 256;
 
-/// Largest number of bitmap words in an acknowledgement. They hold [`REPORTED_PACKETS`] numbers.
+/// Largest number of bitmap words in an acknowledgement. They have bits for [`REPORTED_PACKETS`]
+/// numbers.
 const WORDS_SENT_MAX: u64 = REPORTED_PACKETS / 64;
 
 const _: () = assert!(WORDS_SENT_MAX <= ACK_BLOCK_WORDS_MAX as u64);

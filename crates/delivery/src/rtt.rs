@@ -1,37 +1,38 @@
-//! Round-trip times of one link: smoothed, smallest, and the time that the hosts add.
+//! Estimates the round-trip time of one link: the smoothed value, the minimum, and the time that
+//! the hosts add.
 
 use crate::Instant;
 
-/// Time for which a minimum is trusted without a new sample that confirms it. It is this many round
-/// trips, but within these two limits in nanoseconds. After that time, the sender must drain its
-/// queue for about two round trips to measure the minimum again. Once in 500 round trips, this
-/// costs less than 0.4 % of the link.
+/// Time for which a minimum stays valid without a sample that confirms it: this number of round
+/// trips, but within the two limits below in nanoseconds. After that time, the sender must drain
+/// its queue for about two round trips to measure the minimum again. Once in 500 round trips, this
+/// costs less than 0.4 % of the link's capacity.
 const MIN_LIFETIME_ROUND_TRIPS: u64 = 500;
 const MIN_LIFETIME_NS: (u64, u64) = (1_000_000_000, 10_000_000_000);
 
-/// A new sender measures after 1/2^3 of that time, then after 1/2^2, and so on, because all its
-/// first samples may include queues of other senders.
+/// A new sender measures again after 1/2^3 of that time, then after 1/2^2, and so on. The reason:
+/// all its first samples may include queues of other senders.
 const EARLY_MEASUREMENTS: u32 = 3;
 
-/// Shortest time between two measurements, in nanoseconds, if other senders cause the second
-/// measurement.
+/// Shortest time between two measurements, in nanoseconds, if the sender makes the second one
+/// because other senders drain their queues.
 const JOIN_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// Largest raise of the minimum by one measurement: 1/2^2. The measured queue may belong to other
-/// senders. If senders mistook each other's queues for the length of the route, they would fill
-/// every buffer.
+/// Largest raise of the minimum by one measurement: 1/2^2 of the minimum. The measurement may
+/// include queues of other senders. If senders mistook each other's queues for propagation delay,
+/// they would fill every buffer.
 const RAISE_SHIFT: u32 = 2;
 
-/// Largest part by which a sample may exceed the minimum and still confirm it: 1/2^5.
+/// A sample confirms the minimum if it exceeds the minimum by at most 1/2^5.
 const CONFIRMS_SHIFT: u32 = 5;
 
-/// Number of samples after which the round trip of a link counts as known. The first samples come
-/// while hosts set up and probe the link. Some of them are a hundred times as long as samples of a
-/// millisecond later.
+/// Number of samples after which the round trip of a link counts as known. The hosts take the first
+/// samples while they set up and probe the link. Some of these samples are a hundred times as long
+/// as samples a millisecond later.
 const KNOWN_SAMPLES: u8 = 8;
 
 /// Smoothed round-trip time, its variation (RFC 6298) and its minimum, all without the time that
-/// the two hosts add. The time of the hosts is measured separately. All values are in nanoseconds.
+/// the two hosts add. `host_ns` is the time of the hosts. All values are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RttEstimator {
     smoothed_ns: u64,
@@ -89,7 +90,8 @@ impl RttEstimator {
         delay_ns: u64,
         waited_ns: u64,
     ) -> u64 {
-        // If the delay is longer than the elapsed time, it is wrong, or a clock jumped.
+        // If the delay is longer than the elapsed time, the peer reported a wrong delay, or a clock
+        // jumped.
         let delay_ns = if delay_ns < elapsed_ns { delay_ns } else { 0 };
         let sample = (elapsed_ns - delay_ns).max(1);
         self.host_ns = self.host_ns.max(delay_ns.saturating_add(waited_ns));
@@ -125,8 +127,8 @@ impl RttEstimator {
     }
 
     /// Returns whether the next sample, `sample_ns`, shows that other senders are draining a queue
-    /// that is not empty yet. To see the length of the route, all senders must drain at the same
-    /// time.
+    /// that is not empty yet. This sender must then drain its queue, too, because the propagation
+    /// delay can be measured only while all senders drain at the same time.
     pub(crate) fn others_drain(&self, now: Instant, sample_ns: u64) -> bool {
         self.samples > 0
             && sample_ns < self.smoothed_ns - self.smoothed_ns / 4
@@ -134,7 +136,7 @@ impl RttEstimator {
             && now.since_ns(self.measured_at) > JOIN_INTERVAL_NS
     }
 
-    /// Starts the search for a new minimum, because the queue is drained now.
+    /// Starts the search for a new minimum. Call this when the queue is drained.
     pub(crate) fn start_again(&mut self) {
         self.new_min_ns = u64::MAX;
     }

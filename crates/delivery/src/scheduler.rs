@@ -14,13 +14,12 @@ pub enum SchedulingPolicy {
     /// Every byte goes to the link that is expected to deliver the byte first.
     #[default]
     EarliestDelivery,
-    /// One frame goes to each link in turn, even if their speeds differ (`MultiEdge`). If the next
-    /// link has no room, the other links wait.
+    /// Each link gets one frame, one link after the other, even if their speeds differ
+    /// (`MultiEdge`). If the next link has no room, the other links wait.
     RoundRobin,
 }
 
-/// The information about a link that the scheduler uses. Bytes are counted like in the rate
-/// estimator.
+/// The properties of a link that the scheduler uses. Bytes are counted like in the rate estimator.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkView {
     /// Estimated rate; `None` before the first measurement.
@@ -28,16 +27,17 @@ pub struct LinkView {
     /// Time to the peer without queueing, in nanoseconds. Only the differences between links
     /// matter.
     pub one_way_ns: u64,
-    /// Time at which the link will have sent all bytes that are queued or in flight on it, by the
-    /// estimated rate. This is not in the past.
+    /// Time at which the link will have sent all bytes that are queued or in flight on it, at the
+    /// estimated rate. This is never in the past.
     pub idle_at: Instant,
     /// Bytes that the congestion window still allows.
     pub window_left_bytes: u64,
     /// Time at which the window allows another frame; [`Instant::NEVER`] if only an acknowledgement
     /// can open it.
     pub opens_at: Instant,
-    /// Whether the link has sent its share of this turn. It gets no more frames in this turn. But
-    /// its window is open, and the next turn may follow at once.
+    /// Whether the link has sent its share of this turn, the largest number of bytes per turn. Such
+    /// a link gets no more frames in this turn, although its window is open. The next turn may
+    /// follow at once.
     pub has_share: bool,
     /// Largest frame of the link, in bytes; 0 counts as 1.
     pub frame_bytes: u32,
@@ -57,27 +57,28 @@ pub enum Next {
     },
     /// Send no frame before a window opens, an acknowledgement arrives, or time `until`.
     Wait {
-        /// Time at which a link opens for which another link is held back; [`Instant::NEVER`] if no
-        /// link is held back.
+        /// If a link waits so that a better link can send after its window opens: the time at which
+        /// that window opens. Otherwise [`Instant::NEVER`].
         until: Instant,
     },
 }
 
-/// The memory of the scheduler between decisions, indexed like the links passed to [`next`].
+/// The state of the scheduler between decisions. Indices are those of the links passed to [`next`].
 #[derive(Clone, Debug, Default)]
 pub struct SchedulerState {
-    /// For round robin: index of the link that is next, before unusable links are skipped.
+    /// For round robin: index from which the search for the next usable link starts.
     turn: usize,
     /// Bytes sent on each link while its rate was unknown.
     unmeasured_bytes: [u32; LINKS_MAX],
-    /// Time at which each link last got data or was first considered; default before that.
+    /// Time at which each link last got data, or was first considered if it never got data; default
+    /// before that.
     given_at: [Instant; LINKS_MAX],
 }
 
 crate::pack_fields!(SchedulerState { turn, unmeasured_bytes, given_at });
 
 impl SchedulerState {
-    /// Discards the knowledge about link `index`, because the link was replaced or works again.
+    /// Resets the state of link `index`. Call this when the link was replaced or works again.
     pub fn forget(&mut self, index: usize) {
         if let (Some(bytes), Some(at)) =
             (self.unmeasured_bytes.get_mut(index), self.given_at.get_mut(index))
@@ -91,25 +92,27 @@ impl SchedulerState {
 /// Chooses the link for the next frame of a backlog of `backlog_bytes`. Call this once per frame,
 /// with `links` updated for the frames sent so far.
 ///
-/// Of the links with room, the frame goes to the link that delivers it first. So frames arrive
-/// roughly in the order in which they were cut. Suppose another link would deliver a little earlier
-/// and opens within `HOLD_NS`. A link with enough queued data then waits for that time. A link does
-/// not wait longer than that, and does not wait at all if it delivers much later. There are three
-/// reasons for these limits:
+/// Of the links with room, the link that delivers the frame first gets it. So frames arrive roughly
+/// in the order in which they were cut. A link with room waits if three conditions hold: another
+/// link without room would deliver the frame earlier, that link opens within `HOLD_NS`, and the
+/// waiting link has enough queued data. It never waits longer than `HOLD_NS`, and does not wait if
+/// it would deliver the frame much later than the other link. There are three reasons for these
+/// limits:
 ///
 /// * If a switch or a host sends in bursts, predictions of arrival err by more than the time of a
 ///   frame.
 /// * A window that is not filled does not grow.
-/// * The time of an idle link is lost, although order is not required.
+/// * While a link is idle, its capacity is lost, and the protocol does not require order.
 ///
 /// If a link would deliver a frame later than the other links together deliver the whole backlog,
-/// it gets no frame. So a slow link gets the share that it can deliver in time. When the backlog is
-/// only one frame, only the link that delivers it first is left. A link whose window is closed
-/// counts as able to send when its window opens. If only an acknowledgement can open the window,
-/// the link counts as able to send when it is idle.
+/// the link gets no frame. So a slow link gets only data that it can deliver in time. If the
+/// backlog is only one frame, only the link that delivers it first gets it. If the window of a link
+/// is closed, the scheduler assumes that the link can send when its window opens. If only an
+/// acknowledgement can open the window, it assumes that the link can send when the link is idle.
 ///
-/// A link without a measured rate counts as average. It gets a first share, whatever the estimates
-/// are. A link that has got no data for [`REMEASURE_NS`] gets one frame of a long backlog.
+/// If the rate of a link is not measured, the scheduler assumes the average of the measured rates.
+/// Such a link gets a few frames, whatever the estimates are. If a link has got no data for
+/// [`REMEASURE_NS`] and the backlog is long, the link gets one frame.
 ///
 /// Only the first [`LINKS_MAX`] of `links` are used.
 pub fn next(
@@ -174,15 +177,15 @@ fn earliest(
     Next::Wait { until }
 }
 
-/// Returns a test for links that may carry data. A backup link may do so only if no other link is
-/// usable.
+/// Returns a function that tests whether a link may carry data. A backup link may carry data only
+/// if no other link is usable.
 fn eligible(links: &[LinkView]) -> impl Fn(&LinkView) -> bool + use<> {
     let only_backups = !links.iter().any(|link| link.usable && !link.backup);
     move |link| link.usable && (!link.backup || only_backups)
 }
 
-/// Returns the smallest number of bytes that a link sends: a frame, or the whole backlog if it is
-/// smaller.
+/// Returns the smallest number of bytes that a link sends: a full frame, or the whole backlog if
+/// that is smaller.
 fn unit_bytes(link: &LinkView, backlog_bytes: u64) -> u64 {
     u64::from(link.frame_bytes.max(1)).min(backlog_bytes)
 }
@@ -221,9 +224,10 @@ impl Deliveries {
             deliveries.at_ns[index] = start_at.0.saturating_add(sending_ns[index]);
             deliveries.open |= u16::from(is_open(link, backlog_bytes)) << index;
         }
-        // If a frame of a slow link arrives too early, it overtakes many frames of a fast link. If
-        // it arrives too late, only this frame is overtaken. Therefore the slow link counts as
-        // earlier by half the time of a frame.
+        // If a frame of a slow link arrives earlier than predicted, it overtakes many frames of a
+        // fast link. If it arrives later than predicted, only this one frame is overtaken.
+        // Therefore choose the slow link sooner: subtract half of the time by which its frame takes
+        // longer than a frame of the fastest link.
         for (at_ns, sending_ns) in deliveries.at_ns.iter_mut().zip(sending_ns) {
             if *at_ns < u64::MAX {
                 *at_ns = at_ns.saturating_sub(sending_ns.saturating_sub(shortest_ns) / 2);
@@ -238,8 +242,9 @@ impl Deliveries {
         known.min_by_key(|&index| self.at_ns[index])
     }
 
-    /// Returns the link that delivers first, among those with room that were not returned yet. Also
-    /// returns how much later it delivers than the earliest link, in nanoseconds.
+    /// Of the links with room that this method has not returned yet, returns the link that delivers
+    /// first. Also returns how much later this link delivers than the earliest of all links, in
+    /// nanoseconds.
     fn next_open(&mut self) -> Option<(usize, u64)> {
         let first_ns = self.at_ns.iter().copied().min()?;
         let open = (0..LINKS_MAX).filter(|index| self.open >> index & 1 != 0);
@@ -249,8 +254,9 @@ impl Deliveries {
     }
 }
 
-/// Returns whether a link gets a frame for a measurement of its rate, although it would deliver too
-/// late. This is never so for an operation so small that the frame would determine its latency.
+/// Returns whether a link gets a frame for a measurement of its rate, although it would deliver the
+/// frame too late. Returns false if the backlog is so small that this frame would determine the
+/// latency of an operation.
 fn claims_a_measurement(
     candidate: usize,
     view: &LinkView,
@@ -271,8 +277,8 @@ fn claims_a_measurement(
     now.since_ns(*given_at) >= REMEASURE_NS && backlog_bytes >= REMEASURE_FRAMES * frame_bytes
 }
 
-/// The time at which the next byte of a link would arrive if sending took no time, and the rate at
-/// which further bytes follow.
+/// The start and the rate of a link's delivery: the time at which the next byte would arrive if
+/// sending took no time, and the rate at which further bytes follow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Estimate {
     start_ns: u64,
@@ -283,8 +289,8 @@ struct Estimate {
     unit_bytes: u64,
 }
 
-/// The estimate of the candidate, and the estimates of the other eligible links, earliest start
-/// first.
+/// The estimate of the link under test (the candidate), and the estimates of the other eligible
+/// links, earliest start first.
 struct Estimates {
     mine: Estimate,
     others: [Estimate; LINKS_MAX],
@@ -335,10 +341,10 @@ impl Estimates {
     }
 
     /// Returns the time at which the other links together would have delivered `bytes`, in
-    /// nanoseconds on the clock. The bytes count as a fluid that is poured into all links that have
-    /// started. The result is at least the time of the first complete frame of any of these links.
-    /// So the link with the earliest first frame never waits for other links, even if their frame
-    /// sizes differ.
+    /// nanoseconds on the clock. The computation divides the bytes among the started links without
+    /// regard to frames, in proportion to the rates. The result is at least the time of the first
+    /// complete frame of any of these links. So the link with the earliest first frame never waits
+    /// for other links, even if their frame sizes differ.
     fn others_deliver_at(&self, bytes: u64) -> u64 {
         let others = &self.others[..self.others_len];
         let mut delivered = 0;
@@ -369,7 +375,7 @@ impl Estimates {
 fn could_send_at(link: &LinkView, unit_bytes: u64, now: Instant) -> Instant {
     let idle_at = link.idle_at.max(now);
     let is_open = link.has_share || link.window_left_bytes >= unit_bytes;
-    // If only an acknowledgement can open the window, it is expected when the link is idle.
+    // If only an acknowledgement can open the window, assume that it arrives when the link is idle.
     if is_open || link.opens_at == Instant::NEVER { idle_at } else { idle_at.max(link.opens_at) }
 }
 
@@ -382,8 +388,8 @@ fn average_rate(links: &[LinkView], eligible: impl Fn(&LinkView) -> bool) -> u64
     sum.checked_div(count).unwrap_or(RATE_WITHOUT_ANY_MEASUREMENT)
 }
 
-/// Returns the nanoseconds that `bytes` take. Above 18 GB, the product overflows 64 bits and the
-/// result is too small.
+/// Returns the nanoseconds that `bytes` take at this rate. Above 18 GB, the product overflows 64
+/// bits and the result is too small.
 const fn time_of(bytes: u64, rate_bytes_per_second: u64) -> u64 {
     bytes.saturating_mul(1_000_000_000) / rate_bytes_per_second
 }
@@ -397,26 +403,27 @@ const fn bytes_in(ns: u64, rate_bytes_per_second: u64) -> u64 {
 /// full frames at 1 Gb/s.
 const HOLD_NS: u64 = 25_000;
 
-/// Largest delay of the delivery by a waiting link, in nanoseconds: four full frames at 1 Gb/s. A
-/// link that would deliver even later does not wait.
+/// A link waits only if it would deliver a frame later than the earliest link by at most this time,
+/// in nanoseconds: four full frames at 1 Gb/s.
 const HELD_LATE_NS_MAX: u64 = 50_000;
 
-/// Data that a waiting link must have queued beyond its wait, in nanoseconds. If timers run later
-/// than this, the link becomes idle.
+/// A waiting link must have queued data for its wait and for this time, in nanoseconds. If a timer
+/// ends the wait later than this, the link becomes idle.
 const RUN_DRY_NS: u64 = 60_000;
 
 /// Number of frames that a link without a measured rate gets in any case: two rate samples of two
-/// acknowledged frames each. These frames are so few that even a link slower by a factor of a
-/// hundred delays little.
+/// acknowledged frames each. The frames are so few that they delay little, even if the link is a
+/// hundred times as slow as the others.
 const UNMEASURED_FRAMES: u64 = 4;
 
 /// Nanoseconds without data after which the rate of a link counts as outdated.
 pub const REMEASURE_NS: u64 = 100_000_000;
 
-/// Smallest backlog, in frames, of which one frame is used for a measurement.
+/// Smallest backlog, in frames, from which a link gets one frame for a measurement.
 const REMEASURE_FRAMES: u64 = 16;
 
-/// 1 Gb/s. Only differences between links matter. Without any measurement, all links are equal.
+/// Rate of all links while no link has a measured rate: 1 Gb/s. The value does not matter, because
+/// only differences between links do.
 const RATE_WITHOUT_ANY_MEASUREMENT: u64 = 125_000_000;
 
 #[cfg(test)]

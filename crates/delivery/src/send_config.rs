@@ -12,12 +12,13 @@ pub struct SendConfig {
     pub initial_window_frames: u32,
     /// Size of a full frame, in bytes, 256–65507.
     pub frame_bytes: u32,
-    /// Number of bytes in flight on this link that the peer's driver can buffer.
+    /// Size of the receive buffer of the peer's driver, in bytes. It limits the bytes in flight on
+    /// this link.
     pub receive_buffer_bytes: u32,
     /// Longest time for which the peer delays an acknowledgement, in nanoseconds.
     pub ack_delay_max_ns: u32,
-    /// Shortest probe timeout, in nanoseconds. 200 µs is enough if all threads poll, so that the
-    /// kernel schedules none of them.
+    /// Shortest probe timeout, in nanoseconds. 200 µs is enough if all threads poll, because then
+    /// no thread waits for the kernel's scheduler.
     pub probe_timeout_min_ns: u64,
     /// Longest probe timeout with backoff, in nanoseconds.
     pub probe_timeout_max_ns: u64,

@@ -45,7 +45,7 @@ pub struct AckSummary {
 /// The caller's task after a timer has fired.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TimeoutOutcome {
-    /// Nothing, except for handling the reported losses.
+    /// Handle the reported losses, if any. Nothing else is to do.
     Nothing,
     /// The probe timeout fired. Send a packet that asks for an acknowledgement, even if the window
     /// is full. [`SendHalf::retire_oldest_for_probe`] returns its content.
@@ -58,17 +58,18 @@ pub enum TimeoutOutcome {
 /// One direction of a link of a connection: sent packets, round-trip time, loss detection, probe
 /// timeout, congestion control and delivery rate.
 ///
-/// `T` is the content of a packet. For each packet, the content is returned exactly once: as
+/// `T` is the content of a packet. The half returns the content of each packet exactly once: as
 /// acknowledged or lost through `report`, or by [`unsend`](Self::unsend), [`drain`](Self::drain) or
 /// [`retire_oldest_for_probe`](Self::retire_oldest_for_probe).
 ///
-/// Packet numbers are never reused, so every acknowledgement of a packet is unambiguous. Links keep
-/// the order of frames. So if later packets overtake a packet, it is declared lost after three
-/// numbers or a quarter of the smallest round trip. This tolerance grows after spurious losses.
+/// Packet numbers are never reused, so every acknowledgement of a packet is unambiguous. Links
+/// deliver frames in order. Therefore a packet is declared lost when an acknowledged packet has a
+/// number that is larger by three, or was sent later by a quarter of the smallest round trip. This
+/// tolerance grows after spurious losses.
 ///
 /// The record of a lost packet stays for some time as a *ghost*, without content. An
-/// acknowledgement of a ghost proves that the packet was not lost, and undoes the reaction of
-/// congestion control.
+/// acknowledgement of a ghost proves that the packet was not lost. The half then undoes the
+/// reaction of congestion control.
 #[derive(Debug)]
 pub struct SendHalf<T: Copy> {
     packets: SentPackets<T>,
@@ -81,10 +82,10 @@ pub struct SendHalf<T: Copy> {
     /// One more than the largest acknowledged number.
     acked_end: PacketNumber,
     /// Time at which the newest acknowledged packet was sent. `newest_acked_took_ns` is the time
-    /// until its acknowledgement, in nanoseconds.
+    /// from then to its acknowledgement, in nanoseconds.
     newest_acked_sent_at: Instant,
     newest_acked_took_ns: u64,
-    /// Time at which the first overtaken packet is declared lost.
+    /// Earliest time at which a packet is declared lost that a later packet has overtaken.
     loss_at: Instant,
     /// Time of the last acknowledgement of a new packet, or of the last probe timeout.
     progress_at: Instant,
@@ -101,11 +102,11 @@ pub struct SendHalf<T: Copy> {
     marked: u16,
 }
 
-/// The part of a link of an idle connection in this struct takes at most eight cache lines.
+/// This struct takes at most eight cache lines, also for an idle connection.
 const _: () = assert!(size_of::<SendHalf<[u64; 2]>>() <= 512);
 
-/// Smallest allowance for the variation of acknowledgements, in nanoseconds. A timer of the peer
-/// may be late by this time.
+/// Smallest part of the probe timeout for the variation of round trips, in nanoseconds. A timer of
+/// the peer may be late by this time.
 const PROBE_MARGIN_NS: u64 = 200_000;
 
 /// Number of probe timeouts without an answer after which congestion is persistent (RFC 9002
@@ -152,7 +153,7 @@ impl<T: Copy> SendHalf<T> {
     }
 
     /// Treats all packets before `first` as acknowledged long ago. Meant for tests in which numbers
-    /// wrap around. Call this before any packet is sent. The peer must start at `first` as well.
+    /// wrap around. Call this before any packet is sent. The peer must also start at `first`.
     pub const fn begin_at(&mut self, first: PacketNumber) {
         self.next = first;
         self.acked_end = first;
@@ -198,9 +199,9 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: packet.1
-    /// Takes back the last `count` frames, because the driver did not accept them. They never left
-    /// the host, so their numbers may be used again. Passes their contents to `back`, newest first.
-    /// Pure acknowledgements count as frames here, but have no content.
+    /// Takes back the last `count` frames, because the driver did not accept them. These frames
+    /// never left the host, so their numbers may be used again. Passes their contents to `back`,
+    /// newest first. Pure acknowledgements are included in `count`, but have no content.
     ///
     /// # Panics
     /// If fewer than `count` packets were sent, or one of them was acknowledged.
@@ -212,8 +213,9 @@ impl<T: Copy> SendHalf<T> {
     //= protocol.md: packet.1
     /// Takes back the contents of the last `count` frames. The driver rejected these frames, but
     /// does not know whether they left the host. Passes the contents to `back` like
-    /// [`unsend`](Self::unsend), so that they are retransmitted. This is no sign of congestion.
-    /// Their numbers are not used again, and acknowledgements of them are ignored.
+    /// [`unsend`](Self::unsend), so that the caller retransmits them. This does not count as
+    /// congestion. The numbers of the frames are not used again, and acknowledgements of these
+    /// numbers are ignored.
     ///
     /// # Panics
     /// In the same cases as [`unsend`](Self::unsend).
@@ -265,9 +267,9 @@ impl<T: Copy> SendHalf<T> {
         outcome
     }
 
-    /// Returns the content of the oldest data packet in flight, so that it is retransmitted under a
-    /// new number on the best link. The packet no longer counts as in flight. But its number is
-    /// remembered, so a late acknowledgement still yields a round-trip time.
+    /// Returns the content of the oldest data packet in flight, so that the caller retransmits it
+    /// under a new number on the best link. The packet no longer counts as in flight. But the half
+    /// remembers its number, so a late acknowledgement still gives a sample of the round-trip time.
     pub fn retire_oldest_for_probe(&mut self) -> Option<T> {
         let slot = self.oldest_data()?;
         let record = self.packets.remember(slot, Kind::Retired);
@@ -275,8 +277,8 @@ impl<T: Copy> SendHalf<T> {
         Some(record.content)
     }
 
-    /// Passes contents in flight to `back`, oldest first, if the receiver reported that it refused
-    /// them. A refusal is no sign of congestion. Removes the records of these packets, so late
+    /// Passes contents that the receiver reported as refused to `back`, oldest first. A refusal
+    /// does not count as congestion. Removes the records of these packets, so later
     /// acknowledgements of them are ignored.
     pub fn retire(
         &mut self,
@@ -312,8 +314,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: state.3
-    /// Restarts the measurement of round-trip time, rate and window, because the link works again
-    /// or has another route now. Packet numbers continue, and packets stay in flight.
+    /// Restarts the measurement of round-trip time, rate and window. Call this when the link works
+    /// again or has another route. Packet numbers continue, and packets stay in flight.
     pub fn restart_measurement(&mut self, config: &SendConfig, now: Instant) {
         self.rtt = RttEstimator::new(config.initial_rtt_ns, now);
         self.rate.restart();
@@ -337,21 +339,20 @@ impl<T: Copy> SendHalf<T> {
         self.controller.set_frame_bytes(frame_bytes);
     }
 
-    /// Records whether the application has no data to send, although the window is open. In this
-    /// case the delivery rate shows nothing about the link.
+    /// Records whether the application has no data to send, although the window is open. If it has
+    /// none, the delivery rate does not show the rate of the link.
     pub fn set_application_limited(&mut self, limited: bool) {
         self.rate.set_limited(limited, self.in_flight_bytes);
     }
 
-    /// Starts to learn the rate of the link from the time that frames wait. Call this when no
-    /// packet is in flight on any link of the connection, before sending frames. Learning ends when
-    /// [the peer sends data](Self::end_train).
+    /// Starts a train: a measurement of the rate of the link from the time that frames wait. Call
+    /// this when no packet is in flight on any link of the connection, before sending frames. The
+    /// measurement ends when [the peer sends data](Self::end_train).
     pub const fn begin_train(&mut self, now: Instant) {
         self.rate.begin_train(now);
     }
 
-    /// Stops learning the rate, because the peer sends data. Acknowledgements may now wait behind
-    /// this data.
+    /// Ends the train, because the peer sends data. Acknowledgements may now wait behind this data.
     #[inline]
     pub const fn end_train(&mut self) {
         self.rate.end_train();
@@ -383,8 +384,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     /// Returns the time at which the oldest data packet in flight was sent. If there is none,
-    /// returns the time at which the oldest path-MTU probe was sent. The loss of such a probe shows
-    /// nothing about the link.
+    /// returns the time at which the oldest path-MTU probe was sent. Data packets come first,
+    /// because the loss of a probe does not show that the link has failed.
     pub fn oldest_sent_at(&self) -> Option<Instant> {
         let slot = self.oldest_data().or_else(|| self.packets.oldest());
         slot.map(|slot| self.packets.record(slot).sent_at)
@@ -441,7 +442,7 @@ impl<T: Copy> SendHalf<T> {
     }
 
     /// Returns the time at which the probe timeout fires. The timeout starts when the oldest packet
-    /// was sent. It starts again with each acknowledgement of a new packet and each probe timeout.
+    /// is sent, and restarts with each acknowledgement of a new packet and each probe timeout.
     fn probe_at(&self) -> Instant {
         let Some(sent_at) = self.oldest_sent_at() else { return Instant::NEVER };
         let since = sent_at.max(self.progress_at);

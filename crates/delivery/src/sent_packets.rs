@@ -1,4 +1,4 @@
-//! Packets in flight on one link, and the pool from which their records get memory.
+//! Records of the packets in flight on one link, and the pool that provides memory for the records.
 
 use wire_edge::PacketNumber;
 
@@ -8,11 +8,13 @@ use crate::rate::SendStamp;
 /// The kind of a packet, for loss detection and congestion control.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PacketClass {
-    /// A pure acknowledgement. It has a number, uses no window, and its fate is never reported.
+    /// A pure acknowledgement. It has a number, does not count against the window, and is never
+    /// reported as acknowledged or lost.
     Unacknowledged,
-    /// A packet that counts against the window, is detected as lost, and is retransmitted.
+    /// A packet that counts against the window. If it is declared lost, its content is
+    /// retransmitted.
     Data,
-    /// A path-MTU probe: like data, but its loss is no sign of congestion.
+    /// A path-MTU probe. It is handled like data, but its loss does not count as congestion.
     MtuProbe,
 }
 
@@ -25,7 +27,8 @@ pub(crate) struct Record<T> {
     pub(crate) stamp: SendStamp,
     /// Expected time for queueing and sending the packet on the link, in nanoseconds.
     pub(crate) wait_ns: u32,
-    /// Low 32 bits of the packet number. The range of numbers in flight is far smaller than 2^31.
+    /// Low 32 bits of the packet number. They are unambiguous, because the numbers in flight differ
+    /// by far less than 2^31.
     pub(crate) packet: u32,
     /// Size of the frame, in bytes; at most 65507.
     pub(crate) bytes: u16,
@@ -44,16 +47,16 @@ pub(crate) enum Kind {
     /// A packet that was declared lost, without content. If it is acknowledged, the loss was
     /// spurious.
     Lost,
-    /// A packet whose content is also in a later probe. It is not known yet whether this packet
-    /// arrived.
+    /// A packet without content, because a later probe carries its content. Whether this packet
+    /// arrived is not known yet.
     Retired,
 }
 
-/// Largest number of records without content. At 5 % loss, two round trips of 640 packets lose 64.
-/// These records add less than 200 ns to the handling of an acknowledgement.
+/// Largest number of records without content. At 5 % loss, two round trips of 640 packets each lose
+/// 64 packets. This many records add less than 200 ns to the handling of an acknowledgement.
 pub(crate) const GHOSTS_MAX: u16 = 64;
 
-/// Number of slots for probes that ignore the window: two for each of 16 probe timeouts with
+/// Number of slots for probes, which may exceed the window: two for each of 16 probe timeouts with
 /// backoff.
 const PROBE_SLOTS: usize = 32;
 
@@ -67,10 +70,10 @@ const _: () = assert!(size_of::<Record<[u64; 2]>>() == 56);
 
 /// Memory for the records of links that have packets in flight.
 ///
-/// A link of a connection takes one vector of records with its first packet. It returns the vector
-/// when no packet is in flight, so an idle link uses none. If no prepared vector is left, the pool
-/// allocates a small one. This vector grows with the packets in flight, and is freed after use. It
-/// starts small, because ten thousand links with one frame each must not use a gigabyte.
+/// A link of a connection takes one vector of records with its first packet, and returns the vector
+/// when no packet is in flight. So an idle link uses no vector. If no prepared vector is left, the
+/// pool allocates a small vector, which grows with the packets in flight and is freed after use. It
+/// starts small, because otherwise ten thousand links with one frame each would use a gigabyte.
 #[derive(Debug)]
 pub struct SentPool<T> {
     free: Vec<Vec<Record<T>>>,
@@ -136,10 +139,11 @@ impl List {
 /// content, see [`Kind`]) is in the order in which they lost their content. The third list has the
 /// free slots.
 ///
-/// The handling of an acknowledgement walks the list in flight up to the largest acknowledged
-/// number. So its cost is the number of newly acknowledged packets plus the number of holes that it
-/// leaves. The obvious structure, a ring indexed by packet number, would be worse: it would walk
-/// all packets after an old hole repeatedly, and would fill up with pure acknowledgements.
+/// To handle an acknowledgement, the sender walks the list in flight up to the largest acknowledged
+/// number. So the cost is proportional to the number of newly acknowledged packets plus the number
+/// of missing packets before them. A ring indexed by packet number would be worse: after an old
+/// missing packet, the sender would walk all later packets again with each acknowledgement, and
+/// pure acknowledgements would fill the ring.
 #[derive(Debug)]
 pub(crate) struct SentPackets<T> {
     /// The slots. The vector is empty and has no capacity while no packet is recorded.
@@ -248,7 +252,7 @@ impl<T: Copy> SentPackets<T> {
         Self::some(self.records[slot as usize].next)
     }
 
-    /// Returns the number of packets that may still be sent, if there are `records` slots in all.
+    /// Returns the number of packets that may still be sent, if there are `records` slots in total.
     pub(crate) fn room(&self, records: usize) -> usize {
         records
             .saturating_sub(self.flight.len as usize)

@@ -5,7 +5,8 @@ use core::ops::RangeInclusive;
 
 use thiserror::Error;
 
-/// A setting has an unusable value. All settings use this error type, from links to endpoints.
+/// A setting has an unusable value. All settings of links, runtimes and endpoints use this error
+/// type.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("the setting `{setting}` is {value}; {wanted} would do")]
 pub struct SettingError {

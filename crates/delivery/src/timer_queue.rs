@@ -4,13 +4,14 @@ use crate::Instant;
 
 /// Deadlines by identifier: an indexed binary heap.
 ///
-/// Each identifier has at most one deadline. Deadlines move with every packet. In a heap that only
-/// inserts, each move would leave a stale entry. Here a table from identifier to heap position lets
-/// a deadline move in place. So every change is O(log n), reading the earliest deadline is O(1),
-/// and the number of identifiers bounds the memory.
+/// Each identifier has at most one deadline. Every packet changes a deadline. In a heap without a
+/// position table, each change would leave a stale entry. In this heap, a table from identifier to
+/// heap position lets a deadline move in place. So every change is O(log n), reading the earliest
+/// deadline is O(1), and the number of identifiers bounds the memory.
 ///
-/// Identifiers must be dense, because memory depends on the largest identifier. Equal deadlines are
-/// returned in the order of identifiers, so that a simulated run repeats exactly.
+/// Identifiers must be dense, because the memory is proportional to the largest identifier. If
+/// deadlines are equal, the smaller identifier is returned first, so that a simulated run repeats
+/// exactly.
 #[derive(Clone, Debug, Default)]
 pub struct TimerQueue {
     /// A binary min-heap.

@@ -1,4 +1,5 @@
-//! Checks random histories of one sending half against properties that every history must have.
+//! Runs one sending half through random sequences of events, and checks properties that must hold
+//! in every sequence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +25,8 @@ enum Step {
     Deliver(u8),
     /// The network loses a packet in flight.
     Drop(u8),
-    /// The peer acknowledges. The acknowledgement is kept, so that it can be repeated.
+    /// The peer acknowledges packets. The test stores the acknowledgement, so that [`Self::Repeat`]
+    /// can repeat it.
     Acknowledge {
         words: u8,
         delay: u16,
@@ -219,7 +221,7 @@ impl World {
         }
     }
 
-    /// Takes packets back, but only packets whose arrival is unknown to the sender.
+    /// Takes packets back, but only if the network has neither delivered nor lost any of them.
     fn unsend(&mut self, count: u8) {
         let next = self.half.next_packet().0;
         let first = next.saturating_sub(u64::from(count));
@@ -310,8 +312,8 @@ proptest! {
             world.take(step);
             world.check();
         }
-        // The network works again. After one acknowledgement and then timeouts alone, every content
-        // must have been returned.
+        // The network works again. After one acknowledgement, and then only timeouts, the half must
+        // have returned every content.
         for _ in 0..1000 {
             if world.half.deadline() == Instant::NEVER {
                 break;

@@ -1,48 +1,50 @@
-//! The default algorithm: additive increase, and decrease on marks and losses. Two bounds that
-//! depend on the measured rate limit the window.
+//! The default algorithm: additive increase, and multiplicative decrease on marks and losses. A
+//! lower and an upper bound of the window follow from the measured rate.
 
 use super::{AckSample, CongestionController, LossSample, Undo, WINDOW_FRAMES_MIN};
 use crate::Instant;
 use crate::rate::bytes_in;
 
-/// Share of the window that remains after a loss, in percent (CUBIC, RFC 9438 §4.6).
+/// Percentage of the window that remains after a loss (CUBIC, RFC 9438 §4.6).
 const LOSS_LEAVES_PERCENT: u64 = 70;
 
-/// Weight of the last round trip in the share of marked frames: 1/16 (DCTCP, RFC 8257 §3.3).
+/// Weight of the last round trip in the smoothed fraction of marked frames: 1/16 (DCTCP, RFC 8257
+/// §3.3).
 const MARKED_SHARE_SHIFT: u32 = 4;
 
-/// The fixed-point value that stands for a marked share of 1.
+/// The fixed-point value that means that all frames are marked.
 const MARKED_SHARE_ONE: u32 = 1 << 10;
 
 /// Number of round trips after a mark during which the window does not grow with the measured rate.
 const MARK_LASTS_ROUNDS: u8 = 8;
 
-/// Number of packets over which the share of losses is judged. At 5 % random loss, 6.4 of 128
-/// packets are lost on average, with a standard deviation of 2.5. The threshold of 16 losses is
-/// nearly four deviations above the average.
+/// Number of packets in an epoch. At the end of an epoch, the controller decides whether losses are
+/// excessive. At 5 % random loss, 6.4 of 128 packets are lost on average, with a standard deviation
+/// of 2.5. The threshold of 16 losses is nearly four deviations above the average.
 const LOSS_EPOCH_PACKETS: u32 = 128;
 
-/// If more than one packet in this many is lost, the link is overloaded, and the losses are not
-/// random. In this case the measured rate is no lower bound: many senders that send at exactly
-/// their rates may keep a short queue overflowing.
+/// If more than one packet in this many is lost, the losses are not random: the link is overloaded.
+/// The measured rate then gives no lower bound of the window. With such a bound, many senders could
+/// each send at their measured rate and keep a short queue overflowing.
 const LOSS_EXCESSIVE_ONE_IN: u32 = 8;
 
 /// Number of frames that the window of a slow link allows beyond twice its bandwidth-delay product.
-/// Hosts may pause while these frames are sent: 170 µs at 1 Gb/s.
+/// While the link sends these frames, the hosts may pause: for 170 µs at 1 Gb/s.
 const SLACK_FRAMES: u32 = 14;
 
-/// Upper bound of that allowance as a time, in nanoseconds. Below 360 Mb/s, the allowance is less
-/// than three bursts.
+/// The allowance is at most the data that the link sends in this time, in nanoseconds. Below 360
+/// Mb/s, this is less than three bursts, and the allowance is three bursts.
 const SLACK_NS: u64 = 200_000;
 
-/// Most bytes in flight that cover the time for which frames wait in hosts. Without this bound, a
-/// host whose own queue causes the wait would ask for more and more. With more bytes in flight,
-/// they would also no longer fit into the second-level cache of the receiving processor.
+/// Most bytes that the window allows for the time that frames spend in the hosts. Without this
+/// bound, the window would grow without limit if a queue in a host causes this time, because a
+/// larger window makes such a queue longer. Also, more bytes would not fit into the second-level
+/// cache of the receiving processor.
 const HOST_BYTES_MAX: u64 = 256 * 1024;
 
-/// Longest time in hosts that the window covers, in nanoseconds. A host that was descheduled for
-/// longer will not be descheduled again for many round trips. To cover that case, a slow link would
-/// have to queue this much at all times.
+/// Longest time in hosts for which the window allows bytes, in nanoseconds. A longer time means
+/// that a host was descheduled, which happens only once in many round trips. If the window covered
+/// that time, too, a slow link would have so long a queue at all times.
 pub(crate) const HOST_NS_MAX: u64 = 300_000;
 
 /// Upper bound of the bandwidth-delay product, in bytes. The records of one link cannot hold as
@@ -55,35 +57,36 @@ const CRUISE_ROUNDS: u8 = 32;
 /// Congestion control that reacts to congestion marks and losses.
 ///
 /// The window first doubles every round trip, and then grows by one frame per round trip. A
-/// congestion mark reduces it in proportion to the share of marked frames (DCTCP), at most once per
-/// round trip. A loss reduces it to 70 %, also at most once per round trip.
+/// congestion mark reduces the window in proportion to the fraction of marked frames (DCTCP), at
+/// most once per round trip. A loss reduces the window to 70 %, also at most once per round trip.
 ///
 /// Two bounds follow from the measured rate, the smallest round-trip time of the network and the
 /// time that frames spend in the hosts:
 /// * A loss does not reduce the window below rate · (1.25 · RTT + hosts) + 2 bursts, because the
-///   link has just delivered that much (the idea of TCP Westwood). So random loss costs hardly any
+///   link has just delivered at this rate (like in TCP Westwood). So random loss costs hardly any
 ///   throughput.
 /// * The window does not exceed a cap: rate · (2 · RTT + hosts) + 3 bursts, or some frames more if
 ///   bursts are short. The cap keeps the queue short without a signal from the network.
 ///
-/// If the round trip is long for a reason that is not measured, the cap would reinforce itself:
-/// fewer bytes in flight give a lower rate, and a lower rate gives a lower cap. Therefore, after
-/// some round trips at the cap, the sender tries a window that is larger by half. It keeps the
-/// larger window if the rate rose and the round trip did not. A longer round trip would show that
-/// the sender only took bandwidth from other senders.
+/// The true round trip may be longer than the measured values show. The cap would then be too low
+/// and reinforce itself: fewer bytes in flight give a lower rate, and a lower rate gives a lower
+/// cap. Therefore, after some round trips at the cap, the sender tries a window that is larger by
+/// half. If the rate then rises and the round trip does not become longer, the sender continues
+/// with the larger window. A longer round trip would show that the sender only took bandwidth from
+/// other senders.
 #[derive(Clone, Copy, Debug)]
 pub struct Aimd {
     window: u32,
     /// While the window is below this number of bytes, it doubles every round trip.
     threshold: u32,
     frame_bytes: u32,
-    /// Number of acknowledged bytes that have not counted toward growth yet.
+    /// Number of acknowledged bytes for which the window has not grown yet.
     credit: u32,
     undo: Undo,
     /// Lower bound of the window after a loss, in bytes. It follows from the measured rate.
     floor: u32,
     cap: u32,
-    /// Smoothed share of marked frames, in 1/1024.
+    /// Smoothed fraction of frames that are marked, in 1/1024.
     marked_share: u32,
     round_packets: u32,
     round_marked: u32,
@@ -141,7 +144,7 @@ impl Aimd {
     }
 
     /// Returns the floor. Returns 0 if there were recent marks or excessive losses, because these
-    /// count more than the measured rate.
+    /// show that the link does not carry the measured rate.
     fn usable_floor(&self) -> u32 {
         if self.loss_excessive || self.mark_recent_rounds > 0 { 0 } else { self.floor }
     }
@@ -212,7 +215,8 @@ impl CongestionController for Aimd {
         if sample.round_started {
             self.end_round(sample);
         }
-        // A window that was never full shows nothing about the link.
+        // If the window was not full, an acknowledgement does not show whether the link carries
+        // more.
         if sample.window_limited {
             self.grow(sample.acked_bytes);
             let cap = self.search.apply(self.cap, &mut self.window);
@@ -260,9 +264,9 @@ impl CongestionController for Aimd {
 /// The search for a window that is above the computed cap and raises the rate.
 #[derive(Clone, Copy, Debug, Default)]
 struct CapSearch {
-    /// Number of round trips that the window has been at the cap.
+    /// Number of round trips for which the window has been at the cap.
     cruised_rounds: u8,
-    /// Number of round trips left in a trial; 0 if there is no trial.
+    /// Number of round trips left in a trial of a larger window; 0 if there is no trial.
     trial_rounds: u8,
     /// Rate before the trial, in bytes per second.
     rate_before: u64,
@@ -287,8 +291,8 @@ crate::pack_fields!(CapSearch {
 });
 
 impl CapSearch {
-    /// Number of rounds of a trial: one to fill the larger window, and two until it is
-    /// acknowledged.
+    /// Number of rounds of a trial: one to fill the larger window, and two until the peer has
+    /// acknowledged it.
     const TRIAL_ROUNDS: u8 = 3;
 
     fn on_ack(&mut self, rtt_ns: u64) {
@@ -306,7 +310,7 @@ impl CapSearch {
             let faster = rate > self.rate_before + self.rate_before / 8;
             let longer = self.rtt_ns > self.rtt_before_ns + self.rtt_before_ns / 16;
             if faster && !longer {
-                // Keep at most twice the cap. This is enough to stop the cap from reinforcing
+                // Allow at most twice the cap. This is enough so that the cap does not reinforce
                 // itself, but too little to take much bandwidth from other senders.
                 self.found = self.trial.min(cap.saturating_mul(2));
             } else {

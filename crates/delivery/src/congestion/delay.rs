@@ -3,7 +3,8 @@
 use super::{AckSample, CongestionController, LossSample, Undo, WINDOW_FRAMES_MIN};
 use crate::Instant;
 
-/// Weight of the excess delay in a reduction of the window, in percent (Swift, SIGCOMM 2020, β).
+/// Weight of the delay above the target in a reduction of the window, in percent (Swift, SIGCOMM
+/// 2020, β).
 const BETA_PERCENT: u64 = 80;
 
 /// Largest reduction per round trip, in percent (Swift's `max_mdf`).
@@ -13,16 +14,16 @@ const REDUCTION_PERCENT_MAX: u64 = 50;
 /// frame per round trip. While the delay is above the target, the window shrinks once per round
 /// trip, in proportion to the excess.
 ///
-/// Needs receive timestamps that are taken close to the wire, because delay that the host adds also
-/// shrinks the window.
+/// Needs receive timestamps that are taken close to the wire, because a delay in the receiving host
+/// would also shrink the window.
 #[derive(Clone, Copy, Debug)]
 pub struct Delay {
     window: u32,
     frame_bytes: u32,
     target_ns: u32,
-    /// Number of acknowledged bytes that have not counted toward growth yet.
+    /// Number of acknowledged bytes for which the window has not grown yet.
     credit: u32,
-    /// Whether a delay has already reduced the window in this round trip.
+    /// Whether the window was already reduced in this round trip.
     reduced: bool,
     /// Whether the window still doubles every round trip.
     starting: bool,

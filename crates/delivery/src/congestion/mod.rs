@@ -1,4 +1,4 @@
-//! Congestion control: how many bytes may be in flight on one link.
+//! Congestion control: decides how many bytes may be in flight on one link.
 
 mod aimd;
 mod delay;
@@ -11,8 +11,8 @@ pub use fixed::Fixed;
 
 use crate::{Instant, Pack, Packer, Unpacker};
 
-/// Number of frames in flight that every algorithm allows: one frame travels while the other is
-/// acknowledged.
+/// Number of frames in flight that every algorithm allows. With two frames, one can be on the wire
+/// while the peer acknowledges the other.
 const WINDOW_FRAMES_MIN: u32 = 2;
 
 /// The input that a congestion controller gets from one acknowledgement.
@@ -26,10 +26,10 @@ pub struct AckSample {
     pub marked_frames: u32,
     /// Whether the window and not the application limited the bytes in flight.
     pub window_limited: bool,
-    /// Whether a round ended, that is, whether the acknowledged packet was sent after the end of
-    /// the previous round.
+    /// Whether a round ended: the acknowledged packet was sent after the end of the previous round.
     pub round_started: bool,
-    /// Round-trip time of the newest packet minus the delay at the peer, in nanoseconds.
+    /// Round-trip time of the newest acknowledged packet minus the delay at the peer, in
+    /// nanoseconds.
     pub rtt_ns: Option<u64>,
     /// Recent minimum of the round-trip time, in nanoseconds.
     pub rtt_min_ns: u64,
@@ -97,8 +97,8 @@ pub enum CongestionAlgorithm {
     },
 }
 
-/// The algorithm of one link. This is an enum, because a box would cost an allocation for each
-/// link.
+/// The algorithm of one link. This is an enum and not a boxed trait object, because a box would
+/// cost an allocation for each link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Controller {
     Fixed(Fixed),
@@ -191,13 +191,14 @@ impl CongestionController for Controller {
     }
 }
 
-/// State by which a reduction is undone, if all losses that caused it prove to be spurious.
+/// State for undoing a reduction of the window, if all losses that caused the reduction prove to be
+/// spurious.
 #[derive(Clone, Copy, Debug)]
 struct Undo {
     /// Window before the reduction.
     window: u32,
-    /// Number of losses of the round trip that have not been acknowledged; 0 if there is no
-    /// reduction to undo.
+    /// Number of lost packets of the round trip that have not proved to be spurious; 0 if there is
+    /// no reduction to undo.
     lost_packets: u32,
     /// Time at which the window was reduced. Packets that were sent before this time belong to the
     /// round trip of the reduction.

@@ -282,8 +282,8 @@ proptest! {
     }
 }
 
-/// Generates three values: how far below the next number packets arrive, how far above it, and how
-/// many of them.
+/// Generates three values: how far below the next number packets arrive, how far above it, and the
+/// number of packets.
 fn step() -> impl Strategy<Value = (u64, u64, u8)> {
     prop_oneof![
         10 => (Just(0), Just(0), 1..80_u8),
@@ -323,8 +323,8 @@ fn check_block(model: &BTreeSet<u64>, block: &AckBlock) -> Result<(), TestCaseEr
         let is_in_bitmap = block.bitmap[(bit / 64) as usize] >> (bit % 64) & 1 == 1;
         if bit >= 64 * u64::from(block.words) {
             prop_assert!(!is_in_bitmap);
-            // If the block omits a number, the packet does not exist, has not arrived, or was in
-            // several earlier blocks.
+            // If the block does not report a number, the packet does not exist, has not arrived, or
+            // was in several earlier blocks.
             let known = number.is_none_or(|n| !model.contains(&n) || n + 256 <= largest);
             prop_assert!(known, "left out {number:?} of {largest}");
         } else {

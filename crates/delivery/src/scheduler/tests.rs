@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The table has a row for each set of links and each size, and a column for each way to distribute
-/// frames of 1440 bytes.
+/// The table has a row for each set of links and each transfer size, and a column for each way to
+/// distribute frames of 1440 bytes.
 #[test]
 fn completion_times_are_those_of_the_snapshot() {
     let table = table();
@@ -186,8 +186,8 @@ fn links_with_frames_of_different_sizes_do_not_wait_for_one_another() {
 }
 
 proptest! {
-    /// If links were open but got no data, a backlog could wait for ever. Also checks, for any
-    /// input, that only a link which may carry data and has room gets a frame.
+    /// If all open links got no data, a backlog could wait for ever. The test also checks, for any
+    /// input, that only a link that may carry data and has room gets a frame.
     #[test]
     fn some_open_link_gets_data_unless_a_closed_one_is_expected(
         views in prop::collection::vec(any_view(), 1..16),
@@ -220,8 +220,8 @@ proptest! {
 
     /// A link with room gets no frame only in two cases:
     /// * By the estimates, the other links deliver the whole backlog before this link would deliver
-    ///   one frame. In truth, they then need at most sixteen times that long, because rates and
-    ///   queues are wrong by a factor of a quarter to four.
+    ///   one frame. Because estimated rates and queues are wrong by a factor of 1/4 to 4, the other
+    ///   links really need at most sixteen times that long.
     /// * This link waits for a link that opens within `HOLD_NS`, and does not become idle before
     ///   that.
     #[test]
@@ -251,8 +251,8 @@ proptest! {
         }
     }
 
-    /// Marks a link with room as having sent its share of the turn. The state of its window must
-    /// then not affect the choice between the other links.
+    /// Sets `has_share` for a link with room: it has sent its share of the turn. The state of its
+    /// window must then not affect the choice between the other links.
     #[test]
     fn a_full_share_of_a_turn_is_no_closed_window(
         links in prop::collection::vec(any_link(), 2..6),
@@ -321,7 +321,7 @@ fn rate_of(view: &LinkView) -> u64 {
 }
 
 /// Generates a link twice: with its true values and with estimates. In the estimates, the rate and
-/// the time of the queue are wrong by a factor of a quarter to four.
+/// the time of the queue are wrong by a factor of 1/4 to 4.
 fn any_link() -> impl Strategy<Value = (LinkView, LinkView)> {
     let opens = prop_oneof![Just(None), (0_u64..100_000).prop_map(Some)];
     let window = prop_oneof![Just(0_u64), Just(u64::MAX)];
@@ -438,7 +438,7 @@ struct Run {
 }
 
 /// Sends `bytes` in virtual time. A link has room while less than a few µs of data are queued on
-/// it. Its idle time is also estimated from the wrong rate.
+/// it. The scheduler gets wrong rates, and idle times that follow from the wrong rates.
 fn simulate(how: How, paths: &[Path], bytes: u64) -> Run {
     let (policy, error_percent) = match how {
         How::InTurn => (SchedulingPolicy::RoundRobin, 0),
@@ -527,7 +527,7 @@ fn decide(backlog_bytes: u64, views: &[LinkView]) -> Next {
 
 const NOTHING: Next = Next::Wait { until: Instant::NEVER };
 
-/// Bound of the rounding errors of divisions, summed over some links, in nanoseconds.
+/// Upper bound of the sum of rounding errors of divisions over some links, in nanoseconds.
 const ROUNDED_NS: u64 = 32;
 
 const NOW: Instant = Instant(1_000_000_000);

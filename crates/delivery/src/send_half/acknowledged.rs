@@ -13,8 +13,8 @@ impl<T: Copy> SendHalf<T> {
     //= protocol.md: ack.11
     /// Handles an acknowledgement from the peer. Reports the contents that the peer accepted, in
     /// the order of sending, and then the contents that are now declared lost. `received_at` is the
-    /// time at which the acknowledgement arrived at this host, at most `now`. The time between them
-    /// is a delay in this host and not in the network.
+    /// time at which the acknowledgement arrived at this host, at most `now`. The time from
+    /// `received_at` to `now` is a delay in this host and not in the network.
     ///
     /// # Errors
     /// [`ProtocolError::AckOfUnsent`]. In this case nothing has changed.
@@ -85,7 +85,7 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    /// Handles packets that were declared lost or retired, and that `block` acknowledges after all.
+    /// Handles packets that were declared lost or retired, and that `block` now acknowledges.
     fn ack_ghosts(
         &mut self,
         now: Instant,
@@ -136,7 +136,7 @@ impl<T: Copy> SendHalf<T> {
         self.correct_backlog(rtt_ns, acked);
         summary.rtt_sample_ns = Some(rtt_ns);
         // Use the time at which the acknowledgement would have arrived without delays in the hosts.
-        // Such delays would make a steady rate look uneven.
+        // With such delays, samples of a steady rate would vary.
         let acknowledged_at = Instant(now.0.saturating_sub(took_ns.saturating_sub(rtt_ns)));
         let (min_ns, frame_bytes) = (self.rtt.min_ns(), self.frame_bytes);
         let newest = Newest { stamp, sent_at, window_limited };
@@ -168,10 +168,10 @@ impl<T: Copy> SendHalf<T> {
         self.controller.on_ack(now, &sample);
     }
 
-    /// Measures the smallest round-trip time again if no sample has confirmed it for long. The
-    /// sender's own queue may hide it, or the route may have become longer. To do so, halves the
-    /// bytes in flight for some round trips. Competing senders notice this and do the same.
-    /// Otherwise the measurement would include their queues.
+    /// If no sample has confirmed the smallest round-trip time for long, measures it again. Either
+    /// a queue of this sender lengthens all round trips, or the route has become longer. For the
+    /// measurement, this method halves the bytes in flight for some round trips. Competing senders
+    /// notice this and do the same, so the measurement does not include their queues.
     fn drain_for_min(&mut self, now: Instant, others_drain: bool) {
         match self.drain {
             Drain::No => {
@@ -196,7 +196,7 @@ impl<T: Copy> SendHalf<T> {
     }
 
     /// Corrects the expected waits. If a packet waited longer or shorter on the link than expected,
-    /// the packets after it will do so, too.
+    /// the packets after it will also wait longer or shorter.
     fn correct_backlog(&mut self, rtt_ns: u64, acked: &Acked) {
         let queued_ns = rtt_ns.saturating_sub(self.rtt.min_ns());
         let expected_ns = u64::from(acked.newest_wait_ns);
@@ -232,7 +232,7 @@ impl Acked {
     }
 }
 
-/// Number of round trips for which the sender keeps the queue drained. One passes until other
-/// senders notice, one until they have drained their queues, and one measures. One more is needed,
-/// because counting starts in the middle of a round.
+/// Number of round trips for which the sender keeps the queue drained. In the first, other senders
+/// notice; in the second, they drain their queues; in the third, the sender measures. One more is
+/// needed, because counting starts in the middle of a round.
 const DRAINED_ROUNDS: u32 = 4;

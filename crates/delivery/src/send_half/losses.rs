@@ -1,4 +1,4 @@
-//! Decides which packets are declared lost, and how long lost packets are remembered.
+//! Declares packets lost, and decides how long to remember lost packets.
 
 use super::{Fate, SendHalf};
 use crate::Instant;
@@ -8,8 +8,8 @@ use crate::loss::Verdict;
 use crate::sent_packets::{Kind, Record};
 
 impl<T: Copy> SendHalf<T> {
-    /// Applies the loss rule to every packet that was overtaken by an acknowledged packet. Sets
-    /// `loss_at` for those that are not lost yet. Returns the number of packets declared lost.
+    /// Applies the loss rule to every packet that an acknowledged packet has overtaken. If some of
+    /// these packets are not lost yet, sets `loss_at`. Returns the number of packets declared lost.
     pub(super) fn detect_losses(&mut self, now: Instant, report: &mut impl FnMut(Fate, T)) -> u32 {
         self.loss_at = Instant::NEVER;
         let end = self.acked_end.truncate();

@@ -1,4 +1,4 @@
-//! Determines how many bytes may be in flight, and how many are sent together.
+//! Determines how many bytes may be in flight, and how many bytes to send together.
 
 use super::{Drain, SendHalf};
 use crate::Instant;
@@ -17,10 +17,10 @@ impl<T: Copy> SendHalf<T> {
     /// Returns how many more bytes may be sent, by the congestion window, the peer's buffer and the
     /// records.
     ///
-    /// The peer acknowledges many frames at a time. Between acknowledgements, the window opens by
-    /// the clock, at the measured rate, as if each frame were acknowledged. So some frames count as
-    /// presumed delivered. Their number, and the time for which they are presumed delivered, are
-    /// limited.
+    /// The peer acknowledges many frames at a time. Between two acknowledgements, the window opens
+    /// with time, at the measured rate, like with an acknowledgement of each frame. So some frames
+    /// are *presumed delivered*. Their number, and the time for which they are presumed delivered,
+    /// are limited.
     pub fn window_left(&self, now: Instant) -> u32 {
         let room = self.packets.room(self.packets_max as usize) as u32;
         let travelling = self.in_flight_bytes.saturating_sub(self.presumed_bytes(now));
@@ -30,8 +30,8 @@ impl<T: Copy> SendHalf<T> {
             .min(room.saturating_mul(self.frame_bytes))
     }
 
-    /// Returns whether [`window_left`](Self::window_left) is at least `bytes`. This is cheap if no
-    /// frame must be presumed delivered for it.
+    /// Returns whether [`window_left`](Self::window_left) is at least `bytes`. This is cheaper if
+    /// the window has room without frames that are presumed delivered.
     #[inline]
     pub fn has_room(&self, now: Instant, bytes: u32) -> bool {
         let taken = self.in_flight_bytes.saturating_add(bytes);
@@ -43,8 +43,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     /// Returns the time at which [`window_left`](Self::window_left) will reach `bytes` if no
-    /// acknowledgement arrives. Returns `now` if it already does, and [`Instant::NEVER`] if only an
-    /// acknowledgement can open the window.
+    /// acknowledgement arrives. Returns `now` if the window already has this room, and
+    /// [`Instant::NEVER`] if only an acknowledgement can open the window.
     pub fn opens_at(&self, now: Instant, bytes: u32) -> Instant {
         if self.window_left(now) >= bytes {
             return now;
@@ -63,9 +63,9 @@ impl<T: Copy> SendHalf<T> {
         since.after_ns(u64::from(needed) * 1_000_000_000 / clocked(rate) + 1)
     }
 
-    /// Returns the rate that governs the window, in bytes per second. This is the largest recent
-    /// sample. If frames queue, the link is the limit. In this case the rate is at most a quarter
-    /// above the long-term rate.
+    /// Returns the rate from which the window is computed, in bytes per second. This is the largest
+    /// recent sample. If frames wait in a queue, the link is the limit, and the rate is at most a
+    /// quarter above the long-term rate.
     pub(super) fn rate_in_flight(&self) -> Option<u64> {
         let largest = self.rate.bytes_per_second()?;
         match self.estimate.carried() {
@@ -84,10 +84,10 @@ impl<T: Copy> SendHalf<T> {
         bytes.clamp(u64::from(least), u64::from(QUANTUM_BYTES_MAX)) as u32
     }
 
-    /// Returns the number of bytes to send together when a closed window opens by the clock, at
-    /// least [`Self::quantum_bytes`]. If frames queue, the link is the limit. In this case a batch
-    /// is the data that the link carries in [`BATCH_NS`], but at most half of the queue. Otherwise
-    /// the link would run out of data if both hosts slept for that interval.
+    /// Returns the number of bytes to send together when a closed window opens with time, at least
+    /// [`Self::quantum_bytes`]. If frames wait in a queue, the link is the limit. In this case a
+    /// batch is the data that the link carries in [`BATCH_NS`], but at most half of the queue. With
+    /// a larger batch, the link could run out of data while both hosts sleep.
     pub fn batch_bytes(&self) -> u32 {
         let quantum = self.quantum_bytes();
         let Some(rate) = self.estimate.carried() else { return quantum };
@@ -104,7 +104,7 @@ impl<T: Copy> SendHalf<T> {
     }
 
     /// Returns the number of frames after which to ask the peer for an acknowledgement. This is
-    /// half of the frames that may be sent until the acknowledgement arrives, at most
+    /// half of the frames that can be sent before the acknowledgement arrives, at most
     /// [`ASK_FRAMES_MAX`].
     pub fn ask_frames(&self) -> u32 {
         let window = self.window();
@@ -113,9 +113,8 @@ impl<T: Copy> SendHalf<T> {
         frames.clamp(1, ASK_FRAMES_MAX)
     }
 
-    /// Returns whether to ask for an acknowledgement after `frames` frames, that is, whether
-    /// `frames` is at least [`Self::ask_frames`]. If `frames` is small, this avoids the division in
-    /// that function.
+    /// Returns whether `frames` is at least [`Self::ask_frames`], so that the sender should ask for
+    /// an acknowledgement. If `frames` is small, this avoids the division in that function.
     #[inline]
     pub fn asks_after(&self, frames: u32) -> bool {
         let (window, more) = (self.window(), (frames + 1) * 2 * self.frame_bytes);
@@ -124,7 +123,7 @@ impl<T: Copy> SendHalf<T> {
         !is_few && frames >= self.ask_frames()
     }
 
-    /// Returns the number of bytes that the link itself holds at the measured rate.
+    /// Returns the bandwidth-delay product of the link at the measured rate, in bytes.
     fn pipe_bytes(&self) -> u32 {
         let rate = self.rate_in_flight().unwrap_or(0);
         u32::try_from(bytes_in(rate, self.rtt.min_ns())).unwrap_or(u32::MAX)
@@ -139,8 +138,8 @@ impl<T: Copy> SendHalf<T> {
         bytes_in(clocked(rate), now.since_ns(since)).min(u64::from(self.ahead_bytes())) as u32
     }
 
-    /// Returns the time from which on frames are presumed delivered by the clock. Returns `None` if
-    /// no frames are presumed delivered.
+    /// Returns the time after which frames are presumed delivered. Returns `None` if no frames are
+    /// presumed delivered.
     fn presumes_since(&self) -> Option<Instant> {
         if self.probe_count > 0 || self.drain != Drain::No || self.controller.is_fixed() {
             return None;
@@ -163,8 +162,8 @@ impl<T: Copy> SendHalf<T> {
         missing.min(most).min(bytes_in(rate, AHEAD_NS_MAX)) as u32
     }
 
-    /// Returns the number of bytes that may be in flight while the queue is drained: half of what
-    /// the link itself holds.
+    /// Returns the number of bytes that may be in flight while the queue is drained: half of the
+    /// bandwidth-delay product.
     pub(super) fn drained_bytes(&self) -> u32 {
         let rate = self.rate_in_flight().unwrap_or(0);
         let half = bytes_in(rate, self.rtt.min_ns()) / 2;
@@ -174,19 +173,20 @@ impl<T: Copy> SendHalf<T> {
 }
 
 /// Returns the rate at which the window opens without acknowledgements. It is a little above the
-/// measured rate. Otherwise a rate that was measured too low would never rise.
+/// measured rate, because otherwise a rate that was measured too low would never rise.
 const fn clocked(rate: u64) -> u64 {
     rate + rate / 8
 }
 
 /// Duration of one burst at the measured rate, in nanoseconds: one frame at 1 Gb/s, 13 frames at 10
-/// Gb/s. It is short compared with round trips of a LAN. From 30 Gb/s on, such a burst fills a
-/// segmentation offload. This is also the share of each link in a turn, if there are several links.
+/// Gb/s. This is short compared with round trips of a LAN. From 30 Gb/s on, such a burst fills one
+/// segmentation offload. If there are several links, this is also the most that each link sends in
+/// one turn.
 pub const QUANTUM_NS: u64 = 16_000;
 
 /// Duration of one batch on a link that is the limit, in nanoseconds. This is also the longest
-/// interval for which a thread leaves frames of a stream unread. Together with the lateness of a
-/// timer, it adds less than 100 µs of latency to a write beside the stream.
+/// interval for which a thread leaves frames of a stream unread. Together with a late timer, such
+/// an interval adds less than 100 µs of latency to another write during the stream.
 pub const BATCH_NS: u64 = 56_000;
 
 /// The batch is at most the queue divided by this number.
@@ -198,12 +198,12 @@ const QUANTUM_BYTES_MAX: u32 = 65_536;
 /// Smallest burst, in frames.
 const QUANTUM_FRAMES_MIN: u32 = 2;
 
-/// Most frames for each acknowledgement that the sender asks for. The acknowledgements are 1.6 %
-/// extra frames.
+/// Most frames that the sender sends before it asks for an acknowledgement. The acknowledgements
+/// are 1.6 % extra frames.
 pub const ASK_FRAMES_MAX: u32 = 64;
 
-/// Most frames that are presumed delivered before their acknowledgement arrives. They are the
-/// frames of two acknowledgements, of which the first may be lost, and the frames in flight during
+/// Most frames that are presumed delivered before their acknowledgement arrives. This covers the
+/// frames of two acknowledgements, because the first may be lost, and the frames in flight during
 /// that time.
 const AHEAD_FRAMES_MAX: u32 = 144;
 

@@ -1,4 +1,4 @@
-//! Flows over one simulated bottleneck. They show how the sending half reacts to random loss, rate
+//! Simulates flows over one bottleneck, to test how the sending half reacts to random loss, rate
 //! steps, slow hosts and competition. Time is virtual, and a run depends only on its parameters and
 //! seed.
 //!
@@ -34,8 +34,8 @@ fn run(name: &str, link: Link, flows: usize, ms: u64) -> Outcome {
 fn one_flow_fills_the_link_with_a_short_queue() {
     let outcome = run("1 Gb/s, 50 us", gigabit_link(), 1, 200);
     assert!(outcome.goodput() > 0.97 * GIGABIT as f64);
-    // The bound is half of the data that may be in flight until the next acknowledgement, which
-    // comes every 64 frames.
+    // The bound is half of the data that may be in flight until the next acknowledgement. There is
+    // one acknowledgement for 64 frames.
     assert!(outcome.queue_ns_mean() < 420_000.0);
     assert_eq!(outcome.lost, 0);
 }

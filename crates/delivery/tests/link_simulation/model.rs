@@ -17,15 +17,15 @@ pub(crate) struct Link {
     pub(crate) queue_bytes: u64,
     /// Queue length in bytes above which frames are marked.
     pub(crate) mark_bytes: Option<u64>,
-    /// Shares of data frames and of acknowledgements lost at random.
+    /// Fraction of data frames, and also of acknowledgements, that is lost at random.
     pub(crate) loss: f64,
     pub(crate) ack_loss: f64,
     /// Interval at which the sender polls its link, in nanoseconds.
     pub(crate) host_ns: u64,
     /// Processor time of the sender for each frame, in nanoseconds.
     pub(crate) frame_ns: u64,
-    /// Times in which the sender does not run: the period, and the part of it in which the sender
-    /// does not run, in nanoseconds.
+    /// Absences of the sender: the period, and the part of each period in which the sender does not
+    /// run, both in nanoseconds.
     pub(crate) away: Option<(u64, u64)>,
 }
 
@@ -262,7 +262,7 @@ impl Simulation {
         ((self.random >> 11) as f64 / (1u64 << 53) as f64) < share
     }
 
-    /// Returns the next time, at `at` or later, at which the sender's host runs.
+    /// Returns the earliest time from `at` on at which the sender's host runs.
     fn host_runs(&self, at: u64) -> u64 {
         let at = at.next_multiple_of(self.link.host_ns.max(1));
         match self.link.away {
