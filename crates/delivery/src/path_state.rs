@@ -148,8 +148,8 @@ impl PathState {
 
     //= protocol.md: state.1
     /// Records that the peer acknowledged a packet of this link. On a failed link this changes
-    /// nothing, because the acknowledgement may be a late one, of a packet that was sent before the
-    /// failure.
+    /// nothing, because the packet may have been sent, and the peer may have acknowledged it,
+    /// before the failure.
     #[must_use]
     pub const fn on_progress(&mut self) -> Option<PathChange> {
         match self.state {

@@ -11,7 +11,7 @@ pub const LINKS_MAX: usize = LinkIndex::MAX as usize + 1;
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum SchedulingPolicy {
-    /// Every byte goes to the link that is expected to deliver the byte first.
+    /// The scheduler sends every frame on the link that it expects to deliver the frame first.
     #[default]
     EarliestDelivery,
     /// Each link gets one frame, one link after the other, even if their speeds differ
@@ -236,7 +236,7 @@ impl Deliveries {
         deliveries
     }
 
-    /// Returns the link that delivers first, even if that link has no room.
+    /// Returns the link that would deliver a frame first, whether or not it has room.
     fn first(&self) -> Option<usize> {
         let known = (0..LINKS_MAX).filter(|&index| self.at_ns[index] < u64::MAX);
         known.min_by_key(|&index| self.at_ns[index])

@@ -19,7 +19,7 @@ impl Events {
         Self { waiting: VecDeque::with_capacity(most), most, dropped: 0 }
     }
 
-    /// Appends an event; drops the oldest one if the queue is full.
+    /// Appends an event. If the queue is full, drops the oldest event.
     pub(crate) fn push(&mut self, event: LinkEvent) {
         if self.waiting.len() == self.most {
             self.waiting.pop_front();

@@ -17,15 +17,15 @@ use crate::{Link, OnFrame, PayloadUnmapped};
 pub struct FaultConfig {
     /// Seed of all random choices. They depend only on the seed and on the order of the frames.
     pub seed: u64,
-    /// Share of frames that are lost on arrival.
+    /// Rate of frames that are lost on arrival.
     pub receive_loss: f64,
-    /// Share of frames that are lost before they are sent.
+    /// Rate of frames that are lost before they are sent.
     pub send_loss: f64,
-    /// Share of frames that are delivered twice, the second time later.
+    /// Rate of frames that are delivered twice: on arrival, and once more later.
     pub duplication: f64,
-    /// Share of frames that are held back while later frames pass.
+    /// Rate of frames that are held back while later frames overtake them.
     pub reordering: f64,
-    /// Share of frames that are delivered with one bit inverted.
+    /// Rate of frames that are delivered with one bit inverted.
     pub corruption: f64,
     /// Maximum number of frames that overtake a frame that is held back, at least 1.
     pub distance_frames: u32,

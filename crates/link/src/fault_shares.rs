@@ -6,38 +6,38 @@ use thiserror::Error;
 
 use crate::FaultConfig;
 
-/// Fault rates for arriving frames, as shares of all frames, 0.0 to 1.0.
+/// Fault rates for arriving frames. Each is a fraction of all frames, 0.0 to 1.0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultShares {
-    /// Share of frames that are lost.
+    /// Fraction of frames that are lost.
     pub loss: f64,
-    /// Share of frames that arrive twice.
+    /// Fraction of frames that arrive twice.
     pub duplication: f64,
-    /// Share of frames that later frames overtake.
+    /// Fraction of frames that later frames overtake.
     pub reordering: f64,
 }
 
-/// An error in the text of fault shares.
+/// An error in the text of fault rates.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum FaultSharesError {
-    /// A part of the text has no `=` and share.
+    /// A part of the text has no `=` with a value.
     #[error("{0:?} has no value; write it as in loss=0.01")]
     NoValue(String),
     /// No fault has this name.
     #[error("{0:?} is not a fault; use loss, dup or reorder")]
     Name(String),
-    /// The value is not a share.
+    /// The value is not a number from 0.0 to 1.0.
     #[error("{0:?} is not a share; use a number between 0 and 1")]
     Share(String),
 }
 
 impl FaultShares {
-    /// Returns whether any share is not zero.
+    /// Returns whether any rate is above zero.
     pub fn is_any(&self) -> bool {
         *self != Self::default()
     }
 
-    /// Returns the configuration of a [`Fault`](crate::Fault) with these shares.
+    /// Returns the configuration of a [`Fault`](crate::Fault) with these rates.
     pub fn config(&self, seed: u64) -> FaultConfig {
         FaultConfig {
             seed,

@@ -99,8 +99,8 @@ impl<T> ProgressCell<T> {
         self.is_poisoned.load(Ordering::Relaxed)
     }
 
-    /// Orders the calling thread with the threads that leave the cell, as if the calling thread had
-    /// entered and left. If a thread leaves after this call, it sees everything that the calling
+    /// Orders the calling thread with the threads that leave the cell, in the same way as entering
+    /// and leaving would. If a thread leaves after this call, it sees everything that the calling
     /// thread did before the call. If a thread left before this call, the calling thread then sees
     /// everything that it did inside.
     ///

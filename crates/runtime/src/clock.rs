@@ -129,7 +129,7 @@ impl Ticks {
     }
 }
 
-/// Returns whether the kernel keeps time by the processor's ticks.
+/// Returns whether the kernel uses the processor's ticks for its own clock.
 fn are_ticks_time() -> bool {
     const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     cfg!(target_arch = "x86_64")

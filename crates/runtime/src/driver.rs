@@ -478,8 +478,8 @@ impl Driver {
         }
     }
 
-    /// Takes work from sources whose doorbells were rung. If something has happened since the last
-    /// time, also takes work from sources that wait for room. Returns whether there was any work.
+    /// Takes work from sources whose doorbells were rung. If `has_happened` (the turn did work),
+    /// also takes work from sources that wait for room. Returns whether there was any work.
     #[cold]
     fn pull_sources(
         &mut self,
@@ -708,8 +708,8 @@ impl Driver {
         }
     }
 
-    /// Reads a burst from each link. Returns whether anything arrived, and whether more frames
-    /// wait.
+    /// Reads a burst from each link. Returns whether a frame or an event arrived, and whether more
+    /// frames wait.
     ///
     /// `is_parting`: the thread is about to sleep. In this case, does not read links that need a
     /// system call, because frames that wait there end the sleep at once.
@@ -987,7 +987,7 @@ const MEMORY_BUSY_NS: u64 = 20_000;
 /// call, which costs 10 ns.
 const NEWS_NS: u64 = 10_000;
 
-/// Turns with work for each turn whose duration is measured.
+/// One turn in this many turns with work is measured.
 const TURNS_PER_SAMPLE: u64 = 16;
 
 /// Approximate maximum of frames that one turn reads from one link: four coalesced messages of 64

@@ -43,7 +43,7 @@ pub fn send_before_end() {
     }
 }
 
-/// Adds an endpoint to the list of those whose peers are notified when the process exits.
+/// Adds an endpoint to the list of endpoints whose peers are notified when the process exits.
 pub(crate) fn remember(shared: &Arc<Shared>) {
     notify_peers_at_exit();
     let mut living = living().lock().unwrap_or_else(PoisonError::into_inner);

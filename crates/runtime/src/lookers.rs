@@ -32,7 +32,7 @@ pub enum ChangedBy {
 pub(crate) struct Lookers {
     /// Tasks to wake at [`Driver::lookers_due`], which is already set.
     tasks: Mutex<Vec<Waker>>,
-    /// Tasks to wake after peers or time have changed something.
+    /// Tasks to wake a millisecond after frames have arrived or a timer has run.
     of_peers: Mutex<Vec<Waker>>,
     /// `of_peers` is not empty.
     has_of_peers: AtomicBool,

@@ -6,8 +6,8 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter that stands for one condition for which threads [wait](crate::Interest::Mark), such as
-/// bytes of a stream or room in a ring. Code that makes the condition true raises the mark. Each
+/// A counter for one condition for which threads [wait](crate::Interest::Mark), for example that a
+/// stream has bytes or a ring has room. Code that makes the condition true raises the mark. Each
 /// condition has its own mark, so raising a mark wakes only the threads that wait for this
 /// condition.
 #[derive(Debug)]

@@ -240,18 +240,18 @@ impl Driver {
     }
 }
 
-/// Most records and connections that are searched at once for a region. The search takes about a
-/// microsecond.
+/// Most records and connections that a call searches for a region immediately. Searching them takes
+/// about a microsecond.
 const VISITED_AT_ONCE: u32 = 64;
 
 /// Shortest interval in nanoseconds between searches for regions in use. A small operation ends in
 /// this time.
 const LOOK_NS: u64 = 1_000_000;
 
-/// Longest interval in nanoseconds between searches while the same regions stay in use. A silent
-/// peer keeps them in use for seconds.
+/// Longest interval in nanoseconds between searches while the same regions stay in use. If a peer
+/// is silent, regions may stay in use for seconds.
 const LOOK_NS_MAX: u64 = 128_000_000;
 
-/// Nanoseconds of the interval for each record that is searched. Searching a record takes about 10
-/// ns, so searches take at most 1 % of the time.
+/// The interval between searches is at least this many nanoseconds for each record that a search
+/// visits. Visiting a record takes about 10 ns, so searches take at most 1 % of the time.
 const NS_PER_VISIT: u64 = 1_000;

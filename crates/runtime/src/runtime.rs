@@ -49,7 +49,7 @@ pub struct RuntimeConfig {
     pub progress_thread: bool,
     /// The processor that the progress thread is pinned to, numbered as in the kernel. `None`: any.
     pub progress_processor: Option<usize>,
-    /// Most operations and receives with a handle that may exist at one time; each takes 40 bytes.
+    /// Most operations and receives with a handle at one time. Each takes 40 bytes.
     pub handles_max: u32,
     /// Most operations that may wait at one time until the thread inside the engine posts them,
     /// including operations that wait for room in a queue.

@@ -331,8 +331,8 @@ fn poll(
 /// An entry that `ppoll` skips.
 const NOTHING: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
-/// Number of descriptors of the endpoint itself: the timer, those of the links, the epoll set, and
-/// the call.
+/// Number of descriptors of the endpoint itself: the timer, the descriptors of the links, the epoll
+/// set, and the descriptor for calls.
 const OWN_FDS: usize = LINKS_MAX * FDS_PER_LINK + 3;
 
 /// Number of descriptors of the application up to which a sleep needs no allocation.

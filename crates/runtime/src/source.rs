@@ -68,9 +68,9 @@ pub struct Posted {
 pub enum Rest {
     /// No work is left, or all work that is left must wait for the next ring of the doorbell.
     Nothing,
-    /// Work is left for which the engine has no room. The engine asks the source again whenever
-    /// something has happened inside the engine. A thread that makes room in another way, for
-    /// example by polling a completion queue, must ring the doorbell.
+    /// Work is left for which the engine has no room. The engine asks the source again after each
+    /// turn with work. If a thread makes room in another way, for example by polling a completion
+    /// queue, it must ring the doorbell.
     Blocked,
     /// Work is left because the limit was reached.
     More,
@@ -186,8 +186,8 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Returns whether asking the waiting sources again may yield work. `has_happened`: something
-    /// has happened in the engine since they were last asked.
+    /// Returns whether to ask the waiting sources for work again. `has_happened`: the current turn
+    /// did work, which may have made room.
     pub(crate) fn are_due(&self, has_happened: bool) -> bool {
         !self.waiting.is_empty() && (has_happened || self.has_more)
     }

@@ -125,7 +125,7 @@ impl Posting {
         receive.map(|receive| receive.region).into_iter().chain(region).for_each(visit);
     }
 
-    /// Makes those checks of the posting that are possible outside the engine.
+    /// Checks the posting as far as this is possible outside the engine.
     pub(crate) fn check(
         &self,
         list: Option<PieceList<'_>>,

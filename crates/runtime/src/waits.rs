@@ -441,8 +441,9 @@ impl Shared {
         std::hint::spin_loop();
     }
 
-    /// Records a sleep that should have ended at `until`, of a thread whose sleeps are precise.
-    /// `spent_before_ns`: processor time that the thread had used before the sleep.
+    /// Records a sleep that should have ended at `until`. The thread must have precise sleeps
+    /// ([`sleep_precisely`](crate::sleep::sleep_precisely)). `spent_before_ns`: processor time that
+    /// the thread had used before the sleep.
     pub(crate) fn on_wake_up(&self, until: Instant, spent_before_ns: u64) {
         let late_ns = self.host.clock.now().since_ns(until);
         let spent_ns = processor_ns().saturating_sub(spent_before_ns);

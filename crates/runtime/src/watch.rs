@@ -47,8 +47,8 @@ impl Shared {
         self.sleep_on_links_beside(deadline, &mut Others::none()).unwrap_or(Slept::Come)
     }
 
-    /// Sleeps like [`Shared::sleep_on_links`], but one of `others` that becomes ready also ends the
-    /// sleep.
+    /// Sleeps like [`Shared::sleep_on_links`], but the sleep also ends when one of `others` is
+    /// ready.
     ///
     /// # Errors
     /// The errors of `ppoll`.

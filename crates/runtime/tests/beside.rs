@@ -1,4 +1,4 @@
-//! Waits for the engine and for descriptors, until the first of them is ready.
+//! Tests waits that end when the engine or a descriptor is ready.
 
 mod pair;
 
@@ -102,7 +102,8 @@ fn a_wait_without_time_looks_once_at_each_and_one_with_some_ends() {
     }
 }
 
-/// One of the threads sleeps on the links, and the others sleep on their descriptors only.
+/// One of the threads sleeps on the links and its descriptors. The others sleep only on their
+/// descriptors.
 #[test]
 fn each_thread_is_woken_for_what_is_raised_inside_the_engine_outside_of_it_and_by_its_descriptor() {
     const ROUNDS: u64 = 300;

@@ -1,4 +1,4 @@
-//! Endpoints in forked children, and messages to peers at the end of a process.
+//! Tests endpoints in forked children, and the notification of peers at the end of a process.
 
 mod pair;
 
@@ -16,8 +16,8 @@ use mem::{Buffer, MemoryAccess, Rights};
 use pair::{Side, ask, connect, small_write};
 use runtime::{Descriptors, Doorbell, Machine, Progress, Readiness, Runtime};
 
-/// Creates two endpoints in the child and writes from one to the other. Returns whether that
-/// succeeds.
+/// Creates two endpoints in the child and writes from the first to the second. Returns whether the
+/// write succeeds.
 fn serves_itself() -> bool {
     let (client, server) = (Side::new(true), Side::new(true));
     let connection = connect(&client, &server);
@@ -225,7 +225,7 @@ fn the_end_of_a_process_is_reported_to_its_peers() {
         look(&mut closed);
     }
     assert_eq!(status, 0);
-    // All datagrams that the child has sent have arrived before this line. Process them.
+    // The child has ended, so all its datagrams have arrived. Process them.
     (0..100).for_each(|_| look(&mut closed));
     assert_eq!(closed, Some(Closed::ByPeer));
 }

@@ -1,4 +1,4 @@
-//! Tasks that wait for changes which cause no event.
+//! Tests tasks that wait for changes which cause no event.
 
 mod pair;
 

@@ -1,4 +1,4 @@
-//! Protocols that the threads of a runtime drive beside the engine.
+//! Tests machines: protocols that the threads of a runtime drive beside the engine.
 
 mod pair;
 
@@ -330,7 +330,7 @@ fn a_time_that_a_call_has_set_is_kept_by_threads_that_sleep_without_descriptors(
             machine.progress.due
         };
         let due = side.runtime.with_machine(id, set).expect("it is attached");
-        // The application sleeps in a call that the runtime cannot see.
+        // The application sleeps in `recv`, and makes no call of the runtime.
         assert!(times.recv().expect("its time comes") >= due.0);
     }
     let set = |machine: &mut Noting, _: &MemoryAccess<'_>, now: Instant| {

@@ -1,4 +1,5 @@
-//! After set-up, writing and polling allocate nothing, on either side and on any thread.
+//! Tests that after set-up, writing and polling allocate no memory, on either side and on any
+//! thread.
 
 mod counting;
 mod pair;
@@ -38,8 +39,8 @@ fn ten_thousand_writes_allocate_nothing() {
         let side = || {
             let mut config = RuntimeConfig::from_entropy().expect("entropy");
             config.progress_thread = progress_thread;
-            // Without this, the endpoint would compress the connections if the test does not run
-            // for a while, which allocates.
+            // If the test were descheduled for long, the endpoint would compress the idle
+            // connections, which allocates memory. This setting prevents the compression.
             config.engine.rest_ns = u64::MAX;
             Side::with(config)
         };

@@ -1,5 +1,5 @@
-//! Two processes: one connects to a redirect port of the other. The redirect port answers with the
-//! address of the service.
+//! Tests redirect ports with two processes. The client process sends its request to a redirect port
+//! of the server process, which answers with the address of the service.
 
 mod pair;
 

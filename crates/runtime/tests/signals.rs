@@ -1,4 +1,4 @@
-//! The progress thread takes no signals of the program.
+//! Tests that the kernel delivers no signals of the program to the progress thread.
 
 use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
@@ -29,8 +29,8 @@ fn a_signal_to_the_process_is_never_taken_by_the_progress_thread() {
     }
 }
 
-/// Returns whether signals to the process stay pending for this thread, which has blocked them.
-/// Otherwise the progress thread takes a signal, which ends the process.
+/// Returns whether signals to the process stay pending, although only this thread has blocked them.
+/// If the progress thread could take such a signal, the signal would end the process.
 fn is_left_to_the_program() -> bool {
     let udp = UdpLink::bind((Ipv4Addr::LOCALHOST, 0).into(), &UdpConfig::default());
     let links: Vec<Box<dyn Link>> = vec![Box::new(udp.expect("a socket on loopback"))];

@@ -1,4 +1,4 @@
-//! A thread that sleeps until each answer arrives.
+//! Tests a thread that sleeps until each answer arrives.
 
 mod pair;
 

@@ -1,4 +1,4 @@
-//! Work that waits in sources of the application.
+//! Tests work that waits in sources of the application.
 
 mod pair;
 
@@ -147,8 +147,8 @@ impl Setting {
         }
     }
 
-    /// Polls the first source until all its operations are complete. Nothing was polled from it
-    /// before.
+    /// Polls the first source until all its operations are complete. The test must not have polled
+    /// it before.
     fn complete_first(&self) {
         let first = &self.sources[0];
         assert_eq!(first.waiting.lock().expect("no thread panics").len() as u64, EACH - 1);

@@ -1,4 +1,5 @@
-//! A thread polls its endpoint, and then waits for bytes in its memory without polling.
+//! Tests a thread that polls its endpoint, and then waits for bytes in its memory without polling
+//! the endpoint.
 
 mod pair;
 

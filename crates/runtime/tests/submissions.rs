@@ -1,4 +1,4 @@
-//! Posting while another thread is inside the engine.
+//! Tests posting while another thread is inside the engine.
 
 mod pair;
 

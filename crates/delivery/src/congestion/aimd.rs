@@ -43,12 +43,12 @@ const SLACK_NS: u64 = 200_000;
 const HOST_BYTES_MAX: u64 = 256 * 1024;
 
 /// Longest time in hosts for which the window allows bytes, in nanoseconds. A longer time means
-/// that a host was descheduled, which happens only once in many round trips. If the window covered
-/// that time, too, a slow link would have so long a queue at all times.
+/// that a host was descheduled, which happens only once in many round trips. If the window allowed
+/// bytes for that time, too, a slow link would always have a queue of that length.
 pub(crate) const HOST_NS_MAX: u64 = 300_000;
 
-/// Upper bound of the bandwidth-delay product, in bytes. The records of one link cannot hold as
-/// many bytes in flight.
+/// Upper bound of the bandwidth-delay product, in bytes. This is more than the records of one link
+/// can hold.
 const WINDOW_BYTES_MAX: u64 = u32::MAX as u64;
 
 /// Number of round trips at the cap after which the sender tries a larger window.

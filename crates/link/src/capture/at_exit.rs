@@ -63,7 +63,7 @@ mod tests {
     use crate::capture::encapsulation::Envelope;
     use wire_edge::PeerAddr;
 
-    /// A disk that performs one write per message from its channel.
+    /// A disk that performs one write for each message in its channel.
     struct Slow(Receiver<()>, Arc<Mutex<usize>>);
 
     impl Write for Slow {

@@ -18,9 +18,9 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    /// Appends headers, then `frame`. If the addresses are those of sockets, the headers are
-    /// Ethernet, IP and UDP. If they are those of stations, the headers are the raw Ethernet header
-    /// and the edge envelope.
+    /// Appends headers, then `frame`. For addresses of sockets, the headers are Ethernet, IP and
+    /// UDP. For addresses of stations, the headers are the raw Ethernet header and the edge
+    /// envelope.
     ///
     /// Returns false and appends nothing if the frame is larger than any datagram.
     #[must_use]

@@ -39,7 +39,7 @@ pub struct CaptureFile<W> {
     block: Vec<u8>,
 }
 
-/// A frame as one of its ends saw it.
+/// A frame to write, in the view of one interface.
 #[derive(Clone, Copy, Debug)]
 pub struct CapturedFrame<'a> {
     /// The number that [`CaptureFile::add_interface`] returned.

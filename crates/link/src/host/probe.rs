@@ -27,7 +27,7 @@ pub enum ProbeError {
     Io(#[from] io::Error),
 }
 
-/// A Linux capability: one of the rights of the superuser. Each can be granted separately.
+/// A Linux capability: one of the rights of the superuser, each of which can be granted separately.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Capability {

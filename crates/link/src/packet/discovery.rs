@@ -94,5 +94,5 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// process on a busy host usually waits for a processor.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Maximum number of stations reported. No sensible network has so many endpoints at one port.
+/// Maximum number of stations reported. A sensible network has far fewer endpoints at one port.
 const STATIONS_MAX: usize = 1024;

@@ -196,8 +196,8 @@ impl Writer {
 /// Result of a read. The ring cannot be read or released while the result exists.
 #[derive(Debug)]
 pub(super) enum Read<'ring> {
-    /// A frame. The first field is the number of header bytes, which were copied, the second is the
-    /// payload.
+    /// A frame. The first field is the number of header bytes that were copied. The second field is
+    /// the payload.
     Frame(usize, Outside<'ring>),
     /// The ring is empty.
     Nothing,

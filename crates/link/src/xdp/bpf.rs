@@ -7,7 +7,7 @@ use std::ptr;
 
 use super::instruction::Instruction;
 
-/// A map from receive queues to sockets, for redirections.
+/// A map from receive queues to sockets, for programs that redirect frames.
 #[derive(Debug)]
 pub(super) struct SocketMap(OwnedFd);
 

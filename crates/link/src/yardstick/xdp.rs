@@ -63,8 +63,8 @@ impl BareXdp {
         if is_returned {
             socket.completion.release();
         }
-        // Only one frame is in flight at a time, and sends use the slots in turn. So the next slot
-        // is always free.
+        // Only one frame is in flight at a time, and sends use one slot after the other. So the
+        // next slot is always free.
         let shape = &live.shape;
         self.next_slot = (self.next_slot + 1) % shape.slots;
         let address = shape.slots_at() + u64::from(self.next_slot) * u64::from(shape.slot_bytes());
