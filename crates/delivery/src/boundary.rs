@@ -119,8 +119,8 @@ pub struct TxFrame<'a> {
     /// ```
     pub payload: PayloadSlice<'a>,
     /// If true, the payload stays unchanged until the peer has acknowledged it or the operation has
-    /// failed, so the peer may read the payload in place. If false, the payload is valid only until
-    /// the driver returns.
+    /// failed. The peer may therefore read the payload in place. If false, the payload is valid
+    /// only until the driver returns.
     pub is_lasting: bool,
 }
 

@@ -237,8 +237,8 @@ const TRAIN_LIFETIME_NS: u64 = 20_000_000;
 const QUEUE_SEEN_FRAMES: u32 = 4;
 const QUEUE_SEEN_NS: u64 = 50_000;
 
-/// If the measured rate of a link is lower than that of the fastest link by at most this factor,
-/// the link counts as equally fast.
+/// Largest factor by which the measured rate of a link may be below the rate of the fastest link,
+/// so that both count as equally fast.
 const MISTAKEN_TIMES: u64 = 2;
 
 #[cfg(test)]

@@ -40,9 +40,12 @@ pub(crate) struct ReorderTolerance {
 crate::pack_fields!(ReorderTolerance { steps, changed_in_round });
 
 impl ReorderTolerance {
-    /// Applies the loss rule. A packet is lost in two cases: an acknowledged packet has a number
-    /// that is larger by at least [`REORDER_PACKETS`], or an acknowledged packet was sent later by
-    /// more than the reordering window. Spurious losses raise both limits.
+    /// Applies the loss rule. A packet is lost in two cases:
+    ///
+    /// * An acknowledged packet has a number that is larger by at least [`REORDER_PACKETS`].
+    /// * An acknowledged packet was sent later by at least the reordering window.
+    ///
+    /// Spurious losses raise both limits.
     ///
     /// `overtaken_by` is the largest acknowledged packet number minus the number of this packet.
     /// `round_trip_ns` is the time from the sending of the newest acknowledged packet to its

@@ -209,8 +209,8 @@ impl PathState {
     }
 
     /// Records that the next challenge is due. If the link is suspected and the last challenge is
-    /// unanswered, this counts as a timeout, because a suspected link has no packets in flight that
-    /// could time out. Call this at [`PathState::deadline`], before [`PathState::poll_challenge`].
+    /// unanswered, this counts as a timeout. A suspected link has no packets in flight that could
+    /// time out. Call this at [`PathState::deadline`], before [`PathState::poll_challenge`].
     #[must_use]
     pub fn on_challenge_due(&mut self, now: Instant) -> Option<PathChange> {
         if self.state != LinkState::Suspect || self.unanswered == 0 || now < self.challenge_at {
@@ -338,9 +338,8 @@ impl Default for SilenceBudget {
     }
 }
 
-/// Default of [`SilenceBudget`], in nanoseconds. This is long enough for a switch to restart its
-/// forwarding plane, or for rapid spanning tree to converge, and short enough for an application to
-/// fail over.
+/// Default of [`SilenceBudget`], in nanoseconds. In this time, a switch can restart its forwarding
+/// plane, and rapid spanning tree can converge. It is short enough for an application to fail over.
 pub const SILENCE_BUDGET_NS: u64 = 5_000_000_000;
 
 /// Number of timeouts after which a link fails. Timeouts double, so the third expires after seven

@@ -262,9 +262,9 @@ impl RateEstimator {
     /// With short messages the link is empty after each message, so the estimator never takes an
     /// average. If the path has a token bucket, the largest sample is then the speed of the
     /// interface. But if the frames of a train wait longer than it took to send them, they have
-    /// kept the link busy, and their rate is the rate for the next message, too. If a token bucket
-    /// is refilled between two messages, this rate is higher than the long-term rate. This is
-    /// intended, because short messages do pass at that rate.
+    /// kept the link busy. The rate of the train is then the rate that the next message will get.
+    /// If a token bucket is refilled between two messages, this rate is higher than the long-term
+    /// rate. This is intended, because short messages do pass at that rate.
     pub(crate) fn on_train(
         &mut self,
         now: Instant,

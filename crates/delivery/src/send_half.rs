@@ -63,9 +63,9 @@ pub enum TimeoutOutcome {
 /// [`retire_oldest_for_probe`](Self::retire_oldest_for_probe).
 ///
 /// Packet numbers are never reused, so every acknowledgement of a packet is unambiguous. Links
-/// deliver frames in order. Therefore a packet is declared lost when an acknowledged packet has a
-/// number that is larger by three, or was sent later by a quarter of the smallest round trip. This
-/// tolerance grows after spurious losses.
+/// deliver frames in order. Therefore the half declares a packet lost when a later packet is
+/// acknowledged: later by three numbers, or by a quarter of the smallest round trip. This tolerance
+/// grows after spurious losses.
 ///
 /// The record of a lost packet stays for some time as a *ghost*, without content. An
 /// acknowledgement of a ghost proves that the packet was not lost. The half then undoes the

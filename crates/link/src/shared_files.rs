@@ -1,8 +1,8 @@
 //! Files in folders to which other users can write, such as counters, logs and traces.
 //!
-//! In such a folder, another user may have created a link with the name of one of our files, or a
-//! pipe that no process reads. This module neither writes through such a link nor blocks on such a
-//! pipe.
+//! In such a folder, another user may have created a symbolic link or a pipe with the name of one
+//! of our files. This module does not write through such a link, and does not block on a pipe
+//! without a reader.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};

@@ -396,8 +396,8 @@ impl Consumer for Arrivals<'_> {
     }
 }
 
-/// Opens the socket. If the queue is in use, retries for a while, because the kernel releases the
-/// queue of a socket that was just closed with a delay.
+/// Opens the socket. If the queue is in use, retries for a while: when a socket is closed, the
+/// kernel releases its queue with a delay.
 fn open_patiently(
     config: &XdpConfig,
     interface: &Interface,
@@ -480,9 +480,9 @@ fn is_about_interface(error: &io::Error) -> bool {
 const MTU_BYTES_MIN: u32 = 256 + ENVELOPE_BYTES as u32;
 /// Maximum number of frames in a batch. Kernels with a fixed limit send as many frames in one call.
 const BATCH_FRAMES: u16 = 32;
-/// Maximum number of attempts to open a queue that is in use. After the owner of a queue has ended,
-/// a work queue of the kernel releases the queue, and needs the lock of all interfaces (RTNL) for
-/// this. Usually the release takes milliseconds. On hosts that create and delete namespaces, the
+/// Maximum number of attempts to open a queue that is in use. When the owner of a queue has ended,
+/// a work queue of the kernel releases the queue. For this, it needs the lock of all interfaces
+/// (RTNL). Usually the release takes milliseconds. On hosts that create and delete namespaces, the
 /// kernel may get the lock only after hundreds of milliseconds.
 const QUEUE_ATTEMPTS: u32 = 100;
 const QUEUE_PAUSE: Duration = Duration::from_millis(10);

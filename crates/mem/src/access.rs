@@ -135,8 +135,8 @@ impl<'a> MemoryAccess<'a> {
     /// Validates a peer's access like [`MemoryAccess::resolve`], but also accepts keys of
     /// [windows](crate::Window). `connection` is the connection number to which windows are bound.
     ///
-    /// Do not pass the target of a window to [`MemoryAccess::resolve_again`], because that function
-    /// checks only the bounds of the region, and the window may be smaller.
+    /// Do not pass the target of a window to [`MemoryAccess::resolve_again`]. That function checks
+    /// only the bounds of the region, and the window may be smaller.
     ///
     /// # Errors
     /// The errors of [`MemoryAccess::resolve`].
@@ -219,9 +219,9 @@ impl<'a> MemoryAccess<'a> {
     /// bytes. `offset` is in bytes from the start of the region.
     ///
     /// # Errors
-    /// [`AccessError::InvalidKey`] or [`AccessError::ForeignRegion`] if there is no such region,
-    /// [`AccessError::Permission`] if the region lacks a right of `want`, [`AccessError::Bounds`]
-    /// if the `len` bytes from `offset` exceed the region.
+    /// * [`AccessError::InvalidKey`] or [`AccessError::ForeignRegion`] if there is no such region;
+    /// * [`AccessError::Permission`] if the region lacks a right of `want`;
+    /// * [`AccessError::Bounds`] if the `len` bytes from `offset` exceed the region.
     #[inline]
     pub fn resolve_local(
         &self,

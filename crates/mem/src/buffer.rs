@@ -42,9 +42,8 @@ use crate::{BufferError, Integer, Word, copy};
 /// The library lends a buffer only while a region covers the whole buffer. When the last such
 /// region is deregistered, the library asks the process to unmap the buffer. A process that ignores
 /// this can still read the buffer, because the kernel cannot revoke a file that was passed to
-/// another process. If such a process must not see some data, keep the data in a buffer that is
-/// smaller than 64 KiB or registered only in part. Endpoints without shared-memory links lend no
-/// buffer.
+/// another process. To hide data from such processes, keep the data in a buffer that is smaller
+/// than 64 KiB or registered only in part. Endpoints without shared-memory links lend no buffer.
 ///
 /// After a `fork`, the child shares the bytes of large buffers with this process, and does not get
 /// a copy.

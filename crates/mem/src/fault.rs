@@ -22,13 +22,13 @@
 //! This crate is not notified of such an action, so [`FaultGuard::acquire`] checks whether the
 //! handler is effective. If it is not, the caller gets no guard and lets the kernel copy. The check
 //! costs three system calls, which are too many for each batch of frames. Therefore a thread
-//! repeats the check only after 2^17 ticks of the processor's clock, 26 to 131 µs. If a program
-//! both disables the handler and unmaps registered memory between a check and a copy, it gets the
+//! repeats the check only after 2^17 ticks of the processor's clock, 26 to 131 µs. Between a check
+//! and a copy, a program may both disable the handler and unmap registered memory. It then gets the
 //! signal that its own access would raise.
 //!
 //! This crate does not unblock the signals. That would take one more system call before and after
-//! each turn on an application thread, and could take a pending signal away from a `sigwait` of the
-//! program. This crate does not reinstall the handler either, because the later choice of the
+//! each turn on an application thread. It could also take a pending signal away from a `sigwait` of
+//! the program. This crate does not reinstall the handler either, because the later choice of the
 //! program has priority.
 //!
 //! Placement of received bytes makes no such check. If the handler is not effective, a placement in

@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::PayloadSlice;
 
 /// Zeroed pages in an unnamed memory file. If another process gets the file, it sees the bytes that
-/// this process writes, but can neither write to the file nor change the file's length.
+/// this process writes. It cannot write to the file or change the file's length.
 #[derive(Debug)]
 pub(crate) struct LendablePages {
     start: NonNull<u8>,

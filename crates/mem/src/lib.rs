@@ -26,12 +26,12 @@
 //!
 //! # Foreign memory
 //!
-//! The bytes of a region belong to a program, often in another language, which may read and write
-//! them at any time without notifying this crate. A Rust reference promises the compiler the
-//! opposite: the bytes behind `&[u8]` do not change, and the bytes behind `&mut [u8]` have no other
-//! reader. So this crate never makes a reference to the bytes of a region, not even during a copy.
-//! It uses raw addresses, copies between these addresses and the engine's own memory, and atomics
-//! of 1 to 8 bytes.
+//! The bytes of a region belong to a program, often in another language. The program may read and
+//! write the bytes at any time without notifying this crate. A Rust reference promises the compiler
+//! the opposite: the bytes behind `&[u8]` do not change, and the bytes behind `&mut [u8]` have no
+//! other reader. So this crate never makes a reference to the bytes of a region, not even during a
+//! copy. It uses raw addresses, copies between these addresses and the engine's own memory, and
+//! atomics of 1 to 8 bytes.
 //!
 //! If the program accesses bytes during a placement, this is a data race in any language. The
 //! program and its peer must agree on the meaning of such races, like with a network adapter. In
@@ -42,9 +42,9 @@
 //! # Order
 //!
 //! Other threads may see the bytes of one [`MemoryAccess::place`] appear in any order.
-//! [`MemoryAccess::place_tail`] stores the last bytes with release semantics. If a thread loads the
-//! last byte with acquire semantics (on x86-64, every load has them) and sees the new value, it
-//! also sees all bytes that the placing thread placed before.
+//! [`MemoryAccess::place_tail`] stores the last bytes with release semantics. Suppose that a thread
+//! loads the last byte with acquire semantics and sees the new value. It then also sees all bytes
+//! that the placing thread placed before. (On x86-64, every load has acquire semantics.)
 //!
 //! # Memory that the program unmaps
 //!

@@ -138,9 +138,10 @@ impl MemoryTable {
     /// shared memory (see [`Buffer`]).
     ///
     /// # Errors
-    /// [`RegisterError::TableFull`] if all regions are in use, [`RegisterError::UnknownDomain`] or
-    /// [`RegisterError::ForeignDomain`] if this table has no such domain,
-    /// [`RegisterError::ReadOnly`] if the rights allow changes to a read-only buffer.
+    /// * [`RegisterError::TableFull`] if all regions are in use;
+    /// * [`RegisterError::UnknownDomain`] or [`RegisterError::ForeignDomain`] if this table has no
+    ///   such domain;
+    /// * [`RegisterError::ReadOnly`] if the rights allow changes to a read-only buffer.
     pub fn register(
         &self,
         domain: ProtectionDomain,
@@ -288,8 +289,8 @@ impl MemoryTable {
     /// trusted clusters.
     ///
     /// The kernel cannot perform atomics with a check, so this crate probes the page before an
-    /// atomic. If the program unmaps the page in the nanoseconds between the probe and the atomic,
-    /// and the thread does not catch faults, the program gets the signal.
+    /// atomic. The program may unmap the page in the nanoseconds between the probe and the atomic.
+    /// If the thread does not catch faults, the program then gets the signal.
     ///
     /// # Errors
     /// [`RegisterError`], one variant for each cause.
@@ -347,10 +348,10 @@ impl MemoryTable {
     /// access to end.
     ///
     /// # Errors
-    /// [`RegisterError::InsideAccess`] if the calling thread is inside an access,
-    /// [`RegisterError::UnknownRegion`] if the region has ended, [`RegisterError::ForeignRegion`]
-    /// if the region belongs to another table, [`RegisterError::WindowsBound`] if windows are bound
-    /// to the region.
+    /// * [`RegisterError::InsideAccess`] if the calling thread is inside an access;
+    /// * [`RegisterError::UnknownRegion`] if the region has ended;
+    /// * [`RegisterError::ForeignRegion`] if the region belongs to another table;
+    /// * [`RegisterError::WindowsBound`] if windows are bound to the region.
     pub fn deregister(&self, region: RegionId) -> Result<(), RegisterError> {
         self.check_region(region)?;
         if TurnGate::inside_this_thread() {
@@ -811,8 +812,8 @@ const DOMAIN_INDEX_MASK: u32 = (1 << DOMAIN_INDEX_BITS) - 1;
 /// process pass to their links. Registering a whole address space ends the promise.
 ///
 /// If this returns true, a driver that holds a [`FaultGuard`](crate::FaultGuard) may read payload
-/// itself. Otherwise the driver must let the kernel read the payload, because the kernel refuses to
-/// read memory of devices, where a read may have side effects.
+/// itself. Otherwise the driver must let the kernel read the payload. The kernel refuses to read
+/// memory of devices, where a read may have side effects.
 #[inline]
 pub fn is_payload_promised() -> bool {
     PROMISES_ARE_KEPT.load(Ordering::Relaxed)

@@ -29,8 +29,8 @@ pub fn forks() -> u32 {
 }
 
 /// The process that created a value. A `Drop` that takes a lock or waits for threads must check the
-/// process first. If a thread of the parent held the lock during the fork, no thread of the child
-/// would ever release it, because a forked child has none of its parent's threads.
+/// process first. A forked child has none of its parent's threads. If one of them held the lock
+/// during the fork, no thread of the child would ever release the lock.
 #[derive(Clone, Copy, Debug)]
 pub struct HomeProcess {
     generation: u32,

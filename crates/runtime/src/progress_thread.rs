@@ -18,8 +18,8 @@ use crate::waits::Looking;
 /// Serves the engine until the runtime is stopped.
 ///
 /// The progress thread sleeps on the links, and drives the engine when something arrives. After
-/// that it spins for the time that [`Polling`](crate::Polling) sets, because the next frame often
-/// arrives soon, and a wake-up takes longer than serving the frame.
+/// that it spins for the time that [`Polling`](crate::Polling) sets. The reason: the next frame
+/// often arrives soon, and a wake-up takes longer than serving the frame.
 ///
 /// While the application polls, or a thread of the application is on watch, the progress thread
 /// leaves the links to the application. It does not drive the engine or sleep on the links. It only

@@ -525,8 +525,9 @@ impl Runtime {
     /// * tasks in the list of [`Runtime::enlist_task`];
     /// * threads that sleep on the [descriptor](Runtime::descriptor).
     ///
-    /// Hooks may call this function. So that no waiter misses the change, the caller must make it
-    /// under a lock before this call, and `ready` must read the changed state under the same lock.
+    /// Hooks may call this function. The caller must make the change under a lock before this call,
+    /// and `ready` must read the changed state under the same lock. Otherwise a waiter may miss the
+    /// change.
     #[inline]
     pub fn wake_waiting(&self) {
         let host = &self.shared.host;

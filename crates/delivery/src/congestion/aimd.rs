@@ -36,9 +36,9 @@ const SLACK_FRAMES: u32 = 14;
 /// Mb/s, this is less than three bursts, and the allowance is three bursts.
 const SLACK_NS: u64 = 200_000;
 
-/// Most bytes that the window allows for the time that frames spend in the hosts. Without this
-/// bound, the window would grow without limit if a queue in a host causes this time, because a
-/// larger window makes such a queue longer. Also, more bytes would not fit into the second-level
+/// Most bytes that the window allows for the time that frames spend in the hosts. The reason: if a
+/// queue in a host causes this time, a larger window makes that queue longer. Without this bound,
+/// the window would then grow without limit. Also, more bytes would not fit into the second-level
 /// cache of the receiving processor.
 const HOST_BYTES_MAX: u64 = 256 * 1024;
 

@@ -113,8 +113,8 @@ impl ReceiveRing {
             Some(header.tp_vlan_tci)
         } else {
             // The filter passes only broadcasts and frames to our station. If the kernel
-            // nevertheless classifies the frame as a frame for another host, the kernel has removed
-            // a tag for a VLAN that this host does not use.
+            // nevertheless reports "for another host", it has removed a tag for a VLAN that this
+            // host does not use.
             (kind == libc::PACKET_OTHERHOST).then_some(VLAN_UNKNOWN)
         };
         Some(Received {

@@ -18,9 +18,8 @@ pub(crate) struct Mapping {
 impl Mapping {
     /// Maps zeroed memory for frames.
     pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
-        // Make the mapping shared. With a private mapping, the first write to a page after a `fork`
-        // would give this process a copy of the page, while the kernel still uses the original
-        // page.
+        // Make the mapping shared. In a private mapping, the first write to a page after a `fork`
+        // would copy the page for this process. The kernel would still use the original page.
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         Self::map(bytes, flags, -1, 0)
     }

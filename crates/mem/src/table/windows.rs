@@ -69,12 +69,13 @@ impl MemoryTable {
     /// Binds a window to a key that the program chooses.
     ///
     /// # Errors
-    /// [`RegisterError::KeyInUse`] if a region or window has the key, or the key is reserved,
-    /// [`RegisterError::UnknownRegion`] or [`RegisterError::ForeignRegion`] if there is no such
-    /// region, [`RegisterError::OutsideRegion`] if the window is not within the region,
-    /// [`RegisterError::Wraps`] if the remote addresses exceed the address space,
-    /// [`RegisterError::WindowRights`] if peers could change bytes that this side may not change,
-    /// [`RegisterError::TooManyWindows`] if the limit is reached.
+    /// * [`RegisterError::KeyInUse`] if a region or window has the key, or the key is reserved;
+    /// * [`RegisterError::UnknownRegion`] or [`RegisterError::ForeignRegion`] if there is no such
+    ///   region;
+    /// * [`RegisterError::OutsideRegion`] if the window is not within the region;
+    /// * [`RegisterError::Wraps`] if the remote addresses exceed the address space;
+    /// * [`RegisterError::WindowRights`] if peers could change bytes that this side may not change;
+    /// * [`RegisterError::TooManyWindows`] if the limit is reached.
     pub fn bind(&self, key: RemoteKey, window: Window) -> Result<(), RegisterError> {
         let Window { region, offset, len, remote_start, rights, .. } = window;
         self.check_region(region)?;
