@@ -230,10 +230,10 @@ impl LinkEstimate {
 /// confirmation.
 const TRAIN_LIFETIME_NS: u64 = 20_000_000;
 
-/// If a round trip exceeds twice the shortest round trip by more than two limits, the link has a
-/// queue. One limit is the time that this many frames take on the link. The other limit is the
-/// number of nanoseconds below, in which four frames pass at 1 Gb/s. If the excess is shorter, the
-/// hosts may cause it.
+/// If a round trip is much longer than twice the shortest round trip, the link has a queue. "Much
+/// longer" means that the difference exceeds both the time of this many frames on the link and
+/// [`QUEUE_SEEN_NS`]. A shorter difference may come from the hosts. At 1 Gb/s, four frames pass in
+/// [`QUEUE_SEEN_NS`].
 const QUEUE_SEEN_FRAMES: u32 = 4;
 const QUEUE_SEEN_NS: u64 = 50_000;
 

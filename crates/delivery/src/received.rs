@@ -334,8 +334,8 @@ impl ReceivedPackets {
     /// * The sender asked for the acknowledgement.
     /// * The acknowledgement covers so many packets that it is worth its bytes.
     ///
-    /// On a link that loses no frames, this returns false until half of [`AckPolicy::ack_delay_ns`]
-    /// has passed.
+    /// On a link that loses no frames, the second and the third case count only if the
+    /// acknowledgement is due within half of [`AckPolicy::ack_delay_ns`].
     #[inline]
     pub fn acknowledgement_rides(&self, now: Instant) -> bool {
         if self.pending == 0 {

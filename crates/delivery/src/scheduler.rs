@@ -99,8 +99,8 @@ impl SchedulerState {
 /// it would deliver the frame much later than the other link. There are three reasons for these
 /// limits:
 ///
-/// * If a switch or a host sends in bursts, predictions of arrival err by more than the time of a
-///   frame.
+/// * Predictions of arrival are inexact: if a switch or a host sends in bursts, they are wrong by
+///   more than the time of a frame.
 /// * A window that is not filled does not grow.
 /// * While a link is idle, its capacity is lost, and the protocol does not require order.
 ///

@@ -4,10 +4,10 @@
 //! duplicates. The engine calls a link once per batch of frames, never once per frame. Calls
 //! through `dyn Link` therefore cost almost nothing.
 //!
-//! * [`UdpLink`] sends with segmentation offload straight from registered memory, and receives
-//!   coalesced datagrams with the kernel's timestamps and congestion marks.
-//! * [`PacketLink`] uses raw Ethernet through a packet socket. It sends many frames with one system
-//!   call, and receives from memory that it shares with the kernel.
+//! * [`UdpLink`] sends UDP datagrams with segmentation offload directly from registered memory. It
+//!   receives coalesced datagrams with the kernel's timestamps and congestion marks.
+//! * [`PacketLink`] sends and receives raw Ethernet frames through a packet socket. It sends many
+//!   frames with one system call, and receives from memory that it shares with the kernel.
 //! * [`XdpLink`] exchanges raw Ethernet frames with a driver's queue through rings in memory that
 //!   it shares with the kernel, with few system calls or none.
 //! * [`ShmLink`] exchanges frames with other processes of the host through shared memory.

@@ -40,8 +40,9 @@ pub use self::neighbours::resolve;
 /// One packet socket on one interface, for one endpoint and any number of peers.
 ///
 /// The link receives from a ring in shared memory: a poll reads one word and needs no system call.
-/// It sends many frames with one system call. It follows its interface: changes of MTU and address,
-/// loss of carrier, and an interface that is deleted and created again under the same name.
+/// It sends many frames with one system call. It adapts to changes of its interface: to a new MTU
+/// or address, to the loss of the carrier, and to an interface that is deleted and created again
+/// under the same name.
 ///
 /// Peers know the link by the address of its interface. If this address changes, the link reports
 /// the new address by [`LinkEvent::Changed`]. Until peers know the new address, the frames that

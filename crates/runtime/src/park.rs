@@ -46,9 +46,9 @@ impl Polling {
     /// no processor time for spinning. The progress thread measures the cost of a sleep. Without a
     /// progress thread, the runtime assumes 30 µs.
     pub const ADAPTIVE: Self = Self { spinning: Spinning::Learned };
-    /// Never sleeps: for measurements, and for hosts with a processor for each spinning thread.
-    /// There are two exceptions. The progress thread sleeps while the application polls (if the
-    /// last poll was at most 100 ms ago). A polling thread sleeps if the peer is silent and other
+    /// Spins for ever. Meant for measurements, and for hosts with a processor for each spinning
+    /// thread. Threads sleep only in two cases. The progress thread sleeps if the last poll of the
+    /// application was at most 100 ms ago. A polling thread sleeps if the peer is silent and other
     /// threads need its processor.
     pub const ALWAYS: Self = Self { spinning: Spinning::AtMost(u64::MAX) };
     /// Sleeps at once: for programs that share the processor.

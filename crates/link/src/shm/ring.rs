@@ -290,8 +290,8 @@ impl Reader {
     /// since the last report. Returns whether the writer waits for room and must be woken.
     ///
     /// Less than an eighth of the ring is read but not reported. The rest of the ring has room for
-    /// the largest frame, even if the writer must skip the end of the ring. When the reader has
-    /// read everything, a waiting writer therefore has room.
+    /// the largest frame, even if the writer must skip the end of the ring. So if the reader has
+    /// read everything, its last report has already shown enough room to a waiting writer.
     #[inline]
     pub(super) fn release(&mut self) -> bool {
         if self.read - self.reported < (RING_BYTES / 8) as u64 {

@@ -28,7 +28,8 @@ pub(super) struct ErrorReport {
     pub(super) info: u32,
 }
 
-/// Buffer size in bytes, with room for one control message of each requested kind.
+/// Size of the buffer for control messages, in bytes. It has room for one control message of each
+/// requested kind.
 ///
 /// The kinds take: timestamp 16 + 16, type of service 16 + 8, traffic class 16 + 8,
 /// segment size 16 + 8, drop count 16 + 8. The sum is 128 bytes. An error report takes

@@ -1,9 +1,10 @@
 //! A second socket, connected to the peer with the most frames.
 //!
-//! For a connected socket, the kernel looks up the route once, and not for each message. It also
-//! delivers a message to a connected socket without searching further. Both sockets have the same
-//! local address, and the kernel delivers each message to the socket that matches best. So the
-//! unconnected socket still receives the messages of all peers except the connected peer.
+//! For a connected socket, the kernel looks up the route once, and not for each message. When the
+//! kernel finds a connected socket for a received message, it does not search for a better match.
+//! Both sockets have the same local address, and the kernel delivers each message to the socket
+//! that matches best. So the unconnected socket still receives the messages of all peers except the
+//! connected peer.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -5,9 +5,9 @@
 //! that function. RCX then shows whether the function succeeded: a copy counts RCX down to zero,
 //! and the other functions set RCX to zero on success.
 //!
-//! Copies of all lengths use one instruction, `rep movsb`. It is as fast as the C library's
-//! `memmove`, which uses the same instruction on such processors. The exception are copies of 128
-//! to 512 bytes, for which it takes 10 to 20 ns more (`docs/performance-notes.md`, 31).
+//! Copies of all lengths use one instruction, `rep movsb`. It is usually as fast as the C library's
+//! `memmove`, which uses the same instruction on such processors. Only copies of 128 to 512 bytes
+//! take longer, by 10 to 20 ns (`docs/performance-notes.md`, 31).
 
 use core::arch::{asm, naked_asm};
 
