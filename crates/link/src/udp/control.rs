@@ -31,9 +31,8 @@ pub(super) struct ErrorReport {
 /// Size of the buffer for control messages, in bytes. It has room for one control message of each
 /// requested kind.
 ///
-/// The kinds take: timestamp 16 + 16, type of service 16 + 8, traffic class 16 + 8,
-/// segment size 16 + 8, drop count 16 + 8. The sum is 128 bytes. An error report takes
-/// 16 + 16 + 28, rounded up to 64 bytes.
+/// With headers, the kinds take: timestamp 32 bytes, type of service 24, traffic class 24, segment
+/// size 24, drop count 24. The sum is 128 bytes. An error report takes 60 bytes, rounded up to 64.
 pub(super) const CONTROL_BYTES: usize = 128;
 
 /// A buffer for control messages, aligned as the kernel requires.
