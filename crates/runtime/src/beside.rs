@@ -20,7 +20,8 @@ use crate::waits::{Looking, Spin};
 pub enum Waited {
     /// `ready` returned true. Some descriptors may be ready as well.
     Ready,
-    /// This many descriptors are ready. The `revents` of each show for what it is ready.
+    /// This number of descriptors is ready. The field `revents` of each shows the events for which
+    /// it is ready.
     Descriptors(usize),
     /// The time limit has passed.
     TimedOut,

@@ -9,7 +9,7 @@ use semantics::{CompletionQueue, SharedReceives};
 
 use crate::auxiliary::Readiness;
 
-/// Functions that the thread which makes a turn calls.
+/// Functions that the owner of a runtime provides. The thread that makes a turn calls them.
 ///
 /// Code that needs only the [`Event`] may pass a function of an event instead.
 pub trait Hooks: Send + Sync {

@@ -87,7 +87,7 @@ pub enum Interest<'a> {
     Mark(&'a Arc<Mark>),
 }
 
-/// An [`Interest`] that owns what it refers to.
+/// An [`Interest`] without references, for the list of waiters.
 #[derive(Debug)]
 enum KeptInterest {
     News,

@@ -240,8 +240,8 @@ fn a_peer_that_cannot_map_what_it_is_lent_gets_copies() {
 
 #[test]
 fn memory_of_huge_pages_is_not_borrowed() {
-    // A seal does not prevent the kernel from freeing huge pages of a file. A read of a freed page
-    // raises a signal.
+    // Even if a file is sealed, the kernel can free its huge pages. A read of a freed page raises a
+    // signal.
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     send(&mut a, &b, b"hello");
     received(&mut b);
