@@ -87,27 +87,27 @@ counters! {
         mtu_probes_lost,
         /// Challenges sent to find out whether the path works.
         path_challenges_sent,
-        /// Times the link was suspected and got no more new data.
+        /// Number of times that the link was suspected, so that it got no new data.
         suspicions,
-        /// Times the link failed.
+        /// Number of times that the link failed.
         failures,
-        /// Turns in which data waited and the link had room for a full frame but got none.
+        /// Turns in which data waited, and the link had room for a full frame but got no frame.
         idle_with_data,
-        /// Frames received after a frame of the link that was sent later.
+        /// Frames received after a frame that was sent later on the same link.
         out_of_order,
         /// Frames received with a congestion mark.
         congestion_marked,
-        /// Frames dropped: a packet number that had already arrived.
+        /// Frames dropped: their packet number had already arrived.
         dropped_duplicate,
-        /// Frames dropped: a packet number too old to know whether it had already arrived.
+        /// Frames dropped: their packet number is too old to show whether they arrived before.
         dropped_too_old,
-        /// Frames dropped: a packet number that no sender can have reached.
+        /// Frames dropped: the sender cannot have reached their packet number yet.
         dropped_implausible,
-        /// Frames dropped: malformed after the common header.
+        /// Frames dropped: their content after the common header is malformed.
         dropped_decode,
-        /// Frames dropped: of an earlier epoch of the connection.
+        /// Frames dropped: they belong to an earlier epoch of the connection.
         dropped_epoch,
-        /// Frames dropped: no room or no receive for the fragment now.
+        /// Frames dropped: there is no room or no receive for their fragment now.
         dropped_no_room,
         /// Frames dropped: their operation is outside the window of operations.
         dropped_outside_window,
@@ -121,7 +121,7 @@ counters! {
     EndpointCounters {
         /// Frames dropped: too short, or not of the protocol.
         malformed,
-        /// Frames dropped: of a kind or version unknown to this endpoint.
+        /// Frames dropped: their kind or version is unknown to this endpoint.
         unsupported,
         /// Connection frames for a connection that does not exist.
         unknown_connection,
@@ -167,7 +167,7 @@ counters! {
         datagrams_sent,
         /// Datagrams dropped here: the receiving process on this host reads nothing.
         datagrams_not_sent,
-        /// Datagrams put into a receive; for a group, one for each receive.
+        /// Datagrams placed in a receive. A datagram to a group counts once for each receive.
         datagrams_received,
         /// Datagrams dropped: for a queue pair that is unknown or not in the group.
         datagrams_unknown,
