@@ -168,7 +168,7 @@ const TICKS_MAX: u64 = 1 << 40;
 /// Most ticks that a reading of both clocks may take: a few microseconds.
 const APART_MAX: u64 = 1 << 14;
 
-/// Plausible values of [`TurnClock::rate`]: from 16 ticks per nanosecond to one tick in 4 ns.
+/// Plausible values of [`Ticks::rate`]: from 16 ticks per nanosecond to one tick in 4 ns.
 const RATES: std::ops::RangeInclusive<u64> = 1 << 28..=1 << 34;
 
 #[cfg(test)]
