@@ -14,10 +14,11 @@ use crate::{Failure, own_program};
 /// Measure unmodified Apache, alternately over kernel TCP and over the edge.
 ///
 /// Starts two Apaches with a generated configuration in one network namespace: one directly, one
-/// under `ethernot run --sockets`. Starts wrk in three other namespaces. One switch connects all
-/// four. The load is single files of 1 KiB to 2 MiB, and traces of requests for a hundred files of
-/// increasing size by Zipf's law. The slides that this benchmark reproduces print no file sizes and
-/// no exponents; the defaults are our choice. Before measuring, fetches and compares every file.
+/// under `ethernot run --sockets`. Starts wrk in three other namespaces. One switch connects the
+/// four namespaces. In some tests, wrk requests a single file of 1 KiB to 2 MiB. In others, wrk
+/// requests a hundred files of increasing size, chosen by Zipf's law. The slides that this
+/// benchmark reproduces print no file sizes and no exponents, so the defaults are our choice.
+/// Before measuring, fetches and compares every file.
 /// Shows requests per second, 99 % latency and CPU time, and their ratios. Needs root, and the
 /// packages apache2, wrk and curl.
 #[derive(Debug, Args)]

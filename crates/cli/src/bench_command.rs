@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<u64>,
     /// Tests to run: ping-pong, one-way, two-way, operation-rate, connection-setup,
-    /// many-connections; small-beside-stream runs only if it is named
+    /// many-connections; also small-beside-stream, which by default does not run
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
     tests: Vec<Test>,
     /// Transports to measure, such as tcp,tcp-poll,udp
@@ -72,19 +72,19 @@ pub(crate) struct Arguments {
     /// Connections in the test of many connections
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     connections: u32,
-    /// How threads wait, for transports with several ways: poll, mixed (spin, then sleep) or
-    /// interrupt (sleep immediately); measures each named way
+    /// How threads wait, for transports that have a choice: poll, mixed (spin, then sleep) or
+    /// interrupt (sleep immediately); measures each mode of the list
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "poll", value_parser = parse_waiting)]
     waiting: Vec<Waiting>,
     /// Threads that spin on this host during the measurement: 0 to 16
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = value_parser!(u32).range(..=i64::from(BUSY_MAX)))]
     busy: u32,
-    /// Alternate repetitions over all measurements, instead of completing one measurement before
-    /// the next; then a change of the host's speed affects all measurements equally
+    /// Take one sample of each measurement in turn, instead of all samples of one measurement
+    /// before the next. A change of the host's speed then affects all measurements equally
     #[arg(long)]
     interleaved: bool,
-    /// Host that runs `ethernot serve`; if it has several addresses, separated by commas, each is a
-    /// link
+    /// Host that runs `ethernot serve`, by one or several addresses separated by commas; each
+    /// address becomes a link
     #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',', conflicts_with_all = ["loopback", "mtu"])]
     peer: Vec<String>,
     /// Use the loopback interface, even as root

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::output::{is_standard_output, print, write_text};
 
-/// Soak the engine in virtual time while links disappear and return.
+/// Run the engine for a long virtual time while links disappear and return.
 ///
 /// Interfaces disappear and return, sometimes at both ends at the same time or with other
 /// addresses. Frame sizes, rates and delays change; carriers flap; paths are cut in one or both
@@ -89,8 +89,8 @@ fn run_worlds(arguments: &Arguments, stop: &AtomicBool) -> Vec<SoakReport> {
                 let (sender, seed) = (sender.clone(), arguments.seed.wrapping_add(job));
                 scope.spawn(move || {
                     torture::soak(seed, hours, &Options::default(), &mut |virtual_ns| {
-                        // The receiver draws the progress bar. If it has ended, the soak continues
-                        // without it.
+                        // The receiver draws the progress bar. If the receiver has ended, the run
+                        // continues without the bar.
                         let _ = sender.send((job as usize, virtual_ns));
                         !stop.load(Ordering::Relaxed)
                     })

@@ -17,10 +17,10 @@ use crate::run_command::read;
 
 /// Simulate a cluster at several fidelities, and report where they differ.
 ///
-/// packet is the configured fabric; loggp has latencies and gaps but no network; fluid shares links
-/// fairly among messages. The parameters of loggp and fluid are measured with packet on an idle
-/// network. So the results differ only by what these two models omit: queues, the shapes of
-/// packets, routes.
+/// `packet` is the fabric of the configuration. `loggp` has latencies and gaps, but no network.
+/// `fluid` divides the rate of each link fairly among messages. The command measures the parameters
+/// of `loggp` and `fluid` by runs of `packet` on an idle network. So differences between the
+/// results come only from effects that these two models omit: queues, sizes of packets, routes.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim compare cluster.toml\n  \
@@ -123,7 +123,7 @@ fn run_at(
     fidelity: Fidelity,
     record_limit: usize,
 ) -> Result<Run, Failure> {
-    // Measures the time without records, because ordinary runs have no records.
+    // Measures the duration of a run without recording, because ordinary runs do not record.
     let start = Instant::now();
     configuration.run().map_err(|error| format!("{}: {error}", fidelity.name()))?;
     let seconds = start.elapsed().as_secs_f64();
@@ -140,7 +140,7 @@ fn run_at(
     })
 }
 
-/// Returns latencies by sender, receiver and ordinal number among the messages of this pair.
+/// Returns latencies by sender, receiver, and position among the messages of this pair.
 fn messages(records: &Records) -> BTreeMap<(u32, u32, u32), Latency> {
     let mut counts: BTreeMap<(u32, u32), u32> = BTreeMap::new();
     let mut messages = BTreeMap::new();

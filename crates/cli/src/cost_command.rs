@@ -16,11 +16,12 @@ use crate::run_command::read;
 
 /// Compute the cost of a simulated network: a bill of materials, with prices from a price book.
 ///
-/// The bill follows from the topology: an interface for each host, for each switch the cheapest
-/// product with enough ports of the rate, and the cables. Reports switches for which no product has
-/// enough ports. The included price book is from a study of 1999 and has no current prices, so
-/// write your own with prices from your suppliers. examples/simulator/prices.toml lists parts of
-/// 10, 25 and 100 Gb/s without prices. For each missing price the command prints the line to add.
+/// The bill contains the parts that the topology needs: an interface for each host, the cables, and
+/// for each switch the cheapest product with enough ports of the rate. Reports switches for which
+/// no product has enough ports. The included price book is from a study of 1999 and has no current
+/// prices, so write your own price book with prices from your suppliers.
+/// examples/simulator/prices.toml lists parts of 10, 25 and 100 Gb/s without prices. For each
+/// missing price the command prints the line to add.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim cost cluster.toml\n  \
@@ -82,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     print(&text)
 }
 
-/// Returns the bill. An error names the missing prices and where to add them.
+/// Returns the bill. If prices are missing, the error lists them and the places to add them.
 fn bill(
     list: &PriceList,
     configuration: &Configuration,
@@ -120,13 +121,14 @@ impl Cost {
         (rate > 0).then(|| self.bill.total() / (rate as f64 * 1e-9))
     }
 
-    /// Returns the price of one run of the program per second.
+    /// Returns the price divided by the speed, which is the number of runs of the program per
+    /// second.
     fn per_speed(&self) -> Option<f64> {
         Some(self.bill.total() * self.completed_us? * 1e-6)
     }
 }
 
-/// Reads the completion time from a manifest. Fails if the manifest is of another configuration.
+/// Reads the completion time from a manifest. Fails if the manifest has another configuration.
 fn completed_us(path: &Path, configuration: &Configuration) -> Result<f64, Failure> {
     let wrong = |what: &str| format!("{}: {what}", path.display());
     let text = fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;

@@ -10,12 +10,12 @@ use serde_json::{Map, Value, json};
 use crate::Failure;
 use crate::surroundings::{Options, Variables};
 
-/// Print environment variables for a shell: they give programs an RDMA device, or move their TCP
+/// Print environment variables for a shell that give programs an RDMA device, or move their TCP
 /// connections.
 ///
-/// All programs that the shell starts afterwards inherit these variables. Use the command in a
-/// container's start script, a cluster job or a test suite. For a single program use
-/// `ethernot run`, which also reports why a program cannot run this way.
+/// If the shell sets these variables, all programs that it starts after that inherit them. Use the
+/// command in a container's start script, a cluster job or a test suite. For a single program use
+/// `ethernot run`, which also reports the reason if a program cannot run this way.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     eval \"$(ethernot env)\"\n  \

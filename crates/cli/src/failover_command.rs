@@ -23,7 +23,7 @@ use crate::{Failure, own_program};
 pub(crate) struct Arguments {
     #[command(flatten)]
     hosts: HostArguments,
-    /// Ways to cut: both-ways, one-way, carrier [default: all]
+    /// How to cut the link: both-ways, one-way, carrier [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_cut)]
     cuts: Vec<Cut>,
     /// Rates of the two links in bits per second, such as 1G,100M

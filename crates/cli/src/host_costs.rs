@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{Failure, own_program, shaped_command};
 
-/// Measurements on links without a rate limit below the hosts' speed, from one or several runs.
+/// Measurements on links that are faster than the hosts, from one or several runs.
 #[derive(Debug)]
 pub(crate) struct Free {
     path: FreePath,
@@ -39,8 +39,8 @@ impl Free {
         Ok(())
     }
 
-    /// Repeats those tests and sizes on one link whose samples vary too much. Returns false if
-    /// there are none.
+    /// Finds the tests and sizes on one link whose samples vary too much, and measures them again.
+    /// Returns false if there are none.
     pub(crate) fn repeat_unsteady(
         &mut self,
         options: &Options,
@@ -51,8 +51,8 @@ impl Free {
         Ok(true)
     }
 
-    /// Measures small messages on two links, to find the cost of the second link. Does nothing on a
-    /// cable, which is a single link.
+    /// Measures small messages on two links, to find the cost of the second link. Does nothing if
+    /// the hosts are joined by a cable, because a cable is a single link.
     pub(crate) fn measure_two(
         &mut self,
         options: &Options,
@@ -136,7 +136,7 @@ const fn test(exercise: Exercise) -> Test {
     }
 }
 
-/// Returns a switch port of `bench` as a link of the simulator, with equal rate, burst and queue.
+/// Returns a link of the simulator with the rate, burst and queue of a switch port of `bench`.
 pub(crate) fn link_model(shape: &LinkShape, mtu: u32) -> LinkModel {
     let shaped = stream::shaped(stream::raw_link(shape.rate, 0));
     let burst_ns =
@@ -231,7 +231,7 @@ const IN_FLIGHT: u32 = 16;
 /// Message size for two links: one frame, for which the engine chooses a link.
 const SMALL_BYTES: u64 = 8;
 
-/// Share of the time for the tests on two links, relative to the time for all sizes on one link.
+/// The time for the tests on two links, divided by the time for all sizes on one link.
 const SHARE_OF_TWO: f64 = 0.2;
 
 /// Frames of a simulated test: enough to reach a steady state.

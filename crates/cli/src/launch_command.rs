@@ -1,5 +1,5 @@
-//! `ethernot run`: runs another program. The program sees an RDMA device, or its TCP connections
-//! move to the edge.
+//! `ethernot run`: runs another program, so that the program sees an RDMA device, or so that its
+//! TCP connections move to the edge.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -18,10 +18,10 @@ use crate::surroundings::{Options, Variables, hidden_devices};
 /// edge if the peer program also runs under this command; otherwise they stay on TCP
 /// (docs/sockets.md).
 ///
-/// Any user may run this command. Programs communicate between processes, containers and hosts.
-/// This process becomes the program and keeps its process id, so signals, input and exit status are
-/// the program's own. Child processes of the program run in the same way. Ends with status 2 and a
-/// message if the program cannot run this way.
+/// Any user may run this command. The program can communicate with programs in other processes,
+/// containers and hosts. The command replaces its own process by the program, so signals, input and
+/// exit status are those of the program. Child processes of the program run in the same way. If the
+/// program cannot run this way, the command ends with status 2 and a message.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot run -- ibv_devinfo\n  \

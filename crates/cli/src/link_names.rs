@@ -15,7 +15,7 @@ pub(crate) enum Links {
     Named(LinkNames),
 }
 
-/// Parses links, so that invalid ones are errors before anything starts.
+/// Parses names of links, so that a command reports invalid names before it starts anything.
 pub(crate) fn parse_links(text: &str) -> Result<LinkNames, String> {
     let specs = LinkSpec::parse_list(text).map_err(|error| error.to_string())?;
     Ok(LinkNames(specs.iter().map(ToString::to_string).collect()))

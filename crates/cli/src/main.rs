@@ -52,8 +52,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// RDMA over ordinary Ethernet, in user space: run programs on it, measure it, check what it needs,
-/// simulate it.
+/// RDMA over ordinary Ethernet, in user space: run and measure programs, check a host, simulate
+/// networks.
 #[derive(Debug, Parser)]
 #[command(
     name = "ethernot",
@@ -93,7 +93,7 @@ enum Command {
     /// The client or the server process that `ethernot bench` starts.
     #[command(name = bench::process::SUBCOMMAND, hide = true)]
     BenchProcess {
-        /// The task of the process.
+        /// The task of the process, as JSON.
         specification: String,
     },
 }
@@ -175,7 +175,7 @@ fn simulate(simulation: Simulation) -> Result<(), Failure> {
     }
 }
 
-/// Returns the error text with its causes, unless the text includes them already.
+/// Returns the error text, followed by the texts of its causes that it does not contain already.
 fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

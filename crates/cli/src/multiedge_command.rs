@@ -12,10 +12,11 @@ use crate::{Failure, own_program};
 
 /// Measure the edge protocol over links of known rate: the set-ups of the MultiEdge paper and more.
 ///
-/// Makes network namespaces: two for the hosts, and one for each link with a switch whose ports
-/// have the link's rate, queue, delay and loss. Runs ping-pong, one-way and two-way over the
-/// message sizes of the paper's figure 2, alternately with this project's sending policy and with
-/// MultiEdge's. Shows the results next to the paper's values. Needs root.
+/// Makes a network namespace for each of the two hosts, and one for each link. The namespace of a
+/// link contains a switch whose ports have the link's rate, queue, delay and loss. Runs ping-pong,
+/// one-way and two-way over the message sizes of the paper's figure 2, alternately with this
+/// project's sending policy and with MultiEdge's. Shows the results next to the paper's values.
+/// Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench multiedge --quick\n  \
@@ -26,8 +27,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Set-ups: 1L-1G, 2L-1G, 2Lu-1G, 1L-10G, 1L-10G-9000, 4L-2.5G, 1G+100M, 10G+1G,
-    /// 1G/20us+1G/2ms, 2L-10G; these run only if named: 10G+1G-9000, 4L-2.5G-9000, 1L-100M,
-    /// 2L-100M, 1L-1G-loss1, 1L-1G-loss5
+    /// 1G/20us+1G/2ms, 2L-10G; also those that by default do not run: 10G+1G-9000, 4L-2.5G-9000,
+    /// 1L-100M, 2L-100M, 1L-1G-loss1, 1L-1G-loss5
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setup)]
     setups: Vec<SetUp>,
     #[command(flatten)]
@@ -35,7 +36,8 @@ pub(crate) struct Arguments {
     /// MTU of the links in bytes, instead of the MTU of each set-up
     #[arg(long, value_name = "N")]
     mtu: Option<u32>,
-    /// Tests to run: ping-pong, one-way, two-way; small-beside-stream runs only if it is named
+    /// Tests to run: ping-pong, one-way, two-way; also small-beside-stream, which by default does
+    /// not run
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
     tests: Vec<Test>,
     /// Message sizes in bytes, such as 8,4K,1M
@@ -45,7 +47,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "RULES", default_value = "both", value_parser = ["own", "multiedge", "both"])]
     policy: String,
     /// Also measure a bare stream of frames, which shows the highest rate of this host without a
-    /// protocol: one-way and two-way, packet links without delay, messages of 128K and more
+    /// protocol. Applies to one-way and two-way over packet links without delay, with messages of
+    /// at least 128K
     #[arg(long)]
     bare: bool,
     /// Also measure kernel TCP with blocking sockets over the first link, and MPTCP over all links
@@ -63,7 +66,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 16)]
     in_flight: u32,
     /// How threads wait: poll, mixed (spin, then sleep) or interrupt (sleep immediately); measures
-    /// each named way
+    /// each mode of the list
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "poll", value_parser = parse_waiting)]
     waiting: Vec<Waiting>,
     /// Threads that spin during the measurement: 0 to 16

@@ -8,8 +8,8 @@ use console::Term;
 
 use crate::Failure;
 
-/// If there is a `json_path`, writes `json` to that file. Prints `text` to standard output. If the
-/// path is `-`, prints `json` instead of `text`.
+/// Prints `text` to standard output, and writes `json` to `json_path` if there is one. If the path
+/// is `-`, prints `json` to standard output instead of `text`.
 pub(crate) fn write_results(
     json_path: Option<&Path>,
     json: impl FnOnce() -> Result<String, serde_json::Error>,

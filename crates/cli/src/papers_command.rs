@@ -24,11 +24,12 @@ use crate::{Failure, own_program};
 
 /// Regenerate the figures and tables of five papers, and compare them with the printed values.
 ///
-/// Without a name: lists papers and items, the command of each item, its duration, and the time and
-/// machine of its last measurement. With the name of a paper, or `all`: measures the items that
-/// have no results yet, and shows all items. `diff A B` compares two results folders. Each item is
-/// stored as one document, so you can interrupt a run and continue it later. If an item cannot be
-/// measured here, its document gives the reason.
+/// Without a name, lists papers and their items (figures and tables): the command of each item, its
+/// duration, and the time and machine of its last measurement. With the name of a paper, or `all`,
+/// measures the items that have no results yet, and shows all items. `diff A B` compares two
+/// folders of results. The command stores each item as one document, so you can interrupt a run and
+/// continue it later. If this machine cannot measure an item, the item's document contains the
+/// reason.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot paper\n  \
@@ -140,7 +141,8 @@ fn chosen(name: Option<&str>, figure: Option<&str>) -> Result<Vec<Chosen>, Failu
     Ok(papers)
 }
 
-/// Returns the items with a command whose results are missing, from a quick run, or too old.
+/// Returns the items to measure: those that have a command, and whose results are missing, come
+/// from a quick run, or are too old.
 fn wanted(papers: &[Chosen], arguments: &Arguments, kept: &Found) -> Vec<Wanted> {
     let now = clock::unix_seconds();
     let counts = |document: &Document| {

@@ -23,28 +23,30 @@ use crate::quantities::parse_size;
 
 /// Compare Ethernot's sending policy with that of MultiEdge and with round robin, in virtual time.
 ///
-/// Runs one-way, two-way and ping-pong over 1 to 4 links, equal and unequal. Hosts are from a
-/// quarter to four times as fast as a calibrated host. Some hosts have absences of 50 µs to 5 ms,
-/// in which the processor runs other work. Links are limited by shapers, some with timers that
-/// interrupt the host.
+/// Runs one-way, two-way and ping-pong over 1 to 4 links of equal or different rates. The speed of
+/// hosts is 0.25 to 4 times that of a calibrated host. The processors of some hosts run other work
+/// for periods of 50 µs to 5 ms (absences). Shapers limit the rates of links; the timers of some
+/// shapers interrupt the host.
 ///
 /// Prints for each point the result of Ethernot's policy divided by the better result of the two
-/// other policies, lowest ratio last. Throughput is in MB/s, half a round trip of ping-pongs in µs.
-/// The results depend on the protocol and the seeds alone, not on this machine.
+/// other policies. The point with the lowest ratio is last. Throughput is in MB/s. The result of a
+/// ping-pong is half a round trip, in µs. The results depend only on the protocol and the seeds,
+/// not on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim policies\n  \
     ethernot sim policies --links 2x1G,10G+1G --exercise one-way --sizes 64K,1M\n  \
     ethernot sim policies --quick --json policies.json")]
 pub(crate) struct Arguments {
-    /// Run a selection that combines each pair of properties, and the points that
-    /// `cargo xtask acceptance sender` measures on virtual Ethernet; one seed each
+    /// Run fewer points, with one seed each: a selection that contains each combination of two
+    /// properties, and the points that `cargo xtask acceptance sender` measures on virtual Ethernet
     #[arg(long, conflicts_with = "full")]
     quick: bool,
     /// Run every point, which takes hours
     #[arg(long)]
     full: bool,
-    /// Links: 1x100M, 1x1G, 1x10G, 2x100M, 2x1G, 3x1G, 4x1G, 2x10G, 1G+100M, 10G+1G, 1G/20us+1G/2ms, 2xfree
+    /// Links: 1x100M, 1x1G, 1x10G, 2x100M, 2x1G, 3x1G, 4x1G, 2x10G, 1G+100M, 10G+1G,
+    /// 1G/20us+1G/2ms, 2xfree
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_links)]
     links: Vec<LinkSet>,
     /// Speeds of hosts relative to a calibrated one: 0.25, 0.5, 1, 2, 4
@@ -59,7 +61,7 @@ pub(crate) struct Arguments {
     /// Shapers of the links' rates: timers, slow-timers, exact
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_shaper)]
     shapers: Vec<Shaper>,
-    /// Run only points with absences of the hosts' processors, or only points without
+    /// true: run only points with absences of the hosts' processors; false: only points without
     #[arg(long, value_name = "YES|NO", value_parser = parse_yes)]
     absences: Option<bool>,
     /// Simulate drivers, like those of UDP, that report the cost of one frame for a batch of equal
@@ -207,8 +209,9 @@ impl Found {
         self.results.iter().filter_map(Comparison::ratio_to_one).reduce(f64::min)
     }
 
-    /// Returns the highest share of frames, in percent, for which an equal link was idle although
-    /// it had room and data waited. Only streams with messages of several frames count.
+    /// Returns the highest percentage of frames during which another link of equal rate was idle,
+    /// although this link had room and data waited. Includes only streams whose messages have
+    /// several frames.
     fn worst_idle_percent(&self) -> Option<f64> {
         let counts = |point: &Point| {
             point.links.is_equal()
@@ -219,8 +222,8 @@ impl Found {
         counted.map(|result| result.own.idle_percent).reduce(f64::max)
     }
 
-    /// Returns one line per result. The worst result is last, because the end stays visible on a
-    /// terminal.
+    /// Returns one line per result. The worst result is last, because the end of a long text
+    /// remains visible on a terminal.
     fn to_text(&self) -> String {
         let mut text = String::new();
         // Writing to a `String` cannot fail, here and below.
@@ -390,8 +393,9 @@ const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left · {wid
 /// Interval of the progress bar: long enough not to slow the runs.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Lowest acceptable result of Ethernot's policy divided by the better result of the other policies.
+/// Lowest acceptable result of Ethernot's policy divided by the better result of the other
+/// policies.
 const WANTED: f64 = 0.99;
 
-/// Number of the worst points in the last line.
+/// Number of points that the last line names, the worst first.
 const NAMED: usize = 5;

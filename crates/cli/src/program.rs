@@ -236,8 +236,8 @@ impl Look<'_> {
     }
 }
 
-/// Checks that the program gains no privileges when it starts. If it did, the loader would ignore
-/// `LD_PRELOAD`.
+/// Checks that the program gains no privileges when it starts. For a program that gains privileges,
+/// the loader ignores `LD_PRELOAD`.
 fn check_rights(path: &Path) -> Result<(), ProgramError> {
     let gains = |how| Err(ProgramError::GainsRights { program: path.into(), how });
     let found = fs::metadata(path).map_err(|error| ProgramError::Unreadable(path.into(), error))?;
@@ -312,7 +312,7 @@ impl Shape {
             });
         }
         let Some(loader) = self.loader else {
-            // The program is the loader itself, which preloads the libraries into the program that
+            // If the program is the loader itself, it preloads the libraries into the program that
             // it loads.
             let is_loader =
                 program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld"));
@@ -359,7 +359,7 @@ const OUR_MACHINE: u16 =
 /// Highest number of nested scripts. The kernel refuses the fifth.
 const SCRIPTS_MAX: u32 = 4;
 
-/// Number of bytes that the kernel reads of a script's first line.
+/// Number of bytes of a script's first line that the kernel reads.
 const HEAD_BYTES: u64 = 256;
 
 /// Search path if `PATH` is not set.

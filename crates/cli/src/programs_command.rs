@@ -9,10 +9,11 @@ use crate::{Failure, own_program};
 
 /// Measure a suite of unmodified programs, alternately over kernel TCP and over the edge.
 ///
-/// Runs wrk on nginx, redis-benchmark, iperf3, sockperf and gmond, each server in one network
-/// namespace and its client in another: directly, and under `ethernot run --sockets`. In the last
-/// cases the connections stay on TCP; these cases show the cost of the library for such
-/// connections. Skips a program that is not installed, with a message. Needs root.
+/// Runs wrk on nginx, redis-benchmark, iperf3, sockperf and gmond. The server runs in one network
+/// namespace and the client in another, alternately directly and under `ethernot run --sockets`.
+/// In cases whose names end with -client-only, -server-only, -default or -left-alone, connections
+/// stay on TCP; these cases show the cost of the library for such connections. If a program is not
+/// installed, prints a message and skips its cases. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench programs --quick\n  \
@@ -26,13 +27,13 @@ pub(crate) struct Arguments {
     /// Cases: wrk-16K, wrk-256K, redis-set-1, redis-get-1, redis-set-16, redis-get-16, iperf3-1,
     /// iperf3-4, sockperf-event, sockperf-poll, gmond, iperf3-client-only, sockperf-client-only,
     /// iperf3-left-alone, sockperf-left-alone, iperf3-server-only, iperf3-default,
-    /// redis-get-1-client-only, redis-get-1-server-only, redis-get-1-default, and fresh and ab (a
-    /// connection per request, one and 50 at a time), each with -client-only, -server-only and
+    /// redis-get-1-client-only, redis-get-1-server-only, redis-get-1-default; fresh (a connection
+    /// per request, one at a time) and ab (50 at a time), each with -client-only, -server-only and
     /// -default [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_case)]
     cases: Vec<String>,
-    /// Samples of each case, over kernel TCP and over the edge each; the highest and the lowest are
-    /// excluded [default: 10, with --quick 3]
+    /// Samples of each case over kernel TCP, and the same number over the edge; the highest and the
+    /// lowest are excluded [default: 10, with --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
     /// Seconds of a sample

@@ -1,4 +1,4 @@
-//! Parses sizes, rates, times, tests and ways to wait in options of benchmarks.
+//! Parses options of benchmarks: sizes, rates, times, tests and waiting modes.
 
 use bench::transport::{Test, Waiting};
 

@@ -26,10 +26,10 @@ use crate::shaped_command::{self, OutputArguments, TESTS, chosen_tests};
 ///
 /// First measures the costs of a host, through a switch whose ports are faster than the hosts. Then
 /// runs each set-up of `ethernot bench multiedge` on shaped virtual Ethernet. Then simulates each
-/// set-up, with hosts of the measured costs and token buckets of equal rate, burst and queue.
-/// Prints latency and throughput of both and their difference. Repeats points whose samples vary
-/// too much, up to three times. Points that still vary too much are marked, and excluded from the
-/// error figures. Needs root.
+/// set-up, with the measured costs of a host, and with token buckets that have the rate, burst and
+/// queue of the virtual ports. Prints measured and simulated latency and throughput, and their
+/// difference. Repeats points whose samples vary too much, up to three times. Marks points that
+/// still vary too much, and excludes them from the error figures. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim reality --quick\n  \
@@ -48,8 +48,8 @@ pub(crate) struct Arguments {
     /// Message sizes in bytes, such as 8,4K,1M
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<u64>,
-    /// Samples of each measurement, in three rounds over all set-ups; in a round all points of a
-    /// set-up alternate. The median is compared [default: 9]
+    /// Samples of each measurement, in three rounds over all set-ups. A round takes samples of all
+    /// points of a set-up alternately. The simulation is compared with the median [default: 9]
     #[arg(long, value_name = "N")]
     repetitions: Option<u32>,
     /// Approximate length of each set-up's run [default: 60, with --quick 20]
@@ -76,9 +76,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     )
 }
 
-/// Measures everything in rounds, so that each median covers the whole run. Without rounds, the
-/// processors of a virtual machine, which are fast for some seconds and then slow, would distort
-/// some points.
+/// Measures all set-ups in rounds, so that the samples of each point are spread over the whole run.
+/// Without rounds, some points would be distorted, because the processors of a virtual machine are
+/// fast for some seconds and then slow.
 fn compare(
     arguments: &Arguments,
     wishes: &Wishes,
@@ -117,8 +117,8 @@ fn compare(
     Ok(Report::new(unix_seconds, calibration, setups))
 }
 
-/// Repeats those tests and sizes of each set-up whose samples vary too much. Returns false if there
-/// are none.
+/// Finds the tests and sizes of each set-up whose samples vary too much, and measures them again.
+/// Returns false if there are none.
 fn repeat_unsteady(
     wishes: &Wishes,
     real: &mut [(SetUp, Vec<Samples>)],
@@ -146,7 +146,7 @@ fn of_round(options: &Options) -> Options {
     }
 }
 
-/// Simulates the measured points, and compares.
+/// Simulates the measured points, and compares the results with the measurements.
 fn simulated(
     setup: &SetUp,
     samples: &[Samples],
@@ -190,7 +190,7 @@ fn simulated(
     Ok(SetUpComparison { setup: setup.clone(), curves })
 }
 
-/// Runs a trial with each of [`SEEDS`] seeds on its own thread.
+/// Simulates a transfer with [`SEEDS`] different seeds, each on its own thread.
 fn with_seeds(trial: &Trial<'_>) -> Result<Vec<Outcome>, TransferError> {
     let run = |seed| polling::run(&Trial { seed, ..trial.clone() });
     thread::scope(|scope| {
@@ -203,9 +203,9 @@ fn with_seeds(trial: &Trial<'_>) -> Result<Vec<Outcome>, TransferError> {
     })
 }
 
-/// Returns the length of a simulation: as many operations as a sample had after its warm-up. Both
-/// must be equally long, because over slow links neither the real nor the simulated stream reaches
-/// a steady state in this time.
+/// Returns the length of a simulation, which is the number of operations of a sample after its
+/// warm-up. The simulation must have the length of the sample, because over slow links both streams
+/// end before they reach a steady state.
 fn length(measured: &Samples) -> Length {
     let mut counts: Vec<u64> = measured.samples.iter().map(|sample| sample.operations).collect();
     counts.sort_unstable();
@@ -255,15 +255,15 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     })
 }
 
-/// Number of simulations of a point. Like repetitions of a measurement, they differ: in the random
-/// numbers of the engines and in late timers.
+/// Number of simulations of a point. They differ in the random numbers of the engines and in the
+/// delays of timers, like the repetitions of a measurement.
 const SEEDS: u64 = 5;
 
 /// Number of rounds over all measurements.
 const ROUNDS: u32 = 3;
 
-/// Highest number of further rounds, which repeat only points with too much variation. Each further
-/// round adds a third to the samples of a point.
+/// Highest number of further rounds, which repeat only points with too much variation. A further
+/// round takes a third of the usual number of samples of each of these points.
 const REPEATS: u32 = 3;
 
 /// Highest number of operations of a simulated sample. Small messages reach a steady state in far

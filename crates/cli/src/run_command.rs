@@ -81,8 +81,9 @@ pub(crate) struct ShowArguments {
 
 /// Replay a trace in GOAL, the text or binary format of LogGOPSim.
 ///
-/// Without a configuration, uses the LogGP model, in which messages have latency and gaps but there
-/// is no network. With a configuration, uses its topology and fabric, and ignores its workload.
+/// Without a configuration, uses the LogGP model, which has latencies and gaps of messages, but no
+/// network. With a configuration, uses the topology and fabric of the configuration, and ignores
+/// its workload.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim goal trace.goal\n  \
@@ -477,7 +478,7 @@ fn workload_to_json((member, own): (&MemberConfiguration, &WorkloadOutcome)) -> 
     })
 }
 
-/// Returns the number of runs of a collective, and the time of one; `None` for other workloads.
+/// Returns how often a collective ran, and the time of one run; `None` for other workloads.
 fn collective(configuration: &Configuration, outcome: &Outcome) -> Option<(u32, f64)> {
     match &configuration.workload {
         WorkloadConfiguration::Collective(collective) if collective.iterations > 0 => {
@@ -660,7 +661,7 @@ fn counts_to_json(counts: &Counts) -> Value {
     })
 }
 
-/// Returns the ports with most lost, marked or paused packets, one line each.
+/// Returns a line for each of the ports that lost, marked or paused most packets.
 fn ports(outcome: &Outcome) -> String {
     let mut ports: Vec<&PortCounters> = outcome.ports.iter().collect();
     ports.sort_by_key(|port| std::cmp::Reverse((port.dropped, port.paused_ps, port.marked)));

@@ -17,11 +17,12 @@ use crate::run_command::read;
 
 /// Search for the load that saturates a network.
 ///
-/// The workload must be an open load; its own load value is ignored. Increases the load until a run
-/// saturates, then bisects between this load and the one before. A load saturates if its mean
-/// latency is three times the latency at 1 % load. It also saturates if messages remain when the
-/// run has lasted twice as long as the posting. Offered and accepted loads are in percent of the
-/// rate of the hosts' links.
+/// The workload must be an open load: hosts post messages at a given rate. The command ignores the
+/// load of the configuration. It increases the load until a run saturates the network, and then
+/// bisects between this load and the load of the run before. A run saturates the network if the
+/// mean latency is three times the latency at 1 % load. It also does so if messages remain when the
+/// run has lasted twice as long as the period in which hosts post. Offered and accepted loads are
+/// in percent of the rate of the hosts' links.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim saturate torus.toml\n  \
@@ -34,7 +35,8 @@ use crate::run_command::read;
 pub(crate) struct Arguments {
     /// The configuration; `-` for standard input
     configuration: PathBuf,
-    /// Step of the first loads, in percent: this, twice this, and so on
+    /// Distance between the loads of the first runs, in percent; with 10 the runs have loads of 10,
+    /// 20 and so on
     #[arg(long, value_name = "PERCENT", default_value_t = Search::default().step_percent,
           value_parser = percent)]
     step: f64,
@@ -42,8 +44,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PERCENT", default_value_t = Search::default().precision_percent,
           value_parser = percent)]
     precision: f64,
-    /// Runs of each load, with consecutive seeds from the configuration's seed on; several runs
-    /// give 95 % confidence intervals
+    /// Runs of each load, with consecutive seeds that begin with the configuration's seed; with
+    /// several runs, the command prints 95 % confidence intervals
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     replications: u32,
     /// Print the result as JSON

@@ -12,8 +12,8 @@ use crate::link_names::{LinkNames, parse_links, try_links};
 
 /// Serve benchmark clients on other hosts until interrupted.
 ///
-/// Any host that reaches the port can put load on this host: run the command only on networks that
-/// you trust.
+/// Any host that reaches the port can cause load on this host, so run the command only on networks
+/// that you trust.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ethernot serve --listen 192.0.2.2:7471\n  \
                         ethernot serve --links eth0,packet:eth1\n  \

@@ -50,8 +50,8 @@ pub(crate) struct OutputArguments {
     /// Report the slowdown of messages against the empty network
     #[arg(long)]
     slowdown: bool,
-    /// Write the frames of hosts with the real engine for Wireshark, each frame once at its sender
-    /// and once at its receiver
+    /// Write a capture file for Wireshark with the frames of hosts that run the real engine. The
+    /// file has each frame twice: when the sender sends it, and when the receiver gets it
     #[arg(long, value_name = "FILE")]
     pcapng: Option<PathBuf>,
     /// Write only frames of these hosts

@@ -24,7 +24,7 @@ use crate::threads::OnThreads;
     ethernot sim speed --threads 2\n  \
     ethernot sim speed --repetitions 5 --json speed.json")]
 pub(crate) struct SpeedArguments {
-    /// Runs of each network; reports the fastest run, because other programs disturb the others
+    /// Runs of each network; reports the fastest run, which other programs have disturbed least
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
     /// Also measure the fat trees, divided into parts on this number of threads
@@ -48,9 +48,11 @@ pub(crate) struct TheoryArguments {
 
 pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
     let count = arguments.repetitions;
-    // Measured first, because later it would reuse memory that other measurements have freed.
+    // Measures memory first. Later the hosts would reuse memory that other measurements have freed,
+    // and the process would not grow.
     let memory = measure_memory()?;
-    // Measured next, because the peak memory of a process never falls.
+    // Measures many hosts next: their peak memory must not include that of larger runs, because the
+    // peak memory of a process never falls.
     let many = measure_engines("real engine, 4096 hosts", 1, || Ok(benchmark::engines(4096, 2)?))?;
     let engines =
         measure_engines("real engine, 1024 hosts", count, || Ok(benchmark::engines(1024, 10)?))?;
@@ -154,8 +156,8 @@ impl Engines {
     }
 }
 
-/// Returns for how many of the numbers in [`THREADS`] a divided fat tree has the same result as an
-/// undivided one.
+/// Simulates a divided fat tree with each number of threads in [`THREADS`]. Returns how many of the
+/// results equal the result of the undivided fat tree.
 fn equal_hashes() -> Result<usize, Failure> {
     let whole = benchmark::fat_tree(16, DIVIDED_PS)?.simulation.run()?.hash;
     let mut equal = 0;
@@ -166,7 +168,7 @@ fn equal_hashes() -> Result<usize, Failure> {
     Ok(equal)
 }
 
-/// Numbers of threads whose results are compared, and the virtual time of these runs.
+/// The numbers of threads with which [`equal_hashes`] simulates the fat tree.
 const THREADS: [u32; 3] = [1, 2, 4];
 const DIVIDED_PS: u64 = 20_000_000;
 
@@ -238,7 +240,8 @@ struct EngineMemory {
     connection_bytes: f64,
 }
 
-/// Connects hosts with increasing numbers of others, and measures the growth of the process.
+/// Connects each host with an increasing number of other hosts, and measures how much the process
+/// grows.
 fn measure_memory() -> Result<EngineMemory, Failure> {
     const HOSTS: u32 = 1024;
     const PEERS: u32 = 16;
@@ -250,7 +253,7 @@ fn measure_memory() -> Result<EngineMemory, Failure> {
         let pairs: Vec<_> = (0..HOSTS).map(|host| (host, (host + by) % HOSTS)).collect();
         fabric.connect_ahead(&pairs)
     };
-    // The first call also allocates memory that later calls reuse, so it is not measured.
+    // Does not measure the first call, because it also allocates memory that later calls reuse.
     connect(1)?;
     let with_one = resident_bytes("VmRSS:");
     for by in 2..=PEERS {
@@ -298,8 +301,8 @@ fn measure<F: Fabric, W: Workload>(
     })
 }
 
-/// Runs what `build` returns `repetitions` times, and keeps the fastest run. `build` also returns
-/// the bytes per port.
+/// Calls the function that `build` returns, `repetitions` times, and returns the fastest run.
+/// `build` also returns the bytes per port.
 fn repeat<R: FnOnce() -> Result<Outcome, Failure>>(
     name: &'static str,
     unit: &'static str,

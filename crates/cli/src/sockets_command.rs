@@ -19,12 +19,12 @@ use crate::{Failure, own_program};
 /// Measure a program with ordinary sockets over kernel TCP and over the edge, by the methods of the
 /// papers.
 ///
-/// Measures latency, throughput, multi-stream, hot-spot, fan-in, fan-out and connection time. The
-/// methods are those of the papers: contenders alternate, the highest and the lowest sample are
-/// dropped, and the rest is averaged. All contenders except the native API run the same program.
-/// Over the edge the program runs under `ethernot run --sockets`, and a sample counts only if the
-/// library's counters prove that its connections moved. As root, makes a network namespace for the
-/// server and for each of three hosts with clients, and removes them at the end. Without root, uses
+/// Measures latency, throughput, multi-stream, hot-spot, fan-in, fan-out and connection time. Uses
+/// the methods of the papers: takes samples of the contenders alternately, drops the highest and
+/// the lowest sample, and averages the others. All contenders except the native API run the same
+/// program. Over the edge the program runs under `ethernot run --sockets`, and a sample counts only
+/// if the library's counters prove that its connections moved. As root, makes network namespaces
+/// for the server and for three hosts with clients, and removes them at the end. Without root, uses
 /// the loopback interface.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -47,8 +47,8 @@ pub(crate) struct Arguments {
     /// Message sizes of latency and throughput in bytes, such as 1,1K,64K
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_message)]
     sizes: Vec<u64>,
-    /// Numbers of streams, and of clients in hot-spot, fan-in and fan-out [default: 1,2,3,6,9,12,
-    /// with --quick 1,12]
+    /// Numbers of streams in multi-stream, and of clients in hot-spot, fan-in and fan-out
+    /// [default: 1,2,3,6,9,12, with --quick 1,12]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(STREAMS_MAX)))]
     clients: Vec<u32>,
     /// MTUs of the links, in bytes [default: 1500,9000, with --quick 1500]
@@ -60,8 +60,8 @@ pub(crate) struct Arguments {
     /// Length of a sample, without its warm-up [default: 0.25, with --quick 0.12]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: Option<f64>,
-    /// Fixed number of round trips or messages per sample of latency and throughput, instead of a
-    /// time; the papers use 100000. The native API always uses a time
+    /// Length of a sample of latency or throughput as a number of round trips or messages, instead
+    /// of a time; the papers use 100000. Samples of the native API always have a length in time
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=ITERATIONS_MAX))]
     iterations: Option<u64>,
     /// Bits per second of each host's link, such as 10G [default: not limited]
@@ -140,8 +140,8 @@ fn chosen<T: Clone>(chosen: &[T], default: &[T]) -> Vec<T> {
     if chosen.is_empty() { default.to_vec() } else { chosen.to_vec() }
 }
 
-/// Returns the reason why `ethernot run --sockets` cannot run programs here. Tries it with a
-/// program that does nothing.
+/// Runs a program that does nothing under `ethernot run --sockets`. If this fails, returns the
+/// reason.
 fn why_no_library(program: &Path) -> Option<String> {
     let tried = Command::new(program)
         .args(["run", "--sockets", "--", "true"])
@@ -180,11 +180,11 @@ fn parse_message(text: &str) -> Result<u64, String> {
     )
 }
 
-/// Our choice of sizes within the range of the papers' figures.
+/// Message sizes that we chose within the range of the papers' figures.
 const LATENCY_SIZES: [u64; 6] = [1, 64, 256, 1 << 10, 4 << 10, 16 << 10];
 /// Sizes up to 1 MiB, because throughput in the papers begins to fall at 512 KB.
 const THROUGHPUT_SIZES: [u64; 8] =
     [64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 512 << 10, 1 << 20];
 
-/// Our choice of numbers from 1 to 12, the papers' range.
+/// Numbers of clients that we chose between 1 and 12, the papers' range.
 const CLIENTS: [u32; 6] = [1, 2, 3, 6, 9, 12];

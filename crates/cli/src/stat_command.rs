@@ -28,9 +28,9 @@ use crate::output::{print, terminal_columns};
 /// moved.
 ///
 /// Queries every process of this network namespace that runs under `ethernot run`. Processes of
-/// other users answer only root. For a device it reports queue pairs, traffic and losses. For a
-/// program with --sockets it reports how many TCP connections moved, how many stayed on TCP, and
-/// why. Does not disturb the programs.
+/// other users answer only root. For a device, reports queue pairs, traffic and losses. For a
+/// program with --sockets, reports how many TCP connections moved, how many stayed on TCP, and the
+/// reasons. Does not disturb the programs.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot stat\n  \
@@ -201,8 +201,8 @@ fn process(name: &str) -> String {
 }
 
 /// Returns the report of the process that listens under this name. Returns an empty report if this
-/// user may not read it. Also returns an empty report if the process belongs to an untrusted user,
-/// because that user could report anything.
+/// user may not read the report. Also returns an empty report if the process belongs to an
+/// untrusted user, because that user could send false reports.
 fn ask(name: &str) -> io::Result<Vec<u8>> {
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
     let owner = getsockopt(&stream, PeerCredentials)?.uid();
@@ -372,7 +372,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     let mut units = units.iter();
     let mut unit = units.next().unwrap_or(&"");
     for next in units {
-        // A value that rounds up to the step gets the next unit.
+        // If rounding gives 1000 or 1024, which is one step, use the next unit.
         if value < step - 0.5 {
             break;
         }
@@ -397,8 +397,9 @@ const WIDTH: u16 = 120;
 /// Index of the last column with text; columns after it contain numbers.
 const PEER_COLUMN: usize = 3;
 
-/// Limit for a report: about 400 bytes for each of 4096 queue pairs, about 60 for each of 65536
-/// completion queues, and a reserve.
+/// Highest number of bytes in a report. A queue pair takes about 400 bytes, and there are at most
+/// 4096. A completion queue takes about 60 bytes, and there are at most 65536. The rest is a
+///   reserve.
 const REPORT_BYTES_MAX: u64 = 64 << 20;
 
 #[cfg(test)]

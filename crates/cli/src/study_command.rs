@@ -17,8 +17,8 @@ use crate::output::write_results;
 
 /// Simulate a published study again, and compare its tables and figures with the models.
 ///
-/// Prints the reason for every number that differs by more than a tenth. The results depend on the
-/// models alone, not on this machine.
+/// If a number differs by more than a tenth from the printed number, prints the reason. The results
+/// depend only on the models, not on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim paper sandia1999\n  \

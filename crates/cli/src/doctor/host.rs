@@ -38,7 +38,7 @@ pub(crate) fn findings() -> Vec<Finding> {
         ("net.core.busy_poll", "/proc/sys/net/core/busy_poll"),
         ("net.core.busy_read", "/proc/sys/net/core/busy_read"),
     ] {
-        // For information only, because links that poll set these values themselves.
+        // No advice, because links that poll set these values themselves.
         found.extend(read(file).map(|value| plain(name, value)));
     }
     found.extend(jit(read("/proc/sys/net/core/bpf_jit_enable").as_deref()));

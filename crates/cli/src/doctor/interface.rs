@@ -74,7 +74,7 @@ fn try_xdp(interface: &Interface) -> Result<(), String> {
     XdpLink::check(&XdpConfig::new(&*interface.name)).map_err(|error| error.to_string())
 }
 
-/// Returns whether a packet link is possible, by privileges and state of the interface.
+/// Derives from the privileges and the state of the interface whether a packet link is possible.
 fn packet(interface: &Interface, rights: &Rights) -> Verdict {
     if interface.mac.is_none() {
         return Verdict::no("not Ethernet", "it is no Ethernet interface", None);
@@ -98,7 +98,8 @@ fn packet(interface: &Interface, rights: &Rights) -> Verdict {
     }
 }
 
-/// Returns whether an XDP link is possible and how fast, by privileges and state of the interface.
+/// Derives from the privileges and the state of the interface whether an XDP link is possible, and
+/// in which mode.
 fn xdp(
     interface: &Interface,
     programs: &[(AttachedProgram, Option<String>)],

@@ -23,8 +23,8 @@ pub(super) fn verdict() -> Verdict {
     })
 }
 
-/// Sends a datagram to a UDP socket at the address and port of a TCP socket, like an offer of the
-/// sockets protocol.
+/// Sends a datagram to a UDP socket that has the same address and port as a TCP socket. An offer of
+/// the sockets protocol is such a datagram.
 fn knock() -> io::Result<()> {
     let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let rendezvous = UdpSocket::bind(tcp.local_addr()?)?;

@@ -137,7 +137,7 @@ mod tests {
         let mut document = Document::new("sandia1999", "table1");
         folder.write(&document).unwrap();
         fs::write(path.join("toe2005-17.json"), "{\"format\": \"ethernot-paper/1\"").unwrap();
-        // Process ids are lower than this number.
+        // No process has this number, because process ids are lower.
         fs::write(path.join(".bench-4194305"), "").unwrap();
         let other = path.join("newer");
         document.unix_seconds = 7;

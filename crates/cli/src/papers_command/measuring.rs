@@ -27,7 +27,8 @@ struct Outcome {
     notes: Vec<String>,
 }
 
-/// Groups items by command. Orders the groups so that most items are complete as early as possible.
+/// Groups items by command. The groups are in an order in which most items are complete early, for
+/// users who interrupt the run.
 pub(super) fn groups(wanted: &[Wanted], is_quick: bool) -> Vec<Vec<Wanted>> {
     let mut groups: Vec<Vec<Wanted>> = Vec::new();
     for &(key, item) in wanted {
@@ -130,13 +131,13 @@ fn run(program: &Path, folder: &Folder, arguments: &[String]) -> Result<Outcome,
     }
     let path = folder.scratch("bench");
     let outcome = bench(program, &words, &path);
-    // There is no file if the command failed.
+    // Fails if the command has written no file.
     let _ = fs::remove_file(&path);
     outcome
 }
 
-/// Runs a benchmark in its own process and reads its JSON. If the benchmark writes results and then
-/// fails, for example because samples are refused, returns the results with a note.
+/// Runs a benchmark in its own process and reads its JSON. A benchmark may write results and then
+/// fail, for example because it refuses samples. Then returns the results with a note.
 fn bench(program: &Path, words: &[&str], path: &Path) -> Result<Outcome, String> {
     let output = Command::new(program)
         .args(words)

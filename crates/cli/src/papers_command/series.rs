@@ -57,8 +57,8 @@ impl Curves {
     }
 }
 
-/// Returns the curves of `ethernot bench sockets`. Panels are `TEST MTU`; for CPU time
-/// `cpu TEST MTU` (all processes), `cpu client TEST MTU` and `cpu server TEST MTU`.
+/// Returns the curves of `ethernot bench sockets`. Panels have the names `TEST MTU`. For CPU time
+/// the names are `cpu TEST MTU` (all processes), `cpu client TEST MTU` and `cpu server TEST MTU`.
 pub(super) fn of_sockets(report: &sockets::Report) -> Curves {
     let mut curves = Curves::default();
     for row in &report.rows {

@@ -49,7 +49,8 @@ fn of_point(point: &Point, curves: &mut Curves) {
     }
 }
 
-/// Adds the overhead of each MPI: its bandwidth loss against the transport below it, in percent.
+/// Adds the overhead of each MPI: the percentage by which its bandwidth is below that of the
+/// transport that it uses.
 fn overhead(point: &Point, curves: &mut Curves) {
     if point.kind != "mpi-bandwidth" {
         return;
@@ -70,8 +71,9 @@ fn overhead(point: &Point, curves: &mut Curves) {
     }
 }
 
-/// Adds the bandwidth by the share of the CPU that the messages take: as measured, interpolated at
-/// every tenth, and the lowest share with full bandwidth.
+/// Adds the curve of bandwidth against the fraction of CPU time that messages take. Adds the
+/// measured points, interpolated values at every tenth, and the lowest fraction with [`FULL`]
+/// bandwidth.
 fn of_comb(curve: &Curve, curves: &mut Curves) {
     let taken = |availability: f64| ((1.0 - availability) * 100.0).max(0.0);
     let mut points: Vec<(f64, f64)> = Vec::new();
@@ -130,7 +132,7 @@ const SIZE: &str = "message size (bytes)";
 const TAKEN: &str = "CPU taken from the program (%)";
 const REGION: &str = "region (bytes)";
 
-/// Full bandwidth: this share of the highest bandwidth.
+/// Fraction of the highest bandwidth that counts as full bandwidth.
 const FULL: f64 = 0.95;
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(super) struct FrameFile {
     writer: Rc<RefCell<Writer>>,
 }
 
-/// Numbers of frames written and left out.
+/// How many frames were written to the file, and how many were omitted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Written {
     /// Number of frames in the file.
@@ -31,7 +31,7 @@ pub(super) struct Written {
     pub(super) left_out: u64,
 }
 
-/// A tap that receives frames from the simulation.
+/// A tap: the simulation calls it for each frame that a host sends or receives.
 #[derive(Debug)]
 struct Ear {
     /// Hosts to record, in ascending order; if empty, all.

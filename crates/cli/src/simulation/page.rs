@@ -177,7 +177,8 @@ fn backlog(records: &Records) -> Vec<(f64, f64)> {
     for message in records.messages.iter().filter(|message| message.delivered_ps != NEVER_PS) {
         changes.extend([(message.posted_ps, true), (message.delivered_ps, false)]);
     }
-    // Sorts ends before starts at equal times, so that messages one after another do not overlap.
+    // At equal times, sorts ends before starts. Without this, two messages would count as
+    // overlapping if one begins when the other ends.
     changes.sort_unstable();
     let end_ps = changes.last().map_or(0, |change| change.0);
     let part_ps = end_ps.div_ceil(POINTS as u64).max(1);

@@ -80,7 +80,7 @@ fn link_spans(records: &Records) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for crossing in crossings {
         let Crossing { link, channel, message, started_ps, busy_until_ps, .. } = *crossing;
-        // Gaps between frames of a span are shorter than a fiftieth of the frames.
+        // A longer gap than this between two frames ends a span.
         let gap_ps = (busy_until_ps - started_ps) / 50;
         if let Some(Span { until_ps, what: What::Link(a, b, c, packets), .. }) = spans.last_mut()
             && (*a, *b, *c) == (link, channel, message)

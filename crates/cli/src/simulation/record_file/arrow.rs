@@ -16,8 +16,9 @@ pub(super) const BATCH_ROWS: usize = 1 << 16;
 
 /// Writes a table in batches of `batch_rows` rows.
 ///
-/// Integers have the type `int64` with nulls; fractions are `double` and names `string`, without
-/// nulls. Ratios are `double` with nulls. The metadata of a field contains its `unit`.
+/// The types are `int64` with nulls for integers, `double` without nulls for fractions, `double`
+/// with nulls for ratios, and `string` without nulls for names. The metadata of a field contains
+/// its `unit`.
 pub(super) fn write(table: &Table, file: &mut dyn Write, batch_rows: usize) -> io::Result<()> {
     write_batches(table, file, batch_rows).map_err(|error| match error {
         // I/O errors have their own remedy.
