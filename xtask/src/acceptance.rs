@@ -1,9 +1,9 @@
-//! `cargo xtask acceptance NAME`: measures on this machine whether the project keeps its promises.
+//! `cargo xtask acceptance NAME`: measures figures on this machine, and compares them with bounds.
 //!
-//! A suite is a list of rows. A row is data: a name, a bound, and a [`Probe`] that measures the
-//! figure (`acceptance/suites.rs`). Commands with equal arguments run once
-//! (`acceptance/runner.rs`). Figures that depend on the machine are for the record. The exit status
-//! is 1 if a row of [`Kind::Works`] misses its bound.
+//! A suite is a list of rows (`acceptance/suites.rs`). Each row has a name, a bound, and a
+//! [`Probe`] that measures its figure. If several rows need a command with equal arguments, the
+//! command runs once (`acceptance/runner.rs`). Figures that depend on the machine are only for the
+//! record. The exit status is 1 if a row of [`Kind::Works`] misses its bound.
 
 mod against;
 mod compared;
@@ -30,12 +30,12 @@ use suites::SUITES;
 struct Suite {
     name: &'static str,
     rows: &'static [Row],
-    /// The commit to compare with if `--against` names none. Without a commit, rows with a
-    /// comparison cannot run.
+    /// The commit to compare with if the option `--against` is missing. If this is `None` too, rows
+    /// with a comparison cannot run.
     against: Option<&'static str>,
 }
 
-/// One promise: its bounds and how it is measured.
+/// One requirement: its bounds, and how to measure its figure.
 struct Row {
     name: &'static str,
     bound: Bound,
@@ -54,7 +54,7 @@ enum Bound {
 /// The consequence if a row misses its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Something does not work, on any machine: the command fails.
+    /// The command fails, because a function does not work, independent of the machine.
     Works,
     /// The figure is valid only for this machine at this time; it is for the record.
     ForTheRecord,
@@ -79,18 +79,18 @@ enum Probe {
     Yardstick { arguments: &'static [&'static str], to: &'static str },
     /// The highest sum of the fields over all cuts of `ethernot bench failover`.
     WorstCut { arguments: &'static [&'static str], fields: &'static [&'static str] },
-    /// The number of attempts, at the JSON pointer `count`. The exit status of the command reports
-    /// whether any failed.
+    /// The number of attempts, at the JSON pointer `count`. The row fails if the exit status of the
+    /// command reports that an attempt failed.
     AllSucceed { arguments: &'static [&'static str], count: &'static str },
-    /// Minutes of fuzzing without a crash, of these targets, or of all targets if the list is
-    /// empty.
+    /// The minutes for which these targets were fuzzed without a crash. An empty list means all
+    /// targets.
     Fuzz { targets: &'static [&'static str], seconds_quick: u32, seconds_full: u32 },
     /// The worst point of `ethernot sim policies`.
     Policies { arguments: &'static [&'static str] },
-    /// Own throughput divided by the throughput of `MultiEdge`'s sending policy, at the worst of
-    /// the points: the median of several runs of `ethernot bench multiedge`. A run does not count
-    /// if the other policies were slower in it than in another run, because then the machine was
-    /// busy.
+    /// The throughput of this project's sending policy divided by the throughput of `MultiEdge`'s
+    /// policy, at the point with the lowest ratio. The figure is the median of several runs of
+    /// `ethernot bench multiedge`. A run does not count if the other policies were slower than in
+    /// another run, because the machine was busy during this run.
     Rules { arguments: &'static [&'static str], points: &'static [PointOf] },
     /// The worst ratio of one contender of `ethernot bench` to another, over all sizes.
     Contenders { arguments: &'static [&'static str], test: &'static str, pair: Pair },
@@ -103,29 +103,31 @@ enum Probe {
     Printed { tests: printed::Tests, name: &'static str },
     /// Like [`Probe::Printed`], for a figure that is equal on all machines.
     Reproducible { tests: printed::Tests, name: &'static str },
-    /// A number at a JSON pointer of an entry of a result; `steps` lead to the entry.
+    /// A number at a JSON pointer of an entry of a result. `steps` lead from the result to the
+    /// entry.
     Entry {
         arguments: &'static [&'static str],
         steps: &'static [entries::Step],
         pointer: &'static str,
     },
-    /// The number of constants that a person chose for the sending policy.
+    /// The number of constants of the sending policy whose value was chosen freely.
     Constants,
     /// The worst point of two contenders of `ethernot bench`, `bench multiedge` or `bench sockets`.
     Compared { arguments: &'static [&'static str], comparison: compared::Comparison },
-    /// The worst ratio of streams over UDP to the bare path, of `ethernot bench yardsticks`.
+    /// The lowest ratio of streams over UDP to a stream of bare datagrams, in a result of
+    /// `ethernot bench yardsticks`.
     BareStream { arguments: &'static [&'static str] },
     /// A number at a JSON pointer of the result of a simulation; it is equal on all machines.
     Simulated { arguments: &'static [&'static str], pointer: &'static str },
-    /// The worst ratio of these figures to the figures of the commit of `--against`, measured
-    /// alternately; more is better.
+    /// The lowest ratio of one of these figures to the same figure at the commit of `--against`,
+    /// measured alternately.
     AgainstEach(&'static [against::Figure]),
     /// The largest figure of this name that tests print. The tests compare the libraries with the
     /// libraries of the commit of `--against`.
     AgainstPrinted { tests: printed::Tests, name: &'static str },
     /// The ratio of this program to the program of the commit of `--against`, run alternately.
     Against { arguments: &'static [&'static str], of: Measurement, field: &'static str },
-    /// A count of something in the sources.
+    /// A count in the sources.
     Sources(structure::Count),
 }
 
@@ -153,12 +155,13 @@ enum PointFigure {
     /// The payload rate in per cent of the links' rate.
     Share,
     /// Like [`Self::Share`], in a set-up whose links have a delay. The set-up `without` has the
-    /// same links without the delay. The bare stream of frames to compare with is measured there,
-    /// because a delay does not change the rate of a link.
+    /// same links without the delay. The row compares with the bare stream of frames of that
+    /// set-up, because a delay does not change the rate of a link.
     ShareWithDelay { without: &'static str },
     /// A number, in the unit of the bound.
     Field(&'static str),
-    /// The ratio of own throughput to a contender's throughput, in this or another set-up.
+    /// The throughput of this project's policy divided by the throughput of a contender, which may
+    /// be in another set-up.
     ThroughputTo { set_up: &'static str, contender: &'static str },
 }
 
@@ -172,7 +175,8 @@ struct Measurement {
 /// The figure of an entry.
 #[derive(Clone, Copy)]
 enum Figure {
-    /// The ratio to another transport, sample by sample: `latency`, `throughput` or `cpu`.
+    /// The ratio to another transport, computed for each pair of samples: `latency`, `throughput`
+    /// or `cpu`.
     RatioTo { transport: &'static str, of: &'static str, shown: Shown },
     /// The median of a summary, shown with the median of another transport.
     Median { shown: Shown, beside: Option<&'static str> },
@@ -330,7 +334,7 @@ impl fmt::Display for Bound {
     }
 }
 
-/// Formats three significant digits of small figures, and whole numbers for large ones.
+/// Formats small figures with three significant digits, and large figures as whole numbers.
 fn rounded(figure: f64) -> String {
     if figure.abs() >= 100.0 || figure.fract() == 0.0 {
         format!("{figure:.0}")

@@ -1,6 +1,6 @@
-//! `cargo xtask check`: runs format, lints, unit tests and project rules for changed crates, in a
-//! few minutes. Other tests, documentation and third-party programs are checked only by
-//! `cargo xtask test`.
+//! `cargo xtask check`: checks format, lints, unit tests and project rules of changed crates, in a
+//! few minutes. Only `cargo xtask test` runs the other tests, builds the documentation and runs
+//! third-party programs.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -83,8 +83,8 @@ fn of(names: &[String]) -> Vec<String> {
     names.iter().flat_map(|name| ["--package".to_owned(), name.clone()]).collect()
 }
 
-/// Returns further crates that a change of `packages` can break: those that directly depend on one
-/// of `packages`.
+/// Returns the crates that directly depend on one of `packages`, because a change of `packages` can
+/// break them.
 fn users(workspace: &Workspace, packages: &[&Package]) -> Vec<String> {
     let names: Vec<_> = packages.iter().map(|package| package.name.as_str()).collect();
     let is_used = |package: &Package| {
@@ -110,8 +110,8 @@ fn changed<'a>(workspace: &'a Workspace, commit: &str) -> Result<Vec<&'a Package
         .collect())
 }
 
-/// Returns for each package folder whether it contains one of the changed files. Paths of files are
-/// relative to `root`. A file belongs to the innermost folder that contains it.
+/// Returns for each package folder whether a changed file belongs to it. A file belongs to the
+/// innermost folder that contains the file. Paths of files are relative to `root`.
 fn owners(root: &Path, folders: &[&Path], files: &BTreeSet<String>) -> Vec<bool> {
     if files.iter().any(|file| HOLD_FOR_ALL.contains(&file.as_str())) {
         return vec![true; folders.len()];

@@ -1,8 +1,9 @@
-//! `cargo xtask constants`: checks that each number that a person chose has a test that fails
-//! without its effect.
+//! `cargo xtask constants`: checks for each freely chosen constant that a test fails if the
+//! constant has no effect.
 //!
-//! In a copy of the sources, gives a constant of [`table`] that decides behaviour its neutral
-//! value. Then runs tests, the cheapest first, until one fails. Repeats this for each constant.
+//! Does the following for each constant of [`table`] that decides behaviour: replaces its value in
+//! a copy of the sources by its neutral value, which switches the effect off. Then runs tests, the
+//! cheapest first, until one of them fails.
 
 mod ladder;
 pub(crate) mod sources;
@@ -17,8 +18,8 @@ use self::trial::{Copy, Said};
 use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
-/// Tries constants and prints which tests fail for each. Returns a failure if no test fails for a
-/// constant.
+/// Tries constants, and prints which tests fail for each. If there is a constant for which no test
+/// fails, returns a failure.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let wishes = Wishes::parse(arguments)?;
     let chosen: Vec<_> = behaviours().filter(|(file, name, _)| wishes.wants(file, name)).collect();

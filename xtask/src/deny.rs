@@ -21,8 +21,8 @@ pub(crate) fn test() -> Result<Count, XtaskError> {
         return Ok(Count::ONE_SKIPPED);
     }
     let mut count = check(&OFFLINE)?;
-    // Fetches the database separately, so that a missing network is not reported as a vulnerable
-    // crate.
+    // Fetches the database separately. Without this, a missing network would be reported as a
+    // vulnerable crate.
     if succeeds_quietly(&["fetch", "db"])? {
         count.add(check(&["--disable-fetch", "advisories"])?);
     } else {

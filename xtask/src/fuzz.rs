@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz --seconds N [TARGET...]`: runs targets of `fuzz/` one after the other. Runs
-//! all targets if no target is named.
+//! `cargo xtask fuzz --seconds N [TARGET...]`: runs the named fuzz targets of `fuzz/`, or all, one
+//! after the other.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -7,11 +7,11 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
-/// Shortest run of one target, in seconds. Running the corpus alone takes a second or two.
+/// Shortest run of one target, in seconds. The inputs of the corpus alone take a second or two.
 const TARGET_SECONDS_MIN: u64 = 5;
 
-/// Divides the time among the targets and runs them. Returns a failure after the last if any of
-/// them crashed.
+/// Divides the time among the targets and runs all of them. Returns a failure if one of them
+/// crashed.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let (seconds, wanted) = match arguments {
         [flag, value, wanted @ ..] if flag == "--seconds" => (value.parse::<u64>().ok(), wanted),
@@ -100,8 +100,8 @@ fn corpora(root: &Path, target: &str) -> Result<Vec<PathBuf>, XtaskError> {
     Ok([found, kept].into_iter().filter(|folder| folder.is_dir()).collect())
 }
 
-/// The compiler that builds the targets. Sanitizers need a flag that a stable compiler accepts only
-/// if an environment variable is set.
+/// The compiler that builds the targets. Sanitizers need an unstable flag, which a stable compiler
+/// accepts only if an environment variable is set.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Compiler {
     Nightly,

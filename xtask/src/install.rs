@@ -23,7 +23,8 @@ install --destdir DIR [--prefix PREFIX] [--debug]
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let options = Options::parse(arguments).map_err(|what| XtaskError::Usage { what })?;
     let mut tree = Tree::new(&options.destination, &options.prefix)?;
-    // Without write permission, the user gets the error before the long build.
+    // Checks this first, so that a user without write permission gets the error before the long
+    // build.
     tree.try_to_write(BIN)?;
     let built = Built::build(workspace, options.is_release)?;
     lay(&mut tree, workspace, &built)?;
@@ -74,8 +75,8 @@ impl Options {
     }
 }
 
-/// Checks the prefix: the loader gets the path of the libraries in a list, so the path must contain
-/// no space and no colon.
+/// Checks that the prefix contains no space and no colon, because these separate the paths in the
+/// lists that the loader reads.
 fn check_prefix(prefix: &Path) -> Result<(), String> {
     let shown = prefix.display();
     let is_plain = |part| matches!(part, Component::RootDir | Component::Normal(_));

@@ -1,8 +1,9 @@
 //! `cargo xtask libraries`: builds the C libraries that programs load instead of the system's.
 //!
-//! A static library of Rust becomes shared libraries with the names and versions of
+//! Links a static library of Rust to shared libraries that export the names and versions of
 //! `abi/libibverbs/names.txt`. Each name is an entry point that jumps to a function of the project.
-//! So one function can have many names and versions, which `rustc` alone does not support.
+//! With such entry points one function can have several names and versions, which `rustc` alone
+//! does not support.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -32,7 +33,7 @@ const C_VERSION: &str = "0";
 pub(crate) const C_HEADER: &str = "abi/c/include/ethernot.h";
 const C_PKG_CONFIG: &str = "abi/c/ethernot.pc.in";
 
-/// A script in place of the `rdma` tool, for programs that run that tool to list the devices.
+/// A script that replaces the `rdma` tool, for programs that run this tool to list the devices.
 const RDMA_TOOL: &str = "abi/paths/rdma";
 
 /// Libraries that are loaded into programs; file names in the folder of the libraries.
@@ -181,8 +182,8 @@ enum What {
 fn parse(text: &str) -> Result<Vec<Library>, String> {
     let mut libraries: Vec<Library> = Vec::new();
     let mut numbers: Vec<String> = Vec::new();
-    // Number of nodes at the end of the list to which names are added: 1, or one per number of the
-    // `private` line.
+    // The number of nodes at the end of the list to which the next names belong: 1, or the number
+    // of versions in the last `private` line.
     let mut open = 0;
     for (number, line) in (1..).zip(text.lines()) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -282,8 +283,8 @@ impl Library {
     }
 
     /// Returns the version script. Names without a version are private: the script puts them into a
-    /// separate version and makes them local there. Otherwise the linker would also hide the other
-    /// names of a version.
+    /// separate version and makes them local there. If they were local in a version with other
+    /// names, the linker would also hide those.
     fn script(&self) -> String {
         let mut text = String::new();
         for node in &self.nodes {
@@ -298,8 +299,8 @@ impl Library {
     }
 }
 
-/// Links a library from the archive. If the library only calls another library, links it from its
-/// entry points alone.
+/// Links a library from the archive. A library that only calls another library contains only its
+/// entry points.
 fn link(
     library: &Library,
     workspace: &Workspace,

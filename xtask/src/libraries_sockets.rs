@@ -1,10 +1,11 @@
 //! `libethernot-sockets.so`: replaces functions of the C library for the program, but not for the
 //! code inside the library itself.
 //!
-//! When the program calls `read`, it must reach the library's function. When code linked into the
-//! library, such as Rust's standard library, calls `read`, it must reach the C library's function.
-//! The linker's option `--wrap` does this, on an archive whose functions have other names than
-//! their entry points. `rustc` alone cannot do this, because it links everything in one step.
+//! A call of `read` by the program must reach the library's function. A call of `read` by code
+//! inside the library, such as Rust's standard library, must reach the C library's function. The
+//! linker's option `--wrap` redirects the calls of the code inside. For this the functions of the
+//! archive must have other names than their entry points. `rustc` alone cannot do this, because it
+//! compiles and links in one step.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -99,7 +100,7 @@ fn entries(names: &[Name]) -> String {
             .section .note.GNU-stack, \"\", %progbits\n"
 }
 
-/// Returns the version script. The names have no version, so that the loader prefers them to names
+/// Returns the version script. The names have no version, so that the loader uses them for requests
 /// of any version.
 fn script(names: &[Name]) -> String {
     let mut text = String::from("{\n  global:\n");

@@ -116,8 +116,8 @@ fn regenerate_dissector(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
         let program = "cargo run -p dissector".into();
         return Err(XtaskError::Failed { program, status: output.status });
     }
-    // The dissector's generator prints the script, or writes the file itself and prints something
-    // else.
+    // The dissector's generator either prints the script, which begins with `--`, or writes the
+    // file itself and prints a message.
     if !output.stdout.is_empty() && output.stdout.starts_with(b"--") {
         std::fs::write(&path, &output.stdout)
             .map_err(|cause| XtaskError::Write { path: path.clone(), cause })?;

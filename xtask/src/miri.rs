@@ -7,8 +7,8 @@ use crate::error::XtaskError;
 use crate::workspace::{Workspace, package_name};
 
 /// The tests to interpret: for each crate the tests whose names contain one of these words, or all
-/// tests if there are no words. Excludes tests that take a minute or more under Miri, because they
-/// have many generated inputs or simulate whole scenarios.
+/// tests if there are no words. The words exclude tests that take a minute or more under Miri. Such
+/// tests have many generated inputs or simulate whole scenarios.
 const PACKAGES: [(&str, &[&str]); 5] = [
     ("mem", &["home::tests"]),
     (
@@ -37,7 +37,7 @@ const PACKAGES: [(&str, &[&str]); 5] = [
     ("delivery", &["boundary::", "pack::", "sent_packets::", "timer_queue::"]),
 ];
 
-/// Runs the tests. If the compiler is missing, prints this and succeeds.
+/// Runs the tests. If the compiler is missing, prints a message and returns success.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     if !is_installed() {
         println!("skipped: Miri is not installed. To have it:");
@@ -53,8 +53,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
             .arg(workspace.target_dir.join("miri"))
             .args(["--", "--quiet"])
             .args(tests)
-            // One case only, because Miri is hundreds of times slower. The flag allows random
-            // numbers for the generator of inputs.
+            // One generated input per test, because tests are hundreds of times slower under Miri.
+            // The flag lets the generator of inputs get random numbers from the system.
             .env("PROPTEST_CASES", "1")
             .env("MIRIFLAGS", "-Zmiri-disable-isolation")
             .current_dir(&workspace.root)

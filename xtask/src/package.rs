@@ -102,8 +102,8 @@ struct About {
     version: String,
     architecture: String,
     maintainer: String,
-    /// The time of this state of the sources, in seconds since 1970. It depends only on the
-    /// sources, so that packages of equal sources have equal bytes.
+    /// The time of the sources' commit, in seconds since 1970. It depends only on the sources, so
+    /// that packages of equal sources have equal bytes.
     seconds: String,
     /// The same time in the format of mail.
     date: String,
@@ -118,7 +118,7 @@ impl About {
             let arguments = ["log", "-1", "--format=%ct"];
             said(Command::new("git").arg("-C").arg(&workspace.root).args(arguments)).ok()
         };
-        // Without a git repository there is no commit time, so uses the current time.
+        // Without a git repository there is no commit time, so this uses the current time.
         let seconds = match set("SOURCE_DATE_EPOCH").or_else(committed) {
             Some(seconds) => seconds,
             None => said(Command::new("date").arg("+%s"))?,
@@ -163,8 +163,8 @@ fn depends(work: &Path) -> Result<String, XtaskError> {
     let source = format!("Source: {NAME}\n\nPackage: {NAME}\nArchitecture: any\n");
     fs::write(&path, source).map_err(|cause| XtaskError::Write { path, cause })?;
     let mut command = Command::new("dpkg-shlibdeps");
-    // Without this option the tool would add the system's libibverbs1, because one of the project's
-    // libraries needs another library of that name.
+    // Without this option the tool would add the system's package libibverbs1, because one of the
+    // project's libraries needs the project's library of the same name.
     command.current_dir(work).args(["-O", "--ignore-missing-info", "-xlibibverbs1"]);
     command.arg(format!("-l{NAME}/usr/{FOLDER}")).arg(format!("-e{NAME}/usr/{PROGRAM}"));
     command.args(libraries::SHARED.map(|name| format!("-e{NAME}/usr/{FOLDER}/{name}")));

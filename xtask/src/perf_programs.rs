@@ -74,8 +74,7 @@ fn has_header(header: &str) -> bool {
     let mut command = Command::new("cc");
     command.args(["-E", "-x", "c", "-include", header, "/dev/null", "-o", "/dev/null"]);
     command.stderr(std::process::Stdio::null());
-    // Prints nothing about a missing compiler, because without one the libraries cannot be built
-    // either.
+    // Ignores a missing compiler, because the build of the libraries has already reported it.
     command.status().is_ok_and(|status| status.success())
 }
 

@@ -127,9 +127,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     Ok(if found.complaints().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints whether programs written for an earlier API still work, and all changes since. The
-/// earlier API is the API of the last release. Without a release it is the API of the last commit,
-/// or if nothing has changed since, of the commit before.
+/// Compares the API with an earlier API. Prints whether programs written for the earlier API still
+/// work, and all changes. The earlier API is that of the last release. Before the first release, it
+/// is that of the last commit, or of the commit before if the last commit has the same API.
 pub(crate) fn show(workspace: &Workspace) -> Result<Count, XtaskError> {
     let listing = Findings::of(workspace)?.listing;
     let bases = if let Ok(released) = read(&workspace.root.join(RELEASED)) {
@@ -148,7 +148,8 @@ pub(crate) fn show(workspace: &Workspace) -> Result<Count, XtaskError> {
     Ok(Count::ONE_PASSED)
 }
 
-/// Returns the comparison with the first base that differs, or with the last base if none differs.
+/// Returns the comparison with the first of `bases` whose listing differs. If no listing differs,
+/// returns the comparison with the last of `bases`.
 fn verdict(bases: &[(String, String)], listing: &str) -> Option<String> {
     let mut last = None;
     for (name, base) in bases {
@@ -175,8 +176,8 @@ fn committed(workspace: &Workspace, revision: &str) -> Option<String> {
     String::from_utf8(shown.stdout).ok()
 }
 
-/// Collects the code that tests execute: from the documentation of exported items, from guides, the
-/// README and examples.
+/// Collects the code that tests execute: in the documentation of exported items, in guides, in the
+/// README and in examples.
 fn corpus(
     workspace: &Workspace,
     sources: &Sources,

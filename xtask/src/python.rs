@@ -1,8 +1,8 @@
-//! The Python packages: `ethernot`, and the simulator. This module builds the packages like a user,
-//! installs them in their own environment below the target folder, and tests them there.
+//! Builds the Python packages (`ethernot` and the simulator) with the commands that a user would
+//! run. Installs them in a separate environment below the target folder, and tests them there.
 //!
-//! The packages are not members of the workspace. Otherwise every build of the workspace would have
-//! to build the bindings and their macros. Without Python or a network, the tests are skipped.
+//! The packages are not members of the workspace. If they were, every build of the workspace would
+//! build the bindings and their macros. Without Python or a network, the tests are skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -185,8 +185,8 @@ impl Package {
             println!("skipped: {reason}");
             return Ok(Count::ONE_SKIPPED);
         }
-        // Checks each package separately, because the packages use different versions of the stable
-        // interface.
+        // Checks each package separately, because the packages use different versions of Python's
+        // stable ABI.
         let lints = ["clippy", "--quiet", "--package", built.package, "--", "-D", "warnings"];
         let [built_wheel, installed] = [self.build(built, wheels), self.install(built, wheels)];
         for mut step in [self.cargo(&lints), built_wheel, installed, server()] {
@@ -221,7 +221,7 @@ impl Package {
     }
 
     /// Creates an empty folder for wheels. If the folder contained a wheel of another version, pip
-    /// could install that one.
+    /// could install the wrong wheel.
     fn empty_wheels(&self) -> Result<PathBuf, XtaskError> {
         let wheels = self.built.join("wheels");
         if wheels.exists() {
@@ -231,7 +231,7 @@ impl Package {
         Ok(wheels)
     }
 
-    /// If the environment's Python is too old for a package, returns a text that says so.
+    /// Returns an error text if the environment's Python is too old for a package.
     fn too_old(&self, built: &Built) -> Option<String> {
         let is_old = self.python_minor().is_some_and(|minor| minor < built.since);
         is_old.then(|| format!("the package {} needs Python 3.{}", built.name, built.since))
@@ -267,8 +267,8 @@ fn server() -> Command {
     server
 }
 
-/// Returns whether cargo reports that `Cargo.lock` is out of date. That is a fault of the project
-/// and no reason to skip tests: the build will fail because of it.
+/// Returns whether cargo reports that `Cargo.lock` is out of date. This is a fault of the project,
+/// so the tests are not skipped; the build then reports the fault.
 fn is_lock_stale(errors: &[u8]) -> bool {
     String::from_utf8_lossy(errors).contains("--locked was passed")
 }

@@ -1,10 +1,11 @@
 //! `cargo xtask test`: runs every check, one after the other, and prints one count at the end.
 //!
 //! The count is the number of tests, from the output of `cargo test`. A test that cannot run on
-//! this host prints a line that begins with `skip` and returns. It counts as skipped, although the
-//! test harness reports it as passed. The torture (random faults in the simulator) counts as one
-//! test, and the loom models together count as one test. Format, lints and documentation count only
-//! if they fail, each as one failure. A list of skipped tests precedes the count.
+//! this host prints a line that begins with `skip` and returns. Such a test counts as skipped,
+//! although the test harness reports it as passed. The torture (random faults in the simulator)
+//! counts as one test. The loom models together count as one test. If format, lints or
+//! documentation fail, each of them counts as one failure; otherwise they do not count. A list of
+//! skipped tests precedes the count.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
@@ -64,7 +65,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     Ok(if count.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The step whose tests are listed individually.
+/// The step that prints its tests individually.
 const TESTS: &str = "tests";
 
 /// Announces a step, runs it, and prints its result and duration.
@@ -142,8 +143,8 @@ fn run_torture(workspace: &Workspace) -> Result<Count, XtaskError> {
         println!("skipped: no package of this workspace builds `ethernot` yet");
         return Ok(Count::ONE_SKIPPED);
     }
-    // Builds with the profile of the tests, because it has assertions, and is nearly as fast as a
-    // release build.
+    // Builds with the profile of the tests, because this profile has assertions, and its programs
+    // are nearly as fast as those of a release build.
     let program = match build_program_in(workspace, "dev") {
         Ok(program) => program,
         Err(XtaskError::Failed { .. }) => return Ok(Count::ONE_FAILED),

@@ -1,10 +1,10 @@
 //! Runs the test programs of the workspace: builds them with cargo, then runs them in two lanes at
 //! the same time.
 //!
-//! Tests of the host lane use ports, network namespaces or processes of the host. Some look at all
-//! processes or namespaces of the host, so their programs run one after the other. They wait most
-//! of the time; the other lane uses the processors meanwhile. Its tests only compute: they run in
-//! virtual time, or they parse and check.
+//! Tests of the host lane use ports, network namespaces or processes of the host. Some of these
+//! tests list all processes or namespaces of the host, so their programs run one after the other.
+//! Tests of the host lane mostly wait. During this time the computing lane uses the processors: its
+//! tests run in virtual time, or they parse and check.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ pub(crate) fn run(workspace: &Workspace, skips: &mut Skips) -> Result<Count, Xta
     run_lanes([of_host, computing], skips, &mut |line| println!("{line}"))
 }
 
-/// Builds the test programs. Returns `None` if that fails; cargo has printed why.
+/// Builds the test programs. Returns `None` if the build fails; cargo has printed the error.
 fn build(workspace: &Workspace) -> Result<Option<Vec<TestProgram>>, XtaskError> {
     let mut command = cargo();
     command
@@ -99,7 +99,7 @@ fn build(workspace: &Workspace) -> Result<Option<Vec<TestProgram>>, XtaskError> 
     Ok(Some(found.collect()))
 }
 
-/// Returns the test program that a message of cargo announces, if it announces one.
+/// Returns the test program in a message of cargo, or `None` if the message contains none.
 fn from_message(packages: &[Package], line: &str) -> Option<TestProgram> {
     let message: Value = serde_json::from_str(line).ok()?;
     if message.pointer("/profile/test")?.as_bool() != Some(true) {
@@ -160,7 +160,8 @@ fn run_lanes(
     })
 }
 
-/// Runs commands one after the other and sends what they printed. Ends if nothing receives it.
+/// Runs commands one after the other and sends their output to `finished`. Ends early if the
+/// receiver no longer exists.
 fn run_lane(lane: Lane, finished: &Sender<Result<Finished, XtaskError>>) {
     for (title, command) in lane {
         let program = title.clone();
@@ -172,12 +173,13 @@ fn run_lane(lane: Lane, finished: &Sender<Result<Finished, XtaskError>>) {
     }
 }
 
-/// Runs a command and reads what it prints on both of its outputs.
+/// Runs a command and reads its standard output and standard error.
 fn run_program(title: String, mut command: Command) -> std::io::Result<Finished> {
     let start = Instant::now();
     let (output, errors) = std::io::pipe()?;
     let mut child = command.stdout(errors.try_clone()?).stderr(errors).spawn()?;
-    // The command holds the writing ends of the pipe, and reading would not end before it is dropped.
+    // Drops the command, because it has the writing ends of the pipe. Without this, reading would
+    // not end.
     drop(command);
     let mut reader = TestReader::default();
     let mut shown = Vec::new();

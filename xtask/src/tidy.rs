@@ -151,7 +151,7 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
     Ok((violations, summaries))
 }
 
-/// Checks that the scripts that the README and CI call exist and are executable.
+/// Checks that the scripts exist and are executable that the README and CI call.
 fn check_entrances(root: &Path) -> Vec<Violation> {
     let can_be_run = |name: &&str| {
         std::fs::metadata(root.join(name))

@@ -155,8 +155,9 @@ pub(crate) fn cargo() -> Command {
 /// Returns a command that builds `targets` of packages in the dev profile.
 ///
 /// If [`BUILD_ALL`] is set, the command builds the whole workspace with its tests. Cargo builds a
-/// dependency once for each set of its features, and packages alone need fewer features than all
-/// packages together. Without this, a test run would build many crates several times.
+/// dependency once for each set of its features, and a few packages may need fewer features than
+/// the whole workspace. If a test run built different sets of packages, cargo would build many
+/// dependencies several times.
 pub(crate) fn build_for_tests(packages: &[&str], targets: &[&str]) -> Command {
     let mut command = cargo();
     command.args(["build", "--quiet"]);
@@ -171,8 +172,9 @@ pub(crate) fn build_for_tests(packages: &[&str], targets: &[&str]) -> Command {
 /// The environment variable that `./x test` sets for [`build_for_tests`].
 pub(crate) const BUILD_ALL: &str = "X_BUILD_ALL";
 
-/// Returns the root of the sources. Prefers cargo's variable, because cargo may run a program that
-/// was built in a folder of another name. Without the variable, returns the folder of the build.
+/// Returns the root of the sources. Uses the variable that cargo sets when it runs a program,
+/// because the program may have been built when the folder had another name. Without the variable,
+/// returns the folder of the build.
 pub(crate) fn source_root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);

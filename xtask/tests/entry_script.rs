@@ -1,5 +1,5 @@
-//! Tests `./x` on machines that lack tools. Scripts in place of the package manager, the downloader
-//! and Rust log their calls. The tests install nothing and use no network.
+//! Tests `./x` on simulated machines without some tools. Scripts replace the package manager, the
+//! downloader and Rust, and log their calls. The tests install nothing and use no network.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -83,8 +83,8 @@ impl Machine {
         self.program("bin/apt-cache", &body);
     }
 
-    /// Creates a `curl` that can be installed later. For a request for `$from` it writes `body` to
-    /// the file `$to`.
+    /// Creates a `curl` that the package manager can install. It runs `body`, which finds the
+    /// requested address in `$from` and the output file in `$to`.
     fn spare_curl(&self, body: &str) {
         let find = "while [ $# -gt 0 ]; do [ \"$1\" != -o ] || to=$2; from=$1; shift; done";
         self.program("spare/curl", &format!("{find}\n{body}"));

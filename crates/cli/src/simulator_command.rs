@@ -168,7 +168,8 @@ fn equal_hashes() -> Result<usize, Failure> {
     Ok(equal)
 }
 
-/// The numbers of threads with which [`equal_hashes`] simulates the fat tree.
+/// The numbers of threads with which [`equal_hashes`] simulates the fat tree, and the virtual time
+/// of these runs.
 const THREADS: [u32; 3] = [1, 2, 4];
 const DIVIDED_PS: u64 = 20_000_000;
 

@@ -1,5 +1,5 @@
-//! Compares this program with the program of another commit. The runs alternate, because the speed
-//! of the machine varies.
+//! Compares this program with the program of another commit. Runs both programs alternately,
+//! because the speed of the machine varies.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -63,8 +63,8 @@ impl Figure {
     }
 }
 
-/// Returns the lowest ratio of the figures. The ratio of a figure is the median over rounds of this
-/// program's value divided by the other's.
+/// Returns the lowest ratio of all figures. In each round, divides this program's value of a figure
+/// by the other program's value. The ratio of the figure is the median over the rounds.
 pub(super) fn worst(runner: &mut Runner<'_>, figures: &[Figure]) -> Result<Found, Failure> {
     let reference = runner.reference().map_err(Failure::CannotRun)?;
     let own = runner.program().map_err(Failure::CannotRun)?;
@@ -163,7 +163,8 @@ fn cargo_in(sources: &Path, target: &Path, arguments: &[&str]) -> Result<(), Str
     eprintln!("-- cargo {}, in {}", arguments.join(" "), sources.display());
     let mut command = cargo();
     command.current_dir(sources).env("CARGO_TARGET_DIR", target).args(arguments);
-    // If cargo runs this program, this variable is set, but for the wrong sources.
+    // If cargo has started this program, this variable names the sources of this program, not those
+    // of the other commit.
     command.env_remove("CARGO_MANIFEST_DIR");
     let output = run(&mut command).map_err(cannot_run)?;
     if !output.status.success() {

@@ -18,7 +18,7 @@ pub(super) enum PointLocation {
     Sockets,
 }
 
-/// A contender and its way to wait; for `ethernot bench sockets`, the contender only.
+/// A contender, and how its threads wait. For `ethernot bench sockets`, only the contender.
 #[derive(Clone, Copy)]
 pub(super) struct Side {
     pub(super) contender: &'static str,
@@ -56,7 +56,7 @@ pub(super) struct Comparison {
     pub(super) quantity: Quantity,
 }
 
-/// Returns the worst point with respect to `bound`; the note lists all points.
+/// Returns the figure of the point that is worst for `bound`. The note lists all points.
 pub(super) fn worst(result: &Value, of: &Comparison, bound: Bound) -> Result<Found, Failure> {
     let mut figures = Vec::new();
     let mut notes = Vec::new();
@@ -91,7 +91,7 @@ fn figure(result: &Value, of: &Comparison, point: Point) -> Result<f64, Failure>
     median(values).ok_or_else(|| Failure::CannotRun("the result has no samples".into()))
 }
 
-/// Compares a sample with the other contender's sample that followed it.
+/// Compares a sample with the next sample of the other contender.
 fn compared(quantity: Quantity, own: &Value, other: &Value) -> Result<f64, Failure> {
     let of = |value: fn(&Value) -> Result<f64, Failure>| Ok((value(own)?, value(other)?));
     match quantity {

@@ -1,9 +1,9 @@
-//! Counts the numbers that a person chose for the sending policy.
+//! Counts the constants of the sending policy whose value was chosen freely.
 //!
-//! Searches the files of [`PLACES`] outside tests. Counts each `const` whose value is a literal and
-//! whose type is numeric, or a tuple or array of numeric types. Does not count constants that are
-//! computed from others or from a type (`u32::MAX`), nor the constants of [`FORMATS`], which
-//! describe a layout.
+//! Searches the files of [`PLACES`], without their tests. Counts each `const` whose value is a
+//! literal and whose type is numeric, or a tuple or array of numeric types. Ignores constants that
+//! are computed from other constants or from a type (`u32::MAX`). Also ignores the constants of
+//! [`FORMATS`], which describe a layout.
 
 use std::path::{Path, PathBuf};
 
@@ -59,7 +59,8 @@ pub(super) fn constants(text: &str) -> Vec<&str> {
     sources::chosen(text).into_iter().filter(counts).map(|constant| constant.name).collect()
 }
 
-/// Files of the sending policy: they choose the link, the amount and the time, and model a link.
+/// Files of the sending policy. They decide on which link, how much and when to send; one of them
+/// models a link.
 const PLACES: [(&str, &[&str]); 2] = [
     (
         "delivery",

@@ -24,7 +24,8 @@ pub(super) fn figure(result: &Value, steps: &[Step], pointer: &str) -> Result<Fo
     number(end, pointer).map(Found::plain)
 }
 
-/// Returns the entry of a list. If it is missing, returns the reason, if the result contains one.
+/// Returns the entry of a list. If the entry is missing, the error contains the reason that the
+/// result gives, if any.
 fn entry<'a>(list: &'a Value, fields: &[(&str, &str)]) -> Result<&'a Value, Failure> {
     let entries = || list.as_array().into_iter().flatten();
     let is = |entry: &Value, (field, text): &(&str, &str)| match entry.get(*field) {

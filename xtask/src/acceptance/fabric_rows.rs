@@ -153,7 +153,7 @@ pub(super) const FABRIC: &[Row] = &[
     ),
 ];
 
-/// All points of the reference take minutes, so a quick run measures fewer points.
+/// Tests that compare with a reference. All points take minutes, so a quick run measures fewer.
 const ROUTERS: printed::Tests = printed::Tests {
     part_quick: Some("latencies_are_those_of_the_reference"),
     ..file("--test=routers", "those_of_the_reference")

@@ -13,14 +13,14 @@ pub(super) struct Tests {
     pub(super) target: &'static str,
     /// A part of the names of the tests.
     pub(super) part: &'static str,
-    /// The part for a quick run, or `None` if all of the tests take too long. If it differs from
-    /// `part`, a quick run omits ignored tests.
+    /// The part for a quick run, or `None` if all of the tests take too long for a quick run. If
+    /// `part_quick` differs from `part`, a quick run omits ignored tests.
     pub(super) part_quick: Option<&'static str>,
 }
 
 impl Tests {
     /// Returns the arguments of `cargo`. A full run includes ignored tests. A quick run includes
-    /// them only if its part is the same.
+    /// ignored tests only if `part_quick` equals `part`.
     pub(super) fn arguments(self, quick: bool) -> Result<Vec<String>, Failure> {
         let Self { package, target, part, part_quick } = self;
         let chosen = if quick { part_quick } else { Some(part) };

@@ -19,7 +19,7 @@ pub(super) enum Tests {
     Python { names: &'static [&'static str] },
 }
 
-/// Returns the number of runs, out of `times`, in which a test failed.
+/// Runs the tests `times` times. Returns the number of runs in which a test failed.
 pub(super) fn count(workspace: &Workspace, tests: Tests, times: u32) -> Result<Found, Failure> {
     match tests {
         Tests::Cargo { package, targets, names } => {

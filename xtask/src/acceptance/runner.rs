@@ -21,7 +21,8 @@ pub(super) struct Runner<'a> {
     against: Option<String>,
     /// The program of that commit, built on first use, or the reason why the build failed.
     reference: Option<Result<PathBuf, String>>,
-    /// The folder of that commit's libraries, built on first use, or the reason why the build failed.
+    /// The folder of that commit's libraries, built on first use, or the reason why the build
+    /// failed.
     reference_libraries: Option<Result<PathBuf, String>>,
     /// The `ethernot` program, built on first use, or the reason why the build failed.
     program: Option<Result<PathBuf, String>>,
@@ -47,8 +48,9 @@ pub(super) enum Failure {
 pub(super) struct Found {
     pub(super) figure: f64,
     pub(super) note: String,
-    /// The share of the links that the bare stream of frames reaches, or another policy if that
-    /// reaches more. The share shows the limit of this machine, if it was measured in the same run.
+    /// The highest share of the links' rate that the bare stream of frames or another policy
+    /// reached in the same run. This is the limit of this machine. `None` if the run did not
+    /// measure it.
     pub(super) bare: Option<f64>,
 }
 
@@ -123,7 +125,7 @@ impl<'a> Runner<'a> {
                 printed::largest(&self.printed(tests, None)?, name)
             }
             Probe::AgainstPrinted { tests, name } => {
-                // If a quick run omits these tests, fails before it builds anything.
+                // If a quick run omits these tests, returns the error before the build.
                 tests.arguments(self.quick)?;
                 let other = self.reference_libraries().map_err(Failure::CannotRun)?;
                 printed::largest(&self.printed(tests, Some(&other))?, name)
@@ -244,8 +246,8 @@ impl Found {
     }
 }
 
-/// Compares a figure with a bound. If the bare stream of frames misses the bound too, no protocol
-/// can meet it on this machine.
+/// Compares a figure with a bound. If the bare stream of frames also misses the bound, no protocol
+/// can meet the bound on this machine.
 fn verdict(figure: Result<Found, Failure>, bound: Bound) -> Outcome {
     match figure {
         Ok(Found { figure, note, bare }) => {
@@ -274,7 +276,8 @@ fn needs_libraries(arguments: &[String]) -> bool {
 /// The exit status of `ethernot` for an unknown command or option.
 const WRONG_USAGE: i32 = 2;
 
-/// Runs `ethernot arguments`; its result is the file that `{json}` stands for.
+/// Runs `ethernot arguments` with the path `file` in place of `{json}`, and returns the JSON in
+/// that file.
 fn execute(program: &Path, arguments: &[String], file: &Path) -> Result<Value, Failure> {
     let _ = std::fs::remove_file(file);
     let path = file.display().to_string();
@@ -282,7 +285,8 @@ fn execute(program: &Path, arguments: &[String], file: &Path) -> Result<Value, F
         arguments.iter().map(|argument| argument.replace("{json}", &path)).collect();
     let shown = arguments.join(" ");
     eprintln!("-- ethernot {shown}");
-    // Omits the options, because the reason must fit into a row; all arguments were printed above.
+    // Omits the options, because the reason must fit into a row of the table. All arguments were
+    // printed before the run.
     let command = arguments.iter().take_while(|argument| !argument.starts_with('-'));
     let command = command.cloned().collect::<Vec<_>>().join(" ");
     let output = run(Command::new(program).args(&arguments))?;
@@ -322,7 +326,8 @@ fn fuzz(targets: &[&str], seconds: u32) -> Result<Found, Failure> {
     }
 }
 
-/// Turns a failed measurement into a missing one, because it says nothing about the bound.
+/// Converts a failure into [`Failure::CannotRun`], because a failed measurement says nothing about
+/// the bound.
 pub(super) fn unmeasured(failure: Failure) -> Failure {
     match failure {
         Failure::Failed(why) | Failure::CannotRun(why) => Failure::CannotRun(why),
@@ -373,14 +378,14 @@ pub(super) fn ratio(figure: f64, to: f64) -> Result<f64, Failure> {
     if to == 0.0 { Err(Failure::CannotRun("compared with 0".into())) } else { Ok(figure / to) }
 }
 
-/// Returns the path for which a bound is meant: network namespaces, unless the arguments request
-/// loopback. Processes that share memory need loopback.
+/// Returns the path to which the bounds of a command apply: loopback if the arguments request
+/// loopback (which processes that share memory need), otherwise network namespaces.
 fn path_of(arguments: &[&str]) -> &'static str {
     if arguments.contains(&"--loopback") { "loopback" } else { "namespaces" }
 }
 
-/// Returns a figure of the results of `ethernot bench`. Fails if they were measured over another
-/// path than [`path_of`].
+/// Returns a figure of the results of `ethernot bench`. Fails if the results come from a path other
+/// than [`path_of`].
 fn bench_figure(
     result: &Value,
     wanted: &str,
@@ -425,8 +430,9 @@ fn bench_figure(
     }
 }
 
-/// Returns the share of the links that the point `own` carries. Also returns the best share of the
-/// bare stream of frames and of MultiEdge's policy, in the set-up `bare_in`.
+/// Returns the throughput of the point `own` as a share of the links' rate. Also returns the higher
+/// of two other shares: that of the bare stream of frames and that of MultiEdge's policy, in the
+/// set-up `bare_in`.
 fn share(result: &Value, of: PointOf, bare_in: &str, own: &Value) -> Result<Found, Failure> {
     let share_of = |set_up: &str, contender: &str| {
         let point = point(result, of, set_up, contender).ok()?;

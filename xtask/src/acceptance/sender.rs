@@ -8,7 +8,7 @@ use crate::count::Count;
 use crate::test_output::TestReader;
 use crate::workspace::{cargo, package_name};
 
-/// Returns the worst ratio; the note has the number of points and the worst point.
+/// Returns the lowest ratio of all points. The note has the number of points and the worst point.
 pub(super) fn policies(result: &Value) -> Result<Found, Failure> {
     let (good, all) = (number(result, "/good")?, number(result, "/points")?);
     let least = rounded(number(result, "/at_least")?);
@@ -17,18 +17,18 @@ pub(super) fn policies(result: &Value) -> Result<Found, Failure> {
     Ok(Found { figure: number(result, "/worst_ratio")?, note, bare: None })
 }
 
-/// One run: for each point, the ratio of own throughput to that of other policies, and the
+/// One run: for each point, the ratio of this project's policy to the other policies, and the
 /// throughput of the other policies.
 struct Round {
     ratios: Vec<f64>,
     others: Vec<f64>,
 }
 
-/// Returns own throughput divided by the throughput of `MultiEdge`'s policy, at the worst point of
-/// the median run.
+/// Returns the throughput of this project's policy divided by the throughput of `MultiEdge`'s
+/// policy, at the worst point of the median run.
 ///
-/// While the machine is busy, the other policies reach less too. Such runs do not count and are
-/// repeated, up to a limit.
+/// If the machine is busy with other work, the other policies reach less than in other runs. Such a
+/// run does not count, and the function repeats the run, up to a limit.
 pub(super) fn rules(
     runner: &mut Runner<'_>,
     arguments: &[&str],
@@ -76,7 +76,7 @@ fn round(result: &Value, points: &[PointOf]) -> Result<Round, Failure> {
         let (own, rules) = (rate("edge")?, rate("multiedge")?);
         round.ratios.push(ratio(own, rules)?);
         round.others.push(rules);
-        // The bare stream is not measured with every size and delay.
+        // Not every size and delay has a measurement of the bare stream.
         round.others.push(rate("bare").unwrap_or(0.0));
     }
     Ok(round)
@@ -103,7 +103,8 @@ fn load() -> String {
     text.split_whitespace().next().unwrap_or("unknown").to_owned()
 }
 
-/// Returns the worst ratio over all sizes: the highest of latencies, the lowest of rates.
+/// Returns the worst ratio over all sizes: the highest ratio of latencies, or the lowest ratio of
+/// rates.
 pub(super) fn contenders(
     result: &Value,
     wanted: &str,
@@ -182,8 +183,8 @@ fn tested(text: &str) -> Result<Found, Option<String>> {
     Ok(Found { figure: failed as f64, note, bare: None })
 }
 
-/// The other policies must reach at least this share of their best throughput, or the run does not
-/// count.
+/// A run counts only if the other policies reach at least this share of their best throughput in
+/// all runs.
 const USUAL_SHARE: f64 = 0.9;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Counts that describe the structure of the engine: in its sources, on the documented call paths,
-//! and in the protocol rules that its code cites.
+//! Counts that describe the structure of the code: fields, constants, import cycles, documented
+//! call paths, and protocol rules that the code cites.
 
 mod fields;
 mod lines;
@@ -22,23 +22,24 @@ pub(super) enum Count {
     OpenFields { package: &'static str, structs: &'static [&'static str] },
     /// Files in a crate's largest import cycle.
     Circle { package: &'static str },
-    /// The sum of the files in the largest import cycle of each crate.
+    /// The number of files in the largest import cycle of each crate, summed over all crates.
     Circles,
-    /// Constants that decide behaviour and for which no test fails. Takes hours.
+    /// Constants that decide behaviour, and whose change makes no test fail. Takes hours.
     ConstantsUnnoticed,
     /// Number of constants that decide behaviour.
     Constants,
-    /// Functions in a table of `docs/architecture.md`; the first table is 0.
+    /// Functions in a table of call paths in `docs/architecture.md`; the first table is 0.
     Hops { table: usize },
     /// Percentage of the protocol's rules that code cites.
     RulesKept,
     /// Percentage of the protocol's rules that a test cites.
     RulesTested,
-    /// Decrease since that commit: lines of code of the files that decide how threads wait.
+    /// By how many the lines of code that decide how threads wait have decreased since a commit.
     WaitingLinesFewer { since: &'static str, places: &'static [&'static str] },
-    /// Decrease since that commit: constants in the files that decide how threads wait.
+    /// By how many the constants that decide how threads wait have decreased since a commit.
     WaitingConstantsFewer { since: &'static str, places: &'static [&'static str] },
-    /// Increase since the commit to compare with: lines of code of these crates.
+    /// By how many the lines of code of these crates have increased since the commit of
+    /// `--against`.
     LinesMore { packages: &'static [&'static str] },
     /// Words in comments and documents for which the glossary has a replacement.
     Words,
@@ -175,8 +176,8 @@ fn lines_more(
     Ok(Found { figure: now as f64 - before as f64, note, bare: None })
 }
 
-/// Returns by how much the sum of `count` over these files has decreased. Counts missing files as
-/// empty.
+/// Returns by how much the sum of `count` over these files has decreased. A missing file counts
+/// like an empty file.
 fn fewer(
     workspace: &Workspace,
     since: &str,

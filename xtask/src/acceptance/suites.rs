@@ -1,4 +1,4 @@
-//! The suites: the promises, and the commands that measure them.
+//! The suites: bounds, and the commands that measure the figures.
 
 mod engine_structure;
 mod faults;
@@ -27,8 +27,8 @@ const fn reproducible(name: &'static str, bound: Bound, figure: &'static str, te
     Row { name, bound, bound_quick: None, probe: Probe::Reproducible { tests, name: figure } }
 }
 
-/// A row about a speed figure, compared with the commit of `--against`: it must be equally fast,
-/// within noise.
+/// A row about a speed figure, compared with the commit of `--against`. The bound requires equal
+/// speed, apart from noise.
 const fn as_quick(name: &'static str, probe: Probe) -> Row {
     Row { name, bound: Bound::AtLeast(0.98, "x"), bound_quick: None, probe }
 }
@@ -74,7 +74,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "words", rows: WORDS, against: None },
 ];
 
-/// How comments, documents and names are written.
+/// Rows about the words in comments, documents and names.
 const WORDS: &[Row] = &[
     sources(
         "words in comments and documents that the glossary replaces",
@@ -113,7 +113,7 @@ const WORDS: &[Row] = &[
 /// The last commit before names and texts were rewritten in the words of the glossary.
 const BEFORE_WORDS: &str = "ce957ccb";
 
-/// The edge engine over UDP, against TCP and bare UDP on the same path; compares medians.
+/// Rows that compare the edge engine over UDP with TCP and bare UDP on the same path, by medians.
 const EDGE_ENGINE: &[Row] = &[
     Row {
         name: "one-way writes of 1 MiB, one UDP link, against TCP one-way",

@@ -21,8 +21,8 @@ pub(super) fn ladder(package: &str) -> &'static [Rung] {
     }
 }
 
-/// Tests that compare every frame with a recording. They fail after any change, so they show
-/// nothing about a constant.
+/// Tests that compare every frame with a recording. They fail after any change, so their failure
+/// does not show that a test checks a constant.
 pub(super) const RECORDS: [&str; 1] = ["transfers_take_exactly_what_the_snapshot_says"];
 
 const fn own(package: &'static str) -> Rung {

@@ -23,8 +23,9 @@ impl Constant<'_> {
     }
 }
 
-/// Returns the numbers and durations outside tests whose value is a literal. A person did not
-/// choose constants that are computed from others or from a type (`u32::MAX`).
+/// Returns the constants outside tests that are numbers or durations and have a literal as value.
+/// Constants that are computed from other constants or from a type (`u32::MAX`) are not freely
+/// chosen, so the result does not contain them.
 pub(crate) fn chosen(text: &str) -> Vec<Constant<'_>> {
     let mut found = Vec::new();
     for definition in without_tests(text).split("const ").skip(1) {

@@ -1,5 +1,5 @@
-//! All numbers that a person chose in the sender, in the protocol's state machines and for the
-//! threads, with their kinds.
+//! All freely chosen constants of the sender, of the protocol's state machines and of the runtime,
+//! with their kinds.
 
 use self::Fixed::{Capacity, Layout, Paper, Protocol};
 use self::Kind::{Behaviour, Fixed as Is};
@@ -16,8 +16,8 @@ pub(super) struct File {
 /// The kind of a constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The constant decides behaviour. With this neutral value the mechanism is off or has no
-    /// limit, and a test must fail.
+    /// The constant decides behaviour. With this neutral value, the mechanism that uses the
+    /// constant is off or has no limit, so that a test must fail.
     Behaviour(&'static str),
     /// The constant decides no behaviour that a simulated scenario could show.
     Fixed(Fixed),
@@ -30,9 +30,9 @@ pub(super) enum Fixed {
     Layout,
     /// A size of allocated memory, or a limit of the kernel for one call.
     Capacity,
-    /// A value from `docs/protocol.md`; `./x tidy` compares both.
+    /// A value from `docs/protocol.md`. `./x tidy` compares the page with the code.
     Protocol,
-    /// A value from a paper, for the mode that follows the paper.
+    /// A value from a paper, used by the sending policy that implements this paper.
     Paper,
 }
 

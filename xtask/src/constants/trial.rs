@@ -112,8 +112,8 @@ impl Copy {
             .args(words)
             .current_dir(&self.root)
             .env("CARGO_TARGET_DIR", &self.target)
-            // A neutral value may leave code unused or make arithmetic overflow; neither is an
-            // error here.
+            // A neutral value may leave code unused or make arithmetic overflow. With these flags
+            // the compiler reports no error for this.
             .env("RUSTFLAGS", "--cap-lints=warn -Aarithmetic_overflow")
             .process_group(0)
             .stdin(Stdio::null())

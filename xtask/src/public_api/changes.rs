@@ -69,9 +69,8 @@ impl Changes {
         text
     }
 
-    /// Returns an error text if the new version number is wrong for these changes. After breaking
-    /// changes, the second number must be new for versions below 1.0, and the first number from 1.0
-    /// on.
+    /// Returns an error text if the new version number is wrong for these changes. Breaking changes
+    /// require a new second number below version 1.0, and a new first number from 1.0 on.
     pub(super) fn fault_of_versions(&self, old: &str, new: &str) -> Option<String> {
         let (Some(before), Some(after)) = (numbers(old), numbers(new)) else {
             return Some(format!("{old} and {new} are not versions of three numbers"));

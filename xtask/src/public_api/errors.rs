@@ -1,9 +1,9 @@
 //! Finds errors whose text names no remedy.
 //!
-//! The text of an error describes the fault. Then follows the remedy, after a semicolon or as a
+//! The text of an error first describes the fault. The remedy follows after a semicolon or as a
 //! question: `"the port is in use; choose another"`, `"... is the peer running?"`. An error that
-//! only wraps another checked error needs no remedy. A list contains all other exceptions, with the
-//! reason.
+//! only wraps another checked error needs no remedy. A file lists all other errors without a
+//! remedy, with the reason.
 
 use std::collections::BTreeSet;
 

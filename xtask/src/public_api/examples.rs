@@ -3,7 +3,7 @@
 //! Examples are code that tests execute: in documentation, the guides, the README and `examples/`.
 //! A type or a function has an example if its own documentation contains code, or if an example
 //! names it. A method or constant of a type has an example if an example calls or names it. Fields
-//! and variants need no example if their type has one. A list contains the exceptions, with the
+//! and variants need no example if their type has an example. A file lists the exceptions, with the
 //! reason.
 
 use std::collections::BTreeSet;

@@ -248,8 +248,8 @@ fn signature(signature: &Signature) -> String {
 /// Formats tokens with the usual spacing of source code.
 pub(super) fn code(tokens: &impl ToTokens) -> String {
     let mut text = tokens.to_token_stream().to_string().replace('\n', " ");
-    // Replaces arrows temporarily, because the end of an arrow looks like the end of a list of
-    // types.
+    // Replaces arrows temporarily, because the `>` of an arrow looks like the end of a list of type
+    // arguments.
     for (from, to) in [
         ("->", "\u{1}"),
         (" :: ", "::"),

@@ -70,8 +70,8 @@ impl Sources {
         if let Some(item) = found.item(&export.original) {
             return Some(Definition { item, home: found });
         }
-        // If the export does not come from another crate either, its kind is unknown: for example
-        // a macro.
+        // If the export also does not come from another crate, it is an item of another kind, such
+        // as a macro.
         let passed_on = found
             .exports
             .iter()
@@ -88,7 +88,7 @@ impl Crate {
             let is_tests = file.components().any(|part| {
                 matches!(part.as_os_str().to_str(), Some("tests" | "tests.rs" | "model.rs"))
             });
-            // Documentation includes these files, which are not modules.
+            // Skips files that only the documentation includes, because they are not modules.
             if !is_code || is_tests || file.ends_with("guide/pair.rs") {
                 continue;
             }

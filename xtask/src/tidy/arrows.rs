@@ -5,8 +5,8 @@ use std::path::Path;
 use super::Violation;
 use crate::workspace::{Package, Workspace};
 
-/// The crates, bottom layer first. A crate may depend only on crates above it in this list, so
-/// there are no cycles.
+/// The crates, lowest layer first. A crate may depend only on crates that precede it in this list,
+/// so there are no cycles.
 const ROOMS: &[Room] = &[
     Room { name: "wire-edge", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "mem", lean: Lean::On(&["wire-edge"]), is_unsafe: true },
@@ -40,7 +40,7 @@ const ROOMS: &[Room] = &[
     // The objects of `ethernot` for programs in C.
     Room { name: "ethernot-c", lean: Lean::On(&["ethernot"]), is_unsafe: true },
     // The results that five papers print. The simulator and the benchmarks show them next to their
-    // own.
+    // own results.
     Room { name: "papers", lean: Lean::SansIo, is_unsafe: false },
     // The simulator runs the engine itself, without the public API or any real link.
     Room { name: "fabric", lean: Lean::SansIo, is_unsafe: false },

@@ -105,10 +105,10 @@ const KNOWN: &[(&str, usize)] = &[
     ("xtask", 24),
 ];
 
-/// Returns the largest set of files in which every file imports every other, directly or through
-/// other files. A file is its path below `src` and its text. Any path that begins with `crate`,
-/// `super`, `self` or the name of a child module counts as an import. A file that is in no cycle is
-/// a set by itself.
+/// Returns the largest set of files in which every file imports every other file, directly or
+/// through other files. A file is given by its path below `src` and its text. Any path in the text
+/// that begins with `crate`, `super`, `self` or the name of a child module counts as an import. A
+/// file that is in no cycle is a set of one file.
 pub(crate) fn largest<'a>(files: &[(&'a str, &str)]) -> Vec<&'a str> {
     let modules: Vec<Vec<&str>> = files.iter().map(|(place, _)| module(place)).collect();
     let mut reaches: Vec<Vec<bool>> = files

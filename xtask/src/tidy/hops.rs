@@ -2,9 +2,9 @@
 
 use super::Violation;
 
-/// Checks the rows `` | 7 | `Type::name` | `file` | … | `` of the text at `place`: each names a
-/// function of its file, and the rows of a table are numbered in order. `read` returns the text of
-/// a file below `crates/`.
+/// Checks the rows `` | 7 | `Type::name` | `file` | … | `` of the text at `place`. The function of
+/// each row must exist in the file of the row, and the numbers of the rows must be in order. `read`
+/// returns the text of a file below `crates/`.
 pub(super) fn check_hops(
     place: &str,
     text: &str,

@@ -9,8 +9,8 @@ use super::{Violation, files_below, place, read};
 use crate::error::XtaskError;
 use crate::workspace::{Package, Workspace};
 
-/// Words that look like a verb in the third person but are not accepted. "Has" is in the list,
-/// because "has a task woken" should be "wakes a task".
+/// Words that end like a verb in the third person but must not begin the documentation. The list
+/// contains "has", because "has a task woken" should be "wakes a task".
 const NO_VERBS: &[&str] = &[
     "Acknowledgements",
     "Addresses",

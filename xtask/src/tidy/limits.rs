@@ -1,5 +1,6 @@
-//! Checks that the tables of limits in `docs/protocol.md` and `docs/sender.md` agree with the code.
-//! Also checks that the words beside a value agree with the value: 100 000 ns are not 300 µs.
+//! Checks that the values in the tables of limits of `docs/protocol.md` and `docs/sender.md` equal
+//! those in the code. Also checks that a value in words, such as `100 µs`, equals the value in its
+//! row.
 
 use super::Violation;
 
@@ -11,7 +12,7 @@ const SECTION: &str = "Limits and timers";
 pub(super) struct Limit {
     /// Line in the text, from 1.
     pub(super) line: usize,
-    /// Name of a constant; or, in lower case, name of a field that has a default.
+    /// Name of a constant. A name in lower case is the name of a field with a default.
     pub(super) name: String,
     /// The value, in the form of the code.
     pub(super) value: String,
@@ -164,7 +165,7 @@ fn values(code: &str, name: &str) -> Vec<String> {
     value.into_iter().collect()
 }
 
-/// Returns the text from `name:` to the end of the field, for each place except the field's
+/// Returns the text from `name:` to the end of the field, for each occurrence except the field's
 /// declaration.
 fn field_values(code: &str, name: &str) -> Vec<String> {
     let field = format!("{name}: ");

@@ -36,11 +36,11 @@ fn relative_links(text: &str) -> Vec<(usize, &str)> {
         if in_fence {
             continue;
         }
-        // Every second part between backticks is code.
+        // Backticks split the line into parts that are alternately prose and code; takes the prose.
         for prose in line.split('`').step_by(2) {
             links.extend(targets(prose).map(|target| (index + 1, target)));
         }
-        // In `[`name`](target)` the target follows code, so it is in a part that is prose.
+        // The target of `[`name`](target)` is after the code, so it is in a part that is prose.
     }
     links
 }

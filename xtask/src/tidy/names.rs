@@ -49,8 +49,8 @@ const PATTERNS: &[(&str, &str)] = &[
     ("house", "crate, module, project"),
 ];
 
-/// Words that names in a crate or folder may contain, because they have a different meaning there.
-/// Also single names that another project chose, or that programs depend on.
+/// Permitted words and names of a crate or folder. A word is permitted if it has a different
+/// meaning there. A name is permitted if another project chose it, or if programs depend on it.
 const EXCEPTIONS: &[(&str, &[&str])] = &[
     // A type of the crate nix.
     ("bench", &["UsageWho"]),

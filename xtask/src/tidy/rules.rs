@@ -1,9 +1,9 @@
 //! Checks that code and a test cite each rule of a protocol.
 //!
 //! In the text, a rule begins with its name in brackets: `[close.2]`. A comment
-//! `//= protocol.md: close.2`, with the file name of the text, cites a rule. Above an item of the
-//! code the comment means that the item implements the rule. Above a test it means that the test
-//! covers the rule.
+//! `//= protocol.md: close.2` cites this rule of the file `protocol.md`. Above an item of the code,
+//! the comment means that the item implements the rule. Above a test, the comment means that the
+//! test covers the rule.
 
 use std::collections::BTreeMap;
 
@@ -103,7 +103,7 @@ impl Rules {
         format!("{}: {} rules, without a test: {names}", self.place, self.by_name.len())
     }
 
-    /// Returns the numbers of rules cited by code, of rules cited by tests, and of all rules.
+    /// Returns three numbers: of rules that code cites, of rules that tests cite, and of all rules.
     pub(crate) fn cited(&self) -> (usize, usize, usize) {
         let all = self.by_name.len();
         let unkept = self.without(|rule| rule.is_kept).len();
@@ -157,8 +157,8 @@ fn names(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Returns whether this has the form of a rule name, such as `area.1`: an area in lower case, which
-/// may have several words, and a number.
+/// Returns whether `name` has the form of a rule name, such as `area.1`: an area of one or several
+/// words in lower case, and a number.
 fn is_name(name: &str) -> bool {
     let is_word = |c: char| c.is_ascii_lowercase() || c == '-';
     name.split_once('.').is_some_and(|(area, number)| {

@@ -49,7 +49,8 @@ pub(super) fn check_text(place: &str, text: &str) -> Vec<Violation> {
     violations
 }
 
-/// Checks that the file and its tests name no socket, thread, clock or global source of randomness.
+/// Checks that the file, including its tests, uses no socket, thread, clock or global source of
+/// random numbers.
 pub(super) fn check_sans_io(place: &str, text: &str) -> Vec<Violation> {
     check_banned(place, text, SANS_IO_BANS, "time, entropy and I/O come in as arguments here")
 }

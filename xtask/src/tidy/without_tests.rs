@@ -31,7 +31,7 @@ pub(crate) fn test_lines(code: &str) -> Vec<bool> {
 }
 
 /// Returns the bracket depth within an item after the character `c`, or `None` if the item ends
-/// with it.
+/// with `c`.
 fn depth_behind(c: char, depth: i32) -> Option<i32> {
     match c {
         '(' | '[' | '{' => Some(depth + 1),

@@ -1,5 +1,5 @@
-//! Structure of the engine: writable fields, length of call paths, and whether the engine is still
-//! as fast and as safe as before.
+//! Structure of the engine: writable fields and length of call paths. Also checks that the engine
+//! is as fast as at an earlier commit, and that no torture run fails.
 
 use super::sources;
 use crate::acceptance::structure::Count;
@@ -23,13 +23,15 @@ pub(super) const fn ping_pong_against(slower_most: f64) -> Row {
     against(name, Bound::AtMost(slower_most, "x"), PING_PONG, "ping-pong", "latency_ns")
 }
 
-/// A row about a stream of writes of 1 MiB, with the same kind of bound.
+/// A row about a stream of writes of 1 MiB, which takes at most `slower_most` times as long as at
+/// another commit.
 pub(super) const fn one_way_against(slower_most: f64) -> Row {
     let name = "one-way 1 MiB, against another commit (--against)";
     against(name, Bound::AtLeast(1.0 / slower_most, "x"), ONE_WAY, "one-way", "bytes_per_second")
 }
 
-/// A row about many writes of 8 bytes at a time, with the same kind of bound.
+/// A row about many concurrent writes of 8 bytes, which take at most `slower_most` times as long as
+/// at another commit.
 pub(super) const fn in_flight_against(slower_most: f64) -> Row {
     let name = "8 B writes, 64 in flight, against another commit (--against)";
     let bound = Bound::AtLeast(1.0 / slower_most, "x");
@@ -91,7 +93,7 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// Maximum time of an operation, relative to the earlier commit.
+/// Maximum of the time of an operation divided by its time at the earlier commit.
 const SLOWER_MOST: f64 = 1.02;
 
 /// Expands to arguments of `ethernot bench` over one link without a rate limit.

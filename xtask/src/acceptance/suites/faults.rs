@@ -1,5 +1,5 @@
-//! Faults that outsiders found in the engine, verbs, the API, discovery and the simulator: whether
-//! they are still fixed. Comments name the part of the rows below them.
+//! Checks that faults which users reported in the engine, verbs, the API, discovery and the
+//! simulator do not return. The comments between the rows name these parts.
 
 use super::speed::{ONE_WAY_1M, UDP};
 use super::{as_quick, none_fails, printed, reproducible, tests};
@@ -7,7 +7,8 @@ use crate::acceptance::printed::Tests;
 use crate::acceptance::repeated::Tests as Repeated;
 use crate::acceptance::{Bound, Probe, Row};
 
-/// A row about the time of calls over the byte stream, relative to TCP; for the record.
+/// A row, for the record only, about the time of calls over the byte stream divided by the time
+/// over TCP.
 const fn streamed(name: &'static str, figure: &'static str) -> Row {
     let bound = Bound::AtMost(1000.0, "x");
     printed(name, bound, figure, tests("ethernot", "--test=stream_against_tcp", "calls_over"))
@@ -58,7 +59,7 @@ pub(super) const BEFORE: &str = "5089d955";
 const SEEDS: &str = "{quick:0..500|0..50000}";
 
 pub(super) const ROWS: &[Row] = &[
-    // Tests made of the programs that showed the faults.
+    // Tests that contain the programs with which users showed the faults.
     repeated(
         "100 times: queue pairs that wait, receives of several pieces, strangers",
         Repeated::Cargo {
@@ -221,7 +222,7 @@ pub(super) const ROWS: &[Row] = &[
         "equal results of two seeds",
         tests("interconnect", "--test=transport", "results_depend_on_the_seed"),
     ),
-    // Discovery: its faults, and the information that it reveals.
+    // Discovery: how programs find devices, and what they can read about devices.
     none_fails(
         "Mooncake and NIXL from wheels, two namespaces, no settings: by RDMA, no line of error",
         "programs",
@@ -253,7 +254,7 @@ pub(super) const ROWS: &[Row] = &[
         "--test=packages",
         true,
     ),
-    // Speed compared with the commit before.
+    // Speed compared with the commit in which the faults were found.
     as_quick("8 B ping-pong over UDP, polled, against another commit", Probe::AgainstEach(UDP)),
     as_quick("one-way 1 MiB, polled, against another commit", Probe::AgainstEach(ONE_WAY_1M)),
     as_quick(
@@ -268,8 +269,9 @@ pub(super) const ROWS: &[Row] = &[
         "ib_write_bw 1 MiB against another commit",
         perftest_against("speed of ib_write_bw of 1 MiB against another commit"),
     ),
-    // The random faults include stuck queue pairs, many peers, strangers that send false data, and
-    // frames that drivers reject. These rows are last because each takes an hour of two processors.
+    // The random faults include stuck queue pairs, many peers, false data from hosts that are not
+    // peers, and frames that drivers reject. These rows are last, because each of them takes an
+    // hour on two processors.
     torture_of_transfers(),
     torture_of_pairs(),
 ];

@@ -1,5 +1,5 @@
-//! The connection manager and the frameworks above it: whether they run unmodified, how fast, and
-//! with which installed software.
+//! The connection manager and the frameworks that use it: whether unmodified programs run, their
+//! speed, and the installed files.
 
 use super::{printed, tests};
 use crate::acceptance::printed::Tests;
@@ -125,8 +125,8 @@ pub(super) const ROWS: &[Row] = &[
         long("--test=connection_manager", "ten_thousand_connections_leave_nothing"),
     ),
     printed(
-        // The heap of a process varies by this amount, 117 bytes per connection. One leaked id
-        // alone would be more than 416 bytes per connection.
+        // The bound is the amount by which the heap of a process varies: 117 bytes per connection.
+        // A leaked id would be more than 416 bytes per connection.
         "same, memory that is left beyond what the heap varies by",
         Bound::AtMost(1024.0, "KiB"),
         "KiB that 10 000 connections leave",
@@ -140,11 +140,11 @@ pub(super) const ROWS: &[Row] = &[
     none_fails(".deb and `./x install` in a clean root, then rping", "--test=packages", true),
 ];
 
-/// Maximum time of a one-byte round trip, relative to TCP.
+/// Maximum of the time of a one-byte round trip divided by the time over TCP.
 const LATENCY_MOST: f64 = 0.5;
 
-/// Minimum rate of messages of 1 MiB, relative to TCP.
+/// Minimum of the rate of messages of 1 MiB divided by the rate over TCP.
 const THROUGHPUT_LEAST: f64 = 1.2;
 
-/// Maximum time of an allreduce of one number per rank, relative to TCP.
+/// Maximum of the time of an allreduce of one number per rank divided by the time over TCP.
 const ALLREDUCE_MOST: f64 = 0.7;

@@ -1,4 +1,4 @@
-//! The Rust API, and the APIs of other languages above it.
+//! The Rust API, and the C and Python APIs that use it.
 
 use super::{printed, tests};
 use crate::acceptance::{Bound, Row};

@@ -1,4 +1,4 @@
-//! The sending policy: never worse than simpler policies, on any hosts and links.
+//! The sending policy: compared with simpler policies, on many kinds of hosts and links.
 
 use crate::acceptance::{Bound, Measurement, Pair, PointOf, Probe, Row, Shown};
 

@@ -8,8 +8,8 @@ use crate::acceptance::repeated::Tests as Repeated;
 use crate::acceptance::structure::Count;
 use crate::acceptance::{Bound, Probe, Row};
 
-/// Expands to a quantity of a case of `ethernot bench programs`. The case counts only if its
-/// counters prove that the connections took the expected path.
+/// Expands to a quantity of a case of `ethernot bench programs`. The case counts only if the
+/// counters of the library prove that the connections used the expected transport.
 macro_rules! case {
     ($name:literal, $quantity:literal) => {
         [
@@ -353,11 +353,13 @@ const fn program(name: &'static str, bound: Bound, steps: &'static [Step]) -> Ro
     Row { name, bound, bound_quick: None, probe }
 }
 
-/// At most 1.05 times TCP's time. The constant below is the matching bound for rates.
+/// A time is at most 1.05 times that over TCP. The next constant is the corresponding bound for
+/// rates.
 const TIME: Bound = Bound::AtMost(1.05, "x");
 const RATE: Bound = Bound::AtLeast(0.952, "x");
 
-/// At most 1.1 times TCP's time. The constant below is the matching bound for rates.
+/// A time is at most 1.1 times that over TCP. The next constant is the corresponding bound for
+/// rates.
 const TIME_BOTH: Bound = Bound::AtMost(1.1, "x");
 const RATE_BOTH: Bound = Bound::AtLeast(0.909, "x");
 

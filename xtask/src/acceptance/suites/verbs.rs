@@ -125,7 +125,7 @@ macro_rules! measured {
     };
 }
 
-/// Expands to an availability curve of messages of 256 KiB, which the paper shows.
+/// Expands to an availability curve of messages of 256 KiB, the size that the paper shows.
 macro_rules! curve {
     ($curve:literal) => {
         [Step::At("/availability/curves"), Step::Entry(&[("name", $curve)])]
@@ -144,7 +144,7 @@ macro_rules! curve_ratio {
     };
 }
 
-/// Expands to the steps to a region of touched memory.
+/// Expands to the steps to the entry of a region of touched memory in a result.
 macro_rules! region {
     ($name:literal) => {
         [Step::At("/registration/points"), Step::Entry(&[("name", $name)])]
@@ -306,8 +306,8 @@ pub(super) const PAPER_001: &[Row] = &[
     ),
 ];
 
-/// A row about two figures that may differ by 10 %: the larger figure divided by the smaller is at
-/// most 1.11.
+/// A row about two figures that may differ by 10 %: the larger figure divided by the smaller figure
+/// is at most 1.11.
 const fn apart(name: &'static str, figure: &'static str, part: &'static str) -> Row {
     printed(name, Bound::AtMost(1.11, "x"), figure, slow(part))
 }

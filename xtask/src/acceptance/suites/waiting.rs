@@ -1,6 +1,6 @@
-//! How threads wait: as cheap as TCP if the link is the limit, as robust as TCP if processors are
-//! scarce, otherwise as fast as bare frames. Each row compares contenders that alternated in one
-//! run.
+//! How threads wait. If the link limits the rate, the edge must need no more processor time than
+//! TCP. If the processors are busy, the edge must be as fast as TCP. In all other cases, the edge
+//! must be as fast as bare frames. Each row compares contenders whose samples alternate in one run.
 
 use crate::acceptance::compared::{Comparison, Point, PointLocation, Quantity, Side};
 use crate::acceptance::printed::Tests;
@@ -26,19 +26,19 @@ const fn side(contender: &'static str, waiting: &'static str) -> Side {
     Side { contender, waiting }
 }
 
-/// Compares the edge protocol with TCP; with both, threads poll.
+/// Compares the edge protocol with TCP if the threads of both poll.
 const fn polled(quantity: Quantity) -> Comparison {
     let (own, other) = (side("edge", "poll"), side("tcp-poll", "poll"));
     Comparison { place: PointLocation::Bench, points: ALL, own, other, quantity }
 }
 
-/// Compares the edge protocol with TCP; with both, threads block.
+/// Compares the edge protocol with TCP if the threads of both block.
 const fn event(points: &'static [Point], quantity: Quantity) -> Comparison {
     let (own, other) = (side("edge", "interrupt"), side("tcp", "interrupt"));
     Comparison { place: PointLocation::Bench, points, own, other, quantity }
 }
 
-/// Compares sockets that use the library for sockets with sockets over plain TCP.
+/// Compares sockets under `ethernot run --sockets` with sockets over plain TCP.
 const fn preloaded(
     points: &'static [Point],
     own: &'static str,
@@ -60,14 +60,15 @@ const fn shaped(
     Comparison { place: PointLocation::SetUp(set_up), points: STREAMS, own, other, quantity }
 }
 
-/// Compares a small write beside a stream with the same write when both ends poll.
+/// Compares a small write during a stream, in the mode `waiting`, with the same write when both
+/// ends poll.
 const fn beside(waiting: &'static str) -> Comparison {
     let (own, other) = (side("edge", waiting), side("edge", "poll"));
     let quantity = Quantity::ExtraLatency;
     Comparison { place: PointLocation::SetUp("1L-1G"), points: BESIDE, own, other, quantity }
 }
 
-/// Compares the processor time of both ends with a bound, as a share of two processors.
+/// Compares the processor time of both ends, in per cent of one processor, with a bound.
 const fn share(points: &'static [Point]) -> Comparison {
     let own = side("edge", "mixed");
     let quantity = Quantity::Share;
@@ -90,8 +91,8 @@ pub(super) const ROWS: &[Row] = &[
         polled(RATE),
     ),
     compared("polled, 4 busy loops: the same", at_least(0.9), &BUSY_4, polled(RATE)),
-    // Contenders that poll are measured for latency only, with one client, because the throughput
-    // test has three clients.
+    // This row compares contenders that poll only by latency, where they have one client. The
+    // throughput test has three clients.
     compared(
         "polled by the preload, 2 busy loops: time of a ping-pong against TCP that polls",
         at_most(1.0 / 0.9),
@@ -340,7 +341,7 @@ pub(super) const ROWS: &[Row] = &[
 
 const RATE: Quantity = Quantity::Rate;
 
-/// All points of the papers' table and of the bounds under load.
+/// All points of the papers' table, which are also the points of the bounds with busy processors.
 const ALL: &[Point] = &[
     ("ping-pong", 8),
     ("ping-pong", 16 << 10),
@@ -360,11 +361,11 @@ const MPICH: Tests =
     Tests { package: "programs", target: "--test=mpich", part: "speeds_of_mpi", part_quick: None };
 const PASSIVE: Tests = tests("ethernot", "--test=passive", "gets_from_a_passive_server");
 
-/// The commit before one policy decided all waiting. The speed rows use an older commit, which does
-/// not have the mechanisms that the policy replaced.
+/// The last commit without the waiting policy, to count how much code the policy has replaced. The
+/// speed rows compare with an older commit, which does not have the code that the policy replaced.
 const BEFORE: &str = "5089d955";
 
-/// Files that decide how a thread waits, in that commit or now.
+/// Files that decide how a thread waits, in the commit [`BEFORE`] or now.
 const PLACES: &[&str] = &[
     "crates/runtime/src/arming.rs",
     "crates/runtime/src/aside.rs",
@@ -378,7 +379,7 @@ const PLACES: &[&str] = &[
     "crates/waiting/src/wait_policy.rs",
 ];
 
-/// Arguments that run everything beside `busy` threads in a busy loop.
+/// Arguments that run all tests while `busy` threads spin.
 const fn loaded(busy: &'static str) -> [&'static str; 20] {
     [
         "bench",

@@ -1,5 +1,5 @@
-//! Structure of the workspace: import cycles, constants, call paths, and whether it is still as
-//! fast and as safe as before.
+//! Structure of the workspace: import cycles, constants and call paths. Also checks that the code
+//! is as fast as at an earlier commit, and that no torture run fails.
 
 use super::engine_structure::{in_flight_against, one_way_against, ping_pong_against};
 use super::faults::{perftest_against, torture_of_pairs, torture_of_transfers};
@@ -59,7 +59,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     torture_of_transfers(),
     torture_of_pairs(),
-    // The last row, because it takes hours.
+    // This row is last, because it takes hours.
     sources(
         "constants that nothing notices, in a copy of the sources with a neutral value for each",
         Bound::AtMost(0.0, "constants"),
@@ -67,5 +67,5 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-/// Maximum time of an operation, relative to the earlier commit.
+/// Maximum of the time of an operation divided by its time at the earlier commit.
 const SLOWER_MOST: f64 = 1.02;
