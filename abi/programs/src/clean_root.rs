@@ -17,8 +17,8 @@ pub struct CleanRoot {
 }
 
 impl CleanRoot {
-    /// Creates a root with these programs of this host. Returns `None` and prints the reason if
-    /// this process may not change a program's root.
+    /// Creates a root that contains these programs of this host. Returns `None` and prints the
+    /// reason if this process may not change the root of a program.
     ///
     /// # Panics
     /// If files cannot be created.
@@ -36,7 +36,8 @@ impl CleanRoot {
         }
         fs::write(root.path("dev/null"), "").expect("a place for the device");
         fs::write(root.path("var/lib/dpkg/status"), "").expect("a list of packages");
-        // If these are symbolic links to folders in `usr` on this host, the root gets the same links.
+        // If one of these is a symbolic link to a folder in `usr` on this host, creates the same
+        // link in the root.
         for part in ["bin", "sbin", "lib", "lib64"] {
             if let Ok(target) = fs::read_link(Path::new("/").join(part)) {
                 fs::create_dir_all(root.path(&target)).expect("a folder");
@@ -160,6 +161,7 @@ fn said(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Enters the root. From there only `/proc` and `/dev/null` of the host's files are visible.
+/// Shell commands that enter the root. Of the host's files only `/proc` and `/dev/null` are visible
+/// in the root.
 const ENTER: &str = "mount --rbind /proc \"$0/proc\" && mount --bind /dev/null \"$0/dev/null\" && \
     exec env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin chroot \"$0\" \"$@\"";

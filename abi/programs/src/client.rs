@@ -88,6 +88,6 @@ fn build(compiler: &Path, source: &str, program: &str, libraries: &[&str]) -> Op
     Some(program)
 }
 
-/// Locked while a program is built: tests run in parallel, and one test may be about to run a
-/// program that another test builds.
+/// Locked during the build of a program. Tests run in parallel, so without this lock a test could
+/// start a program while another test writes the program's file.
 static BUILDING: Mutex<()> = Mutex::new(());

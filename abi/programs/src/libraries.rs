@@ -72,7 +72,8 @@ impl Libraries {
 pub fn ethernot() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        // The build of all tests has built the program (`build_for_tests` of xtask).
+        // If the variable is set, xtask has built the program together with all tests
+        // (`build_for_tests` of xtask).
         if env::var_os("X_BUILD_ALL").is_none() || profile() == "release" {
             cargo(&["build", "--quiet", "--package", "ethernot-cli"]);
         }
@@ -104,15 +105,15 @@ fn cargo(arguments: &[&str]) {
     assert!(output.status.success(), "cargo {arguments:?}: {error}");
 }
 
-/// Copies the libraries and the programs of `tools/perf`, but not the links to the libraries under
-/// other names. Also removes the folders of test programs that have ended, because no other code
-/// removes them.
+/// Copies the libraries and the programs of `tools/perf`, but not the symbolic links that give the
+/// libraries other names. Also removes the folders of test programs that have ended, because a test
+/// program cannot remove its own folder.
 fn copy_libraries(source: &Path, folder: &Path) -> std::io::Result<()> {
     for old in fs::read_dir(env::temp_dir())?.flatten() {
         let name = old.file_name().to_string_lossy().into_owned();
         let pid = name.strip_prefix("ethernot-libraries-");
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            // Another test program may remove the folder at this moment.
+            // Fails if another test program removes the same folder at the same time.
             let _ = fs::remove_dir_all(old.path());
         }
     }

@@ -20,9 +20,9 @@ pub struct Meeting<'a> {
 /// When a server ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ends {
-    /// It exits after its client.
+    /// The server exits after its client.
     ByItself,
-    /// It serves until it is killed, when its client is done.
+    /// The server never exits; the test kills it after the client has ended.
     Never,
 }
 

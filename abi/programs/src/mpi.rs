@@ -25,9 +25,8 @@ pub struct Mpi {
 }
 
 impl Mpi {
-    /// Runs a client of the tests with `ranks` ranks over Ethernot, with `options` for
-    /// `ethernot run`. Returns the client's result, and the traffic that each host sent during the
-    /// run.
+    /// Runs a test client with `ranks` ranks under `ethernot run` with `options`. Returns the
+    /// client's result, and the traffic that each host sent during the run.
     pub fn over_us(
         &self,
         hosts: &Hosts,
@@ -65,7 +64,8 @@ impl Mpi {
     /// `says`; or if `is_all_ours` is true and TCP carried messages.
     pub fn expect_same_as_over_tcp(&self, parts: &[&str], says: &str, is_all_ours: bool) {
         let Some(hosts) = Hosts::two() else { return };
-        // Most waiting ranks spin, so the ranks of concurrent tests would starve each other.
+        // Runs one test at a time, because most waiting ranks spin. The ranks of concurrent tests
+        // would take the processors from each other.
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         for ranks in [2, 4] {
             for part in parts {
@@ -77,8 +77,9 @@ impl Mpi {
                 assert_eq!(results(&ended), results(&wanted), "{ended}");
                 assert!(ended.output.contains(says), "no {says}: {ended}");
                 for sent in sent {
-                    // TCP carries only launchers' messages and ranks' output. Datagrams sent in one
-                    // batch count as one.
+                    // If the device carries all messages of ranks, TCP carries only messages of
+                    // launchers and output of ranks. The comparison is safe, because datagrams sent
+                    // in one batch count as one.
                     let is_ours = sent.datagrams > sent.segments;
                     assert!(is_ours || !is_all_ours, "{sent:?} {ended}");
                 }
@@ -117,7 +118,7 @@ impl Mpi {
     }
 }
 
-/// Time after the start of a program at which it may be killed if its results are complete.
+/// If the results of a program are complete, the test kills it this long after its start.
 const PARTING: Duration = Duration::from_secs(30);
 
 static ALONE: Mutex<()> = Mutex::new(());

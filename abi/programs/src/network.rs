@@ -33,7 +33,8 @@ impl Network {
         Self::namespaces_with(1)
     }
 
-    /// Makes two hosts with `links` links between them. Programs find the server by the address of the first link.
+    /// Makes two hosts with `links` links between them. Programs find the server by the address of
+    /// the first link.
     pub fn namespaces_with(links: u32) -> Option<Self> {
         if !are_possible() {
             println!("skipped: network namespaces need root");
@@ -82,7 +83,7 @@ impl Network {
         Sent::by(name)
     }
 
-    /// Makes both hosts drop all UDP datagrams that they send from now on, like a firewall.
+    /// Makes both hosts drop all UDP datagrams that they send after this call, like a firewall.
     ///
     /// # Panics
     /// On loopback, which other programs use too; and if `nft` is missing.
@@ -106,7 +107,7 @@ impl Network {
         expect_run(&["ip", "-n", pair.client(), "link", "set", "link1", state]);
     }
 
-    /// Drops `per_cent` per cent of the packets that each host sends from now on.
+    /// Makes each host drop `per_cent` per cent of the packets that it sends after this call.
     ///
     /// # Panics
     /// On loopback, which other programs use too; and if `tc` fails.
@@ -119,8 +120,8 @@ impl Network {
         }
     }
 
-    /// Returns words to put before a command, which then runs on that side. In a namespace the
-    /// command runs as an unprivileged user, unless `by_root`.
+    /// Returns the words to put before a command so that it runs on that side. In a namespace the
+    /// command runs as root if `by_root`, otherwise as an unprivileged user.
     pub(crate) fn prefix(&self, side: Side, by_root: bool) -> Vec<String> {
         let Self::Namespaces(pair) = self else { return Vec::new() };
         let name = match side {
@@ -146,8 +147,8 @@ impl Network {
 /// The traffic that all programs of a host have sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Sent {
-    /// Number of UDP datagrams, which devices use between them. Several datagrams of one system
-    /// call may count once.
+    /// Number of UDP datagrams; devices communicate by datagrams. Several datagrams of one system
+    /// call may count as one.
     pub datagrams: u64,
     /// Number of TCP segments.
     pub segments: u64,
@@ -193,8 +194,8 @@ fn expect_run(words: &[&str]) {
     assert!(output.status.success(), "{}: {said}", words.join(" "));
 }
 
-/// Waits until a link of a namespace has carrier. The kernel reports it some time after both ends
-/// exist, and until then a device has only the loopback address.
+/// Waits until a link of a namespace has carrier. The kernel reports the carrier some time after it
+/// has created both ends. Before that, a device has only the loopback address.
 fn wait_for_carrier(namespace: &str, link: u32) {
     let link = format!("link{link}");
     let is_up = || {

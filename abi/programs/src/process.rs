@@ -45,8 +45,8 @@ impl Program {
         self
     }
 
-    /// Runs the program as the user of the test, also in network namespaces. Needed for programs
-    /// that unprivileged users may not run.
+    /// Runs the program as the user of the test, also in network namespaces. Some programs need
+    /// this, because unprivileged users may not run them.
     #[must_use]
     pub const fn by_root(mut self) -> Self {
         self.by_root = true;
@@ -109,7 +109,7 @@ impl Program {
         words
     }
 
-    /// Starts the program, with the command `words` before its own words.
+    /// Starts the program, with `words` before the words of its command.
     pub(crate) fn start_behind(&self, mut words: Vec<String>) -> Running {
         words.extend(self.words());
         let shown = self.words.join(" ");
@@ -128,7 +128,7 @@ impl Program {
         let text = Arc::clone(&said);
         let reader = thread::spawn(move || {
             let (mut output, mut part) = (output, [0; 4096]);
-            // The read returns 0 after the last process with the other end of the pipe has ended.
+            // The read returns 0 when the last process that has the other end of the pipe ends.
             while let Ok(bytes @ 1..) = output.read(&mut part) {
                 text.lock().expect("no thread panics while holding it").extend(&part[..bytes]);
             }
@@ -146,13 +146,15 @@ impl Program {
         self.start_bare(network, side).finish()
     }
 
-    /// Runs this program as the server, which listens on a TCP port, then `client`, whose last
-    /// argument is the server's address. Returns both results, the server's first.
+    /// Runs this program as the server, and `client` when the server listens on the TCP port
+    /// `port`. Appends the server's address to the arguments of the client. Returns both results,
+    /// the server's first.
     pub fn run_pair(&self, client: &Self, network: &Network, port: u16) -> [Finished; 2] {
         let mut server = self.start(network, Side::Server);
         server.wait_for_listener(port);
         let client = client.clone().argument(&network.server_address()).run(network, Side::Client);
-        // A server whose client has failed may wait for another client, so it gets less time.
+        // If the client has failed, the server gets less time, because it may wait for another
+        // client.
         let limit = if client.is_success() { LIMIT } else { server.started.elapsed() + PARTING };
         [server.finish_within(limit), client]
     }
@@ -201,8 +203,8 @@ impl Running {
     /// If that takes longer than 90 s.
     pub fn wait_for_manager_port(&mut self, port: u16) {
         self.wait_for_port(port, "udp", "07");
-        // The open port is not enough: the device listens only after it has a slot of queue-pair
-        // numbers.
+        // Also waits for the slot of queue-pair numbers, because the device listens only after it
+        // has a slot.
         self.wait_until("does not listen", Self::has_slot);
     }
 
@@ -245,8 +247,8 @@ impl Running {
         sockets.into_iter()
     }
 
-    /// Waits until `is_so` returns true, or the program has ended. On a timeout the text of the
-    /// panic is `what`.
+    /// Waits until `is_so` returns true, or the program has ended. If this takes too long, panics
+    /// with the text `what`.
     ///
     /// # Panics
     /// If the wait takes longer than 90 s.
@@ -329,7 +331,7 @@ pub struct Finished {
     shown: String,
     /// The exit status.
     pub status: ExitStatus,
-    /// Whether it was killed because it took too long.
+    /// Whether the test killed the program because it took too long.
     pub is_late: bool,
     /// Its standard output and standard error.
     pub output: String,

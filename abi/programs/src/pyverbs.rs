@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use crate::libraries::target_folder;
 
-/// Returns the folder of the suite: the package's folder, or the folder into which `./x` unpacked
-/// the suite on a host whose packages come without documentation. Returns `None` and prints the
-/// reason if the suite or pyverbs itself is missing.
+/// Returns the folder of the suite. If the host has installed its packages without documentation,
+/// this is the folder into which `./x` has unpacked the suite. Returns `None` and prints the reason
+/// if the suite or pyverbs itself is missing.
 pub fn pyverbs_suite() -> Option<PathBuf> {
     if !Path::new(MODULE).is_dir() {
         println!("skipped: no {MODULE} (Debian's package python3-pyverbs)");

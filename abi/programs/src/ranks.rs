@@ -1,5 +1,5 @@
-//! MPI ranks on two hosts, which are network namespaces. A script in place of `ssh` starts commands
-//! on them.
+//! MPI ranks on two hosts, which are network namespaces. A script that replaces `ssh` starts
+//! commands on the hosts.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,12 +19,12 @@ use crate::process::{Program, Running};
 pub enum Launcher {
     /// `mpirun` of Open MPI 4.
     OpenMpi4(PathBuf),
-    /// `mpirun` of Open MPI 5, which is PRRTE's.
+    /// `mpirun` of Open MPI 5, a part of PRRTE.
     OpenMpi5(PathBuf),
     /// `mpirun` of MPICH.
     Hydra(PathBuf),
-    /// A script in place of Slurm's `srun`, which passes variables and the working folder to every
-    /// task.
+    /// A script that replaces Slurm's `srun`. It passes environment variables and the working
+    /// folder to every task.
     Slurm,
 }
 
@@ -73,8 +73,8 @@ impl Hosts {
     }
 
     /// Starts `ranks` ranks of `program` by a launcher, half of them on each host. Spaces separate
-    /// the options of the launcher. To use the libraries, `program` begins with `ethernot run`
-    /// ([`over_us`]).
+    /// the options of the launcher. If the ranks shall use the libraries, `program` must begin with
+    /// `ethernot run` ([`over_us`]).
     ///
     /// # Panics
     /// If the operating system cannot start the launcher.
@@ -112,18 +112,18 @@ impl Hosts {
         command.start_behind(self.on(0))
     }
 
-    /// Returns the path of the script in place of `ssh`.
+    /// Returns the path of the script that replaces `ssh`.
     fn stand_in(&self) -> PathBuf {
         self.folder.join("ssh")
     }
 
-    /// Returns the path of the script in place of `srun`.
+    /// Returns the path of the script that replaces `srun`.
     fn srun(&self) -> PathBuf {
         self.folder.join("srun")
     }
 
-    /// Returns words to put before a command, which then runs on a host. Each host has its own name
-    /// and shared memory, like real hosts.
+    /// Returns the words to put before a command so that it runs on a host. Each host has its own
+    /// host name and shared memory, like real hosts.
     fn on(&self, host: usize) -> Vec<String> {
         let namespace = [self.pair.client(), self.pair.server()][host];
         let enter = format!("mount -t tmpfs none /dev/shm && hostname host{host} && exec \"$@\"");
@@ -139,8 +139,8 @@ impl Hosts {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// Writes the script in place of `ssh`. It takes the arguments of `ssh`: options, a host, and
-    /// the words of a shell command. Like `ssh`, it does not pass environment variables.
+    /// Writes the script that replaces `ssh`. The script has the arguments of `ssh`: options, a
+    /// host, and the words of a shell command. Like `ssh`, it does not pass environment variables.
     fn write_stand_in(&self) -> io::Result<()> {
         let [first, second] = self.addresses();
         let text = format!(
@@ -160,8 +160,9 @@ impl Hosts {
         write_program(&self.stand_in(), &text)
     }
 
-    /// Writes the script in place of `srun`. Its arguments are a number of tasks and a command.
-    /// Tasks have no input; its exit status is the greatest exit status of a task.
+    /// Writes the script that replaces `srun`. Its arguments are the number of tasks and a command.
+    /// Tasks have no standard input. The exit status of the script is the highest exit status of a
+    /// task.
     fn write_srun(&self) -> io::Result<()> {
         let text = format!(
             "#!/bin/sh\n\
@@ -184,8 +185,8 @@ impl Hosts {
         write_program(&self.srun(), &text)
     }
 
-    /// Kills all processes that still run on the hosts. If a launcher was killed, no parent ends
-    /// its daemons.
+    /// Kills all processes that still run on the hosts. This is necessary because the daemons of a
+    /// killed launcher continue to run.
     fn kill_all(&self) {
         for namespace in [self.pair.client(), self.pair.server()] {
             let shown = Command::new("ip").args(["netns", "pids", namespace]).output();
@@ -208,15 +209,16 @@ impl Drop for Hosts {
 }
 
 impl Launcher {
-    /// Returns the path of the launcher, and the arguments that start `ranks` ranks: the first half of them on the
-    /// first host, the others on the second.
+    /// Returns the path of the launcher, and the arguments that start `ranks` ranks: the first half
+    /// of the ranks on the first host, the second half on the second host.
     fn command(&self, ranks: u32, hosts: &Hosts) -> (PathBuf, String) {
         let [first, second] = hosts.addresses();
         let half = ranks / 2;
         let places = format!("{first}:{half},{second}:{half}");
         let stand_in = hosts.stand_in().display().to_string();
         match self {
-            // Keeps daemons as children of the launcher, so that they end with it.
+            // With this option daemons remain children of the launcher, so that they end when the
+            // launcher ends.
             Self::OpenMpi4(path) => (
                 path.clone(),
                 format!(
@@ -249,10 +251,11 @@ fn write_program(path: &Path, text: &str) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o755))
 }
 
-/// Returns `program` as the argument of `ethernot run` with these options, as a user would start it
-/// on each host.
+/// Returns the command `ethernot run` with these options and `program`, which a user would start on
+/// each host.
 pub fn over_us(options: &str, program: &Program) -> Program {
-    // The environment of the test does not reach other hosts.
+    // Sets the variable in the command, because launchers do not pass the environment of the test
+    // to other hosts.
     let libraries = format!("ETHERNOT_LIBRARIES={}", Libraries::built().folder().display());
     let mut command = Program::new("env", "").argument(&libraries);
     command = command.argument(&ethernot().display()).argument(&"run");

@@ -32,7 +32,8 @@ pub enum Loaded {
 }
 
 impl Loaded {
-    /// All variants, including plain TCP: if a test fails there, the library is not the cause.
+    /// All variants. Plain TCP is included, because a failure with plain TCP shows that the library
+    /// is not the cause.
     pub const ALL: [Self; 4] = [Self::Neither, Self::Both, Self::Server, Self::Client];
 
     /// Returns whether the program on that side runs with the library.
@@ -46,8 +47,8 @@ impl Loaded {
     }
 }
 
-/// A server and its clients on a network, with a temporary folder that all of them may write to.
-/// Dropping it removes the folder.
+/// A server and its clients on a network, with a temporary folder to which all of them may write.
+/// Dropping the stage removes the folder.
 #[derive(Debug)]
 pub struct Stage<'a> {
     network: &'a Network,
@@ -119,7 +120,8 @@ impl<'a> Stage<'a> {
     /// # Panics
     /// If there is no free port.
     pub fn free_port(&self) -> u16 {
-        // A port that is free here is also free in the network namespace, where no program listens.
+        // A port that is free in the namespace of the test is also free in the server's namespace,
+        // because no program listens there.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port that is free");
         listener.local_addr().expect("the address of a listener").port()
     }
@@ -150,8 +152,8 @@ impl<'a> Stage<'a> {
         self.start(program, side).finish()
     }
 
-    /// Returns words to put before a command, which then starts on that side, with the library if
-    /// that side has it.
+    /// Returns the words to put before a command so that it runs on that side, with the library if
+    /// that side uses the library.
     fn words_before(&self, side: Side) -> Vec<String> {
         let mut words = self.network.prefix(side, false);
         if words.is_empty() && nix::unistd::geteuid().is_root() {
@@ -162,7 +164,8 @@ impl<'a> Stage<'a> {
         if let (true, Some(library)) = (self.loaded.is_on(side), library()) {
             let counters = self.counters_folder(side);
             words.push(format!("ETHERNOT_SOCKETS_COUNTERS={}", counters.display()));
-            // If every connection moves, tests cover most of the library.
+            // Moves every connection, so that the tests run as much code of the library as
+            // possible.
             words.push("ETHERNOT_SOCKETS_MOVE=always".to_owned());
             words.extend(self.variables.iter().map(|(name, value)| format!("{name}={value}")));
             words.push(format!("LD_PRELOAD={}", library.display()));
@@ -191,8 +194,8 @@ impl<'a> Stage<'a> {
     }
 
     /// Checks by the counters that connections took the expected path. If both sides have the
-    /// library, connections move. If only one side has it, they stay on TCP because the peer does
-    /// not answer.
+    /// library, connections must move. If only one side has the library, connections must stay on
+    /// TCP, because the peer does not answer.
     ///
     /// # Panics
     /// If the counters do not agree with this within the time that processes take to write them.
@@ -214,9 +217,9 @@ impl<'a> Stage<'a> {
         true
     }
 
-    /// Checks by the counters that the library has seen connections, moved or not, on each side
-    /// that has the library. For servers that close a connection immediately: it may end before the
-    /// library has decided about it.
+    /// Checks by the counters that the library has seen connections on each side that has the
+    /// library, but not that they moved. Use this for servers that close a connection immediately,
+    /// because the connection may end before the library decides whether to move it.
     ///
     /// # Panics
     /// If the counters do not agree within the time that processes take to write them.
@@ -352,8 +355,8 @@ const UNPRIVILEGED: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "-
 /// Time limit for counters to be written: processes write them once a second.
 const COUNTERS_LATE: Duration = Duration::from_secs(5);
 
-/// Time limit for connections to return to TCP: many times the silence after which an edge
-/// connection is abandoned.
+/// Time limit for connections to return to TCP. It is much longer than the silence after which the
+/// library gives up an edge connection.
 const HOME_LATE: Duration = Duration::from_mins(1);
 
 /// Time between two reads of the counters.

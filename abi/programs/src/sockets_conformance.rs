@@ -41,8 +41,8 @@ impl Subject<'_> {
         self.compare_when(network, "always", &[When::Early, When::Late]);
     }
 
-    /// Compares like [`Self::compare`], but with the default rules, by which connections move only
-    /// if they gain by a move.
+    /// Like [`Self::compare`], but with the default rules: a connection moves only if it becomes
+    /// faster by a move.
     ///
     /// # Panics
     /// If a run fails or the outputs differ.

@@ -78,7 +78,8 @@ impl Document {
     fn of_size(bytes: usize) -> Self {
         let mut state = bytes as u64 ^ 0x9e37_79b9_7f4a_7c15;
         let mut next = || {
-            // xorshift64: a lost or repeated part never equals the correct part.
+            // xorshift64 makes bytes without repetitions, so that the test detects a lost or
+            // repeated part.
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
@@ -92,8 +93,8 @@ impl Document {
 /// Checks that bytes are as expected.
 ///
 /// # Panics
-/// If the bytes differ. The message contains the position of the first difference, not the bytes,
-/// because these may be megabytes.
+/// If the bytes differ. The message contains the position of the first difference. It does not
+/// contain the bytes, because there may be megabytes of them.
 #[track_caller]
 fn expect_equal(name: &str, bytes: &[u8], expected: &[u8]) {
     let place = bytes.iter().zip(expected).position(|(one, other)| one != other);

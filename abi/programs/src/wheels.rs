@@ -19,6 +19,6 @@ pub fn wheel(name: &str) -> Option<PathBuf> {
     is_there.then_some(folder)
 }
 
-/// The required versions, one per line, in pip's format; further options for pip follow the
-/// version.
+/// The required wheels with their versions, one per line, in pip's format. Further options for pip
+/// follow the version.
 const WHEELS: &str = include_str!("../wheels.txt");

@@ -29,7 +29,7 @@ fn wrong_calls_are_refused_and_end_no_program() {
     print!("{}", ended.expect_success());
 }
 
-/// If a program uses more than it requested, it fails on a strict device, like on an adapter.
+/// If a program uses more than it requested, it fails on a strict device, as on an adapter.
 #[test]
 fn a_strict_device_gives_exactly_what_was_asked_for() {
     let Some(client) = build_client("strict") else { return };

@@ -91,8 +91,8 @@ fn an_interrupted_bench_verbs_leaves_no_namespace_and_no_folder() {
     assert!(namespaces().is_empty() && folders().is_empty());
 }
 
-/// Each rank has its own process group, and a daemon on another host starts one of them. So it is
-/// not enough to kill one process group.
+/// Each rank has its own process group, and a daemon on another host starts one of the ranks. So
+/// the command must kill more than one process group.
 #[test]
 #[ignore = "slow: run by `./x acceptance paper-001`"]
 fn an_interrupted_bench_verbs_leaves_no_rank_of_mpi() {
@@ -114,11 +114,11 @@ fn an_interrupted_bench_verbs_leaves_no_rank_of_mpi() {
     running.wait_until("starts no ranks of MPI", |_| ranks() >= 2);
     running.signal("INT");
     assert_eq!(running.finish().status.code(), Some(130));
-    // After a kill, a process takes a moment to end.
+    // A killed process takes a moment to end, so this checks repeatedly.
     assert!((0..100).any(|_| ranks() == 0));
 }
 
-/// Returns whether the reason why a transport cannot run is a missing MPI.
+/// Returns whether a transport cannot run because an MPI is missing.
 fn is_missing(cannot_run: Option<&String>) -> bool {
     cannot_run.is_some_and(|reason| reason.contains("is not installed"))
 }

@@ -1,5 +1,5 @@
-//! `comb`: both of its methods over the edge and over TCP with all bytes compared, and its
-//! behaviour on errors.
+//! `comb`: its two methods over the edge and over TCP, where the program compares all bytes; and
+//! its behaviour on errors.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -72,8 +72,8 @@ fn every_byte_is_as_it_was_sent_by_both_methods_over_both_carriers() {
     }
 }
 
-/// The amount of work doubles from step to step. The program prints the time of each step, and how
-/// far the time is from proportional to the amount of work.
+/// The amount of work doubles from step to step. The program prints the time of each step. It also
+/// prints the deviation of the times from a time proportional to the amount of work.
 #[test]
 fn the_work_is_timed_for_counts_that_double() {
     let Some(program) = built() else { return };
@@ -90,7 +90,7 @@ fn the_work_is_timed_for_counts_that_double() {
     server.finish().expect_success();
 }
 
-/// If a process is bound to a CPU, it prints how that CPU's time was spent.
+/// If a process is bound to a CPU, it prints on what this CPU spent its time.
 #[test]
 fn the_times_of_a_cpu_are_accounted() {
     let Some(program) = built() else { return };

@@ -1,6 +1,6 @@
 //! Programs that connect through the connection manager, over links that lose, duplicate and
-//! reorder frames. The faults must not change the programs' results. Also the errors for wrong
-//! calls, and for peers that reject or die.
+//! reorder frames. The faults must not change the programs' results. Also tests the errors for
+//! wrong calls, and for peers that reject or die.
 
 use std::thread;
 
@@ -9,9 +9,10 @@ use programs::{Ends, Finished, Meeting, Network, Program, Side, are_installed, b
 /// Faults of the links.
 const FAULTS: [(&str, &str); 1] = [("ETHERNOT_FAULTS", "loss=0.01,dup=0.01,reorder=0.05")];
 
-/// Programs, with arguments that make each verify or count the received data. `udaddy` is missing
-/// because its datagrams are not retransmitted. Even without datagrams it would fail: its server
-/// ends as soon as it has accepted, although the frame that reports the acceptance may be lost.
+/// Programs, with arguments that make each of them verify or count the received data. The list does
+/// not contain `udaddy`, because its datagrams are not retransmitted. `udaddy` would fail even
+/// without datagrams: its server ends immediately after accepting, although the frame that reports
+/// the acceptance may be lost.
 const MEETINGS: [Meeting<'_>; 6] = [
     Meeting {
         programs: ["rping"; 2],
@@ -82,7 +83,7 @@ fn programs_pass_twenty_times() {
     }
 }
 
-/// Runs these cases of the client in parallel, because each of them mostly waits.
+/// Runs these cases of the client in parallel. Each case mostly waits, so this saves time.
 fn run_cases(program: &str, names: &[&str]) {
     let run = |name: &&str| Program::new(program, name).run(&Network::Loopback, Side::Server);
     let ended: Vec<Finished> = thread::scope(|scope| {

@@ -23,7 +23,7 @@ fn rping() {
     let programs = ["rping", "rping"];
     let server = "-s -a ADDRESS -p PORT -C 1000";
     runs(23_000, programs, server, "-c -a ADDRESS -p PORT -v -C 1000", Ends::ByItself);
-    // With `-q` the program connects its queue pairs without the connection manager.
+    // With `-q` the program changes the states of its queue pairs itself.
     let server = "-s -a ADDRESS -p PORT -C 100 -q";
     runs(23_001, programs, server, "-c -a ADDRESS -p PORT -C 100 -q", Ends::ByItself);
 }
@@ -122,8 +122,8 @@ fn a_port_is_one_process_alone() {
     expect_both(&[asks(&network, 23_080), first.finish()]);
 }
 
-/// Returns the descriptors and the memory, in KiB, that a process has not released after its
-/// connections, as the process reports.
+/// Returns the numbers that a process printed: the descriptors and the memory, in KiB, that it has
+/// not released after its connections.
 fn left(ended: &Finished) -> (i64, i64) {
     let line = ended.expect_success().lines().find(|line| line.starts_with("left: "));
     let words = line.unwrap_or_else(|| panic!("{ended}")).split_whitespace();
@@ -132,9 +132,9 @@ fn left(ended: &Finished) -> (i64, i64) {
     (descriptors, kib)
 }
 
-/// Makes and ends `connections` connections. Returns the number of descriptors and the memory, in
-/// KiB, that are not released. Ignores the first tenth of the connections. Of the two ends, returns
-/// the higher numbers.
+/// Opens and closes `connections` connections. Returns the number of descriptors and the memory, in
+/// KiB, that an end has not released: the higher number of the two ends. Ignores the first tenth of
+/// the connections.
 fn left_by(port: u16, connections: u32) -> Option<(i64, i64)> {
     let client = build_client("connections")?.display().to_string();
     let network = Network::Loopback;
@@ -151,8 +151,8 @@ fn left_by(port: u16, connections: u32) -> Option<(i64, i64)> {
 fn three_hundred_connections_leave_no_descriptor() {
     if let Some((descriptors, kib)) = left_by(23_100, 300) {
         assert_eq!(descriptors, 0);
-        // If each connection left a queue pair behind, each would take more than 16 KiB. The bound
-        // allows for tables, which keep the largest size they had.
+        // A queue pair that is not released takes more than 16 KiB. The bound is not zero, because
+        // tables never shrink.
         assert!(kib < 300 * 8, "{kib} KiB");
     }
 }
@@ -194,8 +194,8 @@ fn a_connected_program_learns_that_its_idle_peer_was_killed() {
 fn a_killed_idle_peer_is_reported() {
     let mut worst_s: f64 = 0.0;
     for turn in 0..5 {
-        // Each turn uses new hosts, because a host limits how often it reports that a program is
-        // gone.
+        // Each round uses new hosts, because a host limits how often it reports that a program has
+        // ended.
         for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
             let Some([mut server, idle]) = idle(&network, 23_120 + turn) else { return };
             idle.signal("KILL");

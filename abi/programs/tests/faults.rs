@@ -6,7 +6,7 @@ use programs::{Network, Program, are_installed, expect_both};
 /// Faults of the links.
 const FAULTS: &str = "loss=0.01,dup=0.01,reorder=0.05";
 
-/// Eight programs, with arguments that make each verify or count the received data.
+/// Eight programs, with arguments that make each of them verify or count the received data.
 const PROGRAMS: [(&str, &str); 8] = [
     ("ibv_rc_pingpong", "-g 0 -n 300 -c"),
     ("ibv_rc_pingpong", "-g 0 -n 300 -e -s 65536 -c"),

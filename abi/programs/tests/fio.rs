@@ -60,7 +60,7 @@ fn messages_are_verified() {
         let ended = [server.finish(), client];
         expect_both(&ended);
         assert!(ended[0].output.contains("issued rwts: total=256,0,0,0"), "{}", ended[0]);
-        // Shows that verification works: it reports wrong bytes.
+        // Sends bytes that do not match, to show that the verification reports wrong bytes.
         let server = receiver(&network, 24_111, "--verify=crc32c");
         let client = sender(&network, 24_111, "--verb=send").start(&network, Side::Client);
         let receiver = server.finish();

@@ -1,12 +1,12 @@
-//! `ethernot run` combined with launchers that start ranks on several hosts: `ethernot run` before
-//! the launcher, and the launcher before `ethernot run`. On every host a rank has the device with
-//! its settings, and the launcher returns the exit status of the rank.
+//! `ethernot run` with launchers that start ranks on several hosts. In one order `ethernot run`
+//! starts the launcher, in the other order the launcher starts `ethernot run`. On every host a rank
+//! has the device with its settings, and the launcher returns the exit status of the rank.
 
 use std::path::{Path, PathBuf};
 
 use programs::{Hosts, Launcher, Program, are_installed, build_mpi_client, over_us, wheel};
 
-/// Settings of the device. Each rank must receive them; they are not defaults.
+/// Settings of the device that each rank must receive. They differ from the defaults.
 const OPTIONS: &str = "--device edge7 --log error";
 
 /// Tests both orders: the launcher starts `ethernot run` on each host, and `ethernot run` starts
@@ -70,8 +70,8 @@ fn chooses_by_itself(launcher: Option<Launcher>, compiler: &Path, tag: &str) {
     assert!(ended.expect_success().contains("done by 2 ranks"), "{ended}");
     for (before, after) in before.into_iter().zip(hosts.sent()) {
         let sent = after - before;
-        // TCP carries only launchers' messages and ranks' output. Datagrams sent in one batch count
-        // as one.
+        // If the device carries all messages of ranks, TCP carries only messages of launchers and
+        // output of ranks. Datagrams sent in one batch count as one.
         assert!(sent.datagrams > sent.segments, "{sent:?} {ended}");
     }
 }
@@ -131,8 +131,8 @@ fn a_launcher_with_a_setting_for_its_daemons_keeps_it() {
     let command = over_us(OPTIONS, &command).variable("OTHER", "1");
     let said = hosts.start_on_first(&command).finish();
     assert_eq!(said.expect_success().matches("device edge7 and 1").count(), 2, "{said}");
-    // If the user has set the command that starts daemons, that setting has priority, so the other
-    // host has no device.
+    // If the user has set the command that starts daemons, `ethernot run` does not replace it. So
+    // the other host has no device.
     let command = command.variable("OMPI_MCA_orte_launch_agent", "orted");
     let said = hosts.start_on_first(&command).finish();
     assert_eq!(said.expect_success().matches("device edge7 and 1").count(), 1, "{said}");

@@ -111,8 +111,8 @@ fn more_regions_than_the_device_has_are_refused_or_kept() {
     assert!(ended.is_success() || ended.output.contains("use a smaller --alive"), "{ended}");
 }
 
-/// Here the folder for the file does not exist, and the kernel reserves huge pages only if
-/// configured to.
+/// The program cannot get memory in two cases: the folder for its file does not exist, or the
+/// kernel has no reserved huge pages.
 #[test]
 fn memory_that_cannot_be_had_is_refused_with_what_helps() {
     let Some(program) = built() else { return };

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use programs::{Launcher, Mpi, are_installed, wheel};
 
-/// Options that make the wheel's MPICH use libfabric's TCP, which yields the processor while it
-/// waits. UCX's TCP does not yield, so four ranks on two processors would take minutes.
+/// Options that make the wheel's MPICH use libfabric's TCP, because this TCP yields the processor
+/// while it waits. With UCX's TCP, which does not yield, four ranks on two processors would take
+/// minutes.
 const TCP: &str = "-genv MPIR_CVAR_CH4_NETMOD ofi -genv FI_PROVIDER tcp";
 
 /// Returns the wheel's MPICH, with these options to use the device.
@@ -71,5 +72,5 @@ fn speeds_of_mpi() {
     println!("figure: alltoall of 4 ranks against TCP (mpich): {alltoall:.3}");
 }
 
-/// Number of runs of each when speeds are measured.
+/// Number of speed measurements over the device, and of those over TCP.
 const TURNS: usize = 5;

@@ -6,8 +6,8 @@ use programs::{
     fi_pingpong_with, over_us,
 };
 
-/// Returns Debian's Open MPI. Debian's build lacks the component for one-sided operations over
-/// messages, which TCP needs too. Open MPI chooses the device by default.
+/// Returns Debian's Open MPI, which chooses the device by default. Debian's build lacks the
+/// component that implements one-sided operations by messages. TCP would need this component too.
 fn open_mpi() -> Option<Mpi> {
     are_installed(&["mpirun.openmpi", "mpicc.openmpi"]).then(|| Mpi {
         name: "openmpi",
@@ -29,7 +29,7 @@ const YIELDING: &str = "--mca mpi_yield_when_idle 1";
 /// Faults of the links.
 const FAULTS: &str = "loss=0.01,dup=0.01,reorder=0.05";
 
-/// Number of runs of each when speeds are measured.
+/// Number of speed measurements over the device, and of those over TCP.
 const TURNS: usize = 5;
 
 #[test]
@@ -39,8 +39,9 @@ fn results_of_two_and_four_ranks_are_those_over_tcp() {
     }
 }
 
-/// All ranks run on one host, like on a laptop, and Open MPI chooses the transport. Within a host,
-/// one-sided operations of Open MPI crash here even without the library; `osc pt2pt` avoids this.
+/// All ranks run on one host, as on a laptop, and Open MPI chooses the transport. Within a host,
+/// one-sided operations of Open MPI crash even without the library. The option `osc pt2pt` avoids
+/// this.
 #[test]
 fn ranks_of_one_host_end_well() {
     let (Some(_), Some(hosts)) = (open_mpi(), Hosts::two()) else { return };

@@ -77,7 +77,8 @@ fn what_is_installed_runs_on_a_host_that_has_nothing_else() {
         root.copy_libraries_of(file);
     }
     programs_run(&root, "ethernot", 23_400);
-    // If files exist already, installation replaces each program as a whole.
+    // Installs over existing files. The installation must replace each program as a whole, instead
+    // of overwriting it.
     let again = done(&["install", "--debug", "--destdir", &destination]);
     assert_eq!(again, installed);
     // Remove the files with the commands that `install` printed.

@@ -1,5 +1,5 @@
-//! `iwarp-perf` and `tcp-perf`: every test of both programs over the edge with all bytes compared,
-//! and their behaviour on errors.
+//! `iwarp-perf` and `tcp-perf`: every test of the two programs, where the programs compare all
+//! bytes; and their behaviour on errors.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -41,7 +41,7 @@ fn ask(program: &str, port: u16, words: &str, network: &Network) -> Finished {
     Program::new(program, &words).run(network, Side::Client)
 }
 
-/// Runs short measurements of small and large messages, with all bytes compared.
+/// Runs short measurements of small and large messages; the program compares all bytes.
 fn runs(name: &str, port: u16, kinds: &[&str]) {
     let Some(program) = built(name) else { return };
     for network in networks() {
@@ -166,8 +166,8 @@ fn a_window_larger_than_the_queue_is_refused() {
     drop(server);
 }
 
-/// If one side dies during a measurement, the other side ends. A server with the option to keep
-/// serving then serves the next client.
+/// If one side dies during a measurement, the other side ends. A server that has the option to
+/// serve several clients does not end, but serves the next client.
 #[test]
 fn a_peer_that_dies_is_noticed() {
     for (program, port) in [("iwarp-perf", 22_405), ("tcp-perf", 22_406)] {
@@ -294,8 +294,8 @@ fn a_peer_of_another_version_is_refused_with_both_versions() {
     }
 }
 
-/// Measures with `iwarp-perf` and with a program of perftest, in pairs. For each pair computes the
-/// ratio of the larger to the smaller value, and prints the median of the ratios.
+/// Measures alternately with `iwarp-perf` and with a program of perftest. For each pair of values
+/// computes the ratio of the larger to the smaller value. Prints the median of the ratios.
 fn apart(port: u16, words: &str, perftest: (&str, &str), read: fn(&str) -> Option<f64>) {
     let Some(program) = built("iwarp-perf") else { return };
     if !programs::are_installed(&[perftest.0]) {

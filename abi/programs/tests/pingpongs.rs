@@ -2,7 +2,7 @@
 
 use programs::{Network, Program, are_installed, expect_both};
 
-/// Runs both sides of `program`, with this GID index on both.
+/// Runs both sides of `program`, with the GID index `gid` on both sides.
 fn pingpong(network: &Network, port: u16, program: &str, arguments: &str, gid: u32) {
     let side = Program::new(program, &format!("-p {port} -g {gid} {arguments}"));
     println!("{program} {arguments} -g {gid}");

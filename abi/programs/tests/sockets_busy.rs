@@ -1,5 +1,5 @@
-//! Servers that reload or save while clients use them, and many processes that connect at the same
-//! time: no request is lost.
+//! Servers that reload their configuration or save their data while clients use them, and many
+//! processes that connect at the same time. No request may be lost.
 #![expect(clippy::disallowed_methods, reason = "a server is renewed in the midst of what it does")]
 
 use std::process::Command;
@@ -49,8 +49,8 @@ fn reload_nginx(loaded: Loaded) -> Option<()> {
     let port = stage.free_port();
     let running = HttpServer::Nginx.start(&stage, &documents, port);
     let address = format!("http://{}:{port}/", stage.address());
-    // A slow fetch that lasts longer than the reloads. nginx must keep its worker until the fetch
-    // has ended.
+    // Starts a slow fetch, which lasts longer than the reloads. nginx must not end the worker that
+    // serves this fetch before the fetch has ended.
     let place = documents.fetched().join("size-16777216");
     let slow = Program::new("curl", "--silent --show-error --fail --limit-rate 6M -o");
     let slow = slow.argument(&place.display()).argument(&format!("{address}size-16777216"));
@@ -127,7 +127,7 @@ fn redis_saves_under_load() {
         };
         for _ in 0..3 {
             thread::sleep(Duration::from_millis(300));
-            // If the server is already saving, it refuses, which does not matter.
+            // If the server is already saving, it refuses the request. The test ignores this.
             ask("bgsave");
         }
         for client in clients {

@@ -1,5 +1,5 @@
 //! With the library for sockets, programs observe the same behaviour of a connection as over plain
-//! TCP, at whatever time the connection moves.
+//! TCP. The behaviour does not depend on the time at which the connection moves.
 
 use programs::{Network, Subject};
 
@@ -162,8 +162,8 @@ fn connections_that_move_when_it_pays() {
 #[test]
 fn names() {
     same("connecting", &["names", "mapped"]);
-    // The test case has a second connection, which the first announces by its port. The second peer
-    // may be unreachable by UDP, so that connection need not move.
+    // The test case sends the port of a second connection over the first connection. The second
+    // connection need not move, because its peer may be unreachable by UDP.
     same_however("connecting", &["six"]);
 }
 

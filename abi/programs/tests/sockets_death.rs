@@ -1,6 +1,6 @@
 //! Processes and links that fail in the middle of a stream. If a process dies, the other side gets
-//! an error. If a link fails, the stream continues over TCP. No byte arrives twice, and no byte is
-//! missing before the last received byte.
+//! an error. If a link fails, the stream continues over TCP. The received bytes must be the first
+//! bytes of the stream, without gaps and repetitions.
 #![expect(clippy::disallowed_methods, reason = "it is measured until the other side is told")]
 
 use std::time::Instant;
@@ -27,7 +27,8 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// Checks the result of a side after the other side died, and prints the seconds that it took.
+/// Checks the result of a side whose peer died at `since`, and prints how many seconds the report
+/// took.
 #[track_caller]
 fn expect_reported(ended: &Finished, since: Instant, loaded: Loaded, figure: &str) {
     let said = ended.expect_success();
@@ -113,9 +114,9 @@ fn a_network_without_datagrams_leaves_connections_to_tcp() {
     }
 }
 
-/// Time in milliseconds until the library has decided about a connection whose peer does not
-/// answer, even on a busy host; an offer is valid for 1 s. If a connection ends earlier, the
-/// library logs no message about a firewall.
+/// Time in milliseconds after which the library has decided that a peer does not answer, even on a
+/// busy host; an offer is valid for 1 s. If a connection ends before this decision, the library
+/// logs no message about a firewall.
 const DECIDED_MS: u32 = 3000;
 
 #[test]

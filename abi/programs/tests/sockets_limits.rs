@@ -1,5 +1,5 @@
-//! Programs that use nearly all descriptors that they may have: all connections are served, moved
-//! or not.
+//! Programs that use nearly all descriptors that they may have. The server must serve all
+//! connections, whether they move or stay on TCP.
 
 use std::time::Duration;
 
@@ -49,8 +49,8 @@ fn without_descriptors(counters: &Counters) -> u64 {
 
 #[test]
 fn a_process_with_64_descriptors_serves_more_than_half_of_them_carry() {
-    // If a connection moves at its first use, the library opens its descriptors before the program
-    // has opened all of its own.
+    // With `always`, a connection moves at its first use. Then the library opens descriptors before
+    // the program has opened all descriptors that it needs.
     for (connections, moving) in [(40, "when-it-pays"), (24, "always")] {
         let Some(counters) = served(connections, 64, moving) else { return };
         assert!(without_descriptors(&counters) > 0, "{moving}: {counters:?}");
@@ -74,7 +74,8 @@ fn six_hundred_connections_are_served_with_1024_descriptors_on_either_side() {
     assert!(counters.moved > 0 && without_descriptors(&counters) > 0, "{counters:?}");
 }
 
-/// Here 4096 processes, or as many as fit into memory, connect to one server at the same time.
+/// The test starts 4096 processes, or as many as fit into memory, which connect to one server at
+/// the same time.
 #[test]
 #[ignore = "slow: run by `./x acceptance sockets`"]
 fn thousands_of_processes_are_served() {
@@ -107,11 +108,12 @@ fn available_bytes() -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// Time limit for all processes to connect: many times the time on a host with one processor.
+/// Time limit for all processes to connect: much longer than this takes on a host with one
+/// processor.
 const PROCESSES_LIMIT: Duration = Duration::from_mins(15);
 
-/// Memory in bytes for one process whose connection has moved: both sides with their shared memory,
-/// times two as a reserve.
+/// Memory in bytes that one client process needs if its connection has moved: twice the memory of
+/// both sides, including shared memory.
 const PROCESS_BYTES: u64 = 16 << 20;
 
 /// Round trips of each process: more than a connection makes before it moves by default.

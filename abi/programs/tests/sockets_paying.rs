@@ -1,5 +1,5 @@
-//! By default a connection moves only after it has lasted for some time, and only if it gains by a
-//! move. Other connections have no extra cost.
+//! By default a connection moves only after it has lasted for some time, and only if it becomes
+//! faster by a move. All other connections have no extra cost.
 
 use programs::{
     Counters, Finished, Loaded, Network, Program, Side, Stage, build_plain_client, expect_both,
@@ -46,7 +46,8 @@ impl Run {
     fn expect(&self, moved: u64, reasons: [&[(&str, u64)]; 2]) {
         let [server, client] = &self.ended;
         for (counters, wanted) in self.counters.iter().zip(reasons) {
-            // When the process ends, a connection that has moved may return to TCP.
+            // Ignores the reason `went-home`, because a moved connection may return to TCP when the
+            // process ends.
             let stayed = counters.reasons.iter().filter(|(reason, _)| reason != "went-home");
             let found: Vec<_> = stayed.map(|(reason, count)| (reason.as_str(), *count)).collect();
             let is_right = counters.moved == moved && found == wanted;
@@ -103,7 +104,7 @@ fn a_peer_without_the_library_is_asked_once_for_two_connections() {
     run.expect(0, [&[], &[("no-offer", 2)]]);
     let before = network.sent(Side::Server);
     let Some(run) = Run::of(&network, Loaded::Server, "again", &[LINKS]) else { return };
-    // The first connection may end while its offer is still valid.
+    // The first connection may end before the library has decided that the peer does not answer.
     let server = &run.counters[0];
     let is_silence =
         |(reason, _): &(String, u64)| matches!(reason.as_str(), "closed" | "no-answer");
@@ -138,5 +139,5 @@ fn nothing_moves_if_the_user_says_so() {
 /// The names of both links, which are the same on both hosts.
 const LINKS: (&str, &str) = ("ETHERNOT_SOCKETS_LINKS", "udp:link1,udp:link2");
 
-/// Maximum number of times that one offer is sent.
+/// Maximum number of times that the library sends one offer.
 const OFFERS_MAX: u64 = 10;

@@ -1,5 +1,5 @@
-//! Peers that are stopped, and links that are down, for a while. Connections wait, like plain TCP
-//! connections, and continue.
+//! Peers that are stopped for some time, and links that are down for some time. Connections wait
+//! and then continue, like plain TCP connections.
 #![expect(clippy::disallowed_methods, reason = "a silence lasts for some time")]
 
 use std::thread;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use programs::{Loaded, Network, Running, Side, Stage};
 
-/// A connection with a stream of data, or an idle connection. If both sides have the library, it
-/// has moved.
+/// A connection with a stream of data, or an idle connection. If both sides have the library, the
+/// connection has moved.
 struct Flow<'a> {
     kind: &'a str,
     stage: Stage<'a>,
@@ -56,8 +56,8 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// Number of attempts to get a connection that takes the expected path; a busy host may need
-/// several.
+/// Maximum number of attempts to get a connection that takes the expected path. On a busy host,
+/// attempts may fail.
 const STARTS: u32 = 5;
 
 const KINDS: [&str; 3] = ["down", "up", "idle"];

@@ -1,5 +1,5 @@
-//! Speed of programs, compared with the project's own measurement on the same kind of link, and
-//! with TCP. The runs alternate, so that other load on the machine affects both.
+//! Speed of programs, compared with `ethernot bench` on the same kind of link, and with TCP. The
+//! runs alternate, so that other load on the machine affects both results.
 
 use std::path::Path;
 
@@ -40,8 +40,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Returns half of the round-trip time of the project's own ping-pong, in microseconds: the median
-/// of a run.
+/// Runs the ping-pong of `ethernot bench`. Returns the median of half the round-trip time, in
+/// microseconds.
 fn native_us() -> f64 {
     let folder = ethernot().parent().expect("it lies in a folder");
     let path = folder.join(format!("ping-pong-{}.json", std::process::id()));
@@ -66,10 +66,10 @@ fn latency_ns(path: &Path) -> f64 {
     rest[..end].trim().parse().expect("a number")
 }
 
-/// Measures the latency of 8 bytes with `program` and with the project's own ping-pong,
-/// alternately, each between namespaces. For each pair of runs computes the ratio of their medians.
-/// Returns the median of these ratios, and the median of the program's 99.9 % quantiles in
-/// microseconds.
+/// Measures the latency of 8 bytes between namespaces, alternately with `program` and with the
+/// ping-pong of `ethernot bench`. For each pair of runs computes the ratio of the two median
+/// latencies. Returns the median of these ratios, and the median of the program's 99.9 % quantiles
+/// in microseconds.
 fn latency_against_native(port: u16, program: &str) -> Option<(f64, f64)> {
     if !are_installed(&[program]) {
         return None;
@@ -167,12 +167,12 @@ fn rate_of_small_writes() {
 /// The environment variable that names the folder with the libraries of another commit.
 const OTHER: &str = "ETHERNOT_TEST_OTHER_LIBRARIES";
 
-/// Number of runs of each program if a difference of one per cent matters.
+/// Number of runs of each program in comparisons that must show a difference of one per cent.
 const TURNS_AGAINST_OTHER: u16 = 9;
 
-/// Runs a program with the libraries of this commit and of the other commit, alternately. Reads
-/// column `column` in the line of this size. Returns the median of the ratios of this commit's
-/// value to the other's.
+/// Runs a program alternately with the libraries of this commit and with those of the other commit.
+/// From each run reads the value in column `column` of the line of this size. For each pair of runs
+/// divides this commit's value by the other commit's value. Returns the median of these ratios.
 fn ratio_to_other(
     port: u16,
     program: &str,

@@ -47,8 +47,8 @@ fn uses_the_device(name: &str, program: &str) {
         assert_eq!(output.lines().find(is_error), None, "{ended}");
     }
     let [of_server, of_client] = [sent[0] - before[0], sent[1] - before[1]];
-    // At least 8 MiB are sent each way. Over TCP these would be at least 128 segments of at most 64
-    // KiB. The two sides use TCP only to set up their connection.
+    // Each side sends at least 8 MiB. Over TCP these bytes would need at least 128 segments,
+    // because a segment has at most 64 KiB. The two sides use TCP only to set up their connection.
     for sent in [of_server, of_client] {
         assert!(sent.segments < 100 && sent.datagrams > 16, "{sent:?}");
     }

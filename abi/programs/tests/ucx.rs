@@ -6,9 +6,9 @@ use programs::{
     Finished, Hosts, Launcher, Mpi, Network, Program, Side, are_installed, expect_both,
 };
 
-/// Operations of UCX's lower layer that `rc_verbs` supports, with the ways of passing data. UCX
-/// 1.13 offers only 8-byte atomics there on any device, and does not offer `swap` and `get` with
-/// `short`.
+/// Operations of UCX's lower layer that `rc_verbs` supports, each with its kinds of data (`short`,
+/// `bcopy`, `zcopy`). On any device, `rc_verbs` of UCX 1.13 has only 8-byte atomics, and does not
+/// have `swap` and `get` with `short`.
 const OF_CONNECTIONS: &[&str] = &[
     "am_lat",
     "am_bw",
@@ -61,14 +61,14 @@ const OF_PROTOCOLS: &[&str] = &[
 /// Operations of the upper layer during which both sides may sleep between messages.
 const SLEEPING: &[&str] = &["tag_lat", "tag_bw", "tag_bw -s 300000", "stream_lat", "stream_bw"];
 
-/// Transports of the device, by UCX's names: `rc` is connections, plus datagrams to introduce
-/// endpoints to each other; `ud_verbs` is datagrams alone.
+/// Transports of the device, by UCX's names. `rc` uses connections; it also uses datagrams, by
+/// which endpoints exchange their addresses. `ud_verbs` uses only datagrams.
 const TRANSPORTS: [&str; 2] = ["rc", "ud_verbs"];
 
 /// Other UCX names of the same transports.
 const OTHER_NAMES: [&str; 2] = ["rc_verbs,ud_verbs", "ud"];
 
-/// Returns a measurement of `count` operations, with transports from which UCX may choose.
+/// Returns a measurement of `count` operations. UCX may use only these transports.
 fn measurement(transports: &str, kind: &str, count: u32) -> Program {
     let arguments = format!("-t {kind} -n {count} -w 10");
     Program::new("ucx_perftest", &arguments).variable("UCX_TLS", transports)
@@ -131,7 +131,8 @@ fn protocols_between_two_hosts() {
     }
 }
 
-/// UCX arms a completion queue that contains completions, then sleeps on its descriptor.
+/// UCX arms a completion queue that contains completions, and then sleeps on the descriptor of the
+/// queue.
 #[test]
 fn protocols_between_hosts_that_sleep() {
     let Some(network) = hosts() else { return };
@@ -181,9 +182,9 @@ fn protocols_between_processes_of_a_host() {
     }
 }
 
-/// With the transport of connections alone, UCX 1.13 cannot connect on any device, even to its own
-/// process. It needs a second transport to introduce endpoints to each other, and accepts only
-/// `ud_verbs` for this. It fails before it calls the device.
+/// If UCX 1.13 may use only the transport of connections, it cannot connect on any device, even to
+/// its own process. UCX needs a second transport, by which endpoints exchange their addresses, and
+/// accepts only `ud_verbs` for this. UCX fails before it calls the device.
 #[test]
 fn the_transport_of_connections_needs_that_of_datagrams() {
     let Some(network) = hosts() else { return };
@@ -197,13 +198,13 @@ fn the_transport_of_connections_needs_that_of_datagrams() {
     }
 }
 
-/// UCX has no settings, and each side runs on its own host. UCX prefers the device to TCP, like an
-/// adapter: the messages travel as datagrams, and almost nothing uses TCP.
+/// UCX has no settings, and each side runs on its own host. UCX must prefer the device to TCP, as
+/// with an adapter. So nearly all traffic must be datagrams of the device, and not TCP.
 #[test]
 fn it_chooses_the_device_by_itself() {
     let Some(network) = hosts() else { return };
-    // Separate namespaces of every kind keep UCX from using shared memory: UCX takes two network
-    // namespaces alone for one host.
+    // Each side has its own namespaces of every kind. With separate network namespaces alone, UCX
+    // would treat both sides as one host and use shared memory.
     let alone = "--user --ipc --pid --uts --fork ucx_perftest -p 13337";
     let chosen = [
         ("tag_lat", "tag"),
@@ -277,9 +278,8 @@ fn frameworks_pass_twenty_times() {
     }
 }
 
-/// Measurements over links with faults. They have few datagrams outstanding, because UCX drops
-/// datagrams that arrive out of order and retransmits them after a long timeout: a megabyte takes
-/// seconds.
+/// Measurements over links with faults, with few outstanding datagrams. UCX drops datagrams that
+/// arrive out of order, and retransmits them after a long timeout. So a megabyte takes seconds.
 const KINDS_OVER_FAULTS: [(&str, &str); 6] = [
     ("rc", "tag_lat"),
     ("rc", "tag_bw -s 65536"),
