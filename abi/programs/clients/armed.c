@@ -1,5 +1,5 @@
-/* Completion queues that are armed while they contain completions. Programs that sleep on the
-   descriptor do this. */
+/* A program arms completion queues that already contain completions. Programs that sleep on the
+   descriptor of a completion queue do this. */
 #include "pair.h"
 #include <poll.h>
 
@@ -37,7 +37,7 @@ int main(void)
 	for (int i = 0; i < 2; i++)
 		connect_queue_pair(qp[i], &name[i], &name[1 - i]);
 
-	/* The completion is in the queue before the queue is armed. */
+	/* Arms the queue after the completion has arrived in the queue. */
 	CHECK(post_receive(qp[1], mr, 64, 64, 2) == 0);
 	CHECK(post_send(qp[0], mr, 0, 16, 1) == 0);
 	CHECK(next_completion(cq[1]).status == IBV_WC_SUCCESS);
@@ -50,7 +50,7 @@ int main(void)
 	CHECK(next_completion(cq[0]).status == IBV_WC_SUCCESS);
 	CHECK(!take_event(channel, 0));
 
-	/* Two completion queues of one channel. */
+	/* Arms two completion queues of one channel. */
 	for (int i = 0; i < 2; i++)
 		CHECK(ibv_req_notify_cq(cq[i], 0) == 0);
 	CHECK(post_receive(qp[1], mr, 64, 64, 2) == 0);

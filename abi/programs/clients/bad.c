@@ -49,8 +49,8 @@ static struct ibv_send_wr write_of(struct ibv_sge *sge, uint64_t id)
 	};
 }
 
-/* Checks that the request fails with this status. Earlier work must succeed, later work must be
- * flushed, and the queue pair must be in ERR. */
+/* Checks that the request fails with this status. All earlier work must succeed, all later work must
+ * be flushed, and the queue pair must be in ERR. */
 static void fails_with(struct ibv_send_wr request, enum ibv_wc_status status)
 {
 	struct ibv_sge good = piece(0, 8);
@@ -153,7 +153,7 @@ static void message_too_long(void)
 	}
 }
 
-/* The time to wait for a receive expires. */
+/* The peer posts no receive, so the time to wait for a receive expires. */
 static void no_receive(void)
 {
 	struct ibv_qp *qp[2];

@@ -1,6 +1,6 @@
 /* Results of the connection manager: for wrong calls, for peers that reject or die, and for ids
- * destroyed at any time. Usage: bad_manager NAME, or bad_manager list. After each case the
- * process must have as many descriptors as before. */
+ * that the program destroys at any time. Usage: bad_manager NAME, or bad_manager list. After each
+ * case the process must have as many descriptors as before the case. */
 #define _GNU_SOURCE
 #include <pthread.h>
 
@@ -190,7 +190,7 @@ static void destroyed_before_it_asks(void)
 	id = resolved(here, RDMA_PS_TCP, to);
 	make_pair_of(id);
 	end_id(id);
-	/* Destroys the id while it waits to retry. */
+	/* Destroys the id between two attempts to connect. */
 	end_id(asking(here, to));
 	CHECK(!has_event_within(here, 0));
 }
@@ -238,7 +238,7 @@ static void destroyed_when_it_has_accepted(void)
 	struct rdma_cm_id *asked = event_of(there, RDMA_CM_EVENT_CONNECT_REQUEST).id;
 	accept_with_pair(asked);
 	end_id(asked);
-	/* The acceptance may have arrived at the peer already. */
+	/* The acceptance may have arrived at the peer before, so the peer may report one of two events. */
 	enum rdma_cm_event_type kind = any_event(here).kind;
 	if (kind == RDMA_CM_EVENT_ESTABLISHED)
 		event_of(here, RDMA_CM_EVENT_DISCONNECTED);

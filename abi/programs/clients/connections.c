@@ -1,15 +1,16 @@
-/* Many connections, one after the other, and the resources that they do not release; and idle
- * connections.
+/* Opens many connections, one after the other, and measures which resources they do not release.
+ * Can also open an idle connection.
  *   connections serve ADDRESS PORT COUNT    accepts COUNT connections and exits after the last
  *   connections ask ADDRESS PORT COUNT      opens and closes COUNT connections
- *   connections idle ADDRESS PORT           opens one and waits to be killed
- * Both ends print what the last nine tenths of the connections have not released. */
+ *   connections idle ADDRESS PORT           opens a connection and waits until it is killed
+ * Both ends print the descriptors and the memory that they have not released. The first tenth of the
+ * connections does not count. */
 #include "manager.h"
 
 static long first_descriptors, first_kib;
 
-/* Measures after TIMEWAIT_EXIT, when nothing of a connection is pending any more. Returns the id
-   of a request that arrived during the wait. */
+/* Waits for TIMEWAIT_EXIT, after which a connection has no pending work, and then measures. Returns
+   the id of a request that arrived during the wait. */
 static struct rdma_cm_id *measure_after(struct rdma_event_channel *channel, int is_last)
 {
 	struct rdma_cm_id *asked = NULL;

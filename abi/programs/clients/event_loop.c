@@ -1,6 +1,7 @@
-/* A thread takes events in a loop; the main thread destroys the channel between two of its calls and
-   then exits with success, as rping does. The next call of the loop must not fail: the error would
-   end the program with a failure. A thread that destroyed the channel itself gets the error. */
+/* A thread takes events in a loop. The main thread destroys the channel between two calls of the loop,
+   and then exits with success, as in rping. The next call of the loop must not return an error, because
+   the program would then exit with a failure. If a thread has destroyed the channel itself, its next
+   call returns the error. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <semaphore.h>

@@ -1,9 +1,9 @@
 // Results of MPI messages, collectives and one-sided operations. The results must not depend on the
 // transport.
 //
-// Runs with any even number of ranks, at least two. Every rank checks the values that it can
-// compute itself. Rank 0 prints a digest of the data that each rank has received; the digest
-// depends only on the number of ranks.
+// Runs with any even number of ranks. Every rank checks the values that it can compute itself. For
+// each rank, rank 0 prints a digest of the data that the rank has received. The digests depend only on
+// the number of ranks.
 
 #include <inttypes.h>
 #include <mpi.h>
@@ -205,8 +205,8 @@ static void one_sided_fences(int count)
 	memset(window + 2 * count, 0, length);
 	for (int at = 0; at < count; at++)
 		out[at] = (int64_t)rank * 1000000 + at;
-	// The first fence ends no operation, so MPI may let a rank pass it before other ranks have set
-	// their numbers. Ranks on one host would then access the memory too early.
+	// Waits until all ranks have set their numbers. The first fence need not wait for this, because no
+	// operation precedes it. Without the barrier, ranks on one host would access the memory too early.
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_fence(0, handle);
 	MPI_Put(out, count, MPI_INT64_T, next, 0, count, MPI_INT64_T, handle);
@@ -255,7 +255,7 @@ static void one_sided_locks(void)
 			fail("a number nobody has counted to");
 		MPI_Win_unlock(to, handle);
 	}
-	// Exactly one rank, the first, stores its number.
+	// Exactly one rank stores its number: the first that compares.
 	MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, handle);
 	int64_t own = rank + 1, none = 0;
 	MPI_Compare_and_swap(&own, &none, &before, MPI_INT64_T, 0, 3, handle);

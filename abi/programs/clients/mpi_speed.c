@@ -31,7 +31,7 @@ static double half_round_trip(int size, int turns)
 	int last = ranks - 1;
 
 	MPI_Barrier(MPI_COMM_WORLD);
-	// The negative turns, a tenth of all, are a warm-up and are not measured.
+	// The turns with negative numbers are a warm-up, whose times do not count.
 	for (int turn = -turns / 10; turn < turns; turn++) {
 		double began = MPI_Wtime();
 
@@ -68,8 +68,8 @@ static void exchange_among_all(void)
 	MPI_Alltoall(sent, BYTES, MPI_BYTE, received, BYTES, MPI_BYTE, MPI_COMM_WORLD);
 }
 
-// Returns the time of a collective operation in microseconds: the median of batch averages.
-// Measures batches, because a single operation takes long whenever a rank waits for a processor.
+// Returns the time of a collective operation in microseconds: the median of the averages of batches.
+// The time of a single operation would vary too much, because a rank may wait for a processor.
 static double collective(void (*operation)(void))
 {
 	enum { BATCHES = 20, TIMES = 50 };

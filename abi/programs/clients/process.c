@@ -1,4 +1,4 @@
-/* What processes do apart from sending: fork, unload the library, exit, get signals.
+/* Processes that fork, unload the library, exit, get signals or are killed while they use queue pairs.
  * Usage: process fork|unload|exit|signals|killed */
 #include <dlfcn.h>
 #include <pthread.h>

@@ -144,7 +144,7 @@ int main(int argc, char **argv)
 	}
 	check(riowrite(at, bytes, 1, 4095, 0) == 0);
 	expect(at, 2);
-	/* Here the memory is no longer mapped. */
+	/* The peer has unmapped the memory, so this write must transfer no byte. */
 	check(riowrite(at, bytes, 1, 4096, 0) == 0);
 	check(riomap(at, bytes, BYTES, PROT_READ, 0, 0) == -1 && errno == EINVAL);
 	check(riomap(at, bytes, BYTES, PROT_NONE, 0, -1) == (off_t)(uintptr_t)bytes);

@@ -1,5 +1,5 @@
-// Fetches files over HTTP: sockets_client.java ADDRESS PORT FOLDER NAME... First uses blocking URL
-// connections, then one connection of the client with an event loop.
+// Fetches files over HTTP: sockets_client.java ADDRESS PORT FOLDER NAME... Fetches each file twice: by
+// a blocking URL connection, and by a client with an event loop. Compares the two results.
 import java.io.InputStream;
 import java.net.HttpURLConnection;
 import java.net.URI;

@@ -1,4 +1,4 @@
-/* Ways to end a connection. */
+/* Programs that end a connection, in different ways. */
 #include "sockets.h"
 
 enum { MUCH = 3 << 20 };
@@ -106,7 +106,8 @@ static void will_reset(int s)
 	CHECK(setsockopt(s, SOL_SOCKET, SO_LINGER, &linger, sizeof linger) == 0);
 }
 
-/* A reset is reported once, to a thread that reads, a thread that polls or a thread that writes. */
+/* Resets three connections while the client reads, polls or writes. The client must get each reset
+   once. */
 static void reset(struct context *context)
 {
 	for (int i = 0; i < 3; i++) {

@@ -1,4 +1,4 @@
-/* Ways to connect, the addresses of both ends, and many connections at once. */
+/* Programs that connect in different ways, the addresses of both ends, and many connections at once. */
 #include "sockets.h"
 
 static void show_family(const char *what, const struct sockaddr_storage *address, socklen_t length)
@@ -197,7 +197,7 @@ static void not_blocking(struct context *context)
 	}
 }
 
-/* No program listens; each way to connect must report that. */
+/* No program listens, so each way to connect must report the error. */
 static void refused(struct context *context)
 {
 	int s = accepted_cold(context);
@@ -234,8 +234,8 @@ static void refused_client(struct context *context)
 	close(first);
 }
 
-/* Opens many connections at the same time. Each gets an answer, then each again in another
-   order. */
+/* Opens many connections at the same time. Each connection gets an answer, and then a second answer
+   in another order. */
 static int many_count(struct context *context)
 {
 	(void)context;

@@ -1,7 +1,7 @@
-/* Other operations on descriptors. */
+/* Operations on descriptors: duplicating, passing, flags, stdio and closing. */
 #include "sockets.h"
 
-/* Sends words and receives the answers, for servers of every kind. */
+/* Sends words and receives the answers: the client of all test cases with a server. */
 static void ask(struct context *context)
 {
 	int s = connected(context);
@@ -73,7 +73,7 @@ static void by_fcntl(struct context *context)
 	CHECK(twin >= 70 && third >= 80);
 	printf("%d %d\n", fcntl(twin, F_GETFD), fcntl(third, F_GETFD));
 	/* All descriptors share one open file description. If a flag is set through one descriptor, the
-	   others show it. */
+	   flag is visible through all of them. */
 	set_blocking(twin, false);
 	printf("%s\n", fcntl(s, F_GETFL) & O_NONBLOCK ? "shared" : "not shared");
 	set_blocking(third, true);
@@ -83,8 +83,8 @@ static void by_fcntl(struct context *context)
 	close(third);
 }
 
-/* Another file gets a descriptor's number, while the connection stays open under a different
-   number. */
+/* The program gives the number of a connection's descriptor to another file. The connection stays open
+   under a different number. */
 static void replaced(struct context *context)
 {
 	int s = accepted(context);

@@ -1,8 +1,8 @@
 /* Event loops, with each kind of notification. */
 #include "sockets.h"
 
-/* The client sends words one after the other, each when the server has requested it. So
- * some waits begin before the word has arrived, and some after. */
+/* The client sends a word whenever the server has requested one. So some waits of the server begin
+ * before a word has arrived, and some after that. */
 enum { WORDS = 200 };
 
 static void send_words(struct context *context)
@@ -193,7 +193,8 @@ static void by_epoll(struct context *context, enum mode mode)
 			if (mode == LEVEL)
 				break;
 			if (have == sizeof bytes) {
-				/* The end may have arrived together with the data, because an edge is reported once. */
+				/* Also checks for the end: it may have arrived together with the data, and then epoll does
+				   not report it separately. */
 				char byte;
 				ssize_t end = read(s, &byte, 1);
 				CHECK(end <= 0);
@@ -384,9 +385,9 @@ static void room_client(struct context *context)
 	expect_end(s);
 }
 
-/* Answers on new connections: one answer requested right after connecting, one requested later.
- * If a connection is reported as readable, a non-blocking read must return data, and FIONREAD must
- * report that data. */
+/* Answers on new connections. The client requests one answer immediately after connecting, and another
+ * answer later. If poll reports a connection as readable, a non-blocking read must return data, and
+ * FIONREAD must report the amount of this data. */
 enum { NEW_CONNECTIONS = 40 };
 
 static void answers(struct context *context)

@@ -1,4 +1,4 @@
-/* Connections that last, and connections that do not. */
+/* Connections that last for many requests, and connections that end after a few requests. */
 #include "sockets.h"
 
 enum { REQUEST = 100, RESPONSE = 1000, CHUNK = 16 << 10, CHUNKS = 1200, TURNS = 1200, SLOW = 15 };
@@ -72,7 +72,8 @@ static void client_again(struct context *context)
 	client_turns(context);
 }
 
-/* Two connections that last. Then one that begins slowly and ends after a few requests. */
+/* Serves two connections that last. Then serves a connection that begins slowly and ends after a few
+   requests. */
 static void server_known(struct context *context)
 {
 	server_turns(context);
@@ -97,8 +98,8 @@ static void client_known(struct context *context)
 	close(s);
 }
 
-/* For each connection a new child serves, which knows nothing about earlier connections. The
-   last connection begins slowly and lasts. */
+/* Each connection is served by a new child process, whose library has no information about earlier
+   connections. The last connection begins slowly and lasts. */
 static void server_forked(struct context *context)
 {
 	for (int i = 0; i < 3; i++) {
@@ -168,7 +169,7 @@ static void *take_in_thread(void *s)
 	return NULL;
 }
 
-/* One thread reads throughout, while another thread writes. */
+/* One thread reads all the time, while another thread writes. */
 static void client_threads(struct context *context)
 {
 	int s = connected_cold(context);
@@ -195,7 +196,7 @@ static void server_echo(struct context *context)
 	}
 }
 
-/* One direction ends early, the other direction lasts. */
+/* One direction of the connection ends early, and the other direction lasts. */
 static void server_half(struct context *context)
 {
 	int s = accepted_cold(context);

@@ -1,4 +1,5 @@
-/* Many processes, each with a connection to one server: all are served, and again when all are there.
+/* Many processes connect to one server. The server answers each process when it has connected, and
+ * once more when all processes have connected.
  *
  * Usage: sockets_peers server ADDRESS PORT
  *        sockets_peers client ADDRESS PORT PROCESSES TURNS */
@@ -22,8 +23,8 @@
 		}                                                                                                              \
 	} while (0)
 
-/* Number of processes that connect at a time. With more, a process could wait for a processor until
-   the server's queue overflows. */
+/* Number of processes that connect at a time. With more processes, the queue of the server's listener
+   could overflow while the server waits for a processor. */
 enum { AT_ONCE = 32 };
 
 static void serve(struct sockaddr_in *address)
@@ -61,8 +62,8 @@ static void turn(int s, char byte)
 	CHECK(recv(s, &answer, 1, 0) == 1 && answer == byte);
 }
 
-/* One process: reports when the server has answered, and again after the server has answered all
-   others. */
+/* Runs one client process: exchanges `turns` messages with the server and writes a byte to `ready`. When
+   all processes have done this, exchanges another message. */
 static void be_served(const struct sockaddr_in *address, int turns, int ready, int all)
 {
 	int s = socket(AF_INET, SOCK_STREAM, 0);

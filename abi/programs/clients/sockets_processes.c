@@ -126,8 +126,8 @@ static void ask_by_children(struct context *context)
 		reap(children[i]);
 }
 
-/* A child exits and its copy of the connection is closed, while the parent continues. Closing a
-   copy must not end the connection. */
+/* A child exits, which closes its copy of the descriptor. The parent continues to use the connection,
+   because closing a copy must not end the connection. */
 static void inherited(struct context *context)
 {
 	int s = accepted(context);
@@ -178,7 +178,7 @@ static void inherited_client(struct context *context)
 	expect_end(other);
 }
 
-/* Parent and child use the connection alternately. The bytes of both must arrive. */
+/* Parent and child use the connection alternately. The bytes that each of them writes must arrive. */
 static void in_turn(struct context *context)
 {
 	int s = accepted(context);
@@ -233,7 +233,7 @@ static void executed_by_vfork(struct context *context)
 	as_standard(context, true);
 }
 
-/* This process replaces itself by the other program with exec. */
+/* A child replaces itself by another program with exec. The program continues to use the connection. */
 static void replaced(struct context *context)
 {
 	int s = accepted(context);

@@ -1,4 +1,4 @@
-/* Ways to read. */
+/* Programs that read from a connection, in different ways. */
 #include "sockets.h"
 
 /* Each way of peeking leaves the data in the queue. */
@@ -36,8 +36,8 @@ static void peek_client(struct context *context)
 	expect_end(s);
 }
 
-/* MSG_WAITALL returns all requested bytes, even if they arrive in parts. Only at the end it
-   returns fewer. */
+/* With MSG_WAITALL, recv returns all requested bytes, even if the bytes arrive in parts. Only at the end
+   of the stream, recv returns fewer bytes. */
 static void wait_all(struct context *context)
 {
 	int s = accepted(context);

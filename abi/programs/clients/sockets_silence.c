@@ -1,5 +1,5 @@
-/* A stream of numbered bytes that stops for a while and then continues. On SIGTERM the writing
-   side ends the stream. */
+/* Sends a stream in which each byte depends on its position. The stream stops for some time and then
+   continues. On SIGTERM the writing side ends the stream. */
 #include "sockets.h"
 
 static volatile sig_atomic_t is_ending;
@@ -42,7 +42,7 @@ static void writes(int s)
 	expect_end(s);
 }
 
-/* Sets a time limit for a silent peer, and writes until it expires. */
+/* Sets a time limit for a silent peer, and writes until the limit expires. */
 static void writes_for_a_time(int s)
 {
 	static uint8_t part[50000];

@@ -1,4 +1,5 @@
-/* A stream of numbered bytes during which one side or the link fails. */
+/* Sends a stream in which each byte depends on its position. During the stream, one side or the link
+   fails. */
 #include "sockets.h"
 
 /* Writes until an error. */

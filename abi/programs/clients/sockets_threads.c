@@ -107,9 +107,9 @@ static void *read_one(void *argument)
 	return NULL;
 }
 
-/* Another thread closes the connection during a read. POSIX allows that the read returns either
+/* One thread closes the connection while another thread reads. POSIX permits two results of the read:
    the next bytes or an error. The read must not return the end of the stream or bytes of another
-   connection. The descriptor must be closed. */
+   connection. After that the descriptor must be closed. */
 static void closed_elsewhere(struct context *context)
 {
 	struct waiting waiting = {.s = accepted(context), .got = -2};

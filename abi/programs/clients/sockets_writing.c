@@ -1,4 +1,4 @@
-/* Ways to write. */
+/* Programs that write to a connection, in different ways. */
 #include "sockets.h"
 
 /* Reads the whole stream and prints its length. */
@@ -28,7 +28,7 @@ static void finish(int s)
 	close(s);
 }
 
-/* Many small writes, like a reply of gmond. */
+/* Many small writes, as in a reply of gmond. */
 static void small(struct context *context)
 {
 	int s = connected(context);
@@ -64,7 +64,7 @@ static void corked(struct context *context)
 	finish(s);
 }
 
-/* Bytes held back by TCP_CORK or MSG_MORE are sent eventually, although no more bytes follow. */
+/* Bytes that TCP_CORK or MSG_MORE hold back must be sent after some time, although no bytes follow. */
 static void held(struct context *context)
 {
 	int s = connected(context);
@@ -220,7 +220,7 @@ static void broken(struct context *context)
 	expect(s, 'x');
 	expect_end(s);
 	close(s);
-	/* Here the peer has closed. */
+	/* In this part, the peer has closed the connection. */
 	s = connected_cold(context);
 	warm_up(context, s, false);
 	expect(s, 'y');

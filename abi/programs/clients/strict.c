@@ -1,5 +1,5 @@
-/* Limits that a device grants to a program that requested little: `strict` grants the same
-   limits as an adapter, `lenient` higher limits. */
+/* Limits that a device grants to a program that has requested low limits. A strict device must grant the
+   same limits as an adapter, a lenient device higher limits. Usage: strict strict|lenient */
 #include "pair.h"
 
 static enum ibv_event_type next_event(struct ibv_context *context, struct ibv_async_event *event)
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
 	ibv_ack_async_event(&event);
 	CHECK(ibv_query_qp(qp[0], &attributes, IBV_QP_STATE, &init) == 0);
 	CHECK(attributes.qp_state == IBV_QPS_ERR);
-	/* Completions from before the overflow can be polled; there must be no more after them. */
+	/* A poll must return the completions from before the overflow, and no further completions. */
 	for (int i = 0; i < ENTRIES; i++) {
 		wc = next_completion(cq[0]);
 		CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == (uint64_t)i);

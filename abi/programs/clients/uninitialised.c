@@ -1,5 +1,5 @@
-/* Connects a queue pair with attributes of which only the fields in the mask are initialised.
- * Programs that are checked with valgrind may do this. */
+/* Connects a queue pair with attributes in which only the fields of the mask are initialised. Under
+ * valgrind, the library must not read the other fields. */
 #include "pair.h"
 
 /* Returns memory that valgrind considers uninitialised. */

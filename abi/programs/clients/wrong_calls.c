@@ -136,7 +136,7 @@ static void work_that_is_refused(void)
     list[1].num_sge = 33;
     EXPECT(ibv_post_send(qp, list, &bad_send) == EINVAL && bad_send == &list[1]);
     struct ibv_wc wc[16];
-    /* The four receives posted before, and the first of the list, are flushed. */
+    /* Five receives are flushed: the four posted before, and the first of the list. */
     int found = ibv_poll_cq(cq, 16, wc);
     EXPECT(found == 5);
     for (int index = 0; index < found; index++)
