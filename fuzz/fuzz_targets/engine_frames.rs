@@ -1,4 +1,4 @@
-//! Runs two engines; the input bytes decide what happens to the engines and to their frames.
+//! Runs two engines. The fuzzer's input decides what happens to the engines and to their frames.
 #![no_main]
 
 #[path = "../../crates/fuzz-cases/tests/engine_frames/mod.rs"]

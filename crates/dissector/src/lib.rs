@@ -76,8 +76,8 @@ fn write_tables(out: &mut String) -> std::fmt::Result {
     writeln!(out, "}}\n")
 }
 
-/// Writes one layout with its fields: filter name, display format, position and permitted values of
-/// each.
+/// Writes one layout: for each field its filter name, display format, position and permitted
+/// values.
 fn write_layout(out: &mut String, layout: Layout) -> std::fmt::Result {
     let bytes = layout_end(layout);
     writeln!(out, "  {} = {{bytes = {bytes}, fields = {{", key(layout))?;

@@ -1,4 +1,5 @@
-//! Compares the dissector with the decoder: for the same frames both must report the same fields.
+//! Compares the dissector with the decoder. For the same frames, the dissector must report the same
+//! fields as the decoder.
 //!
 //! Skipped, with a message, if `tshark` is not installed.
 
@@ -17,7 +18,7 @@ use wire_edge::{
 #[test]
 fn tshark_and_the_decoder_see_the_same_fields() {
     let frames = [handshakes(), connection_frames()].concat();
-    // Every third connection frame uses a link without a captured handshake.
+    // Every third connection frame uses a link on which no handshake was captured.
     let other_link = |index: usize| frames[index][0] != 0 && index.is_multiple_of(3);
     let port = |index| if other_link(index) { PORT + 1 } else { PORT };
     let Some(rows) = dissected("fields", &frames, port, &[]) else { return };
@@ -79,7 +80,8 @@ fn verdict(bytes: &[u8]) -> Result<(), wire_edge::DecodeError> {
     Ok(())
 }
 
-/// Columns that tshark prints as numbers and that the test computes from the decoder's result.
+/// The columns to compare. tshark prints their numbers, and the test computes the same numbers from
+/// the decoder's result.
 const COLUMNS: &[&str] = &[
     "ethernot.kind",
     "ethernot.link",
@@ -421,7 +423,7 @@ fn connection_frames() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Returns headers of every kind, each with a payload that may follow it.
+/// Returns headers of every kind, each with a payload that is permitted after this header.
 fn headers_and_payloads() -> Vec<(Flags, Header, Vec<u8>)> {
     let (operation, key, address) = (OperationNumber(9), RemoteKey(0xdead_beef), 0x7fff_1234_5678);
     let (message, offset) = (MessageNumber(5), 1440);
@@ -509,8 +511,8 @@ const CONNECTION: ConnectionId = ConnectionId(0x00c0_ffee);
 /// UDP port of the frames in the capture. No socket uses it.
 const PORT: u16 = 47_910;
 
-/// Returns the text that tshark prints for each frame: [`COLUMNS`], complaints, the Info column.
-/// Returns `None` if tshark is not installed.
+/// Returns the text that tshark prints for each frame: [`COLUMNS`], messages about errors, and the
+/// Info column. Returns `None` if tshark is not installed.
 fn dissected(
     name: &str,
     frames: &[Vec<u8>],
@@ -573,7 +575,7 @@ fn pcap(frames: &[Vec<u8>], port: impl Fn(usize) -> u16) -> Vec<u8> {
     file
 }
 
-/// Returns the frame behind Ethernet, IPv4 and UDP headers without checksums.
+/// Returns a packet with Ethernet, IPv4 and UDP headers without checksums, followed by the frame.
 fn datagram(frame: &[u8], port: u16) -> Vec<u8> {
     let udp_bytes = 8 + frame.len() as u16;
     let ip_bytes = 20 + udp_bytes;

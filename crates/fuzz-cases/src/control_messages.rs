@@ -1,5 +1,5 @@
-//! Decodes arbitrary bytes as control messages. Decoding must not panic and must end, and accepted
-//! messages must survive encoding.
+//! Decodes arbitrary bytes as control messages. Decoding must end and must not panic. Encoding and
+//! decoding accepted messages must give the same messages.
 
 use wire_edge::{CONTROL_BYTES_MAX, control_messages};
 

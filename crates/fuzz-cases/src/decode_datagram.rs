@@ -1,5 +1,5 @@
-//! Decodes arbitrary bytes as a datagram. Decoding must not panic, and an accepted datagram must
-//! survive encoding.
+//! Decodes arbitrary bytes as a datagram. Decoding must not panic. Encoding and decoding an
+//! accepted datagram must give the same datagram.
 
 use wire_edge::{DATAGRAM_HEADER_BYTES, Kind, decode, decode_datagram, peek};
 

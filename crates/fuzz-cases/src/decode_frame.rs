@@ -1,5 +1,5 @@
-//! Decodes arbitrary bytes as a connection frame. Decoding must not panic, and an encoder must
-//! produce the same bytes for an accepted frame.
+//! Decodes arbitrary bytes as a connection frame. Decoding must not panic. Encoding an accepted
+//! frame must give the same bytes.
 
 use wire_edge::{
     ACK_SECTION_BYTES_MAX, AckBlock, HEADER_BYTES_MAX, Header, OPERATION_BYTES_MAX,
@@ -15,7 +15,8 @@ pub(crate) fn run(bytes: &[u8]) {
 
     let mut header = [0; HEADER_BYTES_MAX];
     let header_bytes = encode_header(&frame.prefix, &frame.header, &mut header);
-    // The decoder ignores the reserved bytes of an AtomicResponse, so these may differ.
+    // The decoder ignores the reserved bytes of an AtomicResponse, so they may differ after
+    // encoding.
     if !matches!(frame.header, Header::AtomicResponse { .. }) {
         assert_eq!(header[..header_bytes], bytes[..header_bytes]);
     }

@@ -1,5 +1,5 @@
-//! Decodes arbitrary bytes as a handshake frame. Decoding must not panic, and an accepted frame
-//! must survive encoding.
+//! Decodes arbitrary bytes as a handshake frame. Decoding must not panic. Encoding and decoding an
+//! accepted frame must give the same frame.
 
 use wire_edge::{HANDSHAKE_BYTES_MAX, decode_handshake, preamble};
 

@@ -1,5 +1,6 @@
-//! Parses arbitrary bytes as a trace in GOAL, text or binary. Parsing must not panic, and an
-//! accepted trace must survive writing and reading in the binary format.
+//! Parses arbitrary bytes as a trace in GOAL, in the text format or the binary format. Parsing must
+//! not panic. Writing an accepted trace in the binary format and parsing it must give the same
+//! trace.
 use interconnect::goal::Goal;
 
 /// Runs this fuzz target on one input.

@@ -1,8 +1,9 @@
-//! The code of the fuzz targets: each runs on an input and panics if a property does not hold.
+//! The code of the fuzz targets. Each target runs on one input, and panics if a property does not
+//! hold.
 //!
-//! The targets in `fuzz/` call this code, and need a fuzzer. In every `./x test`, `tests/replay.rs`
-//! runs the same code with a stable compiler, on the corpus and on some thousand inputs derived
-//! from it.
+//! The programs in `fuzz/`, which need a fuzzer, call this code. `./x test` runs the same code
+//! without a fuzzer (`tests/replay.rs`): on the inputs in the corpus, and on some thousand inputs
+//! derived from the corpus.
 #![forbid(unsafe_code)]
 
 mod control_messages;
@@ -34,87 +35,89 @@ pub const CASES: [(&str, Case); 14] = [
     ("sockets_rules", sockets_rules),
 ];
 
-/// Decodes arbitrary bytes as a message between two ids of the connection manager. Must not panic;
-/// an accepted message must survive encoding.
+/// Decodes arbitrary bytes as a message between two ids of the connection manager. Decoding must
+/// not panic. If the bytes are accepted, encoding and decoding the message must give the same
+/// message.
 pub fn connection_manager(bytes: &[u8]) {
     rdma_cm::fuzz_message(bytes);
 }
 
-/// Decodes arbitrary bytes as control messages. Must not panic and must end; accepted messages must
-/// survive encoding.
+/// Decodes arbitrary bytes as control messages. Decoding must end and must not panic. Encoding and
+/// decoding accepted messages must give the same messages.
 pub fn control_messages(bytes: &[u8]) {
     control_messages::run(bytes);
 }
 
-/// Decodes arbitrary bytes as a datagram. Must not panic; an accepted datagram must survive
-/// encoding.
+/// Decodes arbitrary bytes as a datagram. Decoding must not panic. Encoding and decoding an
+/// accepted datagram must give the same datagram.
 pub fn decode_datagram(bytes: &[u8]) {
     decode_datagram::run(bytes);
 }
 
-/// Decodes arbitrary bytes as a connection frame. Must not panic; an encoder must produce the same
-/// bytes for an accepted frame.
+/// Decodes arbitrary bytes as a connection frame. Decoding must not panic. Encoding an accepted
+/// frame must give the same bytes.
 pub fn decode_frame(bytes: &[u8]) {
     decode_frame::run(bytes);
 }
 
-/// Decodes arbitrary bytes as a handshake frame. Must not panic; an accepted frame must survive
-/// encoding.
+/// Decodes arbitrary bytes as a handshake frame. Decoding must not panic. Encoding and decoding an
+/// accepted frame must give the same frame.
 pub fn decode_handshake(bytes: &[u8]) {
     decode_handshake::run(bytes);
 }
 
-/// Passes arbitrary bytes to a redirect port as a datagram. Must not panic; an answer must be
-/// well-formed and no longer than protocol.md §4.5 permits.
+/// Passes arbitrary bytes to a redirect port as a datagram. The port must not panic. Its answers
+/// must be well-formed and no longer than protocol.md §4.5 permits.
 pub fn redirect_port(bytes: &[u8]) {
     redirect_port::run(bytes);
 }
 
-/// Receives arbitrary bytes as an Ethernet frame: must not panic, and must deliver only bytes of
-/// the frame. Also sends them as the content of a frame, which must arrive unchanged.
+/// Receives arbitrary bytes as an Ethernet frame. The driver must not panic, and must deliver only
+/// bytes of the frame. Also sends the bytes as the content of a frame, which must arrive unchanged.
 pub fn ethernet_frame(bytes: &[u8]) {
     link::fuzz_ethernet_frame(&mut bytes.to_vec());
 }
 
-/// Parses arbitrary bytes as a trace in GOAL. Must not panic; an accepted trace must survive
-/// encoding.
+/// Parses arbitrary bytes as a trace in GOAL. Parsing must not panic. Writing and parsing an
+/// accepted trace must give the same trace.
 pub fn goal_trace(bytes: &[u8]) {
     goal_trace::run(bytes);
 }
 
-/// Decodes arbitrary bytes as a greeting between two ends of a queue pair. Must not panic; an
-/// accepted greeting must survive encoding.
+/// Decodes arbitrary bytes as a greeting between two ends of a queue pair. Decoding must not panic.
+/// Encoding and decoding an accepted greeting must give the same greeting.
 pub fn greeting(bytes: &[u8]) {
     verbs_edge::fuzz_greeting(bytes);
 }
 
-/// Decodes arbitrary bytes as a message over the Unix socket of a shared-memory link. Must not
-/// panic; an encoder must produce the same bytes for an accepted message.
+/// Decodes arbitrary bytes as a message over the Unix socket of a shared-memory link. Decoding must
+/// not panic. Encoding an accepted message must give the same bytes.
 pub fn shm_messages(bytes: &[u8]) {
     link::fuzz_shm_messages(bytes);
 }
 
-/// Writes arbitrary bytes into shared memory, like a peer. This end must not panic or access memory
-/// outside of the shared memory.
+/// Writes arbitrary bytes into shared memory, as a peer could. This end must not panic, and must
+/// not access memory outside of the shared memory.
 pub fn shm_ring(bytes: &[u8]) {
     link::fuzz_shm_ring(bytes);
 }
 
 /// Decodes arbitrary bytes as a message of a link group, and as the private data of a request for a
-/// group. Must not panic; accepted bytes must survive encoding.
+/// group. Decoding must not panic. Encoding and decoding an accepted message must give the same
+/// message.
 pub fn sockets_message(bytes: &[u8]) {
     sockets::fuzz_message(bytes);
     sockets::fuzz_record(bytes);
 }
 
-/// Decodes arbitrary bytes as a datagram at the rendezvous socket of a connection. Must not panic;
-/// an accepted datagram must survive encoding.
+/// Decodes arbitrary bytes as a datagram at the rendezvous socket of a connection. Decoding must
+/// not panic. Encoding and decoding an accepted datagram must give the same datagram.
 pub fn sockets_offer(bytes: &[u8]) {
     sockets::fuzz_offer(bytes);
 }
 
-/// Parses arbitrary bytes as a file of rules that decide which TCP connections move. Must not
-/// panic; accepted rules must survive writing and parsing.
+/// Parses arbitrary bytes as a file of rules that decide which TCP connections move. Parsing must
+/// not panic. Writing and parsing accepted rules must give the same rules.
 pub fn sockets_rules(bytes: &[u8]) {
     sockets::fuzz_rules(bytes);
 }

@@ -1,4 +1,4 @@
-//! Passes arbitrary bytes to a redirect port as a datagram. The port must not panic, and an answer
+//! Passes arbitrary bytes to a redirect port as a datagram. The port must not panic. Its answers
 //! must be well-formed and no longer than protocol.md §4.5 permits.
 
 use delivery::Instant;
@@ -16,8 +16,8 @@ pub(crate) fn run(bytes: &[u8]) {
     let factor = if bytes.len() < 20 { 2 } else { 1 };
     assert!(len <= factor * bytes.len(), "protocol.md 4.5");
     assert!(decode_handshake(answer).is_ok());
-    // A redirect port never answers an answer, so two redirect ports cannot exchange datagrams
-    // forever.
+    // A redirect port must not answer an answer. Otherwise two redirect ports could exchange
+    // datagrams forever.
     assert_eq!(
         redirect_port.answer(now, address, answer, &mut [0; REDIRECT_ANSWER_BYTES_MAX]),
         None

@@ -1,5 +1,6 @@
-//! Runs every fuzz target without a fuzzer: on its corpus, then on inputs derived from the corpus.
-//! The inputs are the same in every run. `./x fuzz` searches for further failures.
+//! Runs every fuzz target without a fuzzer: on the inputs in its corpus, then on inputs derived
+//! from the corpus. The derived inputs are the same in every run. `./x fuzz` searches for further
+//! failures.
 
 mod engine_frames;
 
@@ -9,13 +10,14 @@ use std::{env, fs, process, thread};
 use fabric::Random;
 use fuzz_cases::{CASES, Case};
 
-/// Inputs derived for each target; they take a second or two.
+/// Number of inputs derived for each target. Their runs take a second or two.
 const MADE: u64 = 20_000;
 
-/// Inputs derived for a target whose runs take hundreds of times as long.
+/// Number of inputs derived for a target whose runs take hundreds of times as long as others.
 const MADE_OF_SLOW: u64 = 1_000;
 
-/// Length of the longest input: some frames, and enough bytes to decide all steps of a slow target.
+/// Length of the longest input in bytes. It has room for some frames, and for enough bytes to
+/// decide all steps of a slow target.
 const BYTES_MAX: u64 = 2_048;
 
 #[test]
@@ -172,7 +174,8 @@ fn make(corpus: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Returns the stored inputs of a target, in the order of their names; nothing if it has none.
+/// Returns the stored inputs of a target, in the order of their names. Returns an empty list if the
+/// target has none.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     let Ok(entries) = fs::read_dir(project().join("fuzz/corpus").join(name)) else {
         return Vec::new();

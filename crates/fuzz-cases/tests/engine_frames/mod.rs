@@ -1,16 +1,17 @@
-//! Two engines with a connection made by a real handshake. The input bytes decide what an attacker
-//! between them does: it drops, repeats, changes and forges frames, advances time, and lets drivers
-//! refuse frames.
+//! Runs two engines with a connection, which they have set up by a real handshake. The input bytes
+//! decide what happens to them: an attacker between the engines drops, repeats, changes and forges
+//! frames; time passes; drivers refuse frames.
 //!
-//! Beside the connection, datagrams pass between ports that open and close.
+//! In addition to the connection, the engines open and close datagram ports, and send datagrams
+//! between these ports.
 //!
 //! The test checks these properties:
 //!
 //! - No code panics.
-//! - Only bytes change for which the peer has rights.
+//! - A peer changes only bytes for which it has rights.
 //! - Every operation completes exactly once.
-//! - Timers are never left in the past.
-//! - After the connections are closed, every record is free again.
+//! - After a turn, no timer is in the past.
+//! - After the connections are closed, every record is free.
 use std::sync::Arc;
 
 use delivery::{Evidence, Instant, LinkEvent, LinkId};
@@ -37,7 +38,7 @@ const MEMORY_BYTES: u64 = 16 * 1024;
 /// Steps of one run: enough to get into any state, few enough for many runs.
 const STEPS_MAX: usize = 300;
 
-/// The input bytes that decide what happens. After the last byte, all further bytes are zero.
+/// The input bytes that decide what happens. Reading past the last byte returns zeros.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -69,7 +70,7 @@ impl Bytes<'_> {
     }
 }
 
-/// The datagram ports of a host, and the numbers of posted and completed operations.
+/// The datagram ports of a host, and how many operations were posted and have completed.
 struct Ports {
     open: Vec<DatagramPort>,
     queue: Arc<CompletionQueue>,
@@ -165,7 +166,7 @@ impl Ports {
     }
 }
 
-/// Names and numbers that an attacker knows after reading all frames of one direction.
+/// Identifiers and numbers that an attacker knows after reading all frames of one direction.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     connection: u32,
@@ -178,7 +179,7 @@ struct Seen {
 
 struct World {
     pair: Pair,
-    /// The names and numbers in frames to each host, by the index of this host.
+    /// The identifiers and numbers in the frames to each host, by the host's index.
     seen: [Seen; 2],
     /// Copies of some frames that were in flight.
     kept: Vec<Flight>,
@@ -263,7 +264,7 @@ impl World {
             ports,
             done: Default::default(),
         };
-        // Starts with frames in flight in both directions, which the attacker has read.
+        // Sends frames in both directions, so that the attacker can read frames of both.
         for host in 0..2 {
             for _ in 0..2 {
                 world.receive(host, 0, 512);
@@ -346,7 +347,8 @@ impl World {
         }
     }
 
-    /// Runs a turn of both hosts, and records the names and numbers in the frames that they send.
+    /// Runs a turn of both hosts, and records the identifiers and numbers in the frames that they
+    /// send.
     fn turn(&mut self) {
         for host in 0..2 {
             self.pair.turn(host);
@@ -372,7 +374,7 @@ impl World {
         }
     }
 
-    /// Advances time to the next frame or timer, several times, like on a network without faults.
+    /// Advances time to the next frame or timer, several times, and delivers frames without faults.
     fn pass_time(&mut self, bytes: &mut Bytes<'_>) {
         let choice = bytes.u8();
         let until = self.pair.now.after_ns(1000 << (choice & 31).min(21));
@@ -425,7 +427,7 @@ impl World {
         }
         match choice & 0xf0 {
             0xf0 => flight.to = host,
-            // Another host repeats a frame that it has seen.
+            // The frame comes from a third host, which has read the frame earlier.
             0xe0 => flight.from = address(2, flight.link),
             _ => {}
         }
@@ -531,7 +533,7 @@ impl World {
         }
     }
 
-    /// Delivers a forged connection frame, mostly with the correct names.
+    /// Delivers a forged connection frame, mostly with the correct connection id and epoch.
     fn forge(&mut self, host: usize, bytes: &mut Bytes<'_>) {
         let shape = bytes.u8();
         let index = bytes.u8();
@@ -729,7 +731,7 @@ impl World {
         self.turn();
     }
 
-    /// Takes completions, and checks that each context occurs at most once.
+    /// Polls all completions, and checks that each context occurs at most once.
     fn collect(&mut self, host: usize) {
         for completion in self.pair.done(host) {
             let receive = completion.kind == CompletionKind::Receive;
@@ -743,8 +745,8 @@ impl World {
         }
     }
 
-    /// Repairs the network and closes everything, and checks that no record and no pending
-    /// operation is left.
+    /// Removes all faults of the network and closes all connections. Then checks that no record is
+    /// in use and no operation is pending.
     fn end(&mut self) {
         self.pair.take = Box::new(|_, _, frames| Emitted::Taken(frames));
         for host in 0..2 {
@@ -771,7 +773,7 @@ impl World {
         }
         self.pair.run_for(30_000_000_000);
         for host in 0..2 {
-            // Closes connections whose set-up ended only now.
+            // Closes connections whose set-up has ended after the loop above.
             for event in self.pair.hosts[host].events.clone() {
                 if let engine::Event::Established { connection, .. } = event {
                     let now = self.pair.now;
