@@ -117,9 +117,9 @@ impl Found {
         Ok(found)
     }
 
-    /// Adds the report that was read under this name. Returns false if this version cannot parse
-    /// it. Replaces control characters: any process may listen under such a name, and its texts
-    /// must not move the cursor or colour the terminal.
+    /// Adds the report `text` of the process with this name. Returns false if this version cannot
+    /// parse the report. Replaces control characters, because any process may listen under such a
+    /// name, and its texts must not move the cursor or colour the terminal.
     fn add(&mut self, name: &str, text: &[u8]) -> bool {
         let Ok(mut value) = serde_json::from_slice(text) else { return false };
         without_controls(&mut value);
@@ -180,7 +180,7 @@ impl Found {
 /// The earlier report of a device, if there was one.
 struct Before<'a>(Option<&'a DeviceReport>);
 
-/// Returns the names of sockets on which devices listen, without repetitions.
+/// Returns the names of the sockets on which devices listen, each once.
 fn names(sockets: &str) -> Vec<String> {
     let mut names: Vec<String> = sockets
         .lines()
@@ -219,8 +219,8 @@ fn ask(name: &str) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Returns whether the user `asks` trusts reports of a process of `owner`. Root trusts the
-/// processes of all users.
+/// Returns whether the user `asks` trusts the reports of processes of the user `owner`. A user
+/// trusts its own processes and those of root. Root trusts the processes of all users.
 fn is_believed(owner: u32, asks: u32) -> bool {
     owner == asks || owner == 0 || asks == 0
 }
@@ -346,7 +346,7 @@ fn table(device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) -> Ta
     table
 }
 
-/// Returns whether the queue pair has a peer but no connection with it.
+/// Returns whether the queue pair has a peer, but no connection to this peer.
 fn is_alone(pair: &QueuePairReport) -> bool {
     pair.peer.is_some() && !pair.is_connected
 }
@@ -394,7 +394,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Width if there is no terminal.
 const WIDTH: u16 = 120;
 
-/// Index of the last column with text; columns after it contain numbers.
+/// Index of the last column with text. All later columns contain numbers.
 const PEER_COLUMN: usize = 3;
 
 /// Highest number of bytes in a report. A queue pair takes about 400 bytes, and there are at most

@@ -1,5 +1,5 @@
-//! Environment variables that give programs the edge's RDMA device, or move their TCP connections:
-//! the location of the libraries, and the settings.
+//! Environment variables that give programs the edge's RDMA device, or move their TCP connections.
+//! The variables name the libraries, and contain their settings.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -35,8 +35,8 @@ pub(crate) struct DeviceOptions {
     /// [default: UDP on every interface that leaves the host]
     #[arg(long, value_name = "LINKS")]
     links: Option<String>,
-    /// Name of the device that programs see. Several names, such as edge0,edge1, are several
-    /// devices, each with its own links [default: edge0]
+    /// Name of the device that programs see. With several names, such as edge0,edge1, programs see
+    /// several devices, each with its own links [default: edge0]
     #[arg(long, value_name = "NAMES")]
     device: Option<String>,
     /// Write a trace of the device's actions to this file
@@ -45,7 +45,8 @@ pub(crate) struct DeviceOptions {
     /// Write all frames to this file, for Wireshark
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Lose, duplicate and reorder arriving frames, such as loss=0.01,dup=0.01,reorder=0.05
+    /// Lose, duplicate and reorder arriving frames with these probabilities, such as
+    /// loss=0.01,dup=0.01,reorder=0.05
     #[arg(long, value_name = "SHARES")]
     faults: Option<String>,
     /// Log to standard error: off, error, warn, info or debug [default: warn]
@@ -62,8 +63,8 @@ pub(crate) struct DeviceOptions {
 pub(crate) struct Variables(pub(crate) Vec<(&'static str, OsString)>);
 
 impl Options {
-    /// Returns the libraries that a program gets: those of the device, unless only sockets are
-    /// requested.
+    /// Returns the libraries that a program gets. A program gets the libraries of the device,
+    /// except if only sockets are requested.
     pub(crate) fn wanted(&self) -> Wanted {
         let Self { device, sockets } = self;
         let says_device = sockets.rdma
@@ -75,7 +76,7 @@ impl Options {
     }
 }
 
-/// The libraries that a program gets; at least one of the two kinds.
+/// The kinds of libraries that a program gets. At least one field is true.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Wanted {
     /// The libraries of the RDMA device.
@@ -93,8 +94,8 @@ impl Wanted {
 }
 
 impl Variables {
-    /// Returns the variables for these options, in addition to those in the environment. Invalid
-    /// options are errors.
+    /// Returns the variables that must be set for these options, in addition to the variables of
+    /// the environment. Fails if an option is invalid.
     pub(crate) fn of(options: &Options) -> Result<Self, Failure> {
         let wanted = options.wanted();
         let names = wanted.libraries();
@@ -129,8 +130,8 @@ impl Variables {
         self.set("LD_PRELOAD", in_front(&ours.join(OsStr::new(":")), &found, b": "));
     }
 
-    /// Sets other variables of the loader, and variables for programs that search the library
-    /// themselves.
+    /// Sets other variables of the loader. Also sets variables for programs that find the library
+    /// without the loader.
     fn loader(&mut self, libraries: &Libraries) {
         let folder = &libraries.folder;
         let found = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -170,9 +171,10 @@ impl Variables {
         Ok(())
     }
 
-    /// Makes MPI launchers start their daemons on other hosts by this command, because those
-    /// daemons do not inherit these variables. The ranks inherit the variables from the daemons. If
-    /// the user has set a launcher's variable, keeps it.
+    /// Makes MPI launchers start their daemons on other hosts by `ethernot run`. This is necessary,
+    /// because daemons on other hosts do not inherit the variables of this command. The ranks
+    /// inherit the variables from the daemons. Does not change a launcher's variable that the user
+    /// has set.
     fn launchers(&mut self, own_program: &Path, wanted: Wanted) {
         let is_ours = |name: &OsStr| name.as_bytes().starts_with(PREFIX.as_bytes());
         let mut settings: Vec<_> = env::vars_os().filter(|(name, _)| is_ours(name)).collect();
@@ -190,8 +192,8 @@ impl Variables {
         }
     }
 
-    /// Sets variables that make frameworks choose the device. Keeps variables that the user has
-    /// set.
+    /// Sets variables that make frameworks choose the device. Does not change variables that the
+    /// user has set.
     fn frameworks(&mut self) {
         for (name, value) in FRAMEWORKS {
             if env::var_os(name).is_none() {
@@ -217,8 +219,8 @@ impl Variables {
         set.map(|(_, value)| value.clone()).or_else(|| env::var_os(name))
     }
 
-    /// Finds the links in the same way as the device. Opens links that need privileges, and drops
-    /// them.
+    /// Checks the links, which it finds in the same way as the device. Opens and drops the links
+    /// that need privileges.
     pub(crate) fn try_links(&self, wanted: Wanted) -> Result<(), Failure> {
         let mut specs = Vec::new();
         if wanted.device {
@@ -306,8 +308,9 @@ fn beside(program: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns a command line that starts a daemon with a device. The launcher splits the line at
-/// spaces, and a shell on the other host may or may not interpret it. Therefore omits settings with
-/// special characters. Returns `None` if the path of this command has special characters.
+/// spaces, and on some hosts a shell interprets the line. So a setting with special characters
+/// would not arrive unchanged, and the function omits such settings. Returns `None` if the path of
+/// this command has special characters.
 fn agent(
     settings: &[(OsString, OsString)],
     own_program: &Path,
@@ -333,8 +336,8 @@ fn agent(
     Some(words.join(" "))
 }
 
-/// Returns whether this command has set the variable: a program under this command may run the
-/// command again.
+/// Returns whether `ethernot run` has set the variable. It may have, because a program under
+/// `ethernot run` may start `ethernot run` again.
 fn is_own_agent(agent: &OsStr, daemon: &str) -> bool {
     let words: Vec<&[u8]> = agent.as_bytes().split(|&byte| byte == b' ').collect();
     let own = ["run", "--sockets", "--rdma", "--"].map(str::as_bytes);
@@ -361,7 +364,8 @@ fn in_front(ours: &OsStr, found: &OsStr, separators: &[u8]) -> OsString {
 
 /// Returns the kernel's RDMA devices, which the preloaded library hides from a program.
 pub(crate) fn hidden_devices() -> Vec<String> {
-    // If another instance of this command has started this one, the visible devices are the edge's.
+    // If this command runs under `ethernot run`, the visible devices are not the kernel's, but
+    // those of the edge.
     let preloaded = env::var_os("LD_PRELOAD").unwrap_or_default();
     if preloaded.to_string_lossy().contains(PATHS) {
         return Vec::new();
@@ -379,7 +383,8 @@ pub(crate) const SOCKETS_LIBRARY: &str = "libethernot-sockets.so";
 /// The library that shows device files to programs.
 const PATHS: &str = "libethernot_paths.so";
 
-/// Folder beside the libraries, with programs that other programs run to list devices.
+/// Folder in the folder of the libraries. It contains programs that other programs run to list
+/// devices.
 const TOOLS: &str = "bin";
 
 /// Folder of the libraries, relative to the programs' folder or to the folder above it.
@@ -401,8 +406,8 @@ const LAUNCHERS: [(&str, &str); 2] =
 ///
 /// UCX relies on the rates that interfaces report, and spreads large messages over all interfaces
 /// that are nearly as fast as the fastest. TCP on the device's interface reports at least the rate
-/// of the device. Therefore TCP is declared slow, so that UCX uses TCP only for peers that the
-/// device does not reach. UCX versions before 1.15 do not have this variable, and would print a
+/// of the device. So the variable sets a low rate for TCP. UCX then uses TCP only for peers that
+/// the device does not reach. UCX versions before 1.15 do not have this variable, and would print a
 /// warning.
 const FRAMEWORKS: [(&str, &str); 4] = [
     ("OMPI_MCA_mtl", "ofi"),

@@ -26,10 +26,11 @@ use crate::threads::OnThreads;
 
 /// Simulate all combinations of some settings.
 ///
-/// A section `[sweep.X]` contains lists of values for keys of the section X. The result of each
-/// point becomes a file in the folder. If you stop a sweep, you can continue it: finished points do
-/// not run again. Several machines that share the folder may each run a part. If two machines run
-/// the same points, they write equal files, so only work is lost.
+/// A section `[sweep.X]` contains lists of values for keys of the section X. Each combination of
+/// values is a point, whose result becomes a file in the folder. If you stop a sweep, you can
+/// continue it: finished points do not run again. If several machines share the folder, each of
+/// them can run a part of the points. If two machines run the same point, they write equal files,
+/// and only processor time is lost.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim sweep grid.toml --into results\n  \
@@ -82,7 +83,8 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// The points with numbers `number`, `number + of` and so on; numbers start at 1.
+/// The points at positions `number`, `number + of`, `number + 2·of` and so on; positions start at
+/// 1.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     number: usize,
@@ -161,8 +163,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Err(text.into())
 }
 
-/// Makes the folder, and checks that results can be written, because an error after hours of
-/// simulation would be too late. A folder that already has all results need not be writable.
+/// Makes the folder, and checks that results can be written. Without this check, the error would
+/// come after hours of simulation. A folder that already has all results need not be writable.
 fn check_folder(folder: &Path, points: &[Point]) -> Result<(), Failure> {
     if points.iter().all(|point| finished(&file_of(folder, point), point).is_some()) {
         return Ok(());
@@ -217,7 +219,7 @@ struct Replicated {
     latency_us: Vec<f64>,
 }
 
-/// Returns the statistics in the order of first appearance.
+/// Returns the statistics in the order in which `results` first contains each set of settings.
 fn means(results: &[(String, PathBuf, Value)]) -> Vec<Replicated> {
     let mut found: Vec<Replicated> = Vec::new();
     for (name, _, result) in results {
@@ -284,7 +286,7 @@ fn jobs_for(processors: u32, threads: impl Iterator<Item = u32>) -> u16 {
 struct Ran {
     /// The error texts.
     failures: Vec<String>,
-    /// The reason why the sweep stopped early: results can no longer be written.
+    /// Why results can no longer be written, if the sweep has stopped early for this reason.
     unwritable: Option<Unwritable>,
 }
 
@@ -352,7 +354,7 @@ fn report_when_interrupted(folder: &Path, bar: ProgressBar) -> Result<(), Failur
 /// Why a point has no result.
 struct PointError {
     what: String,
-    /// The reason, if results cannot be written, which affects all points.
+    /// Why results cannot be written, if this is the cause. Then all other points fail too.
     unwritable: Option<Unwritable>,
 }
 
@@ -403,15 +405,15 @@ fn finish(folder: &Path, point: &Point, speed: &Speed) -> Result<(), PointError>
     })
 }
 
-/// Writes a result atomically. If two runs, in this process or another, write the same point, they
-/// use different temporary files.
+/// Writes a result atomically, by a temporary file. If two runs write the same point, they use
+/// different temporary files, even if they are in different processes.
 fn keep(path: &Path, text: &str) -> io::Result<()> {
     let hash = path.file_stem().unwrap_or_default().to_string_lossy();
     let unfinished = path.with_file_name(unfinished_name(&hash));
     let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
-        // If this fails, the remaining file does no harm, because it does not have the name of a
-        // result.
+        // If this fails, the temporary file remains. A sweep ignores it, because its name is not
+        // the name of a result.
         let _ = fs::remove_file(&unfinished);
     }
     written
@@ -458,7 +460,7 @@ mod tests {
         ];
         let shown = show_means(&means(&results), false);
         let lines: Vec<&str> = shown.lines().collect();
-        // Half the distance of two values, times 12.706.
+        // The half-width for two values: half their distance, times 12.706 (Student's t, 95 %).
         assert_eq!(
             lines,
             [

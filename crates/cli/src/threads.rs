@@ -1,8 +1,9 @@
 //! Runs the parts of a simulation on threads.
 //!
-//! The simulator itself has no threads: its parts exchange parcels (the messages between parts),
-//! and any driver can run them. Here each part has a thread. All threads simulate one window of
-//! virtual time, wait at a barrier, exchange parcels, and wait at the barrier again.
+//! The simulator itself starts no threads. It divides a simulation into parts that exchange parcels
+//! (messages between parts), and a driver runs the parts. This driver runs each part on its own
+//! thread. All threads simulate the same window of virtual time, wait at a barrier, exchange
+//! parcels, and wait at the barrier again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,8 +72,8 @@ impl Meeting {
         }
     }
 
-    /// Runs a part to its end. If the part fails or panics, its thread still comes to the barrier,
-    /// so that the other threads learn of the failure.
+    /// Runs a part to its end. If the part fails or panics, its thread still waits at the barrier,
+    /// so that the other threads can see the failure and end.
     fn work(
         &self,
         own: usize,
@@ -89,8 +90,8 @@ impl Meeting {
                 Ok(Ok(())) => part.next_ps().unwrap_or(NOTHING),
                 _ => FAILED,
             };
-            // Stored before the barrier, so that all threads read equal values and make the same
-            // decision.
+            // Stores the time before the barrier, so that all threads read equal values after it
+            // and choose the same window.
             self.next_ps[own].store(next_ps, Ordering::Relaxed);
             self.events[own].store(count, Ordering::Relaxed);
             self.barrier.wait();
@@ -104,18 +105,21 @@ impl Meeting {
                 return Err(self.window.endless(events, start_ps));
             }
             let end_ps = start_ps.saturating_add(self.window.lookahead_ps);
-            // All threads see equal counts, so they enter this branch in the same windows.
+            // All threads read equal counts of events, so they enter this branch in the same
+            // windows.
             if events >= check {
                 check = events + WATCHED_EVENTS;
                 *lock(&self.progress[own]) = part.progress(start_ps);
                 if let Some(watch) = &mut watch {
-                    // If a part has not updated its progress yet, its previous value is used.
+                    // A part that has not updated its progress yet counts with its previous
+                    // progress.
                     let parts = self.progress.iter().map(|progress| *lock(progress));
                     reported = self.window.shares.whole(parts).report(watch);
                 }
             }
             end = catch_unwind(AssertUnwindSafe(|| {
-                // After a stop request this part returns an error, like a part that failed.
+                // If the watcher has requested a stop, this part returns an error like a part that
+                // failed.
                 reported?;
                 count = part.run_before(end_ps)?;
                 Ok(())
@@ -139,7 +143,8 @@ impl Meeting {
     }
 }
 
-/// Locks a mutex. The values stay valid even if a thread panicked.
+/// Locks a mutex, also if a thread has panicked while holding it. The values are valid in this case
+/// too.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -147,7 +152,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const START: Progress = Progress { share: None, now_ps: 0, events: 0, messages: 0 };
 
 const NOTHING: u64 = u64::MAX;
-/// Later than the end of any run.
+/// The time that a failed part stores. It is later than the end of any run.
 const FAILED: u64 = u64::MAX - 1;
 
 #[cfg(test)]

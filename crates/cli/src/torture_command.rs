@@ -18,9 +18,9 @@ use crate::output::{is_standard_output, print, write_text};
 /// Search for violations of the engine's guarantees under random simulated faults.
 ///
 /// Each seed determines a network, its faults and the applications' operations. Seeds that are
-/// multiples of 8 run twice, and both runs must agree. If a seed fails, prints the violated
-/// guarantee, the plan, and the command that repeats the run. The exit status is 1 if a seed
-/// failed.
+/// multiples of 8 run twice, and the two runs must have the same result. If a seed fails, prints
+/// the violated guarantee, the network with its faults, and the command that repeats the run. The
+/// exit status is 1 if a seed failed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim torture --seeds 0..500\n  \
@@ -38,12 +38,13 @@ pub(crate) struct Arguments {
     /// Stop after this many failures
     #[arg(long, value_name = "N", default_value_t = 10)]
     failures: usize,
-    /// Use queue pairs: scatter/gather lists, immediates that consume receives, and denied accesses
-    /// among operations in flight. Peers close as soon as they have received the expected data
+    /// Use queue pairs, with scatter/gather lists and immediates that consume receives. Some
+    /// operations fail because access is denied, while others are in flight. Peers close as soon as
+    /// they have received the expected data
     #[arg(long)]
     queue_pairs: bool,
-    /// Make the engine's thread of each host share its processors with this number of busy threads
-    /// per processor, 0 to 16
+    /// Run this number of busy threads on each simulated processor, 0 to 16, beside the engine's
+    /// thread
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=16))]
     load: Option<u8>,
     /// Write the result as JSON; `-` for standard output, instead of the text
@@ -129,8 +130,9 @@ fn run_seeds(arguments: &Arguments, stop: &AtomicBool, is_text_wanted: bool) -> 
     tally
 }
 
-/// Interval of the seeds that run twice. Causes of differences (the order of a hash map, an
-/// address) act in most seeds, so a sample of seeds finds them.
+/// Interval of the seeds that run twice. If two runs of a seed can differ, for example because of
+/// the order of a hash map or because of an address, they differ for most seeds. So a sample of
+/// seeds shows the fault.
 const TWICE_EVERY: u64 = 8;
 
 fn progress_bar(seeds: u64) -> ProgressBar {

@@ -7,9 +7,10 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub(crate) struct ComparisonArguments {
     /// What to compare with kernel TCP. With the library on both sides: edge, edge-poll (threads
-    /// poll while they wait), default (only connections that gain by a move are moved), left-alone
-    /// (no connection may move). With the library on one side: client-only, server-only. Without
-    /// the library: tcp, which shows how much ratios vary by chance
+    /// poll while they wait), default (a connection moves only if a move makes it faster),
+    /// left-alone (no connection may move). With the library on one side: client-only, server-only.
+    /// Without the library: tcp, which compares TCP with itself and shows how much ratios vary by
+    /// chance
     #[arg(long = "against-tcp", value_name = "WAY", default_value = "edge", value_parser = parse_way)]
     pub(crate) other: Way,
     /// Samples of each case, for each side of the comparison; the highest and the lowest are

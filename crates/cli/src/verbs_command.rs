@@ -1,5 +1,5 @@
-//! `ethernot bench verbs`: the measurements that a paper made of an iWARP adapter, on a verbs
-//! device and over kernel TCP.
+//! `ethernot bench verbs`: repeats the measurements of a paper on an iWARP adapter, with a verbs
+//! device and with kernel TCP.
 
 use bench::verbs::contender::Device;
 use bench::verbs::programs::Programs;
@@ -14,12 +14,13 @@ use crate::{Failure, own_program};
 /// Measure a verbs device, alternately with kernel TCP: speed, remaining CPU time, registration,
 /// MPI.
 ///
-/// The programs run under `ethernot run` and over TCP, between two network namespaces with one CPU
-/// each. `bandwidth`: windows of messages in one and both directions. `latency`: half a round trip.
-/// `availability`: the CPU time left for a program during the exchange of messages, over verbs, TCP
-/// and MPI. `registration`: the cost of memory regions by size. `mpi`: bandwidth and latency of MPI
-/// over the device and over MPI's own TCP transport. The highest and the lowest sample are
-/// excluded. The programs are ordinary programs, and also run between real hosts. Needs root.
+/// Runs programs alternately under `ethernot run` and over TCP, between two network namespaces with
+/// one CPU each. The tests are: `bandwidth`, with windows of messages in one direction and in both
+/// directions; `latency`, half a round trip; `availability`, the CPU time that remains for a
+/// program while it exchanges messages over verbs, TCP and MPI; `registration`, the cost of memory
+/// regions by size; `mpi`, bandwidth and latency of MPI over the device and over MPI's own TCP
+/// transport. Excludes the highest and the lowest sample. The measured programs do not depend on
+/// this command, and also run between real hosts. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench verbs --quick\n  \
@@ -48,10 +49,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(WINDOW_MAX)))]
     windows: Vec<u32>,
     /// Samples of each point; the highest and the lowest are excluded
-    /// [default: 10, with --quick 5; of availability and registration 3, with --quick 1]
+    /// [default: 10, with --quick 5; for availability and registration 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
-    /// Length of a sample [default: 0.2, with --quick 0.05; of availability 1, with --quick 0.25]
+    /// Length of a sample [default: 0.2, with --quick 0.05; for availability 1, with --quick 0.25]
     #[arg(long, value_name = "SECONDS", value_parser = parse_sample_seconds)]
     seconds: Option<f64>,
     /// MTU of the link, in bytes

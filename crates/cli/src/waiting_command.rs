@@ -19,16 +19,17 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::output::{check_writable, write_results};
 
-/// Measure the waiting policy beside busy threads, in virtual time.
+/// Measure the waiting policy on simulated hosts with busy threads, in virtual time.
 ///
-/// Runs ping-pong, one-way and two-way between hosts, under a model of Linux's scheduler. The
-/// hosts' threads share their processors with 0 to 4 busy threads per processor. Hosts are a
-/// quarter to four times as fast as a calibrated host; applications poll, or wait in calls.
+/// Runs ping-pong, one-way and two-way between hosts, under a model of Linux's scheduler. On each
+/// processor of a host, 0 to 4 busy threads run in addition to the host's threads. The speed of
+/// hosts is 0.25 to 4 times that of a calibrated host. Applications poll, or wait in calls.
 ///
-/// Compares the rate of each point with the share of a processor that the busy threads leave, and
-/// prints the worst ratio last. Also prints the results of the best fixed rule (always spin, never
-/// spin, spin for as long as a sleep costs). The results depend on the protocol, the policy and the
-/// seeds alone, not on this machine.
+/// Busy threads leave only a part of a processor to a host's thread, so the highest possible rate
+/// is this part of the rate without busy threads. The command divides the rate of each point by the
+/// highest possible rate, and prints the worst ratio last. Also prints the result of the best fixed
+/// rule (always spin, never spin, spin for as long as a sleep costs). The results depend only on
+/// the protocol, the policy and the seeds, not on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim waiting\n  \
@@ -149,8 +150,8 @@ impl Found {
         self.results.iter().filter(|result| result.ratio() >= WANTED).count()
     }
 
-    /// Returns one line per result. The worst result is last, because the end stays visible on a
-    /// terminal.
+    /// Returns one line per result. The worst result is last, because the end of a long text
+    /// remains visible on a terminal.
     fn to_text(&self) -> String {
         let mut text = String::new();
         // Writing to a `String` cannot fail, here and below.
@@ -263,5 +264,5 @@ const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left · {wid
 /// Interval of the progress bar: long enough not to slow the runs.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Lowest acceptable ratio of the rate to the share of a processor that the busy threads leave.
+/// Lowest acceptable ratio of a rate to the highest rate that is possible with the busy threads.
 const WANTED: f64 = 0.9;

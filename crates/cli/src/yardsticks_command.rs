@@ -1,5 +1,5 @@
-//! `ethernot bench yardsticks`: compares small messages with bare frames, the lowest possible cost
-//! on this host, and with other programs.
+//! `ethernot bench yardsticks`: compares small messages with bare frames, which have the lowest
+//! cost that is possible on this host, and with other programs.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -17,12 +17,12 @@ use crate::quantities::parse_seconds;
 use crate::shaped_command::{self, HostArguments};
 use crate::{Failure, own_program};
 
-/// Compare an 8-byte ping-pong with bare frames of equal size and with other programs, and streams
-/// over UDP with bare datagrams.
+/// Compare an 8-byte ping-pong with bare frames of equal size and with other programs. Also compare
+/// a stream over UDP with a stream of bare datagrams.
 ///
-/// The stream of bare datagrams makes the system calls of a stream of remote writes: one call
+/// The stream of bare datagrams makes the same system calls as a stream of remote writes: one call
 /// gathers 44 headers and payloads, which the kernel sends and delivers as one segmented datagram.
-/// The receiver copies each payload to its place.
+/// The receiver copies each payload to the target memory.
 ///
 /// The other programs are `ucx_perftest -t ucp_put_lat` over TCP (Debian package ucx-utils) and
 /// `sockperf ping-pong --tcp` (package sockperf); the smallest message of sockperf has 14 bytes.

@@ -1,4 +1,4 @@
-//! Options for TCP connections that move, and the variables that they become.
+//! Options for TCP connections that move, and the environment variables for these options.
 
 use std::path::{Path, PathBuf};
 
@@ -19,8 +19,9 @@ pub(crate) struct SocketsOptions {
     /// Also give the program the RDMA device
     #[arg(long, requires = "sockets")]
     pub(super) rdma: bool,
-    /// When connections move: always (at the first use), when-it-pays (connections that have
-    /// lasted, on one host, over several links or with --poll) or never [default: when-it-pays]
+    /// When connections move: always (at the first use), never, or when-it-pays (after a connection
+    /// has lasted, and only within a host, over several links or with --poll) [default:
+    /// when-it-pays]
     #[arg(long = "move", value_name = "WHEN", requires = "sockets")]
     moving: Option<String>,
     /// Spin for data instead of sleeping: always, never, adaptive, or for this number of
@@ -41,8 +42,8 @@ pub(crate) struct SocketsOptions {
     /// Ports of services whose connections stay on TCP, such as 22,8000-8099
     #[arg(long, value_name = "PORTS", requires = "sockets")]
     except_ports: Option<String>,
-    /// File of rules, one per line, such as `tcp port 22` or `edge 10.0.0.0/8`; the first match
-    /// decides
+    /// File of rules, one per line, such as `tcp port 22` or `edge 10.0.0.0/8`; the first rule that
+    /// matches a connection decides
     #[arg(long, value_name = "FILE", requires = "sockets")]
     rules: Option<PathBuf>,
     /// Log events of connections to FILE, instead of to standard error
@@ -88,8 +89,8 @@ impl Variables {
     }
 }
 
-/// Reports errors of the settings now. The library could only print them on standard error, which
-/// the user may not see.
+/// Checks the settings before the program starts. The library could report an error only on
+/// standard error of the program, which the user may not see.
 pub(super) fn check(settings: &Settings) -> Result<(), Failure> {
     check_writable(settings.log_file())?;
     match settings.counters() {
