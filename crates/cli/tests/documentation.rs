@@ -8,9 +8,9 @@ use std::process::{Command, Output};
 #[derive(Debug)]
 struct Documented {
     words: Vec<String>,
-    /// Whether to parse the command without running it, because it is marked as `(long)` or
-    /// `(root)`, or is only a name. The test then requests its help, which still refuses unknown
-    /// options.
+    /// Whether the test only checks the arguments of the command, because the page marks the
+    /// command as `(long)` or `(root)`, or contains only its name. The test then adds `--help`,
+    /// with which the command still rejects unknown options.
     is_only_parsed: bool,
 }
 
@@ -145,7 +145,7 @@ fn every_subcommand_of_the_simulator_is_named_by_the_page() {
     }
 }
 
-/// All options in the page's running text exist in some command of the simulator.
+/// Each option in the page's running text is an option of at least one command of the simulator.
 #[test]
 fn every_option_of_the_page_on_the_simulator_is_there() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));

@@ -1,5 +1,6 @@
-//! Tests that interfaces are restored after a run, however the run ends, and that other programs
-//! can use them then. Needs root: each test has two hosts, which are network namespaces.
+//! Tests that interfaces have their earlier state after a run, whether the run ends normally or is
+//! killed, and that other programs can then use the interfaces. Needs root: each test has two
+//! hosts, which are network namespaces.
 
 #[expect(dead_code, reason = "connections are not needed here")]
 #[path = "../../ethernot/tests/hosts/mod.rs"]
@@ -119,8 +120,8 @@ fn run(client: &Host, server: &Host, links: &str, end: End) {
     serving.wait().unwrap();
 }
 
-/// Returns the state of a host that a run could change. Omits neighbours, because any traffic
-/// changes them.
+/// Returns the parts of a host's state that a run could change, except the neighbour table, because
+/// any traffic changes this table.
 fn state(host: &Host) -> Vec<String> {
     host.run(|| {
         let mut found = Vec::new();
@@ -209,8 +210,8 @@ impl DerefMut for Running {
 }
 
 fn start(host: &Host, arguments: &[&str]) -> Running {
-    // `env` restores the default action of SIGINT. If a test runs in the background of a script,
-    // the test ignores SIGINT, and its children would inherit this.
+    // Starts the program by `env`, which restores the default action of SIGINT. If a script runs
+    // the test in the background, the test ignores SIGINT, and the program would inherit this.
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_ethernot")]);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,5 +1,5 @@
-//! Tests `ethernot paper` as a user runs it: repeated interruptions lose no results and add no
-//! false ones.
+//! Tests `ethernot paper` as a user runs it. Interrupts it many times, and checks that no result is
+//! lost or wrong.
 #![expect(clippy::disallowed_methods, reason = "waits for another process, which signals nothing")]
 
 mod shared;
@@ -42,7 +42,8 @@ fn killed_and_called_again(words: &[&str], longest: Duration) {
     let mut interrupted = 0;
     for turn in 0..20 {
         let mut running = start(words, &results);
-        // Marsaglia's xorshift generates the moments, which are the same in each run of the test.
+        // Marsaglia's xorshift chooses the time of each kill. The times are the same in each run of
+        // the test.
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;

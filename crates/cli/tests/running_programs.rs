@@ -1,6 +1,6 @@
 //! Tests `ethernot run` and `ethernot env`: the environment of programs, and the errors for
-//! programs that cannot have a device. The libraries here are empty files, so that nothing depends
-//! on the real ones.
+//! programs that cannot have a device. The tests use libraries without functions, so that the
+//! results do not depend on the project's libraries.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -164,8 +164,8 @@ fn programs_that_take_no_libraries_are_refused_with_a_reason() {
     place.refuses_file("small", &["32 bits"]);
     place.file("cut", &program[..200], 0o755);
     place.refuses_file("cut", &["read "]);
-    // A script is refused if its interpreter is refused. Programs that the interpreter starts are
-    // not checked.
+    // The command refuses a script if it refuses the script's interpreter. It does not check
+    // programs that the interpreter starts.
     place.file("of-musl", format!("#!{}\n", place.path("musl").display()).as_bytes(), 0o755);
     place.refuses_file("of-musl", &["musl"]);
 }
@@ -273,7 +273,7 @@ fn daemons_of_launchers_are_started_by_the_same_command_unless_the_user_says_how
     let print = ["printenv", names[0], names[1]];
     let lines = lines_of(place.ethernot(&run).args(print));
     assert_eq!(lines, [expected("edge7", "orted"), expected("edge7", "prted")]);
-    // The settings of the innermost of nested commands apply.
+    // If `ethernot run` starts another `ethernot run`, the settings of the inner command apply.
     let again = [program, "run", "--device", "edge8", "--"];
     let lines = lines_of(place.ethernot(&run).args(again).args(print));
     assert_eq!(lines, [expected("edge8", "orted"), expected("edge8", "prted")]);
@@ -314,8 +314,8 @@ fn connections_move_without_a_device_unless_one_is_wanted_too() {
         let preloaded = all.lines().next().unwrap();
         assert!(preloaded.contains("libibverbs.so.1:") && preloaded.ends_with(&library), "{all}");
     }
-    // Settings of RDMA devices have no effect with --sockets, and settings of sockets none without
-    // it.
+    // With --sockets, the command ignores settings of RDMA devices. Without --sockets, it ignores
+    // settings of sockets.
     let mut command = place.ethernot(&["run", "--sockets", "--", "true"]);
     assert!(command.env("ETHERNOT_FAULTS", "loss").status().unwrap().success());
 }

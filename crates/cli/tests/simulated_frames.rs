@@ -199,8 +199,8 @@ fn what_cannot_be_captured_is_reported() {
     assert!(error.contains("make its folder first"), "{error}");
 }
 
-/// The dissector decodes lost frames, plain acknowledgements and handshakes without complaint.
-/// Skipped, with a message, if `tshark` is not installed.
+/// The dissector decodes lost frames, plain acknowledgements and handshakes without reporting an
+/// error. Skipped, with a message, if `tshark` is not installed.
 #[test]
 fn tshark_reads_frames_of_simulated_hosts() {
     let more = "loss_ppm = 20000\nconnects_ahead = false\npayload = \"bytes\"\n";

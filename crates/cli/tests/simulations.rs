@@ -247,15 +247,15 @@ fn a_trace_runs_with_the_parameters_of_loggopsim_and_reports_when_ranks_were_fin
     };
     let model = ["-L", "2us", "-o", "0.5us", "-g", "1000", "-G", "0.1"];
     let times = finished(&model);
-    // By LogGP, the interface is free for the second message after g and 999 G; the second message
-    // then takes o.
+    // By LogGP, the interface can send the second message g + 999 G after the first. Sending the
+    // second message takes o.
     let second = 1.0 + 0.0999;
     assert!((times[0] - (second + 0.5)).abs() < 1e-9, "{times:?}");
     assert!(times[2].abs() < 1e-9, "{times:?}");
-    // It arrives after a further L, 999 G and o.
+    // The receiver has the second message L + 999 G + o later.
     assert!((times[1] - (second + 0.5 + 2.0 + 0.0999 + 0.5)).abs() < 1e-9, "{times:?}");
-    // Above the rendezvous size S, each of the two messages needs a request and an answer: three
-    // messages each.
+    // The messages are longer than the rendezvous size S. So each of them also needs a request and
+    // an answer, which makes three messages.
     assert!(finished(&[&model[..], &["-S", "500"]].concat())[1] > times[1] + 4.0);
     assert!(run(&model).contains("finished: first rank 2 at 0.000 us, middle rank 0 at 1.600 us"));
 

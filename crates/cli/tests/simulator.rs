@@ -131,7 +131,7 @@ fn everything_that_is_asked_for_is_written() {
     );
 }
 
-/// If a host sends all its messages at the same time, each message waits for the earlier ones.
+/// A host sends all its messages at the same time, so each message waits for all earlier messages.
 #[test]
 fn slowdowns_are_in_the_report_and_the_table() {
     let folder = Folder::new("slowdown");
@@ -210,9 +210,9 @@ fn a_sweep_stops_when_the_disk_is_full_and_goes_on_later() {
         fs::remove_file(path).unwrap();
     }
     assert_eq!(names.len(), 3);
-    // The sweep first writes a result under a temporary name with the machine and the process id.
-    // The shell executes the sweep, so the process id is the shell's. The script makes the
-    // temporary name a link to a full device.
+    // A sweep first writes a result to a temporary file, whose name contains the machine's name and
+    // the process id. The script creates a symbolic link with this name that leads to a full device.
+    // It knows the process id, because the shell replaces itself by the sweep.
     let script = r#"
         for name in "$@"; do
             for number in 1 2 3; do
@@ -261,8 +261,8 @@ fn fidelities_are_compared() {
     let fidelities = result["fidelities"].as_array().unwrap();
     assert_eq!(fidelities.len(), 3);
     let completed = |at: usize| fidelities[at]["completed_us"].as_f64().unwrap();
-    // The model without a network has no trunk, so no message waits. On the others, eight hosts
-    // share a trunk.
+    // Run 1 is the model without a network, in which no message waits. In the other runs, eight
+    // hosts share a trunk.
     assert!(completed(1) < completed(0) && completed(1) < completed(2), "{result}");
     assert_eq!(result["sizes"][0]["messages"], 16 * 4 * 3);
     let error = folder.refused(&["compare", "cluster.toml", "--fidelity", "packet"]);
@@ -369,7 +369,8 @@ fn options_that_a_replay_cannot_take_are_reported_by_name() {
     }
 }
 
-/// The error contains the remedy: part, place, keys, and lines for the price book.
+/// The error contains the missing part, the place in the price book, the keys, and the lines to
+/// add.
 #[test]
 fn a_part_without_a_price_is_reported_with_lines_to_put_there() {
     let folder = Folder::new("unpriced");

@@ -56,8 +56,7 @@ fn programs_find_the_files_of_the_device_and_the_host_has_none() {
                   ls /sys/class/infiniband/edge0/device/net && \
                   realpath /sys/class/infiniband/edge0/device && stat -c %F /dev/infiniband/uverbs0";
     for user in [User::Root, User::Unprivileged] {
-        // The preloaded functions serve the shell's children, which open the files, and the shell
-        // itself.
+        // The shell and its children open the files, so the preloaded functions must work in both.
         let Some(output) = run(&host, user, &["sh", "-c", script]) else { return };
         let printed = text(&output.stdout);
         assert_eq!(
@@ -116,7 +115,7 @@ fn answers_to_the_tool_rdma_describe_the_device() {
 
 #[test]
 fn netlink_describes_the_device() {
-    // The installed tool, which uses netlink, not the project's replacement for it.
+    // The installed tool, which uses netlink. The project's script of the same name does not.
     const TOOL: &str = "/usr/bin/rdma";
     let Some([host, _peer]) = two_hosts(&[TOOL]) else { return };
     let output = run(&host, User::Root, &[TOOL, "-j", "link"]).unwrap();
@@ -326,7 +325,7 @@ fn listening(host: &Host, port: u16) {
 }
 
 /// Waits until a program listens at a port of the connection manager, and has a slot of queue-pair
-/// numbers. The program opens the port before the slot.
+/// numbers. Checks for the slot too, because the program opens the port before the slot.
 fn listening_for_requests(host: &Host, port: u16) {
     has_socket(host, "udp", "07", move |at| at == port);
     has_socket(host, "udp", "07", |at| at >= 0xf000);

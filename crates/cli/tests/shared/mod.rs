@@ -2,8 +2,8 @@
 
 use bench::namespaces::{NamespacePair, are_possible};
 
-/// Returns whether network namespaces can be made and used; if not, prints the reason. Checks more
-/// than making one: `ip` also needs mounts that it can make private, and a chroot has none.
+/// Returns whether the test can make and use network namespaces. If not, prints the reason. Also
+/// checks that `ip` can make its mounts private, which is impossible in a chroot.
 pub(crate) fn can_make_namespaces() -> bool {
     let error = if are_possible() {
         NamespacePair::create(1, 1500).err().map(|error| error.to_string())

@@ -86,7 +86,7 @@ fn captured(
     Some(interfaces)
 }
 
-/// Checks that every frame of a file is decoded without complaint. Returns the interfaces with
+/// Checks that tshark decodes every frame of a file without an error. Returns the interfaces with
 /// frames.
 fn decoded(file: &Path) -> BTreeSet<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/wireshark/ethernot.lua");

@@ -77,8 +77,8 @@ fn programs_use_the_device_that_they_name_and_the_other_is_idle() {
         ends_well(serving);
         let sent = [used, idle].map(|interface| counted(&client, interface));
         let [by_used, by_idle] = [sent[0] - before[0], sent[1] - before[1]];
-        // 300 messages of 4096 bytes. The program also connects to its peer by TCP, on the first
-        // interface.
+        // The device that is used carries 300 messages of 4096 bytes. The other interface may carry
+        // only the TCP connection to the peer.
         assert!(by_used > 1_000_000 && by_idle < 100_000, "{device}: {by_used} and {by_idle}");
     }
 }
@@ -89,7 +89,8 @@ fn the_connection_manager_takes_the_device_that_has_the_address() {
     for address in ["10.9.9.2", "10.9.8.2"] {
         let serving = ["rping", "-s", "-C", "20", "-p", "18515"];
         let serving = start(&server, User::Root, &TWO, &serving);
-        // The second device listens last. 10.9.8.2:18515 has this form in the kernel's notation.
+        // Waits for the second device, because it listens last. The text is 10.9.8.2:18515 in the
+        // kernel's notation.
         super::until(|| {
             let sockets = || fs::read_to_string("/proc/thread-self/net/udp").unwrap();
             server.run(move || sockets().contains(" 0208090A:4853 "))
