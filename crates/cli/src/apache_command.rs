@@ -95,7 +95,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         (_, _, false) => ALPHAS.to_vec(),
     };
     if sizes.is_empty() && alphas.is_empty() {
-        return Err("nothing is left to measure: take --no-zipf or --no-files away".into());
+        return Err("there is nothing to measure; remove --no-zipf or --no-files".into());
     }
     let (connections, clients) = (arguments.connections, arguments.clients);
     if connections < clients {
@@ -125,7 +125,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
 fn parse_mpm(text: &str) -> Result<Mpm, String> {
     let known = || Mpm::ALL.map(Mpm::name).join(", ");
     let found = Mpm::ALL.into_iter().find(|mpm| mpm.name() == text);
-    found.ok_or_else(|| format!("Apache divides its work by: {}", known()))
+    found.ok_or_else(|| format!("the modules of Apache are: {}", known()))
 }
 
 fn parse_file_size(text: &str) -> Result<u64, String> {

@@ -60,8 +60,8 @@ fn fragment(costs: &HostCosts) -> String {
     // Writing to a `String` cannot fail.
     let _ = writeln!(
         text,
-        "# Found by `ethernot sim calibrate`: simulated with these costs, what was measured comes out to\n\
-         # {:.1} % (root of the mean square), {:.1} % at worst.\n\
+        "# Found by `ethernot sim calibrate`. Simulations with these costs differ from the measurements by\n\
+         # {:.1} % (root mean square) and by at most {:.1} %.\n\
          #\n# test       bytes    measured µs   fitted µs",
         costs.rms_error_percent, costs.worst_error_percent
     );
@@ -81,9 +81,9 @@ fn fragment(costs: &HostCosts) -> String {
         costs.frame_send_ns + costs.return_ns + costs.gather_ns + costs.call_ns / FRAMES_A_CALL;
     let _ = writeln!(
         text,
-        "#\n# Of frame_send_ps, {:.0} ns are for payload gathered from the program and {:.0} ns for one call of\n\
-         # several frames; the frame is seen {:.0} ns before its sender is done. A look at a link takes {:.0} ns:\n\
-         # add half of that to the latency of a cable, and take away the former.\n\
+        "#\n# frame_send_ps includes {:.0} ns to gather payload from the program, and {:.0} ns for the system call that\n\
+         # sends several frames. The receiver sees a frame {:.0} ns before its sender is done: subtract this time from\n\
+         # the latency of a cable. Reading a link takes {:.0} ns: add half of this time to the latency of a cable.\n\
          [host]\nkind = \"edge\"\nframe_send_ps = {}\nframe_send_ps_per_byte = {}\nframe_receive_ps = {}\n\
          frame_receive_ps_per_byte = {}\npost_ps = {}\ncompletion_ps = 0",
         costs.gather_ns,

@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         println!("{}", outcome.summary());
     }
     match outcome.failed() {
-        0 if stop.load(Ordering::Relaxed) => Err("interrupted before the hours were over".into()),
+        0 if stop.load(Ordering::Relaxed) => Err("interrupted before the end of the run".into()),
         0 => Ok(()),
         failed => Err(format!("{failed} of {} worlds failed", outcome.worlds.len()).into()),
     }

@@ -94,8 +94,8 @@ fn bill(
         Err(missing) => missing,
     };
     let remedy = if is_included {
-        "\nexamples/simulator/prices.toml has parts of 10, 25 and 100 Gb/s to put prices to: --prices \
-         names it"
+        "\nexamples/simulator/prices.toml lists parts of 10, 25 and 100 Gb/s: add prices to it, and name \
+         it with --prices"
     } else {
         ""
     };
@@ -135,7 +135,7 @@ fn completed_us(path: &Path, configuration: &Configuration) -> Result<f64, Failu
     let manifest: Value = serde_json::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
     if manifest["configuration"].as_str() != Some(&configuration.effective) {
         return Err(wrong(
-            "this is of another configuration; write one of this with `ethernot sim run --manifest`",
+            "the manifest has another configuration; write a new one with `ethernot sim run --manifest`",
         )
         .into());
     }

@@ -97,6 +97,6 @@ fn parse_message(text: &str) -> Result<u64, String> {
     if bytes >= 8 && bytes.is_multiple_of(8) && bytes <= 1 << 20 {
         Ok(bytes)
     } else {
-        Err("a message that is checked has a multiple of 8 bytes, at most 1M".to_string())
+        Err("the size must be a multiple of 8 bytes, at most 1M".to_string())
     }
 }

@@ -96,7 +96,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     if arguments.bare && arguments.hosts.link != LinkKind::Packet {
         let kind = arguments.hosts.link.name();
         return Err(
-            format!("--bare streams over packet links only, not {kind}: leave it away").into()
+            format!("--bare works only over packet links, not over {kind}; remove --bare").into()
         );
     }
     let quick = arguments.quick;

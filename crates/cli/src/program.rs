@@ -42,25 +42,25 @@ pub(crate) enum ProgramError {
     #[error("{} is for another kind of processor ({found}) than the libraries ({ours})", .program.display())]
     OtherArchitecture { program: PathBuf, found: String, ours: &'static str },
     #[error(
-        "{} is statically linked{}: nothing can be put before what is part of it. {}. If it only starts other \
-         programs, give these the variables: eval \"$(ethernot env{})\"",
+        "{} is statically linked{}: no library can be preloaded into it. {}. If it only starts other programs, set \
+         the variables for these: eval \"$(ethernot env{})\"",
         .program.display(),
         if *.is_go { ", as Go programs are without cgo" } else { "" },
         remedy_of_static(*.wanted, *.is_go),
         if .wanted.sockets { " --sockets" } else { "" },
     )]
     Static { program: PathBuf, is_go: bool, wanted: Wanted },
-    #[error("{} uses no C library: nothing can be put before what is part of it", .0.display())]
+    #[error("{} uses no C library: no library can be preloaded into it", .0.display())]
     NoLibrary(PathBuf),
     #[error(
-        "{} is a program for {}: the libraries are for the GNU C library. Build it for that, or run it in a \
-         container that has it", .program.display(),
+        "{} is a program for {}, but the libraries are for the GNU C library. Build the program for the GNU C library, \
+         or run it in a container that has this library", .program.display(),
         if *.is_musl { "musl".to_owned() } else { format!("another loader, {}", .loader.display()) }
     )]
     OtherLoader { program: PathBuf, loader: PathBuf, is_musl: bool },
     #[error(
-        "{} {how} when it is started, and then the loader puts nothing before its libraries. Run ethernot itself with \
-         those rights, as in `sudo ethernot run -- …`, or run a copy of the program that has none", .program.display()
+        "{} {how} when it starts, so the loader preloads no libraries. Run ethernot itself with these rights, as in \
+         `sudo ethernot run -- …`, or run a copy of the program without them", .program.display()
     )]
     GainsRights { program: PathBuf, how: &'static str },
     #[error("{}: {} is run by a script that is run by a script, and so on without an end", .0.display(), .0.display())]
@@ -73,11 +73,12 @@ fn remedy_of_static(wanted: Wanted, is_go: bool) -> &'static str {
         (true, true) => "Build it with a shared libibverbs (CGO_ENABLED=1)",
         (true, false) => "Build it with a shared libibverbs",
         (false, true) => {
-            "Go calls the kernel itself, so its connections stay on TCP: run it without ethernot; peers that run with it \
-             still talk to it"
+            "Go calls the kernel itself, so its connections stay on TCP: run the program without ethernot; peers that \
+             run under ethernot can still connect to it"
         }
         (false, false) => {
-            "Build it with the shared C library, or run it without ethernot; peers that run with it still talk to it"
+            "Build it with the shared C library, or run it without ethernot; peers that run under ethernot can still \
+             connect to it"
         }
     }
 }

@@ -71,7 +71,7 @@ impl Copy {
         let text = fs::read_to_string(&path).map_err(read)?;
         let changed = sources::with_value(&text, name, value).ok_or_else(|| XtaskError::Names {
             path: path.clone(),
-            what: format!("there is no constant {name}; mend xtask/src/constants/table.rs"),
+            what: format!("there is no constant {name}; correct xtask/src/constants/table.rs"),
         })?;
         fs::write(&path, changed).map_err(write)?;
         let outcome = tried(self);

@@ -85,7 +85,7 @@ pub(super) fn check_arrows(workspace: &Workspace) -> Vec<Violation> {
             continue;
         }
         if rank(&package.name).is_none() {
-            let what = "the crate has no room: add it to ROOMS in xtask/src/tidy/arrows.rs and to \
+            let what = "the crate is not in the table: add it to ROOMS in xtask/src/tidy/arrows.rs and to \
                         docs/architecture.md";
             violations.push(Violation { place, what: what.into() });
             continue;

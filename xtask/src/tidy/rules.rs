@@ -61,7 +61,7 @@ impl Rules {
             let item = lines.iter().skip(index + 1).find(|line| !is_beside_item(line));
             let is_item = item.is_some_and(|item| !item.is_empty() && *item != "}");
             if !is_item || is_test && !item.is_some_and(|item| item.contains("fn ")) {
-                let what = "a citation stands above an item, among tests above a function";
+                let what = "a citation must be directly above an item; in tests, above a function";
                 self.violate(here.clone(), what.into());
             }
             for name in cited.split(',').map(str::trim) {
