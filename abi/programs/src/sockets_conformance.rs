@@ -41,8 +41,8 @@ impl Subject<'_> {
         self.compare_when(network, "always", &[When::Early, When::Late]);
     }
 
-    /// Like [`Self::compare`], but with the default rules: a connection moves only if it becomes
-    /// faster by a move.
+    /// Compares like [`Self::compare`], but with the default rules: a connection moves only if a move
+    /// makes it faster.
     ///
     /// # Panics
     /// If a run fails or the outputs differ.

@@ -179,7 +179,6 @@ impl Path {
         self.local == local
     }
 
-    /// Returns the packets in flight and the measurements.
     #[inline]
     pub(crate) const fn send(&self) -> &SendHalf<Carried> {
         self.sending.half()
@@ -197,19 +196,16 @@ impl Path {
         &self.pending
     }
 
-    /// Returns the size of a full frame, in bytes.
     #[inline]
     pub(crate) const fn frame_bytes(&self) -> u16 {
         self.sending.frame_bytes()
     }
 
-    /// Returns whether this link may carry new data.
     #[inline]
     pub(crate) const fn may_carry_data(&self) -> bool {
         self.state.may_carry_data()
     }
 
-    /// Returns the state of the link.
     #[inline]
     pub(crate) const fn state(&self) -> LinkState {
         self.state.state()
@@ -239,7 +235,6 @@ impl Path {
         self.sending.may_probe() || self.wants_control(now)
     }
 
-    /// Returns whether this link needs a control frame.
     #[inline]
     pub(crate) fn wants_control(&self, now: Instant) -> bool {
         self.pending.has_news() && self.may_report()
@@ -257,8 +252,7 @@ impl Path {
         self.is_validated() && (self.pending.may_report() || self.sending.may_probe())
     }
 
-    /// Returns whether this link has no frame in flight, no pending report and no pending
-    /// acknowledgement.
+    /// Returns whether no frame is in flight, and no report or acknowledgement is pending.
     pub(crate) fn is_at_rest(&self) -> bool {
         let is_at_rest = self.send().is_at_rest();
         let is_all_heard = self.pending.is_all_heard();
@@ -309,7 +303,6 @@ impl Path {
         matches!(self.life, Life::Trial)
     }
 
-    /// Returns whether the peer opened this link and has not answered on it yet.
     pub(crate) const fn is_offered(&self) -> bool {
         matches!(self.life, Life::Offered)
     }
@@ -320,7 +313,6 @@ impl Path {
         matches!(self.life, Life::Lost)
     }
 
-    /// Sets the role and the state of a new link.
     pub(crate) fn begin(&mut self, life: Life, state: PathState) {
         (self.life, self.state) = (life, state);
     }
@@ -389,8 +381,7 @@ impl Path {
         }
     }
 
-    /// Returns the earliest deadline. Ignores the deadline of the path MTU, which matters only
-    /// while the link carries data.
+    /// Returns the earliest deadline, except that of the path MTU, which only data need.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         let acknowledgement_at = AckDuty::again_at(now, &self.received);
         let asked_at = self.state.deadline().min(self.refusals.deadline());
@@ -461,8 +452,7 @@ impl Path {
         });
     }
 
-    /// Records that the link has used its permission to send one frame although the window is
-    /// closed.
+    /// Records that the link has sent the one frame that a closed window permits.
     #[inline]
     pub(crate) const fn use_probe(&mut self) {
         self.sending.use_probe();
@@ -503,29 +493,24 @@ impl Path {
         self.sending.may_probe()
     }
 
-    /// Calls [`Sending::asks_with_next`].
     #[inline]
     pub(crate) fn asks_with_next(&mut self) -> bool {
         self.sending.asks_with_next()
     }
 
-    /// Calls [`Sending::on_asked`].
     #[inline]
     pub(crate) const fn on_asked(&mut self) {
         self.sending.on_asked();
     }
 
-    /// Calls [`SendHalf::begin_train`].
     pub(crate) const fn begin_train(&mut self, now: Instant) {
         self.sending.begin_train(now);
     }
 
-    /// Calls [`SendHalf::compare_with`].
     pub(crate) fn compare_with(&mut self, fastest: u64) {
         self.sending.compare_with(fastest);
     }
 
-    /// Calls [`SendHalf::set_application_limited`].
     #[inline]
     pub(crate) fn set_application_limited(&mut self, is_limited: bool) {
         self.sending.set_application_limited(is_limited);
@@ -547,7 +532,6 @@ impl Path {
         self.sending.poll_mtu_probe(now)
     }
 
-    /// Calls [`Sending::on_too_big`].
     pub(crate) fn on_too_big(&mut self, limit: u16, is_proven: bool) {
         self.sending.on_too_big(limit, is_proven);
     }
@@ -617,7 +601,6 @@ impl Path {
         self.send().oldest_sent_at().unwrap_or(now).max(self.progress_at)
     }
 
-    /// Returns the time at which the peer last acknowledged a packet of this link.
     pub(crate) const fn progress_at(&self) -> Instant {
         self.progress_at
     }
@@ -642,8 +625,7 @@ impl Path {
         Some(Probe { data: Some(carried), may_be_size })
     }
 
-    /// Handles a probe timeout. If other links made progress during the timeout, this link becomes
-    /// suspect.
+    /// Handles a probe timeout. The link becomes suspect if other links made progress meanwhile.
     #[must_use]
     pub(crate) fn on_probe_timeout(
         &mut self,
@@ -654,8 +636,7 @@ impl Path {
     }
 
     //= protocol.md: state.2
-    /// Removes everything in flight from this link. Passes data to `operations`, and returns
-    /// control messages.
+    /// Removes everything in flight; passes data to `operations`, and returns control messages.
     pub(crate) fn give_up(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -726,7 +707,6 @@ impl Path {
         false
     }
 
-    /// Records a packet that has to be acknowledged.
     #[inline]
     pub(crate) fn observe(&mut self, now: Instant, packet: &Packet) {
         let Packet { number, received_at, is_marked, eliciting, asks } = *packet;
@@ -802,17 +782,14 @@ impl Path {
 
 /// Control messages to send.
 impl Path {
-    /// Calls [`Pending::say`].
     pub(crate) const fn say(&mut self, messages: u16) {
         self.pending.say(messages);
     }
 
-    /// Calls [`Pending::say_again`].
     pub(crate) const fn say_again(&mut self, lost: LostControl) {
         self.pending.say_again(lost);
     }
 
-    /// Calls [`Pending::say_again_of_links`].
     pub(crate) const fn say_again_of_links(&mut self, lost: LostControl) {
         self.pending.say_again_of_links(lost);
     }
@@ -836,12 +813,10 @@ impl Path {
         self.pending.inherit_of_links(all);
     }
 
-    /// Calls [`Pending::report_statuses`].
     pub(crate) const fn report_statuses(&mut self, links: u32) {
         self.pending.report_statuses(links);
     }
 
-    /// Calls [`Pending::announce_addresses`].
     pub(crate) const fn announce_addresses(&mut self, links: u16) {
         self.pending.announce_addresses(links);
     }
