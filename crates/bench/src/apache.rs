@@ -1,5 +1,5 @@
-//! Apache and a load generator, alternately over kernel TCP and over the edge. The load is single
-//! files, and traces that follow Zipf's law.
+//! Measures Apache with a load generator, alternately over kernel TCP and over the edge. The load
+//! is single files, and traces of requests that follow Zipf's law.
 
 use std::io;
 use std::net::SocketAddr;
@@ -117,7 +117,7 @@ pub enum ApacheError {
     /// Responses differ from the files.
     #[error("files fetched over {} differ from the served files: {}", way.name(), files.join(", "))]
     Wrong {
-        /// The way over which they were fetched.
+        /// The way over which the files were fetched.
         way: Way,
         /// The names of the files.
         files: Vec<String>,

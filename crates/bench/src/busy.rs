@@ -1,8 +1,8 @@
 //! Threads that spin during a measurement, as a model of other programs on a busy host.
 //!
-//! The threads run in a separate process, so that neither end's CPU time includes theirs. This
-//! process has no namespace of its own and is not pinned; the kernel's scheduler places its
-//! threads.
+//! The threads run in a process of their own. Otherwise their CPU time would be added to that of
+//! the client or the server. This process has no namespace of its own and is not pinned, so the
+//! kernel's scheduler places its threads.
 
 use std::fs;
 use std::hint::black_box;
@@ -13,8 +13,8 @@ use std::thread;
 
 use crate::process::{ChildProcess, ChildSpec, Line, ProcessError, Role, print_line};
 
-/// Starts a process with `threads` spinning threads. They end when the value is dropped or this
-/// process ends. Returns after they have started; returns `None` if `threads` is 0.
+/// Starts a process with `threads` spinning threads. They end when the value is dropped or when
+/// this process ends. Returns after all threads have started. Returns `None` if `threads` is 0.
 pub(crate) fn start(program: &Path, threads: u32) -> Result<Option<ChildProcess>, ProcessError> {
     if threads == 0 {
         return Ok(None);
@@ -58,15 +58,15 @@ pub(crate) fn run(threads: u32) -> Result<(), String> {
         .map_err(|error| format!("wait for the end of the run: {error}"))
 }
 
-/// Returns the scheduling policy: field 41 of `/proc/PID/stat`. The second field may contain
-/// spaces.
+/// Returns the scheduling policy, which is field 41 of `/proc/PID/stat`. The second field may
+/// contain spaces, so the fields are counted from its end.
 fn scheduling_class(status: &str) -> Option<u32> {
     let (_, after_name) = status.rsplit_once(')')?;
     after_name.split_whitespace().nth(CLASS_FIELD - FIELDS_TO_NAME - 1)?.parse().ok()
 }
 
-/// `SCHED_FIFO`, `SCHED_RR` and `SCHED_DEADLINE`. Spinning threads of these classes would leave no
-/// CPU time to threads of other classes.
+/// `SCHED_FIFO`, `SCHED_RR` and `SCHED_DEADLINE`. Threads that spin in these classes leave no CPU
+/// time to threads of other classes.
 const REAL_TIME: [u32; 3] = [1, 2, 6];
 
 /// Number of the scheduling policy's field, from proc(5).

@@ -1,8 +1,8 @@
-//! Removes namespaces, child processes and folders, because they must not outlive this process.
+//! Removes namespaces, child processes and folders when this process ends.
 //!
-//! Each of them has an owner that removes it on drop, also after errors and panics. Signals run no
-//! destructors. Therefore all of them are also registered here, and the handler that [`on_signals`]
-//! installs removes them before the process ends.
+//! Each of them has an owner that removes it on drop, also after errors and panics. But a process
+//! that a signal ends runs no destructors. Therefore all of them are also registered here. The
+//! handler that [`on_signals`] installs removes them before the process ends.
 
 use std::env;
 use std::fs;
@@ -18,8 +18,9 @@ use nix::unistd::{Pid, getppid};
 
 use crate::namespaces;
 
-/// All registered namespaces, child processes and folders. A thread makes and removes namespaces
-/// only with the lock held, so that no signal arrives between creation and registration.
+/// All registered namespaces, child processes and folders. A thread creates and removes namespaces
+/// only while it holds the lock. Therefore the handler of a signal cannot run between creation and
+/// registration.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     /// Names of network namespaces.
@@ -34,13 +35,13 @@ pub(crate) struct Registry {
 /// # Errors
 /// The handler of the signal cannot be installed.
 pub fn on_signals() -> Result<(), ctrlc::Error> {
-    // The handler applies even where these signals were ignored, as in background jobs of scripts,
-    // because namespaces must be removed.
+    // The handler also applies if these signals were ignored before, like in background jobs of
+    // scripts, because namespaces must be removed.
     ctrlc::set_handler(|| {
         let mut registry = lock();
         for child in registry.children.drain(..) {
-            // Each child leads a process group of its own, so this also kills the processes it has
-            // started. Fails only if they have already ended.
+            // Each child leads its own process group. So this call also kills the processes that
+            // the child has started. It fails only if they have already ended.
             let _ = killpg(Pid::from_raw(child.cast_signed()), Signal::SIGKILL);
         }
         for name in registry.namespaces.drain(..) {
@@ -50,16 +51,17 @@ pub fn on_signals() -> Result<(), ctrlc::Error> {
         for folder in registry.folders.drain(..) {
             let _ = fs::remove_dir_all(folder);
         }
-        // The lock stays held, so that no thread makes anything while the process ends.
+        // The lock stays held, so that no thread creates a namespace, child or folder while the
+        // process ends.
         process::exit(STATUS_INTERRUPTED);
     })
 }
 
-/// Makes this process receive SIGTERM when its parent ends, if the parent has put its own process
-/// id into the variable [`ENDS_WITH`]. The variable does not affect processes that this process
-/// starts, because they have another parent.
+/// Makes this process receive SIGTERM when its parent ends, if the variable [`ENDS_WITH`] contains
+/// the parent's process id. Processes that this process starts inherit the variable, but ignore it,
+/// because they have another parent.
 ///
-/// Without this, the benchmark would survive a killed parent and disturb the next benchmark.
+/// Without this signal, the benchmark would survive a killed parent and disturb the next benchmark.
 ///
 /// # Errors
 /// The error of the system call that failed.
@@ -88,7 +90,8 @@ pub(crate) fn forget_child(pid: u32) {
     lock().children.retain(|&child| child != pid);
 }
 
-/// Makes a folder and registers it under the lock, so that no signal arrives between the two steps.
+/// Makes a folder and registers it while it holds the lock, so that no signal is handled between
+/// the two steps.
 pub(crate) fn make_folder(
     path: &Path,
     make: impl FnOnce(&Path) -> io::Result<()>,

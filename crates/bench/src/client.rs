@@ -45,7 +45,7 @@ pub struct Client {
     channel: Channel,
     server: Machine,
     server_transports: Vec<String>,
-    /// Whether the server runs on the client's host, and therefore has the same softirq threads.
+    /// Whether the server runs on the client's host. Both then have the same softirq threads.
     shares_host: bool,
     softirq: SoftirqThreads,
     latencies: Latencies,
@@ -55,7 +55,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the server at `address`. `shares_host` is whether the server runs on this host.
+    /// Connects to the server at `address`. `shares_host` says whether the server runs on this
+    /// host.
     ///
     /// # Errors
     /// [`ClientError`], one variant for each cause.
@@ -127,7 +128,7 @@ impl Client {
         }
     }
 
-    /// Runs phases of growing length until one is as long as a warm-up should be. Returns
+    /// Runs phases of growing length until one phase is as long as a warm-up should be. Returns the
     /// operations per second.
     fn warm_up(
         &mut self,

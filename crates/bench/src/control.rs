@@ -1,5 +1,5 @@
-//! The control protocol between client and server, which exchanges JSON lines over TCP. It does not
-//! use the measured path.
+//! The control protocol between client and server. They exchange JSON lines over TCP, on a
+//! connection that does not use the measured path.
 //!
 //! The client sends a request, and waits for all replies before it sends the next request:
 //!
@@ -31,16 +31,17 @@ pub enum Request {
         /// [`VERSION`] of the client.
         version: u32,
     },
-    /// Asks the server to make its side of a sample.
+    /// Asks the server to listen for a sample. The server then has a
+    /// [`ServerSide`](crate::transport::ServerSide) for this sample.
     Prepare {
         /// Name of the transport.
         transport: String,
         /// The parameters of the sample.
         setup: Setup,
     },
-    /// Runs a phase on the server's current side.
+    /// Runs a phase of the sample that the server has prepared.
     Run(Phase),
-    /// Drops the server's current side.
+    /// Ends the sample: the server drops its [`ServerSide`](crate::transport::ServerSide).
     Close,
 }
 
@@ -57,7 +58,7 @@ pub enum Reply {
         /// Names of the server's transports.
         transports: Vec<String>,
     },
-    /// The server listens and can be connected to.
+    /// The server listens, and the client can connect.
     Prepared(Advertisement),
     /// The server has accepted the client's connection.
     Connected,
@@ -75,7 +76,7 @@ pub enum Reply {
         #[serde(default)]
         voluntary_switches: u64,
     },
-    /// The server has dropped its side, as [`Request::Close`] asked.
+    /// The server has dropped its `ServerSide`, as [`Request::Close`] asked.
     Closed,
     /// The server could not carry out the request.
     Failed {
@@ -273,13 +274,13 @@ pub fn unexpected(expected: &'static str, reply: &Reply) -> ControlError {
 /// Time limit for connecting. A host on a local network answers within milliseconds.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Longest silence before a side gives up. It exceeds
-/// [`PHASE_TIME_MAX`](crate::transport::PHASE_TIME_MAX), so that a side whose phase times out can
+/// Longest silence before an end gives up. It exceeds
+/// [`PHASE_TIME_MAX`](crate::transport::PHASE_TIME_MAX). Therefore an end whose phase times out can
 /// still report the reason.
 pub const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Longest line. A `Prepare` with 255 links of IPv6 addresses has 24 KiB of JSON, and the timeline
-/// of a minute has 600 KiB.
+/// Longest line. A `Prepare` with 255 links of IPv6 addresses has 24 KiB of JSON. The timeline of a
+/// minute has 600 KiB.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -27,16 +27,17 @@ pub fn voluntary_switches() -> io::Result<u64> {
 
 /// Reads the CPU time of this host's `ksoftirqd` threads.
 ///
-/// These threads process received packets if a CPU is too busy. The CPU time of processes does not
-/// include theirs. They serve the whole host, so their time is an upper bound of what a measurement
-/// caused.
+/// These threads process received packets when a CPU has too many of them. The CPU time of a
+/// process does not include the time of these threads. They serve the whole host, so their time is
+/// an upper bound of what a measurement used.
 #[derive(Debug)]
 pub struct SoftirqThreads {
     schedstat_paths: Vec<String>,
 }
 
 impl SoftirqThreads {
-    /// Finds the threads. If `/proc` hides them, as in a container, their time is zero.
+    /// Finds the threads. If `/proc` hides them, like in a container, their time is reported as
+    /// zero.
     pub fn find() -> Self {
         let mut schedstat_paths = Vec::new();
         if let Ok(entries) = fs::read_dir("/proc") {

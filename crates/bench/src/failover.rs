@@ -101,18 +101,18 @@ pub struct Outcome {
     pub before_bits_per_second: f64,
     /// Steady payload rate over the remaining link, in bits per second.
     pub remaining_bits_per_second: f64,
-    /// Longest time after the cut with less than 80 % of `remaining_bits_per_second`, in
-    /// milliseconds.
+    /// Longest time after the cut in which the rate was below 80 % of `remaining_bits_per_second`,
+    /// in milliseconds.
     pub gap_ms: f64,
     /// Time from the restoration until the rate is again 80 % of `before_bits_per_second`, in
-    /// milliseconds; `None` if it never was.
+    /// milliseconds; `None` if the rate did not reach this value.
     pub back_ms: Option<f64>,
     /// Time of the cut, in milliseconds from the start of the timeline.
     pub cut_at_ms: u64,
     /// Time of the restoration, in milliseconds from the start of the timeline.
     pub restored_at_ms: u64,
-    /// Upper bound of the time that the kernel of this host took to cut or to restore, in
-    /// milliseconds; the longer of the two.
+    /// Upper bound of the time that this host's kernel took to cut or to restore the link, in
+    /// milliseconds: the longer of the two times.
     #[serde(default)]
     pub late_ms: f64,
     /// Payload bytes that arrived in each millisecond.
@@ -176,8 +176,9 @@ fn one(wishes: &Wishes, cut: Cut, observer: &mut dyn Observer) -> Result<Outcome
             delays_us: Vec::new(),
             rates: Vec::new(),
         },
-        // Enough operations for two and a half phases over both links, and one more phase in
-        // reserve: the rate in the warm-up may be lower than in the recorded phase.
+        // Request enough operations for two and a half phases over both links, and for one more
+        // phase in reserve. The reserve is needed if the rate is lower in the warm-up than in the
+        // recorded phase.
         seconds: wishes.phase_seconds * 3.5,
         announced: true,
     };
@@ -243,9 +244,9 @@ fn mean(bytes: Option<&[u32]>) -> f64 {
     bytes.iter().map(|&bytes| f64::from(bytes)).sum::<f64>() / bytes.len().max(1) as f64
 }
 
-/// Returns the length in milliseconds of the longest interval in which every window of
-/// [`WINDOW_MS`] has less than `enough` bytes per millisecond. An interval shorter than a window
-/// counts as 0.
+/// Returns the length of the longest interval, in milliseconds, in which every window of
+/// [`WINDOW_MS`] has less than `enough` bytes per millisecond. If the interval is shorter than a
+/// window, returns 0.
 fn longest_below(timeline: Option<&[u32]>, enough: f64) -> usize {
     let mut longest = 0;
     let mut since = None;
@@ -260,8 +261,8 @@ fn longest_below(timeline: Option<&[u32]>, enough: f64) -> usize {
     longest
 }
 
-/// Returns the end, in milliseconds, of the first window of [`BACK_WINDOW_MS`] with `enough` bytes
-/// per millisecond.
+/// Returns the end of the first window of [`BACK_WINDOW_MS`] that has at least `enough` bytes per
+/// millisecond, in milliseconds.
 fn first_reached(timeline: Option<&[u32]>, enough: f64) -> Option<usize> {
     let mut windows = timeline.unwrap_or_default().windows(BACK_WINDOW_MS);
     windows.position(|window| mean(Some(window)) >= enough).map(|at| at + BACK_WINDOW_MS)
@@ -276,16 +277,16 @@ const CUT_LINK: u32 = 2;
 const LATE_MS: f64 = 100.0;
 const ATTEMPTS: u32 = 4;
 
-/// Share of the rate below which throughput counts as missing.
+/// Fraction of the rate below which the stream counts as interrupted.
 const ENOUGH: f64 = 0.8;
 
 /// Length of the windows over which throughput is averaged, in milliseconds. A message of 64 KiB
 /// takes half a millisecond at 1 Gb/s.
 const WINDOW_MS: usize = 5;
 
-/// Length of the windows after a restoration, in milliseconds. If hosts send little faster over two
-/// links than over one, a burst of messages within a shorter window would look like the throughput
-/// of both links.
+/// Length of the windows after a restoration, in milliseconds. On some hosts two links are hardly
+/// faster than one. In a shorter window, a burst of messages could then look like the throughput of
+/// both links.
 const BACK_WINDOW_MS: usize = 20;
 
 /// Name and version of the document format.

@@ -1,5 +1,5 @@
-//! Ganglia, alternately over kernel TCP and over the edge: `gmond` on many hosts, and one host that
-//! gathers their reports.
+//! Measures Ganglia, alternately over kernel TCP and over the edge: `gmond` runs on many hosts, and
+//! another host gathers their reports.
 
 use std::io;
 use std::net::SocketAddr;
@@ -57,8 +57,8 @@ pub struct Report {
     pub other: Way,
     /// Samples of each case and way.
     pub repetitions: u32,
-    /// Number of metrics that each host reported. A document without this field is of a run with
-    /// all metrics of Ganglia's own configuration.
+    /// Number of metrics that each host reported. If a document lacks this field, its run had all
+    /// metrics of Ganglia's own configuration.
     #[serde(default = "all_metrics")]
     pub metrics: usize,
     /// Bytes of the shortest and of the longest answer, after all hosts reported all metrics.
@@ -188,7 +188,7 @@ pub const SEQUENTIAL: &str = "sequential";
 /// Group name for gathering from all hosts at the same time.
 pub const PARALLEL: &str = "parallel";
 
-/// Highest number of hosts. Our choice: the paper has at most three servers.
+/// Highest number of hosts. This number is our choice, because the paper has at most three servers.
 pub const HOSTS_MAX: u32 = 16;
 
 /// Numbers of hosts to measure.

@@ -1,10 +1,10 @@
 //! Cuts and restores a link at a chosen moment, by a command whose program starts ahead of time.
 //!
-//! While two processes poll on all processors, starting a program in a namespace takes a second or
-//! more, and so does ending it: each time the kernel waits until no processor uses the old state.
+//! While two processes poll on all processors, starting or ending a program in a namespace takes a
+//! second or more. The kernel then waits until no processor uses the old state.
 //! Therefore the program starts before the measurement, waits for its commands, and ends after the
-//! measurement. The kernel may also delay the commands. Therefore a query follows the commands. Its
-//! answer shows that the commands have taken effect.
+//! measurement. The kernel may still delay the commands. Therefore a query follows the commands,
+//! and the answer to the query shows that the commands have taken effect.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -25,15 +25,15 @@ pub struct Lever {
     /// The commands and the query, for the program's standard input.
     commands: String,
     pulled_at_ns: u64,
-    /// The thread that waits for the answer. Returns the answer's time of arrival, or `None`
-    /// without an answer.
+    /// The thread that waits for the answer. It returns the time at which the answer arrived, or
+    /// `None` if no answer arrived.
     answer: Option<JoinHandle<Option<u64>>>,
 }
 
 impl Lever {
-    /// Starts `program` with arguments that make it read commands until the end of its standard
-    /// input. [`Self::pull`] will write `commands` there, and then `question`. The answer to
-    /// `question` must not be empty.
+    /// Starts `program`. Its arguments must make it read commands until the end of its standard
+    /// input. [`Self::pull`] later writes `commands` to this input, and then `question`. The answer
+    /// to `question` must not be empty.
     pub(crate) fn start(
         program: &'static str,
         arguments: &[&str],
@@ -46,8 +46,8 @@ impl Lever {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // With its own process group, the child gets no signal of Ctrl-C. The parent ends its
-            // children in order.
+            // The child has its own process group, so Ctrl-C does not signal it. The parent ends
+            // its children in order.
             .process_group(0)
             .spawn()
             .map_err(|source| NamespaceError::Start { command: command.clone(), source })?;

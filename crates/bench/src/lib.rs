@@ -1,9 +1,9 @@
-//! Compares transports: kernel TCP as the baseline, bare UDP as the yardstick, and every other
-//! implementation of [`transport::Transport`].
+//! Compares transports: every implementation of [`transport::Transport`] is compared with kernel
+//! TCP as the baseline and bare UDP as the yardstick.
 //!
 //! Client and server are two processes. The path between them is two network namespaces joined by
-//! veth pairs, the loopback interface, or a real network. [`run::run`] makes the path, starts the
-//! processes, and samples all transports alternately. All figures of a run are therefore from the
+//! veth pairs, the loopback interface, or a real network. [`run::run`] sets up the path, starts the
+//! processes, and samples all transports alternately. Therefore all figures of a run are from the
 //! same path and the same minutes. The result is [`results::Results`].
 
 #![forbid(unsafe_code)]

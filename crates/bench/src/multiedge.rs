@@ -1,9 +1,9 @@
-//! Measures the set-ups of the `MultiEdge` paper and our own. In each, two hosts are joined by
-//! links of known rate. The contenders are the edge protocol with its own rules, the edge protocol
-//! with `MultiEdge`'s rules, and kernel TCP.
+//! Measures the set-ups of the `MultiEdge` paper and additional set-ups. In each set-up, links of
+//! known rate join two hosts. The contenders are the edge protocol with its own rules, the edge
+//! protocol with `MultiEdge`'s rules, and kernel TCP.
 //!
-//! Each set-up is a separate run with its own namespaces and processes; contenders are sampled
-//! alternately.
+//! Each set-up is a separate run with its own namespaces and processes. A run samples its
+//! contenders alternately.
 
 pub mod paper;
 pub mod setups;
@@ -56,9 +56,9 @@ impl LinkKind {
     pub(crate) fn links(self, count: usize) -> Vec<String> {
         let name = |link| match self {
             Self::Packet | Self::Udp => format!("{}:link{link}", self.name()),
-            // In generic mode the program in the network stack would not see frames that a filter
-            // has redirected, as the switch does (`skb_is_redirected` in the kernel's
-            // `do_xdp_generic`).
+            // The switch redirects frames by a filter. A program in generic mode does not see
+            // redirected frames (`skb_is_redirected` in the kernel's `do_xdp_generic`), so use
+            // native mode.
             Self::Xdp => format!("{}:link{link}:0/mode=native", self.name()),
         };
         (1..=count).map(name).collect()
@@ -72,14 +72,14 @@ pub struct Wishes {
     pub setups: Vec<SetUp>,
     /// The way in which frames reach the links.
     pub kind: LinkKind,
-    /// MTU of the links in bytes; `None` for the set-up's own.
+    /// MTU of the links in bytes; `None` selects the MTU of each set-up.
     pub mtu: Option<u32>,
     /// Whether to measure the edge protocol with its own rules.
     pub with_own: bool,
     /// Whether to measure the edge protocol with `MultiEdge`'s rules.
     pub with_multiedge: bool,
-    /// Whether to measure a bare stream of frames, which shows the highest rate of this host. Only
-    /// for [`LinkKind::Packet`] and links without delay.
+    /// Whether to measure a bare stream of frames, which shows the highest rate of this host. A
+    /// bare stream requires [`LinkKind::Packet`] and links without delay.
     pub with_bare: bool,
     /// Whether to measure kernel TCP in all set-ups, and MPTCP in set-ups with several links.
     pub with_tcp: bool,
@@ -125,7 +125,7 @@ pub struct Row {
     pub message_bytes: u64,
     /// The contender: the edge protocol with its own or `MultiEdge`'s rules, or kernel TCP.
     pub contender: String,
-    /// How its threads waited.
+    /// How the contender's threads waited.
     #[serde(default)]
     pub waiting: Waiting,
     /// Half a round trip, in microseconds.
@@ -136,8 +136,8 @@ pub struct Row {
     pub share_percent: Summary,
     /// Time to post an operation, in nanoseconds.
     pub post_ns: Option<f64>,
-    /// Time inside the engine while it had work, system calls included, in percent of one
-    /// processor. Both hosts are added, so the maximum is 200.
+    /// Time inside the engine while the engine had work, system calls included, in percent of one
+    /// processor. The value is the sum of both hosts, so its maximum is 200.
     pub protocol_cpu_percent: Option<f64>,
     /// Processor time of both processes, polling included, in percent of one processor; 200 at
     /// most.
@@ -149,8 +149,8 @@ pub struct Row {
     /// Sum of `cpu_percent` and `softirq_cpu_percent`, 200 at most.
     #[serde(default)]
     pub ends_cpu_percent: f64,
-    /// Number of times a thread of either host slept and was woken, divided by the number of full
-    /// frames that the payload fills.
+    /// Number of times that a thread of either host slept and was woken, divided by the number of
+    /// full frames that the payload fills.
     #[serde(default)]
     pub wakeups_per_frame: f64,
     /// Frames out of order per 100 data frames received.
@@ -163,7 +163,7 @@ pub struct Row {
     pub retransmission_percent: Option<f64>,
 }
 
-/// Measures all set-ups, and notes each set-up to `observer`.
+/// Measures all set-ups. Reports each set-up to `observer`.
 ///
 /// # Errors
 /// [`RunError`], one variant for each cause.
@@ -206,7 +206,7 @@ fn options_for(setup: &SetUp, wishes: &Wishes, mtu: u32) -> Options {
     options
 }
 
-/// Returns whether to measure MPTCP, provided that this host supports it.
+/// Returns whether the user wants to measure MPTCP in this set-up.
 fn wants_mptcp(setup: &SetUp, wishes: &Wishes) -> bool {
     wishes.with_tcp && setup.links.len() > 1
 }

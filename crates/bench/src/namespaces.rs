@@ -1,5 +1,5 @@
-//! Two network namespaces on one machine, joined by veth pairs: a client's host and a server's host
-//! with real interfaces between them. Each link may have a switch in the middle.
+//! Creates two network namespaces on one machine: a client's host and a server's host, joined by
+//! veth pairs. Each link may have a switch in the middle.
 //!
 //! The names contain the process id and start time of their creator, so that a later run can find
 //! the namespaces that a crashed run left behind.
@@ -134,7 +134,7 @@ impl NamespacePair {
             return Err(NamespaceError::Mtu { mtu });
         }
         let name = name_of();
-        // From here on, dropping `pair` removes whatever exists.
+        // After this point, dropping `pair` removes all namespaces that exist.
         let mut pair = Self {
             client: name("client"),
             server: name("server"),
@@ -148,7 +148,7 @@ impl NamespacePair {
         let mut registry = cleanup::lock();
         registry.namespaces.extend(pair.names().cloned());
         let built = pair.build(links, mtu);
-        // Dropping `pair` locks the registry again.
+        // Release the lock, because dropping `pair` acquires it again.
         drop(registry);
         built.map(|()| pair)
     }
@@ -180,8 +180,8 @@ impl NamespacePair {
         is_cut: bool,
     ) -> Result<Lever, NamespaceError> {
         let (switch, shape) = self.switch(link)?;
-        // The filter drops frames where they enter the switch. Frames already queued there still
-        // leave the switch.
+        // The filter drops frames when they enter the switch. Frames that are already in the
+        // switch's queue still leave the switch.
         let command = |way: &Direction| {
             if is_cut {
                 filter_at("delete", way.entry()).join(" ") + "\n"
@@ -268,7 +268,7 @@ pub fn are_possible() -> bool {
 }
 
 /// Removes the namespaces of processes that ended without removing them. Returns the names of the
-/// removed ones.
+/// removed namespaces.
 ///
 /// If a namespace cannot be removed, the next run tries again. The usual cause is that another run
 /// has just removed it.
@@ -290,8 +290,8 @@ pub(crate) fn name_of() -> impl Fn(&str) -> String {
     move |side| format!("{NAME_PREFIX}{own}-{start}-{ordinal}-{side}")
 }
 
-/// Removes a namespace, if it exists, and kills the processes inside. Otherwise, server processes
-/// whose parent was killed would keep the namespace alive.
+/// Removes a namespace, if it exists, and kills the processes inside. Without this kill, server
+/// processes whose parent was killed would keep the namespace alive.
 pub(crate) fn remove_namespace(name: &str) -> Result<(), NamespaceError> {
     if fs::exists(format!("{NAMESPACE_DIRECTORY}/{name}")).unwrap_or(true) {
         end_inhabitants(name);
@@ -304,7 +304,8 @@ pub(crate) fn remove_namespace(name: &str) -> Result<(), NamespaceError> {
 pub(crate) fn end_inhabitants(name: &str) {
     let identity = |path: String| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     let Some(namespace) = identity(format!("{NAMESPACE_DIRECTORY}/{name}")) else { return };
-    // If `ip` left a file without a namespace, the file has the device number of its folder.
+    // If `ip` failed halfway, it left a file without a namespace. Such a file has the device number
+    // of its folder.
     if identity("/proc/self/ns/net".to_string())
         .is_none_or(|own| own.0 != namespace.0 || own == namespace)
     {
@@ -319,8 +320,9 @@ pub(crate) fn end_inhabitants(name: &str) {
     }
 }
 
-/// Joins two interfaces, each given as namespace and name. Both have one queue, so that a link over
-/// `AF_XDP` receives every frame: with several queues the switch could pass a frame to any of them.
+/// Joins two interfaces by a veth pair. Each interface is given as namespace and name, and has only
+/// one queue. With several queues, the switch could pass a frame to any of them, but a link over
+/// `AF_XDP` reads only one queue.
 fn veth(mtu: &str, one: (&str, &str), other: (&str, &str)) -> Result<(), NamespaceError> {
     let end = |(namespace, name)| {
         ["name", name, "mtu", mtu, "netns", namespace, "numtxqueues", "1", "numrxqueues", "1"]
@@ -369,8 +371,7 @@ fn call(program: &'static str, arguments: &[&str]) -> Result<(), NamespaceError>
     Err(NamespaceError::Failed { command: command(), message })
 }
 
-/// Returns the process id and start time of the creator of a namespace, if the name was made by
-/// [`name_of`].
+/// Returns the process id and start time of a namespace's creator, if [`name_of`] made the name.
 fn maker(name: &str) -> Option<(u32, u64)> {
     let mut parts = name.strip_prefix(NAME_PREFIX)?.split('-');
     let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -393,8 +394,8 @@ fn start_time(pid: u32) -> Option<u64> {
     fields.split(' ').nth(19)?.parse().ok()
 }
 
-/// Highest number of links. The link number is one byte of the addresses, and no benchmark needs
-/// more interfaces per host.
+/// Highest number of links. The link number is one byte of the addresses. No benchmark needs more
+/// interfaces per host.
 pub const LINKS_MAX: u32 = 16;
 /// Smallest MTU that IPv4 allows on an interface.
 pub const MTU_MIN: u32 = 68;

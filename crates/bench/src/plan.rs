@@ -1,4 +1,4 @@
-//! The plan of a benchmark: which cases are measured, and for how long.
+//! The plan of a benchmark: the cases to measure, and the length of their samples.
 
 use std::path::PathBuf;
 
@@ -44,18 +44,18 @@ pub struct Options {
     pub waitings: Vec<Waiting>,
     /// Threads that spin on this host during the measurement, at most [`BUSY_MAX`].
     pub busy: u32,
-    /// Whether repetitions alternate over all measurements. Otherwise one measurement is completed
-    /// before the next. With alternation, changes of the machine's speed affect all measurements
-    /// equally.
+    /// Whether repetitions alternate over all measurements. Otherwise, all repetitions of one
+    /// measurement come before the next measurement. With alternation, changes of the machine's
+    /// speed affect all measurements equally.
     pub interleaved: bool,
     /// Delay to add to each named link, in microseconds.
     pub delays_us: Vec<u32>,
 }
 
 impl Options {
-    /// Creates options for `program` over one link of MTU 1500 on the best available path: one
-    /// sample of one second, one operation in flight, each side on one CPU. The caller must still
-    /// set tests and sizes.
+    /// Creates options for `program` with one link of MTU 1500 on the best available path, one
+    /// sample of one second, one operation in flight, and each end on one CPU. The caller must
+    /// still set tests and sizes.
     pub fn new(program: PathBuf) -> Self {
         Self {
             program,
@@ -90,8 +90,8 @@ pub enum PathChoice {
     Loopback,
     /// Namespaces with a switch in the middle of each link, with ports of these shapes.
     Switched(Vec<LinkShape>),
-    /// A running `ethernot serve`, as `HOST` or `HOST:PORT`. Further hosts are further links to the
-    /// same server.
+    /// A running `ethernot serve`, as `HOST` or `HOST:PORT`. Each additional entry is another link
+    /// to the same server.
     Peer(Vec<String>),
 }
 
@@ -123,7 +123,7 @@ pub struct Contender {
     pub transport: String,
     /// Number of links.
     pub links: u32,
-    /// How its threads wait.
+    /// How the transport's threads wait.
     pub waiting: Waiting,
 }
 
@@ -275,8 +275,8 @@ fn sizes(test: Test, chosen: &[u64]) -> Vec<u64> {
 }
 
 /// Returns the contenders of one transport in `test`. Small messages are measured over one link,
-/// because more links bring no gain. With `all_links` the transport is measured only with the most
-/// links that it can use.
+/// because they are not faster over several links. With `all_links`, the transport is measured only
+/// with the highest number of links that it can use.
 fn contenders(
     transport: &dyn Transport,
     test: Test,

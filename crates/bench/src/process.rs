@@ -1,8 +1,8 @@
 //! The child processes of a benchmark: how they start and what they run.
 //!
 //! Each child runs this program with the hidden subcommand [`SUBCOMMAND`] and a [`ChildSpec`] as
-//! its argument. The child first enters its network namespace. The kernel kills it when its parent
-//! ends.
+//! its argument. The child first enters its network namespace. When the parent ends, the kernel
+//! kills the child.
 
 use std::fs::File;
 use std::io::{self, BufReader};

@@ -1,5 +1,6 @@
-//! A suite of unmodified programs, alternately over kernel TCP and over the edge. It shows the gain
-//! over the edge, and the cost of the library for connections that stay on TCP.
+//! Measures a suite of unmodified programs, alternately over kernel TCP and over the edge. The
+//! results show the gain over the edge, and the cost of the library for connections that stay on
+//! TCP.
 
 use std::cell::Cell;
 use std::io;
@@ -39,7 +40,8 @@ pub struct Wishes {
     pub mtu: u32,
     /// Whether to restrict client and server to one CPU each.
     pub pinning: bool,
-    /// Whether to measure kernel TCP against itself, which shows how much ratios vary by chance.
+    /// Whether to measure kernel TCP against itself, which shows how much ratios vary without a
+    /// real difference.
     pub is_control: bool,
 }
 
@@ -93,7 +95,7 @@ pub struct ProgramCase {
 enum Pair {
     /// nginx, and `wrk` that requests a file of this many bytes.
     Web(u64),
-    /// A client that measures and prints its own figures.
+    /// A server, and a client that measures and prints its own figures.
     Own(Server, Client),
     /// nginx, and `ab` with this many concurrent connections, each for one request.
     Fresh(u32),
@@ -160,8 +162,8 @@ struct Suite<'a> {
 }
 
 impl Suite<'_> {
-    /// Starts the server, lets the client measure, and ends the server. A polling server that
-    /// stayed would take CPU time from other cases.
+    /// Starts the server, lets the client measure, and ends the server. If a polling server kept
+    /// running, it would take CPU time from other cases.
     fn sample(&self, pair: Pair, way: Way) -> Result<Sample, ProgramError> {
         // Connections of the previous server may occupy its port for a minute.
         let address = SocketAddr::new(self.ip, self.next_port.get());

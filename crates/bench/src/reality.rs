@@ -1,8 +1,8 @@
-//! Compares the engine on shaped links with simulations of the same links. This module has the
+//! Compares the engine on shaped links with simulations of the same links. This module defines the
 //! measurements that the comparison needs, and the format of its results.
 //!
-//! The costs of hosts are measured on unshaped links. So the measurements of shaped links do not
-//! influence the simulations with which they are compared.
+//! The costs of hosts are measured on links without shapers. So measurements of shaped links do not
+//! influence the simulations to which they are compared.
 
 use serde::{Deserialize, Serialize};
 
@@ -78,8 +78,8 @@ impl Samples {
         }
     }
 
-    /// Returns the compared quantity and its values: for ping-pong half of each round trip, in
-    /// microseconds; for other tests the throughput, in 10^6 bytes per second.
+    /// Returns the compared quantity and its values. For ping-pong, the value is half of each round
+    /// trip, in microseconds. For other tests, it is the throughput, in 10^6 bytes per second.
     pub fn values(&self) -> (Quantity, Vec<f64>) {
         let latency_us = |sample: &Sample| sample.latency_ns_p50().map(|ns| ns / 1e3);
         let latencies: Option<Vec<f64>> = self.samples.iter().map(latency_us).collect();
@@ -112,8 +112,8 @@ impl Samples {
         median(self.samples.iter().map(of_one).collect::<Option<_>>()?)
     }
 
-    /// Returns the time to post a write, in nanoseconds: the median over the samples that measured
-    /// it.
+    /// Returns the time to post a write, in nanoseconds: the median over all samples that contain
+    /// this time.
     pub fn post_ns(all: &[Self]) -> Option<f64> {
         let of_one = |sample: &Sample| {
             let timed = *sample.counters.get(counter::POSTS_TIMED)?;
@@ -166,15 +166,16 @@ pub struct Report {
     /// One entry for each set-up.
     pub setups: Vec<SetUpComparison>,
     /// Largest error of the steady points in the set-ups of [`DEFAULTS`], in percent. If none of
-    /// these set-ups was measured, all set-ups count. 0 if there are no steady points.
+    /// these set-ups was measured, the largest error of all set-ups. 0 if there are no steady
+    /// points.
     pub worst_error_percent: f64,
     /// Median error of the same points, in percent.
     pub median_error_percent: f64,
-    /// Number of points in those set-ups.
+    /// Number of points in the set-ups that count for `worst_error_percent`.
     #[serde(default)]
     pub points: usize,
-    /// Number of those points that are not [steady](Point::is_steady). They do not count for the
-    /// errors.
+    /// Number of these points that are not [steady](Point::is_steady). The errors do not include
+    /// unsteady points.
     #[serde(default)]
     pub unsteady_points: usize,
 }
@@ -200,9 +201,10 @@ pub struct HostCosts {
     pub gather_ns: f64,
     /// Cost per poll of a link.
     pub poll_ns: f64,
-    /// Cost per frame sent that arises after the peer can see the frame.
+    /// Cost per frame sent that the sender pays after the frame has reached the peer.
     pub return_ns: f64,
-    /// Cost per frame sent and additional link; 0 if only one link was measured.
+    /// Cost of choosing a link: per frame sent, for each link after the first. 0 if only one link
+    /// was measured.
     #[serde(default)]
     pub spread_ns: f64,
     /// Root mean square of the fit's relative errors, in percent.
@@ -220,7 +222,8 @@ pub struct FittedPoint {
     pub test: Test,
     /// Bytes of a message.
     pub message_bytes: u64,
-    /// Measured half round trip, or time per message of a stream (per pair in [`Test::TwoWay`]).
+    /// Measured time: half a round trip, or the time per message of a stream. In [`Test::TwoWay`],
+    /// it is the time per pair of messages.
     pub measured_ns: f64,
     /// The corresponding time of a simulation with the fitted costs.
     pub fitted_ns: f64,
@@ -255,7 +258,7 @@ pub struct Curve {
 pub struct Point {
     /// Bytes of a message.
     pub message_bytes: u64,
-    /// Summary of the measured values. The median is compared.
+    /// Summary of the measured values. The comparison uses the median.
     pub real: Summary,
     /// Lower and upper quartile of the measured values.
     #[serde(default)]
@@ -270,8 +273,8 @@ pub struct Point {
 }
 
 impl Point {
-    /// Compares `simulated`, which has one value per seed, with `real`, which has one per sample.
-    /// Returns `None` if either is empty.
+    /// Compares `simulated`, which has one value per seed, with `real`, which has one value per
+    /// sample. Returns `None` if `simulated` or `real` is empty.
     pub fn new(message_bytes: u64, real: &[f64], simulated: &[f64]) -> Option<Self> {
         let summary = Summary::trimmed(real.iter().copied())?;
         let real_quartiles = statistics::quartiles(real.iter().copied())?;
@@ -365,11 +368,12 @@ pub const FORMAT: &str = "ethernot-reality/1";
 /// Set-ups in which the links, not today's processors, limit large messages.
 pub const DEFAULTS: [&str; 4] = ["1L-100M", "2L-100M", "1G+100M", "1L-1G"];
 
-/// Highest value of [`Point::repeats_percent`] for a steady point, in percent. If the values vary
-/// more, the median of a few samples may differ by as much as the errors to be found.
+/// Highest value of [`Point::repeats_percent`] for a steady point, in percent. If the samples vary
+/// more than this, the error of their median may be as large as the errors that the comparison
+/// looks for.
 pub const STEADY_PERCENT: f64 = 8.0;
 
-/// A rate above that of two processors, in bits per second.
+/// A rate that two processors cannot reach, in bits per second.
 const FREE_RATE: u64 = 100_000_000_000;
 
 #[cfg(test)]
@@ -434,7 +438,7 @@ mod tests {
         assert!((alone.worst_error_percent - 200.0).abs() < 1e-9);
     }
 
-    /// Unsteady points are counted, but do not influence the errors.
+    /// Checks that the report counts unsteady points, and that they do not change the errors.
     #[test]
     fn points_that_are_not_steady_are_counted_and_not_compared() {
         let mut noisy = comparison("1L-1G", 130.0);

@@ -1,5 +1,5 @@
 //! The results of a benchmark. [`Results`] is the JSON document that `docs/bench-json.md`
-//! describes. Within one [`FORMAT`] fields are only added.
+//! describes. Versions with the same [`FORMAT`] only add fields.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub struct Results {
     pub path: PathFacts,
     /// The client's host.
     pub client: Machine,
-    /// The server's host; in most runs the client's host as well.
+    /// The server's host, which in most runs is also the client's host.
     pub server: Machine,
     /// The settings of the measurement.
     pub settings: Settings,
@@ -52,7 +52,7 @@ pub enum PathKind {
     Namespaces,
     /// The loopback interface.
     Loopback,
-    /// Another host, or another address of this one.
+    /// Another host, or another address of this host.
     Peer,
 }
 
@@ -103,7 +103,7 @@ pub struct Measurement {
     pub transport: String,
     /// Number of links used.
     pub links: u32,
-    /// How its threads waited.
+    /// How the transport's threads waited.
     #[serde(default)]
     pub waiting: Waiting,
     /// Bytes of a message; 0 in tests without messages.
@@ -125,8 +125,8 @@ pub struct Measurement {
     pub extra_frame_percent: Option<f64>,
     /// Frames out of order per 100 data frames received.
     pub out_of_order_percent: Option<f64>,
-    /// Ratios to the baseline and the yardsticks, computed for each repetition. A measurement has
-    /// no ratio to itself, and none to a transport that was not measured.
+    /// Ratios to the baseline and the yardsticks, computed for each repetition. The list contains
+    /// no ratio to the measurement itself, and none to transports that were not measured.
     pub ratios: Vec<Ratio>,
     /// Mean of each counter of the transport over the samples.
     pub counters: BTreeMap<String, f64>,
@@ -135,8 +135,8 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// Returns the transport's name. Adds the way to wait if it is not the usual one, and the
-    /// number of links if there are several.
+    /// Returns the transport's name. Adds the way to wait if the transport does not usually wait in
+    /// this way, and the number of links if there are several.
     pub fn label(&self) -> String {
         label(&self.transport, self.waiting, self.links)
     }

@@ -1,4 +1,4 @@
-//! Runs a whole benchmark: makes the path, starts client and server, and takes the samples
+//! Runs a whole benchmark: sets up the path, starts client and server, and takes the samples
 //! alternately.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -24,14 +24,14 @@ use crate::yardsticks::udp_segments;
 
 /// Observes the progress of a run.
 pub trait Observer {
-    /// Notes something that the user should know, such as a path other than the best one.
+    /// Reports a fact that the user should know, for example that the path is not the best one.
     fn on_note(&mut self, note: &str);
 
-    /// Reports that the first sample is about to be taken. `samples` is the approximate number of
-    /// all samples.
+    /// Reports that the first sample will be taken next. `samples` is the approximate number of all
+    /// samples.
     fn on_start(&mut self, samples: u64);
 
-    /// Reports that the sample described by `what` is about to be taken.
+    /// Reports that the sample described by `what` will be taken next.
     fn on_sample(&mut self, what: &str);
 }
 
@@ -147,7 +147,7 @@ impl Path {
             }
             PathChoice::Automatic => match Self::over_namespaces(options, observer) {
                 Ok(path) => Ok(path),
-                // This happens to root without the necessary capabilities, as in most containers.
+                // This happens if root lacks the necessary capabilities, like in most containers.
                 Err(error @ NamespaceError::Failed { .. }) => {
                     observer.on_note(&format!("{error}: measuring over loopback instead"));
                     Ok(Self::over_loopback(options.links))
@@ -190,8 +190,8 @@ impl Path {
         }
     }
 
-    /// Returns a path over the loopback interface. Further addresses of that interface stand for
-    /// further links.
+    /// Returns a path over the loopback interface. Each further link uses another address of this
+    /// interface.
     fn over_loopback(links: u32) -> Self {
         let address = |link| IpAddr::V4(Ipv4Addr::new(127, 0, 0, link));
         let links = (1..=links.clamp(1, namespaces::LINKS_MAX) as u8)
@@ -206,7 +206,7 @@ impl Path {
         }
     }
 
-    /// Returns a path to a running server. `named` is the number of links with names.
+    /// Returns a path to a running server. `named` is the number of named links.
     fn to_peer(peers: &[String], named: usize) -> Result<Self, RunError> {
         let addresses = peers.iter().map(|peer| resolve(peer)).collect::<Result<Vec<_>, _>>()?;
         let server = *addresses.first().ok_or_else(|| RunError::Peer {
@@ -216,7 +216,8 @@ impl Path {
         let link = |address: &SocketAddr| LinkAddresses { client: None, server: address.ip() };
         let mut links: Vec<_> = addresses.iter().map(link).collect();
         if named > 0 {
-            // Named links need no addresses. Only the first needs one, for the control connection.
+            // Named links need no addresses. Only the first link has one, for the control
+            // connection.
             links = vec![link(&server); named];
         }
         Ok(Self { kind: PathKind::Peer, links, mtu: None, namespaces: None, server })
@@ -242,7 +243,8 @@ fn resolve(peer: &str) -> Result<SocketAddr, RunError> {
 
 /// The two measuring processes, the process of the busy threads, and the path.
 ///
-/// The order of the fields matters: they are dropped in this order, processes before namespaces.
+/// The fields are in this order because Rust drops them in order: processes must end before their
+/// namespaces are removed.
 pub(crate) struct Bench {
     _busy: Option<ChildProcess>,
     processes: Processes,
@@ -282,8 +284,8 @@ impl Bench {
         Ok(Self { _busy: busy, processes, path, pinned_to })
     }
 
-    /// Restarts the processes, so that memory that earlier cases have freed does not influence
-    /// later cases. A server on another host keeps running.
+    /// Restarts the processes. Otherwise memory that earlier cases have freed could influence later
+    /// cases. If the server runs on another host, it keeps running.
     fn renew_processes(&mut self, options: &Options) -> Result<(), RunError> {
         if self.path.kind != PathKind::Peer {
             self.processes = Processes::start(options, &self.path, self.pinned_to)?;

@@ -10,7 +10,7 @@ use crate::transport::{
 };
 use crate::transports;
 
-/// Serves clients on `listener` forever, and reports the outcome of each control connection to
+/// Serves clients on `listener` forever. Reports the outcome of each control connection to
 /// `on_end`. `links` are the names for transports with named links. If `links` is empty, those
 /// transports use the addresses by which the client reaches this host.
 ///
@@ -62,8 +62,8 @@ impl Conversation {
                 }
             };
             let reply = outcome.unwrap_or_else(|error| {
-                // Dropping the side closes the data connection. The client then notices the failure
-                // even before it reads the reply.
+                // Dropping the server's side closes the data connection. The client then detects
+                // the failure even before it reads the reply.
                 self.side = None;
                 Reply::Failed { message: error.to_string() }
             });
@@ -95,8 +95,8 @@ impl Conversation {
             }));
         }
         if let Some(first) = setup.links.first_mut() {
-            // The client may know this host by a name or a translated address that is not a local
-            // address.
+            // The client may reach this host by a name, or by a translated address that is not an
+            // address of this host.
             first.server = self.own;
         }
         setup.server_links.clone_from(&self.links);

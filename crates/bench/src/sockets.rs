@@ -1,10 +1,12 @@
-//! The benchmark of the papers about sockets over offloaded transports, by their definitions:
-//! latency, throughput, multi-stream, hot-spot, fan-in, fan-out, and connection time.
+//! The benchmark of the papers about sockets over offloaded transports. It has the tests of these
+//! papers, with their definitions: latency, throughput, multi-stream, hot-spot, fan-in, fan-out,
+//! and connection time.
 //!
-//! A small program with ordinary sockets (modules `serve` and `ask`) runs over kernel TCP, and
-//! again with the library that moves its connections. The library's counters must then prove that
-//! the connections moved. In some tests the native API is measured as well. All contenders
-//! alternate on the same virtual hosts, so that a ratio compares samples close in time.
+//! A small program with ordinary sockets (modules `serve` and `ask`) runs over kernel TCP. It runs
+//! again with the library that moves its connections to the edge. The library's counters must then
+//! prove that the connections moved. In some tests the native API is measured as well. All
+//! contenders alternate on the same virtual hosts, so that each ratio compares samples that are
+//! close in time.
 
 pub(crate) mod ask;
 pub mod cases;
@@ -57,14 +59,14 @@ pub struct Report {
     /// Bits per second of each host's link, if the links were limited.
     #[serde(default)]
     pub rate: Option<u64>,
-    /// Whether this was a quick run, with fewer sizes, clients and samples than in the papers.
+    /// Whether this was a quick run, with fewer sizes, clients and samples than the papers have.
     pub is_quick: bool,
     /// The reason why there was no library to measure, if there was none.
     pub no_library: Option<String>,
     /// One entry for each MTU, test, message size, number of clients and contender.
     pub rows: Vec<Row>,
-    /// Samples that were refused, because they failed or their connections did not move as they
-    /// should.
+    /// Samples that do not count, because they failed or their connections did not move to the
+    /// edge.
     pub refused: Vec<Refused>,
 }
 
@@ -142,7 +144,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunEr
         report.path = hosts.kind();
         report.rate = wishes.rate.filter(|_| hosts.kind() == PathKind::Namespaces);
         if hosts.kind() == PathKind::Loopback {
-            // The loopback interface has one MTU.
+            // Keep only one MTU, because the loopback interface has a fixed MTU.
             mtus.clear();
         }
         if !std::mem::replace(&mut has_started, true) {

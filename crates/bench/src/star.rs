@@ -1,5 +1,5 @@
-//! Hosts connected by one switch. Each host is a network namespace, and so is the switch, which
-//! contains a bridge.
+//! Hosts connected by one switch. Each host is a network namespace. The switch is another network
+//! namespace with a bridge.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -23,11 +23,11 @@ impl Star {
         Self::create_shaped(hosts, mtu, None)
     }
 
-    /// Makes hosts as [`Star::create`] does. The hosts and the ports of the switch send at the rate
+    /// Creates hosts like [`Star::create`]. The hosts and the ports of the switch send at the rate
     /// of `shape`.
     ///
-    /// At a host the shaper limits only traffic through the kernel's queueing discipline, such as
-    /// UDP and TCP. `AF_XDP` bypasses it.
+    /// The shaper of a host limits only traffic that passes the kernel's queueing discipline, such
+    /// as UDP and TCP. `AF_XDP` bypasses the queueing discipline.
     ///
     /// # Errors
     /// [`NamespaceError`], one variant for each cause.
@@ -40,7 +40,7 @@ impl Star {
             return Err(NamespaceError::Hosts { hosts });
         }
         let names = name_of();
-        // From here on, dropping `star` removes whatever exists.
+        // After this point, dropping `star` removes all namespaces that exist.
         let star = Self {
             switch: names("switch1"),
             hosts: (1..=hosts).map(|host| names(&format!("host{host}"))).collect(),
@@ -48,7 +48,7 @@ impl Star {
         let mut registry = cleanup::lock();
         registry.namespaces.extend(star.names().cloned());
         let built = star.build(mtu, shape.as_ref());
-        // Dropping `star` locks the registry again.
+        // Release the lock, because dropping `star` acquires it again.
         drop(registry);
         built.map(|()| star)
     }
@@ -106,8 +106,8 @@ impl Drop for Star {
     }
 }
 
-/// Highest number of hosts. Their addresses differ in one byte, and one machine must do the work of
-/// all.
+/// Highest number of hosts. One byte of the address is the number of the host, and one machine must
+/// do the work of all hosts.
 pub const HOSTS_MAX: u32 = 64;
 
 const BRIDGE: &str = "bridge";

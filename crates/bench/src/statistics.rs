@@ -20,8 +20,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarises `values`. If there are at least three, the highest and the lowest are excluded,
-    /// as in the papers. Returns `None` if there are no values.
+    /// Summarises `values`. If there are at least three values, excludes the highest and the
+    /// lowest, like the papers. Returns `None` if there are no values.
     pub fn trimmed(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -40,7 +40,8 @@ impl Summary {
         Self { median: median * factor, min: min * factor, max: max * factor }
     }
 
-    /// Returns half the distance between lowest and highest, in percent of the median.
+    /// Returns half the distance between the lowest and the highest value, in percent of the
+    /// median.
     pub fn spread_percent(&self) -> f64 {
         if self.median > 0.0 { (self.max - self.min) / self.median * 50.0 } else { 0.0 }
     }
@@ -123,8 +124,8 @@ fn ratio(
     Summary::trimmed(ratios)
 }
 
-/// Returns the sum of counters `parts` over all samples, in percent of counter `whole`; `None` if
-/// the transport lacks these counters.
+/// Returns the sum of the counters in `parts` over all samples, in percent of the counter `whole`.
+/// Returns `None` if the transport lacks these counters.
 fn percentage(samples: &[Sample], parts: &[&str], whole: &str) -> Option<f64> {
     let sum =
         |name: &str| -> f64 { samples.iter().filter_map(|sample| sample.counters.get(name)).sum() };
@@ -177,7 +178,8 @@ mod tests {
 
     #[test]
     fn a_drift_of_the_machine_cancels_in_the_ratio() {
-        // Each repetition has half the rate of the one before, but twice the rate of the baseline.
+        // Each repetition has half the rate of the repetition before, but always twice the rate of
+        // the baseline.
         let samples: Vec<_> = (0..5).map(|i| sample(2000 >> i)).collect();
         let baseline: Vec<_> = (0..5).map(|i| sample(1000 >> i)).collect();
         let contender = Contender { transport: "x".into(), links: 1, waiting: Waiting::Poll };

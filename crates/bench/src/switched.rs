@@ -1,8 +1,8 @@
 //! Links with a switch in the middle. Each switch has its own namespace. Its ports have the rate,
 //! the queue, the delay and the loss of a real switch.
 //!
-//! The shapers are at the ports of the switch. At a host, they would not limit `AF_XDP` and sockets
-//! that bypass the queueing discipline, but a real link limits all of them.
+//! The shapers are at the ports of the switch. A shaper at a host would not limit `AF_XDP` and
+//! other sockets that bypass the queueing discipline, but a real link limits all traffic.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 pub struct LinkShape {
     /// Bits per second of Ethernet frames without preamble, checksum and gap.
     pub rate: u64,
-    /// Additional delay of a frame, in microseconds. The receiving host delays the frames after
-    /// their arrival, because not every kernel has a queueing discipline that can.
+    /// Additional delay of a frame, in microseconds. The receiving host adds the delay after the
+    /// frame has arrived, because not every kernel has a queueing discipline that delays frames.
     #[serde(default)]
     pub delay_us: u32,
-    /// Share of frames dropped at random, in percent.
+    /// Percentage of frames that are dropped at random.
     #[serde(default)]
     pub loss_percent: f64,
 }
@@ -43,11 +43,11 @@ impl LinkShape {
         text.split(' ').map(str::to_string).collect()
     }
 
-    /// Returns the arguments of `tc` for a filter that forwards frames from `port` to `other`. The
-    /// filter does not match the frames that the link is to lose; unmatched frames are dropped.
+    /// Returns the arguments of `tc` for a filter that forwards frames from `port` to `other`. To
+    /// lose a frame, the filter does not match it, because unmatched frames are dropped.
     ///
-    /// A bridge would need 3.7 instead of 2.6 µs per frame (docs/performance-notes.md, note 32),
-    /// which is more than all other work of the kernel for the frame.
+    /// A bridge would take 3.7 instead of 2.6 µs per frame (docs/performance-notes.md, note 32).
+    /// The difference is more than all other work of the kernel for the frame.
     pub(crate) fn forwarding(&self, port: &str, other: &str) -> Vec<String> {
         let lost = (self.loss_percent / 100.0 * 2_f64.powi(32)).round() as u32;
         let filter =
@@ -77,12 +77,12 @@ const fn frame_bytes(mtu: u32) -> u64 {
     mtu as u64 + ETHERNET_HEADER_BYTES
 }
 
-/// Number of frames that a port queues. Unmanaged switches of the paper's time have 256 to 512 KiB
-/// for all ports.
+/// Number of frames that a port queues. When the paper was written, unmanaged switches had 256 to
+/// 512 KiB for all ports.
 const QUEUE_FRAMES: u64 = 200;
 
-/// Burst of a port after a pause, in microseconds at the port's rate. With less, a processor that
-/// handles a timer late would permanently lose throughput.
+/// Burst of a port after a pause, in microseconds at the port's rate. If the burst were shorter,
+/// the link would lose throughput whenever a processor handles the shaper's timer late.
 const BURST_US: u64 = 250;
 const BURST_FRAMES_MIN: u64 = 4;
 

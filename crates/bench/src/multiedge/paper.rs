@@ -27,28 +27,28 @@ pub fn post_ns() -> f64 {
     number("2.post").unwrap_or(f64::NAN) * 1000.0
 }
 
-/// Returns the largest share of frames out of order over several links, in percent.
+/// Returns the largest percentage of frames out of order over several links.
 pub fn out_of_order_percent() -> f64 {
     let value = printed::value(&format!("{KEY}/2.order"));
     value.and_then(|value| value.value_max).unwrap_or(f64::NAN)
 }
 
-/// Returns the largest share of extra frames in these tests, in percent.
+/// Returns the largest percentage of extra frames in these tests.
 pub fn extra_frame_percent() -> f64 {
     number("2.extra").unwrap_or(f64::NAN)
 }
 
-/// Returns the lowest and the highest share of frames that cause an interrupt in applications, in
-/// percent.
+/// Returns the lowest and the highest percentage of frames that cause an interrupt, over the
+/// paper's applications.
 pub fn interrupt_percent() -> [f64; 2] {
     let value = printed::value(&format!("{KEY}/5.interrupts-1"));
     let range = value.and_then(|value| Some([value.value?, value.value_max?]));
     range.unwrap_or([f64::NAN; 2])
 }
 
-/// Returns the paper's values for this test in this set-up, if the paper prints any. There is none
-/// for two-way over 1 Gb/s links: the paper gives their throughput "in all tests", but defines
-/// two-way as the sum of both directions.
+/// Returns the paper's values for this test in this set-up, if the paper prints any. For two-way
+/// over 1 Gb/s links it returns no throughput: the paper gives one throughput "in all tests", but
+/// defines two-way throughput as the sum of both directions.
 pub fn figures(setup: &str, test: Test) -> Option<Paper> {
     let (name, link) = match setup {
         "1L-1G" => ("1L-1G", 1),

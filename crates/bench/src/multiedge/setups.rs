@@ -19,12 +19,12 @@ pub struct SetUp {
     pub in_order: bool,
     /// Whether kernel TCP is measured too, over the first link.
     pub with_tcp: bool,
-    /// Whether the set-up is measured when the user names none.
+    /// Whether the set-up is measured if the user selects no set-ups.
     pub by_default: bool,
 }
 
-/// Returns all set-ups, in this order: those of the paper, other set-ups measured by default, and
-/// set-ups measured only by name.
+/// Returns all set-ups, in this order: set-ups of the paper, other set-ups that are measured by
+/// default, and set-ups that are measured only if the user selects them.
 pub fn all() -> Vec<SetUp> {
     [of_the_paper(), beyond_the_paper(), if_named()].concat()
 }
@@ -73,7 +73,7 @@ fn beyond_the_paper() -> Vec<SetUp> {
     ]
 }
 
-/// Returns the set-ups that are measured only if the user names them.
+/// Returns the set-ups that are measured only if the user selects them.
 fn if_named() -> Vec<SetUp> {
     let mut setups = vec![
         SetUp {

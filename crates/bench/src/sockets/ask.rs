@@ -14,8 +14,8 @@ use crate::cpu;
 use crate::process::{Line, print_line};
 use crate::transport::Latencies;
 
-/// Runs the client process. A line on standard input is the start signal; the end of the input ends
-/// the process, after its connections were closed.
+/// Runs the client process. A line on standard input is the start signal. The process ends after
+/// its connections are closed and its input has ended.
 pub(crate) fn run(task: &Task) -> Result<(), String> {
     let watch = Watch::start(task)?;
     let watch = &watch;
@@ -42,7 +42,8 @@ pub(crate) fn run(task: &Task) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts all threads at once after all have warmed up and the parent has sent the start signal.
+/// Starts all threads at the same time, after all threads have warmed up and the parent has sent
+/// the start signal.
 fn measure(
     starts: &[Sender<()>],
     is_warm: &Receiver<()>,
@@ -68,8 +69,8 @@ fn measure(
     Ok(Outcome { streams, cpu_seconds: cpu_seconds()? - before })
 }
 
-/// Runs one connection from its set-up to its end or, for [`Action::Connect`], one connection after
-/// another.
+/// Runs one connection from its set-up to its end. For [`Action::Connect`], runs one connection
+/// after another.
 fn stream(
     task: &Task,
     watch: &Watch,
@@ -118,8 +119,8 @@ impl Client {
         self.message.len() as u64
     }
 
-    /// Returns the one-way time of one byte, measured by exchanges for `limit`. The answer at the
-    /// end of a stream takes as long.
+    /// Returns the one-way time of one byte. Measures exchanges of one byte for the time `limit`.
+    /// The answer at the end of a stream takes the same time.
     fn way_of_a_byte(&mut self, limit: Duration) -> io::Result<f64> {
         let (mut rounds, mut byte) = (0_u64, [1]);
         let clock = Stopwatch::start();
@@ -163,7 +164,7 @@ impl Client {
         }
     }
 
-    /// Runs `count` round trips. If `count` is `None`, runs as many as fit in `until`.
+    /// Runs `count` round trips. If `count` is `None`, runs round trips until `until` has passed.
     fn ping_pong(&mut self, count: Option<u64>, until: Duration) -> io::Result<StreamOutcome> {
         let mut latencies = Latencies::new();
         self.ask(Exchange::Echo, self.bytes(), count.unwrap_or(Wanted::ENDLESS))?;
@@ -195,7 +196,8 @@ impl Client {
         self.answered(clock, count, way_of_a_byte)
     }
 
-    /// Sends as many messages as fit in `until`. The server sees the end of the stream and answers.
+    /// Sends messages until `until` has passed, and then ends the stream. The server sees the end
+    /// of the stream and answers.
     fn send_until(&mut self, until: Duration, way_of_a_byte: f64) -> io::Result<StreamOutcome> {
         self.ask(Exchange::Take, self.bytes(), Wanted::ENDLESS)?;
         let (clock, mut count) = (Stopwatch::start(), 0);
@@ -213,8 +215,8 @@ impl Client {
         Ok(StreamOutcome {
             operations: count,
             bytes: count * self.bytes(),
-            // Limit the subtracted time: if the machine was busy when the time was measured, it is
-            // too long.
+            // Limit the subtracted time. If the machine was busy while the one-way time was
+            // measured, that time is too long.
             seconds: seconds - way.min(seconds / 2.0),
             latency_ns: None,
             first_answer_ns: None,
@@ -242,8 +244,8 @@ impl Client {
     }
 }
 
-/// Makes connections for the time in `task`. The last few stay open after the next ones are made,
-/// as connections of real programs do.
+/// Opens connections for the time in `task`. The last [`OPEN_MAX`] connections stay open while the
+/// next ones are opened, because real programs also have several open connections.
 fn connections(
     task: &Task,
     warm: &Sender<()>,
@@ -318,7 +320,7 @@ impl Watch {
     /// the expected time of the operations.
     fn extend(&self, seconds: f64) {
         let limit = Duration::try_from_secs_f64(seconds * SLOWER).unwrap_or(Duration::MAX);
-        // Cannot fail: the thread receives as long as this value exists.
+        // Sending cannot fail, because the thread receives as long as this value exists.
         let _ = self.0.send(limit.saturating_add(PATIENCE));
     }
 }
@@ -328,7 +330,7 @@ impl Watch {
 const WARM_UP_SHARE: f64 = 0.4;
 const WARM_UP_SECONDS_MIN: f64 = 0.06;
 
-/// Number of exchanges of a byte in one request, and the lowest number of exchanges in total.
+/// Number of exchanges of a byte in one request. At least one request is made.
 const ROUNDS: u64 = 8;
 const ROUNDS_MIN: u64 = 64;
 

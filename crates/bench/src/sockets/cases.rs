@@ -14,7 +14,7 @@ pub enum Test {
     /// Exchanges X bytes in each direction, N times. The one-way latency is the total time / N / 2.
     Latency,
     /// Sends N messages of X bytes in one direction. The receiver answers the last message with one
-    /// byte; the one-way time of that byte is subtracted.
+    /// byte. The one-way time of that byte is subtracted from the total time.
     Throughput,
     /// Runs several throughput tests at the same time between two processes.
     MultiStream,
@@ -53,7 +53,8 @@ impl Test {
         }
     }
 
-    /// Returns whether contenders are compared by a time. Otherwise bytes per second are compared.
+    /// Returns whether the contenders of the test are compared by a time. Otherwise they are
+    /// compared by bytes per second.
     pub const fn is_about_time(self) -> bool {
         matches!(self, Self::Latency | Self::HotSpot | Self::Connection)
     }
@@ -68,7 +69,7 @@ impl Test {
         matches!(self, Self::MultiStream | Self::HotSpot | Self::FanIn | Self::FanOut)
     }
 
-    /// Returns the contenders of the test. Each polling thread needs a processor, so polling
+    /// Returns the contenders of the test. Each polling thread needs its own processor, so polling
     /// contenders run only in tests with one client.
     const fn contenders(self) -> &'static [Contender] {
         match self {
@@ -165,8 +166,8 @@ pub struct Wishes {
     pub pinning: bool,
     /// Threads that spin during the measurement, at most [`BUSY_MAX`](crate::plan::BUSY_MAX).
     pub busy: u32,
-    /// The reason why `ethernot run --sockets` cannot run here, if it cannot. Then only contenders
-    /// without the library are measured.
+    /// The reason why `ethernot run --sockets` cannot run here; `None` if it can. If it cannot run,
+    /// only contenders without the library are measured.
     pub no_library: Option<String>,
     /// Whether this is a quick run.
     pub is_quick: bool,

@@ -1,5 +1,5 @@
-//! A server with one thread for all connections, as typical event-driven servers have:
-//! level-triggered `epoll` with non-blocking sockets. It echoes what it receives.
+//! A server with one thread for all connections, like a typical event-driven server. It uses
+//! level-triggered `epoll` with non-blocking sockets, and echoes all bytes that it receives.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};

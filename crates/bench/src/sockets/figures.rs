@@ -9,17 +9,17 @@ use crate::statistics::dropped;
 /// Statistics of a value over several samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// The mean of the kept samples.
+    /// The mean of the samples, without the highest and the lowest.
     pub mean: f64,
-    /// The lowest kept sample.
+    /// The lowest of the same samples.
     pub min: f64,
-    /// The highest kept sample.
+    /// The highest of the same samples.
     pub max: f64,
 }
 
 impl Figure {
-    /// Returns the mean of `values`, without the highest and the lowest if there are at least three. Returns `None`
-    /// for no values.
+    /// Returns the mean of `values`. If there are at least three values, excludes the highest and
+    /// the lowest. Returns `None` if there are no values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -59,10 +59,10 @@ pub struct Sample {
     /// Mean time from the call of `connect` to the answer to the first byte, in microseconds.
     pub first_answer_us: Option<f64>,
     /// Mean time from the client's first use of a connection until the connection had moved, in
-    /// microseconds, by the library's counters.
+    /// microseconds. The library's counters contain this time.
     pub upgrade_us: Option<f64>,
-    /// Jain's index of the clients' rates: 1 if all are equal, 1 / clients if one client has the
-    /// whole rate.
+    /// Jain's index of the clients' rates. It is 1 if all rates are equal. It is 1 / clients if
+    /// only one client has a rate above 0.
     pub fairness: Option<f64>,
     /// CPU seconds of all processes.
     pub cpu_seconds: f64,
@@ -77,8 +77,8 @@ pub struct Sample {
     /// Number of connections that moved, by the library's counters, added over both sides; 0 over
     /// TCP.
     pub moved: u64,
-    /// Number of moved connections that were reset, added over both sides. These resets came after
-    /// the program had its answers; otherwise there would be no sample.
+    /// Number of moved connections that were reset, added over both sides. All these resets came
+    /// after the program had its answers. A reset before the answers fails the sample.
     #[serde(default)]
     pub resets: u64,
 }
@@ -131,14 +131,14 @@ pub struct Row {
 pub struct Ratio {
     /// The other contender.
     pub to: Contender,
-    /// Ratio of the times or rates that the test is about.
+    /// Ratio of the value that the test compares: a time or a rate.
     pub value: Figure,
     /// Ratio of the CPU seconds per operation.
     pub cpu: Option<Figure>,
 }
 
 impl Row {
-    /// Returns the figure that the test is about, in microseconds or bytes per second.
+    /// Returns the figure that the test compares, in microseconds or bytes per second.
     pub fn value(&self) -> Option<Figure> {
         match self.test {
             Test::Latency | Test::HotSpot => self.latency_us,
@@ -254,7 +254,7 @@ pub(super) fn fairness(rates: &[f64]) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (squares * rates.len() as f64))
 }
 
-/// The contenders that others are compared with.
+/// The contenders to which ratios are computed.
 const REFERENCES: [Contender; 2] = [Contender::Tcp, Contender::TcpPoll];
 
 #[cfg(test)]

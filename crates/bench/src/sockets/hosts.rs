@@ -1,4 +1,5 @@
-//! The hosts of the benchmark, connected by one switch: one with the server, three with clients.
+//! The hosts of the benchmark, connected by one switch. One host has the server, and three hosts
+//! have clients.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -18,7 +19,8 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// Makes hosts with links of `mtu` bytes. Without the privileges, uses loopback.
+    /// Creates hosts with links of `mtu` bytes. If this process lacks the privileges, uses the
+    /// loopback interface.
     pub(super) fn open(
         wishes: &Wishes,
         mtu: u32,
@@ -38,7 +40,7 @@ impl Hosts {
         let clients = if wishes.tests.iter().any(has_several) { CLIENT_HOSTS } else { 1 };
         match Star::create_shaped(1 + clients, mtu, wishes.rate.map(LinkShape::of_rate)) {
             Ok(star) => Ok(Self { star: Some(star), mtu }),
-            // This happens to root without the necessary capabilities, as in most containers.
+            // This happens if root lacks the necessary capabilities, like in most containers.
             Err(error @ NamespaceError::Failed { .. }) => {
                 observer.on_note(&format!("{error}: measuring over loopback instead"));
                 Ok(Self::LOOPBACK)

@@ -1,4 +1,4 @@
-//! The native API between the same hosts, measured by the processes of the other benchmarks.
+//! Measures the native API between the same hosts, with the processes of `ethernot bench`.
 
 use std::net::SocketAddr;
 

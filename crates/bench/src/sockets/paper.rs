@@ -1,7 +1,7 @@
-//! Values that the papers print in their texts for the same measurements on their machines: TCP
+//! Values that the papers print for the same measurements on their machines. The systems are TCP
 //! offload engines (TOE) and host-based stacks on 10-Gigabit Ethernet, and sockets over the
-//! user-level protocols of their time. Because machines have changed, only ratios can be compared;
-//! absolute values only show the order of contenders. The numbers are from
+//! user-level protocols of that time. Machines have changed since then, so only ratios can be
+//! compared. Absolute values only show the order of contenders. The numbers are from
 //! `papers/convergence2005.toml`.
 
 use papers::printed;
@@ -39,8 +39,9 @@ impl Value {
     }
 }
 
-/// Returns all values. Latencies are one-way latencies of one byte; throughputs are the highest
-/// printed. For connections over SDP, which took milliseconds, the paper prints no number.
+/// Returns all values. Latencies are one-way latencies of one byte. Throughputs are the highest
+/// values printed. The list has no time for connections over SDP: they took milliseconds, but the
+/// paper prints no number.
 pub fn values() -> Vec<Value> {
     let mut values = Vec::new();
     for (id, test, mode, name) in NAMES {
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn every_name_is_in_the_data() {
-        // Three of the values have a value of the host's own stack beside them.
+        // Three entries also have a value of the host's own stack.
         assert_eq!(values().len(), NAMES.len() + 3);
     }
 

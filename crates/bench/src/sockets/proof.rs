@@ -2,11 +2,11 @@
 
 use crate::unmodified::way::PathTaken;
 
-/// Why it is not proven that a sample went over the edge.
+/// The reason why the counters do not prove that a sample went over the edge.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unproven {
-    /// The library wrote no counters, as if it was not loaded.
+    /// The library wrote no counters. Probably it was not loaded.
     #[error("the library has left no counters in the {side}")]
     NoCounters {
         /// Client or server.
@@ -36,7 +36,7 @@ pub enum Unproven {
     },
 }
 
-/// The lowest counters with which a side proves that its connections went over the edge.
+/// The smallest counters of one side that prove that its connections went over the edge.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
     /// Client or server.
@@ -45,7 +45,7 @@ pub(super) struct Claim {
     pub(super) processes: u64,
     /// Lowest number of moved connections.
     pub(super) connections: u64,
-    /// Fewest payload bytes over the edge, in both directions.
+    /// Smallest number of payload bytes over the edge, in both directions.
     pub(super) bytes: u64,
 }
 

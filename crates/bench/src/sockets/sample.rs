@@ -1,4 +1,5 @@
-//! Takes one sample: processes start, connect, warm up, get their start signals together, and end.
+//! Takes one sample: starts the processes, waits until they have connected and warmed up, sends all
+//! start signals together, and ends the processes.
 
 use std::fs;
 use std::io;
@@ -20,7 +21,7 @@ use crate::unmodified::way::{PathTaken, Side, Way};
 /// Why a sample failed.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// The sample is refused or failed, but other samples may succeed.
+    /// The sample failed or does not count, but other samples may succeed.
     Refused(String),
     /// No sample can succeed.
     Process(ProcessError),
@@ -43,7 +44,7 @@ pub(super) struct Bench<'a> {
     wishes: &'a Wishes,
     hosts: &'a Hosts,
     pinned_to: Option<[usize; 2]>,
-    /// The processes with the native API, started at the first use.
+    /// The processes with the native API. They are started when a sample first needs them.
     native: Option<Native>,
     softirq: SoftirqThreads,
 }
@@ -58,7 +59,8 @@ impl<'a> Bench<'a> {
         match contender {
             Contender::Native => self.native_sample(case).map_err(Failed::Process),
             Contender::Tcp | Contender::TcpPoll => {
-                // A failure without the library is a fault of the host, so it ends the whole run.
+                // If a program fails without the library, the host is the cause. So this failure
+                // ends the whole run.
                 self.program_sample(case, contender).map_err(|error| match error {
                     Failed::Refused(message) => {
                         Failed::Process(ProcessError::Failed { role: "run over TCP", message })
@@ -67,8 +69,8 @@ impl<'a> Bench<'a> {
                 })
             }
             Contender::Sockets | Contender::SocketsPoll => {
-                // The library is under test. So its failure is reported as a refused sample, and
-                // the other contenders are still measured.
+                // The library is under test, so a failure with the library only fails this sample.
+                // The other contenders are still measured.
                 self.program_sample(case, contender).map_err(|error| match error {
                     Failed::Process(error) => Failed::Refused(error.to_string()),
                     refused @ Failed::Refused(_) => refused,
@@ -180,8 +182,8 @@ impl<'a> Bench<'a> {
         let inner = ChildSpec { role, namespace: None, cpu: None, parent, links: Vec::new() };
         let inner = serde_json::to_string(&inner).map_err(io::Error::from)?;
         let counters = folder.path().join(folder_of(side));
-        // Do not make missing parent folders: they are missing only if an interrupt has removed
-        // them.
+        // Do not create missing parent folders. A parent folder is missing only after an interrupt
+        // has removed it.
         match fs::create_dir(&counters) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
             _ => {}
@@ -274,8 +276,8 @@ fn summed(test: Test, outcomes: &[Outcome]) -> Sample {
     sample
 }
 
-/// Checks that the library's counters on both sides prove that connections moved, and that the
-/// recorded bytes went over the edge.
+/// Checks the library's counters on both sides. They must prove that the connections moved, and
+/// that the recorded bytes went over the edge.
 fn prove(
     case: &Case,
     outcomes: &[Outcome],
@@ -284,7 +286,8 @@ fn prove(
 ) -> Result<(), Failed> {
     let streams: usize = outcomes.iter().map(|outcome| outcome.streams.len()).sum();
     let is_connecting = case.test == Test::Connection;
-    // In the connection test a few connections may be closed before they could move.
+    // In the connection test, the program may close some connections before they have moved. At
+    // least nine tenths of the connections must have moved.
     let connections = if is_connecting { sample.operations * 9 / 10 } else { streams as u64 };
     let bytes = if is_connecting { 0 } else { sample.bytes };
     for (side, end) in [(Side::Client, "client"), (Side::Server, "server")] {
@@ -310,5 +313,5 @@ const fn folder_of(side: Side) -> &'static str {
 /// Any line is a client's start signal, and makes a server report its CPU time.
 const GO: &str = "go";
 
-/// Time limit for a process to end, while connections drain.
+/// Time limit for the end of a process. Its connections drain during this time.
 const END_LIMIT: Duration = Duration::from_secs(5);

@@ -10,8 +10,8 @@ use super::work::{Exchange, Serving, Style, Wanted};
 use crate::cpu;
 use crate::process::{Line, print_line};
 
-/// Runs the server process until its standard input ends. Reports the CPU time used so far for
-/// every line of the input.
+/// Runs the server process until its standard input ends. For each line of the input, reports the
+/// CPU time that the process has used so far.
 pub(crate) fn run(serving: Serving) -> Result<(), String> {
     let address = serving.address;
     let listener = TcpListener::bind(address)
@@ -84,7 +84,8 @@ fn serve(stream: TcpStream, style: Style) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads all messages of an exchange. If the exchange has no end, reads to the end of the stream.
+/// Reads all messages of an exchange. If the exchange has no fixed number of messages, reads to the
+/// end of the stream.
 fn take(wire: &mut Wire, buffer: &mut [u8], wanted: Wanted) -> io::Result<()> {
     let mut left = wanted.count.saturating_mul(wanted.message_bytes);
     while left > 0 {

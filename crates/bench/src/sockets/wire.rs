@@ -12,7 +12,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Prepares a connected stream. Turns off Nagle's algorithm, as programs do that wait for
+    /// Prepares a connected stream. Turns off Nagle's algorithm, like most programs that wait for
     /// answers.
     pub(super) fn new(stream: TcpStream, style: Style) -> io::Result<Self> {
         stream.set_nodelay(true)?;

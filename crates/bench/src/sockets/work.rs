@@ -1,8 +1,8 @@
-//! The messages between the two programs with ordinary sockets and the run that started them.
+//! The messages between the run and the two programs with ordinary sockets that it starts.
 //!
 //! These programs use only the sockets of the standard library and, for the event loop, `epoll`.
-//! They use nothing of this project, and therefore run over kernel TCP as well as with a preloaded
-//! library.
+//! They do not depend on this project. Therefore they run over kernel TCP, and also with a
+//! preloaded library.
 
 use std::net::SocketAddr;
 
@@ -27,7 +27,8 @@ pub enum Style {
     Blocking,
     /// One thread per connection, which polls and never sleeps.
     Polling,
-    /// One thread for all connections, which sleeps in `epoll_wait`. The server then only echoes.
+    /// One thread for all connections, which sleeps in `epoll_wait`. A server with this style only
+    /// echoes.
     Events,
 }
 
@@ -60,7 +61,7 @@ pub enum Action {
     /// Exchanges messages until the time is up, for tests with concurrent clients.
     PingPongUntil,
     /// Sends a number of messages that is fixed before the clock starts. The server answers the
-    /// last.
+    /// last message.
     Send,
     /// Sends messages until the time is up.
     SendUntil,
@@ -99,7 +100,8 @@ pub struct StreamOutcome {
 pub(super) struct Wanted {
     pub(super) exchange: Exchange,
     pub(super) message_bytes: u64,
-    /// Number of messages. [`Self::ENDLESS`] lasts until the client closes or shuts down its side.
+    /// Number of messages. With [`Self::ENDLESS`], the exchange lasts until the client closes the
+    /// connection or shuts down its direction.
     pub(super) count: u64,
 }
 
