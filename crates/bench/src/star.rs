@@ -15,7 +15,8 @@ pub struct Star {
 }
 
 impl Star {
-    /// Makes `hosts` hosts (at most [`HOSTS_MAX`]) with one interface each, `link1`, of `mtu` bytes.
+    /// Creates `hosts` hosts (at most [`HOSTS_MAX`]). Each host has one interface, `link1`, of
+    /// `mtu` bytes.
     ///
     /// # Errors
     /// [`NamespaceError`], one variant for each cause.

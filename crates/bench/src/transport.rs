@@ -1,17 +1,17 @@
-//! The interface that a transport implements to be measured.
+//! The interface of a transport that can be measured.
 //!
-//! A [`Transport`] makes a [`ServerSide`] in the server's process and a [`ClientSide`] in the
+//! A [`Transport`] creates a [`ServerSide`] in the server's process and a [`ClientSide`] in the
 //! client's process. A *sample* has these steps:
 //!
 //! 1. The server calls `listen`.
 //! 2. The client receives the server's [`Advertisement`] and calls `connect`, while the server
 //!    calls `accept`.
-//! 3. Both sides run *phases*: one or more to warm up, and one that is recorded. In each phase both
-//!    sides `run` the same number of operations, and the server enters `run` before the client
-//!    does.
+//! 3. Both ends run *phases*: one or more phases to warm up, and one phase that is recorded. In
+//!    each phase both ends `run` the same number of operations. The server enters `run` before the
+//!    client does.
 //!
-//! The caller measures time and CPU around `run`. So `ClientSide::run` must return only after the
-//! server's application has received all data.
+//! The caller measures time and CPU time around `run`. So `ClientSide::run` must return only after
+//! the server's application has received all data.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,29 +25,31 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
-    /// Sends one message back and forth. An operation is a round trip; half its time is recorded.
+    /// Sends one message back and forth. An operation is a round trip. The recorded latency is half
+    /// its time.
     PingPong,
-    /// Sends messages from client to server; the transport chooses how many are in flight.
+    /// Sends messages from client to server. The transport chooses how many messages are in flight.
     OneWay,
-    /// Sends messages in both directions at the same time. An operation is a message each way.
+    /// Sends messages in both directions at the same time. An operation is one message in each
+    /// direction.
     TwoWay,
     /// Sends small messages from client to server, [`Setup::in_flight`] at a time, and counts
     /// operations.
     OperationRate,
-    /// Sets up one connection after another. An operation ends when both applications have the
-    /// connection; its latency is recorded.
+    /// Sets up one connection after another. An operation ends when the applications of both ends
+    /// have the connection. The recorded latency is the time of the operation.
     ConnectionSetup,
-    /// Sends messages from client to server, which checks each byte and records progress over time.
-    /// Not in [`Test::ALL`]: this test needs links that fail while it runs.
+    /// Sends messages from client to server. The server checks each byte and records progress over
+    /// time. The test is not in [`Test::ALL`], because it needs links that fail while it runs.
     VerifiedStream,
-    /// Sends messages from client to server, while another connection of the same two endpoints
-    /// regularly writes 8 bytes. An operation is a message of the stream. The recorded latencies
-    /// are those of the small writes, from their post to their completion. Not in [`Test::ALL`],
-    /// because only endpoints can have two connections.
+    /// Sends a stream of messages from client to server. At the same time, another connection of
+    /// the same two endpoints regularly writes 8 bytes. An operation is a message of the stream.
+    /// The recorded latencies are the times of the small writes from post to completion. The test
+    /// is not in [`Test::ALL`], because only endpoints can have two connections.
     SmallBesideStream,
-    /// Alternates two ping-pongs. One uses one of [`Setup::connections`] connections, while the
-    /// others are idle. The other uses the only connection of another endpoint. Only the latencies
-    /// of the first ping-pong are recorded.
+    /// Alternates two ping-pongs. The first uses one of [`Setup::connections`] connections of an
+    /// endpoint, while its other connections are idle. The second uses the only connection of
+    /// another endpoint. Only the latencies of the first ping-pong are recorded.
     ManyConnections,
 }
 
@@ -161,8 +163,9 @@ pub struct Setup {
     pub in_flight: u32,
     /// Number of connections in [`Test::ManyConnections`]; 1 in other tests.
     pub connections: u32,
-    /// Whether the writes of a stream are delivered in order (verbs) or freely (`MultiEdge`'s
-    /// default), for transports that can do either.
+    /// Whether the writes of a stream are delivered in order, as verbs require. Otherwise any order
+    /// is allowed, which is `MultiEdge`'s default. Only transports that support both use this
+    /// field.
     #[serde(default)]
     pub in_order: bool,
     /// How threads wait, for transports that can wait in several ways.
@@ -181,7 +184,7 @@ pub struct Setup {
 pub struct Advertisement {
     /// Addresses, one per link.
     pub addresses: Vec<SocketAddr>,
-    /// Anything else, such as the address and the key of a memory region.
+    /// All other parameters, such as the address and the key of a memory region.
     pub parameters: BTreeMap<String, String>,
 }
 
@@ -192,8 +195,8 @@ pub struct Phase {
     pub operations: u64,
 }
 
-/// What one side observed during a phase. Counters of both sides are added by name. The report uses
-/// the names in [`counter`].
+/// The counters that one end recorded during a phase. The report adds the counters of both ends by
+/// name, and uses the names in [`counter`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
     /// The increase of each counter during the phase.
@@ -209,7 +212,7 @@ pub struct Observed {
 
 /// Names of counters from which the report derives percentages.
 pub mod counter {
-    /// Frames with payload, first transmissions.
+    /// Frames with payload, without retransmissions.
     pub const DATA_FRAMES: &str = "data_frames";
     /// Frames that contain only acknowledgements.
     pub const EXPLICIT_ACKS: &str = "explicit_acks";
@@ -228,14 +231,14 @@ pub mod counter {
     pub const CLIENT_BYTES_PER_IDLE_CONNECTION: &str = "client_bytes_per_idle_connection";
     /// Number of messages with wrong bytes.
     pub const CORRUPTED: &str = "corrupted_messages";
-    /// Time that the application spent posting, in nanoseconds, over the timed operations.
+    /// Time that the application spent posting the timed operations, in nanoseconds.
     pub const POST_NS: &str = "post_ns";
     /// Number of operations whose posting was timed.
     pub const POSTS_TIMED: &str = "posts_timed";
-    /// Time inside the engine while it had work, in nanoseconds, added over both hosts: CPU time of
-    /// the protocol.
+    /// Time inside the engine while the engine had work, in nanoseconds, added over both hosts.
+    /// This is the CPU time of the protocol.
     pub const PROTOCOL_NS: &str = "protocol_ns";
-    /// Number of times a thread that slept on the links woke.
+    /// Number of times that a thread slept on the links and was woken.
     pub const WAKEUPS: &str = "wakeups";
     /// Frames received, with or without payload.
     pub const RECEIVED_FRAMES: &str = "received_frames";
@@ -260,14 +263,14 @@ pub trait Transport {
     /// Returns whether the transport can run `test` with messages of `message_bytes` at this `mtu`.
     fn supports(&self, test: Test, message_bytes: u64, mtu: Option<u32>) -> bool;
 
-    /// Returns the numbers of links to measure the transport with, each at most `available`.
+    /// Returns the numbers of links with which to measure the transport, each at most `available`.
     fn link_counts(&self, available: u32) -> Vec<u32> {
         let _ = available;
         vec![1]
     }
 
-    /// Returns the ways to wait to measure the transport with. `chosen` lists what the user
-    /// selected.
+    /// Returns the ways to wait with which to measure the transport. `chosen` lists the ways that
+    /// the user selected.
     fn waitings(&self, chosen: &[Waiting]) -> Vec<Waiting> {
         let _ = chosen;
         vec![Waiting::Poll]
@@ -310,7 +313,8 @@ pub trait ServerSide {
 
 /// The client's side of one sample.
 pub trait ClientSide {
-    /// Performs `phase`. Records the latency of each operation if the test is about latency.
+    /// Runs the client's part of `phase`. Records the latency of each operation if the test is
+    /// about latency.
     ///
     /// # Errors
     /// [`TransportError`], one variant for each cause.
@@ -437,12 +441,12 @@ pub struct LatencySummary {
     pub mean: f64,
 }
 
-/// Time without progress after which a phase has failed. Phases last about a second at most, so
-/// this limit only takes effect if a host or the path between the hosts is down.
+/// Time without progress after which a phase fails. A phase lasts about a second at most, so this
+/// limit is reached only if a host or the path between the hosts is down.
 pub const PHASE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Largest message in bytes: 64 MiB, so that a server allocates at most two such buffers per
-/// sample.
+/// Largest message in bytes: 64 MiB. With this limit, a server allocates at most 128 MiB for the
+/// two buffers of a sample.
 pub const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
 /// Highest number of connections in [`Test::ManyConnections`].

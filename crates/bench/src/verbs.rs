@@ -1,5 +1,5 @@
-//! Measures an iWARP adapter: the programs of `tools/perf` run between two hosts, alternately on a
-//! verbs device and over kernel TCP. Each host has its own CPU.
+//! Measures a verbs device: the programs of `tools/perf` run between two hosts, alternately on the
+//! device and over kernel TCP. Each host has its own CPU.
 
 mod availability;
 mod bandwidth;
@@ -66,7 +66,7 @@ pub struct Wishes {
     pub curve_seconds: f64,
     /// MTU of the link, in bytes.
     pub mtu: u32,
-    /// Whether received packets are processed on the CPU of the receiving host.
+    /// Whether the CPU of the receiving host processes received packets.
     pub steering: bool,
     /// Whether to restrict each host to one CPU.
     pub pinning: bool,
@@ -74,16 +74,16 @@ pub struct Wishes {
     pub is_quick: bool,
 }
 
-/// A test. Each has its own module.
+/// A test. Each test has its own module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
-    /// Measures the bandwidth of windows of messages, in one direction and in both at the same
-    /// time.
+    /// Measures the bandwidth of windows of messages, in one direction and in both directions at
+    /// the same time.
     Bandwidth,
     /// Measures half a round trip.
     Latency,
-    /// Measures the share of its CPU that a program keeps while messages flow.
+    /// Measures the fraction of its CPU that a program keeps for its own work while messages flow.
     Availability,
     /// Measures the cost of registering memory.
     Registration,
@@ -112,8 +112,8 @@ impl Test {
         matches!(self, Self::Availability | Self::Mpi)
     }
 
-    /// Returns the passes of the test. Availability and registration have none, because their own
-    /// modules measure them.
+    /// Returns the passes of the test. Availability and registration have no passes, because their
+    /// own modules measure them.
     fn passes(self, wishes: &Wishes) -> Vec<Pass> {
         match self {
             Self::Bandwidth => bandwidth::passes(wishes),
@@ -124,7 +124,8 @@ impl Test {
     }
 }
 
-/// How a device moves messages. Only devices have a choice; TCP sends bytes.
+/// How a device moves messages. This choice exists only for devices, because TCP always sends
+/// bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
@@ -165,7 +166,7 @@ pub struct Report {
     pub mtu: u32,
     /// CPUs of client and server, if each was restricted to one.
     pub pinned_to: Option<[usize; 2]>,
-    /// Whether received packets were processed on the CPU of the receiving host.
+    /// Whether the CPU of the receiving host processed received packets.
     pub steering: Steering,
     /// Samples of each point.
     pub runs: u32,

@@ -1,4 +1,5 @@
-//! The yardsticks for ethernot: bare exchanges of frames, and other programs.
+//! The yardsticks: bare exchanges of frames and third-party programs, with which Ethernot is
+//! compared.
 
 pub mod bare;
 pub mod bare_stream;
@@ -79,8 +80,8 @@ impl External {
     }
 }
 
-/// Results of a stream of remote writes over one UDP link, and of a stream by the same system calls
-/// without a protocol.
+/// Results of two streams over one UDP link: remote writes, and the same system calls without a
+/// protocol.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stream {
     /// Bytes of a message.
@@ -91,11 +92,11 @@ pub struct Stream {
     pub bare_bits_per_second: Summary,
     /// Ratio of the edge rate to the bare rate, computed for each repetition.
     pub ratio: Summary,
-    /// Number of datagrams that the bare stream lost. It does not retransmit.
+    /// Number of datagrams that the bare stream lost, because it does not retransmit.
     pub bare_lost: f64,
 }
 
-/// The latency of an edge ping-pong and of the contenders that it is compared with.
+/// The latency of a ping-pong over the edge, and of the contenders with which it is compared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
@@ -108,7 +109,7 @@ pub struct Report {
     pub kind: LinkKind,
     /// Half a round trip of each contender, in nanoseconds.
     pub latency_ns: BTreeMap<String, Summary>,
-    /// Median latency of the edge protocol divided by that of each other contender.
+    /// Median latency of the edge protocol divided by the median latency of each other contender.
     pub ratios: BTreeMap<String, f64>,
     /// Streams over UDP, measured for every `kind`.
     #[serde(default)]
@@ -118,8 +119,8 @@ pub struct Report {
 }
 
 /// Measures an 8-byte ping-pong over one link of `kind`: the edge protocol, bare frames over the
-/// same kernel interface, and third-party programs, each over a veth pair of its own with the same
-/// settings. Then measures streams over UDP.
+/// same kernel interface, and third-party programs. Each third-party program has its own veth pair
+/// with the same settings. Then measures streams over UDP.
 ///
 /// # Errors
 /// [`RunError`], one variant for each cause.
@@ -172,7 +173,7 @@ pub fn measure(
     })
 }
 
-/// Measures streams over one UDP link, alternating between both contenders.
+/// Measures streams over one UDP link. The two contenders alternate.
 fn streams(options: &Options, observer: &mut dyn Observer) -> Result<Vec<Stream>, RunError> {
     let options = Options {
         link_names: Vec::new(),
@@ -203,8 +204,8 @@ fn streams(options: &Options, observer: &mut dyn Observer) -> Result<Vec<Stream>
     Ok(STREAM_BYTES.into_iter().filter_map(stream).collect())
 }
 
-/// Message sizes of the streams, in bytes. A message of the first size needs about one and a half
-/// system calls, a message of the second about sixteen.
+/// Message sizes of the streams, in bytes. A message of the first size takes about one and a half
+/// system calls. A message of the second size takes about sixteen.
 const STREAM_BYTES: [u64; 2] = [64 << 10, 1 << 20];
 
 /// Operations in flight, as in the streams of `ethernot bench`.

@@ -1,5 +1,5 @@
-//! Requests like those of the papers' web traces: files of increasing size, whose popularity
-//! follows Zipf's law.
+//! Requests like those of the papers' web traces. Their popularity follows Zipf's law, and more
+//! popular files are smaller.
 //!
 //! File `i` of `N` (from 1, the most requested first) is requested with probability
 //! `i^-α / Σ k^-α`, and has `1 KiB · 1024^((i-1)/(N-1))` bytes. A larger `α` means a smaller mean
@@ -34,8 +34,8 @@ impl Zipf {
         self.probabilities.iter().zip(sizes()).map(|(share, bytes)| share * bytes as f64).sum()
     }
 
-    /// Returns [`TRACE_REQUESTS`] requests, as indices of files from 0. `seed` determines only
-    /// their order. The probability of a file determines the number of its requests, so that all
+    /// Returns [`TRACE_REQUESTS`] requests, as indices of files from 0. The probability of a file
+    /// determines the number of its requests. `seed` only determines the order of requests, so all
     /// traces have the same mean transfer.
     pub fn trace(&self, seed: u64) -> Vec<usize> {
         let mut requests: Vec<usize> = self
@@ -52,8 +52,9 @@ impl Zipf {
         requests
     }
 
-    /// Returns the number of requests for each file in a trace. Numbers are rounded down; the files
-    /// with the largest remainders get the missing requests.
+    /// Returns the number of requests for each file in a trace. Rounds the numbers down. The files
+    /// with the largest remainders then get one more request each, until the sum is
+    /// [`TRACE_REQUESTS`].
     fn shares(&self) -> Vec<usize> {
         let exact: Vec<f64> =
             self.probabilities.iter().map(|share| share * TRACE_REQUESTS as f64).collect();
@@ -80,7 +81,7 @@ pub const FILES: u32 = 100;
 /// Number of requests after which a trace begins again.
 pub const TRACE_REQUESTS: usize = 2000;
 
-/// Exponents of the traces. Our choice: the slides print none.
+/// Exponents of the traces. They are our choice, because the slides print none.
 pub const ALPHAS: [f64; 6] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.2];
 
 const SMALLEST_BYTES: f64 = 1024.0;

@@ -1,10 +1,10 @@
 //! The edge protocol over UDP and other links, through the public API.
 //!
-//! One-way and two-way are streams of remote writes into one buffer of the peer. Each has
+//! One-way and two-way are streams of remote writes into one buffer of the peer, with
 //! [`Setup::in_flight`] writes in flight. The last write of a phase has a notification. In a
-//! ping-pong, as in the paper, each side writes into the other's memory and polls the last word of
-//! its own memory. If a side blocks instead of polling, each write has a notification, for which
-//! the side waits.
+//! ping-pong, like in the paper, each end writes into the other's memory and polls the last word of
+//! its own memory. If an end blocks instead of polling, each write has a notification, and the end
+//! waits for this notification.
 
 mod beside;
 mod many;
@@ -34,7 +34,7 @@ pub struct Edge {
     rules: Rules,
 }
 
-/// The rules by which frames are scheduled and acknowledged.
+/// The rules for scheduling frames and for acknowledgements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rules {
     Own,
@@ -131,7 +131,7 @@ impl Transport for Edge {
     }
 }
 
-/// State of either side: memory, a queue, and the connection after the side has connected.
+/// State of either end: memory, a queue, and the connection after it is established.
 struct Half {
     buffer: Arc<Buffer>,
     region: MemoryRegion,
@@ -142,10 +142,10 @@ struct Half {
     in_flight: u64,
     order: Order,
     waiting: Waiting,
-    /// Total time spent in posting, and the number of timed operations.
+    /// Total time spent in timed posts, and the number of timed posts.
     post_ns: Cell<u64>,
     posts_timed: Cell<u64>,
-    /// Number of round trips so far. The polled word contains this number.
+    /// Number of round trips so far. This number is written to the polled word.
     rounds: u64,
     /// Counters at the end of the last phase.
     before: Counters,
@@ -198,8 +198,8 @@ impl Half {
         }
     }
 
-    /// Returns the write of one message, without a notification. The caller adds one to the last
-    /// write of a phase.
+    /// Returns the write of one message, without a notification. For the last write of a phase, the
+    /// caller adds the notification.
     fn operation(&self, remote: RemoteRegion, order: Order) -> Operation {
         let source = Source::Region { region: self.region.region().id, offset: self.message_bytes };
         Operation {
@@ -212,12 +212,12 @@ impl Half {
         }
     }
 
-    /// Streams `count` messages to the peer, or only receives if `count` is 0. If `expects`, also
-    /// waits for the peer's last message.
+    /// Streams `count` messages to the peer. If `count` is 0, only receives. If `expects` is true,
+    /// also waits for the peer's last message.
     fn stream(&self, count: u64, expects: bool) -> Result<(), TransportError> {
         let (connection, remote) = self.parts()?;
         let mut operation = self.operation(remote, self.order);
-        // Signal one completion for several operations, as performance-critical programs do.
+        // Request one completion for several operations, like performance-critical programs do.
         let group = (self.in_flight / 8).max(1);
         let (mut posted, mut done) = (0, 0);
         let mut expected = expects;
@@ -340,7 +340,7 @@ struct Counters {
     received_frames: f64,
     post_ns: f64,
     posts_timed: f64,
-    /// Current values of the link that has sent most.
+    /// Current values of the link that has sent the most data.
     round_trip_us: f64,
     window_bytes: f64,
     frame_bytes: f64,
@@ -529,8 +529,8 @@ impl Client {
         self.await_links(self.pairs())
     }
 
-    /// Returns the number of links that can come up: pairs of a local and a remote link of the same
-    /// kind.
+    /// Returns the number of links that the connection can have: pairs of a local and a remote link
+    /// of the same kind.
     fn pairs(&self) -> usize {
         let own = self.endpoint.links().unwrap_or_default();
         let kinds = own.iter().filter_map(|(_, address)| PeerSpec::of_address(*address));
@@ -611,7 +611,7 @@ impl Client {
     }
 }
 
-/// One of this many operations is timed. Timing each of them would cost too much, because reading
+/// One in this many operations is timed. Timing each operation would cost too much, because reading
 /// the clock twice takes half as long as posting.
 const POSTS_PER_TIMING: u64 = 8;
 
@@ -644,7 +644,7 @@ fn endpoint(
     let mut config = rules.config();
     config.connections_max = config.connections_max.max(setup.connections + CONNECTIONS_SPARE);
     let polling = match setup.waiting {
-        // Poll also while waiting for connections, because each side has its own processor.
+        // Each end has its own processor, so poll also while waiting for connections.
         Waiting::Poll => Polling::ALWAYS,
         Waiting::Mixed => Polling::ADAPTIVE,
         Waiting::Interrupt => Polling::NEVER,
@@ -668,7 +668,7 @@ fn endpoint(
     builder.build().map_err(other)
 }
 
-/// Adds the endpoint's link problems to `error`, because they may be its cause.
+/// Adds the problems of the endpoint's links to `error`, because they may be its cause.
 fn explained(error: TransportError, endpoint: &Endpoint) -> TransportError {
     let problems = endpoint.link_problems();
     if problems.is_empty() {
@@ -698,19 +698,20 @@ const SERVICE: u32 = 0;
 const END_OF_PHASE: u32 = 0x454e_4421;
 /// Smallest message in bytes: a word that can be polled.
 const WORD_BYTES: u64 = 8;
-/// Queue size: more than any number of operations in flight.
+/// Size of the completion queue: more than the highest number of operations in flight.
 const QUEUE_ENTRIES: usize = 4096;
-/// Room for connections that are still closing while new ones are made.
+/// Additional connections of an endpoint, for connections that are still closing while new ones are
+/// opened.
 const CONNECTIONS_SPARE: u32 = 16;
 /// Time limit for `accept`. The client connects at once.
 const ACCEPT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Number of packets declared lost.
 const PACKETS_LOST: &str = "packets_lost";
-/// Number of probes sent because acknowledgements were missing for too long.
+/// Number of probes sent because acknowledgements did not arrive in time.
 const PROBE_TIMEOUTS: &str = "probe_timeouts";
-/// Smoothed round-trip times on the link that has sent most, added over both ends.
+/// Smoothed round-trip times on the link that has sent the most data, added over both ends.
 const ROUND_TRIP: &str = "round_trip_us";
-/// Congestion windows on the link that has sent most, added over both ends.
+/// Congestion windows on the link that has sent the most data, added over both ends.
 const WINDOW: &str = "window_bytes";
-/// Frame sizes on the link that has sent most, added over both ends.
+/// Frame sizes on the link that has sent the most data, added over both ends.
 const FRAME: &str = "frame_bytes";

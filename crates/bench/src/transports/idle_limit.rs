@@ -5,31 +5,30 @@ use std::thread;
 use crate::clock::Stopwatch;
 use crate::transport::{PHASE_TIME_MAX, TransportError};
 
-/// Limits busy polling to [`PHASE_TIME_MAX`] without progress. Reads the clock so rarely that
-/// polling costs no extra time.
+/// Limits busy polling to [`PHASE_TIME_MAX`] without progress. Reads the clock only every
+/// [`POLLS_PER_LOOK`] polls, so the clock does not slow down polling.
 #[derive(Debug)]
 pub(crate) struct IdleLimit {
     attempt: &'static str,
     /// Number of polls since the last progress.
     idle_polls: u32,
-    /// Runs since the first clock check after the last progress.
+    /// The stopwatch that started at the first clock check after the last progress.
     idle_since: Option<Stopwatch>,
 }
 
 impl IdleLimit {
-    /// Starts with no polls. `attempt` describes in the error what was polled for.
+    /// Starts with no polls. The error of a timeout contains `attempt`, the purpose of the polling.
     pub(crate) fn new(attempt: &'static str) -> Self {
         Self { attempt, idle_polls: 0, idle_since: None }
     }
 
-    /// Records a poll that found something.
+    /// Records a poll that made progress.
     #[inline]
     pub(crate) fn on_progress(&mut self) {
         self.idle_polls = 0;
     }
 
-    /// Records a poll that found nothing. Returns an error after [`PHASE_TIME_MAX`]
-    /// without progress.
+    /// Records a poll without progress. Returns an error after [`PHASE_TIME_MAX`] without progress.
     #[inline]
     pub(crate) fn on_idle(&mut self) -> Result<(), TransportError> {
         self.idle_polls += 1;
@@ -46,7 +45,7 @@ impl IdleLimit {
         if since.has_passed(PHASE_TIME_MAX) {
             return Err(timed_out(self.attempt));
         }
-        // If both sides share one CPU, the other side makes progress only when this thread yields.
+        // If both ends share one CPU, the peer makes progress only when this thread yields.
         thread::yield_now();
         Ok(())
     }

@@ -15,7 +15,7 @@ pub use edge::Edge;
 pub use tcp::Tcp;
 pub use udp::{EDGE_HEADER_BYTES, Udp};
 
-/// Name of the transport that others are compared with.
+/// Name of the transport with which all others are compared.
 pub const BASELINE: &str = "tcp";
 
 /// Name of kernel TCP with both sides polling.

@@ -1,8 +1,9 @@
-//! Kernel TCP, the baseline, used as a careful application would.
+//! Kernel TCP, the baseline, used like in a well-written application.
 //!
-//! The sockets have `TCP_NODELAY`. Each message is one `write` from an existing buffer. The
-//! receiver's buffer has the size of a message or [`RECEIVE_BUFFER_BYTES`], whichever is larger.
-//! Socket buffer sizes are not set, because that would turn off the kernel's autotuning.
+//! The sockets have `TCP_NODELAY`. Each message is one `write` from an existing buffer. The receive
+//! buffer of the application has the size of a message or [`RECEIVE_BUFFER_BYTES`], whichever is
+//! larger. The sizes of socket buffers are not set, because setting them turns off the kernel's
+//! autotuning.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -192,8 +193,8 @@ impl Server {
     fn accept_many(&mut self, connections: u64) -> Result<(), TransportError> {
         for _ in 0..connections {
             let stream = self.waiting.accept(&self.listener)?;
-            // Signal to the client that the application has the connection. The client then resets
-            // the connection.
+            // Notify the client that the application has the connection. After that, the client
+            // resets the connection.
             (&stream).write_all(&[DONE]).map_err(TransportError::io("greet a TCP connection"))?;
         }
         Ok(())
@@ -257,7 +258,7 @@ impl Client {
             self.waiting.prepare_stream(&stream)?;
             read_exact(&stream, self.waiting, &mut [0])?;
             latencies.record_ns(started.elapsed_ns());
-            // Closes with a reset, so that no port stays in `TIME_WAIT`.
+            // Close with a reset, so that no port stays in `TIME_WAIT`.
             let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
             setsockopt(&stream, sockopt::Linger, &linger)
                 .map_err(io::Error::from)
@@ -303,7 +304,8 @@ struct Connection {
     waiting: Waiting,
     message_bytes: usize,
     outgoing: Vec<u8>,
-    /// A whole number of messages, so that no message wraps around.
+    /// The buffer for incoming messages. It holds a whole number of messages, so that no message
+    /// wraps around.
     incoming: Vec<u8>,
 }
 
@@ -343,7 +345,7 @@ impl Connection {
         receive(&self.stream, self.waiting, &mut self.incoming, self.message_bytes, messages)
     }
 
-    /// Sends `messages` messages, and receives as many at the same time.
+    /// Sends `messages` messages, and receives the same number at the same time.
     fn exchange_messages(&mut self, messages: u64) -> Result<(), TransportError> {
         match self.waiting {
             Waiting::Polling => self.exchange_by_polling(messages),
@@ -393,7 +395,7 @@ impl Connection {
     }
 }
 
-/// Receives `messages` messages into `incoming`. Continues at the start when `incoming` is full.
+/// Receives `messages` messages into `incoming`. When `incoming` is full, continues at its start.
 fn receive(
     stream: &TcpStream,
     waiting: Waiting,
@@ -524,6 +526,6 @@ fn multipath_socket(address: SocketAddr) -> io::Result<Socket> {
 /// The byte by which the server confirms that it has received all data.
 const DONE: u8 = 0xd0;
 
-/// Size of the receive buffer, which allows one call to read many small messages. 256 KiB are 0.25
-/// ms of a stream of a gigabyte per second, and still fit a second-level cache.
+/// Size of the receive buffer. With this size, one call can read many small messages. 256 KiB are
+/// 0.25 ms of a stream of a gigabyte per second, and still fit in a second-level cache.
 const RECEIVE_BUFFER_BYTES: usize = 256 << 10;

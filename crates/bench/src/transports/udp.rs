@@ -13,7 +13,7 @@ use crate::transport::{
 
 /// Busy-polled UDP without retransmission.
 ///
-/// In a ping-pong a datagram contains the message and [`EDGE_HEADER_BYTES`] more, so that it is as
+/// In a ping-pong a datagram contains the message and [`EDGE_HEADER_BYTES`] more bytes, so it is as
 /// large as a packet of the edge protocol. In the operation rate test it contains only the message.
 #[derive(Debug)]
 pub struct Udp;
@@ -110,7 +110,8 @@ impl ServerSide for Server {
             let number = number(&self.buffer, bytes);
             let datagram = self.buffer.get_mut(..bytes).unwrap_or_default();
             if number >= CONTROL {
-                // Only echo a question that repeats the set-up or the end of an earlier phase.
+                // A question other than `end` is a repetition, from the set-up or from the end of
+                // an earlier phase. Only echo it.
                 if number == end {
                     write_number(datagram.get_mut(8..).unwrap_or_default(), received);
                 }
@@ -135,13 +136,14 @@ struct Client {
     test: Test,
     /// Number of phases begun, equal on both sides.
     phases: u64,
-    /// Number of the next datagram. Numbers are never reused, so that a late echo is recognised.
+    /// Number of the next datagram. Numbers are never reused, so that the client can detect a late
+    /// echo.
     next_ordinal: u64,
 }
 
 impl Client {
-    /// Sends `question` repeatedly until its echo arrives. Returns the number after the question in
-    /// the echo.
+    /// Sends `question` repeatedly until its echo arrives. Returns the number that follows the
+    /// question in the echo.
     fn ask(&mut self, question: u64, attempt: &'static str) -> Result<u64, TransportError> {
         let mut idle_limit = IdleLimit::new(attempt);
         let mut datagram = [0; 16];
@@ -171,7 +173,7 @@ impl Client {
         loop {
             match try_receive(&self.socket, &mut self.buffer)? {
                 Some(bytes) if number(&self.buffer, bytes) == ordinal => return Ok(true),
-                // Read the clock only once in many polls, so that its cost does not matter.
+                // Read the clock only once in many polls, so that its cost is negligible.
                 _ => polls += 1,
             }
             if polls.is_multiple_of(1024)
@@ -287,12 +289,12 @@ fn write_number(datagram: &mut [u8], number: u64) {
     }
 }
 
-/// Bytes of headers that the edge protocol puts before a small write in a steady ping-pong
+/// Bytes of the headers of the edge protocol before a small write in a steady ping-pong
 /// (`docs/protocol.md` section 3): packet header, acknowledgement of the peer's write, and header
 /// of the write.
 pub const EDGE_HEADER_BYTES: usize = 12 + 20 + 24;
 
-/// Numbers from this one on are questions, not messages.
+/// Numbers from this value upwards are questions. Lower numbers are messages.
 const CONTROL: u64 = 0xffff_ffff_0000_0000;
 /// Asks for an echo at set-up.
 const HELLO: u64 = CONTROL;
@@ -304,8 +306,8 @@ const ETHERNET_MTU: u32 = 1500;
 const IP_AND_UDP_HEADER_BYTES: u64 = 28;
 const DATAGRAM_BYTES_MAX: u64 = 65_507 - EDGE_HEADER_BYTES as u64;
 
-/// Time after which a datagram is repeated: much longer than a round trip, much shorter than a
-/// phase.
+/// Time after which a datagram is sent again. It is much longer than a round trip, and much shorter
+/// than a phase.
 const REPEAT_AFTER: Duration = Duration::from_millis(20);
 /// Number of timeouts in a row, each 20 ms, after which the path counts as down.
 const LOST_IN_A_ROW_MAX: u32 = 100;

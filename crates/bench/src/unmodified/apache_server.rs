@@ -20,7 +20,7 @@ pub enum Mpm {
     Prefork,
     /// One thread per connection.
     Worker,
-    /// One thread per request. Another thread watches the idle connections.
+    /// One thread per request. Another thread serves the idle connections.
     Event,
 }
 
@@ -37,8 +37,8 @@ impl Mpm {
         }
     }
 
-    /// Returns configuration lines for `workers` workers from the start, and for at most twice as
-    /// many.
+    /// Returns the configuration lines for `workers` workers. Apache starts this number of workers,
+    /// and may start twice as many later.
     fn lines(self, workers: u32) -> String {
         let most = workers * 2;
         match self {
@@ -104,7 +104,7 @@ impl Apache<'_> {
              Listen {}\nDocumentRoot \"{root}/{}\"\n",
             self.address, self.documents
         );
-        // Some systems compile a module into the program, others have it as a file.
+        // On some systems a module is compiled into Apache. On others it is a separate file.
         for module in [&format!("mpm_{mpm}"), "unixd", "authz_core"] {
             // Writing to a string cannot fail, here and below.
             let _ = writeln!(
@@ -112,7 +112,7 @@ impl Apache<'_> {
                 "<IfModule !{module}_module>\nLoadModule {module}_module {modules}/mod_{module}.so\n</IfModule>"
             );
         }
-        // If root starts it, Apache switches to an unprivileged user.
+        // If root starts Apache, Apache switches to an unprivileged user.
         let (user, group) = unprivileged();
         let lines = [("User", user), ("Group", group)];
         for (word, name) in lines.into_iter().filter_map(|(word, name)| Some((word, name?))) {

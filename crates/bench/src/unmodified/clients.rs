@@ -1,4 +1,4 @@
-//! Clients of the suite of programs that measure themselves, and parsers of their output.
+//! Clients that measure themselves, for the suite of programs, and parsers of their output.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ pub enum Client {
     Redis {
         /// The command: `set` or `get`.
         command: &'static str,
-        /// Commands that are sent before the first answer.
+        /// Number of commands that are sent before the first answer.
         pipeline: u32,
     },
     /// `iperf3` from client to server.
@@ -61,8 +61,8 @@ impl Client {
         let percentiles = folder.path().join("ab-percentiles.csv");
         let line = match self {
             Self::Redis { command, pipeline } => {
-                // `redis-benchmark` accepts only a number of requests, no time. Use about the
-                // number that kernel TCP answers in that time.
+                // `redis-benchmark` accepts a number of requests, but no time. Use about the number
+                // that kernel TCP answers in that time.
                 let requests = REDIS_PER_SECOND * seconds * pipeline.min(REDIS_GAIN_MAX);
                 format!("-h {ip} -p {port} -t {command} -n {requests} -c 50 -P {pipeline} --csv")
             }
@@ -141,7 +141,7 @@ fn ab(printed: &str, percentiles: &str) -> Option<Values> {
     ])
 }
 
-/// Parses half round trips in microseconds, by percentile.
+/// Parses the percentiles of half round trips, in microseconds.
 fn sockperf(printed: &str) -> Option<Values> {
     let percentile = |name: &str| -> Option<f64> {
         let line = printed.lines().find(|line| line.contains(&format!("percentile {name} ")))?;
@@ -157,7 +157,7 @@ fn sockperf(printed: &str) -> Option<Values> {
 /// Requests per second without pipelining.
 const REDIS_PER_SECOND: u32 = 50_000;
 
-/// Connections per second, made one after another.
+/// Connections per second, if each connection is opened after the previous one.
 const AB_PER_SECOND: u32 = 5000;
 
 /// Highest factor by which pipelining increases the rate.

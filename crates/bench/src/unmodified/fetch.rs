@@ -19,7 +19,7 @@ pub struct Fetched {
     pub path: PathTaken,
 }
 
-/// Fetches each of `files` in `folder`/`documents` once over one persistent connection, and
+/// Fetches each of `files` in `folder`/`documents` once, over one persistent connection, and
 /// compares them byte by byte.
 ///
 /// # Errors
@@ -62,8 +62,8 @@ pub fn verify(
     Ok(found)
 }
 
-/// Makes files of these sizes. Their bytes differ between files and between positions. Returns the
-/// names.
+/// Creates files of these sizes, whose bytes differ between files and between positions. Returns
+/// the names of the files.
 ///
 /// # Errors
 /// The error of the system call that failed.

@@ -17,15 +17,16 @@ pub enum Quantity {
     PerSecond,
     /// Bytes received per second.
     BytesPerSecond,
-    /// Median time of a request, in microseconds; half a round trip if the program reports that.
+    /// Median time of a request, in microseconds. If the program reports round trips, half a round
+    /// trip.
     LatencyP50Us,
-    /// 95th percentile of that time.
+    /// 95th percentile of the same time, in microseconds.
     LatencyP95Us,
-    /// 99th percentile of that time.
+    /// 99th percentile of the same time, in microseconds.
     LatencyP99Us,
     /// Median time of `connect()`, in microseconds.
     ConnectUs,
-    /// Median time from the end of a connection's set-up until its close, in microseconds.
+    /// Median time from the end of a connection's set-up to its close, in microseconds.
     AnswerUs,
     /// CPU time of the server per request, in microseconds.
     ServerCpuUs,
@@ -132,8 +133,9 @@ impl Case {
         }
     }
 
-    /// Takes `repetitions` samples over both ways alternately; the way that is first alternates
-    /// too. If the case cannot run, notes the reason, so that other cases are still measured.
+    /// Takes `repetitions` samples over both ways alternately. Each repetition starts with the way
+    /// that was second in the previous repetition. If the case cannot run, stores the reason, so
+    /// that other cases are still measured.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
@@ -191,8 +193,8 @@ impl Case {
 }
 
 /// Returns whether all of the client's connections took this way. A connection that the program
-/// closed before it could move, for example after a short request and its answer, also counts; the
-/// counters show such connections.
+/// closed before it could move also counts as correct, for example after a short request and its
+/// answer. The counters contain the number of such connections.
 fn is_as_meant(way: Way, path: &PathTaken) -> bool {
     match way {
         Way::Tcp | Way::ServerOnly => path.processes == 0,

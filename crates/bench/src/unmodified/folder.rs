@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cleanup;
 
-/// A folder inside the system's folder for temporary files. Drop removes it, and so does Ctrl-C.
+/// A folder inside the system's folder for temporary files. Drop and Ctrl-C remove it.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
-    /// Makes the folder. All users may read its files, because servers switch to other users.
+    /// Creates the folder. All users may read its files, because some servers switch to another
+    /// user.
     ///
     /// # Errors
     /// The error of the system call that failed.

@@ -1,4 +1,4 @@
-//! Gathers the reports of hosts as `gmetad` does: connects to each host, and reads until the end of
+//! Gathers the reports of hosts like `gmetad`: connects to each host, and reads until the end of
 //! the stream.
 
 use std::io::{self, Read};
@@ -17,10 +17,10 @@ use crate::clock::Stopwatch;
 pub struct Task {
     /// The hosts. Each gather connects to each of them once.
     pub hosts: Vec<SocketAddr>,
-    /// Whether all hosts are contacted at the same time, by one thread each, instead of one after
-    /// another.
+    /// Whether one thread per host contacts all hosts at the same time. Otherwise hosts are
+    /// contacted one after another.
     pub is_parallel: bool,
-    /// Duration in seconds. At least one gather is made.
+    /// Duration in seconds. The gatherer gathers at least once.
     pub seconds: f64,
 }
 
@@ -167,8 +167,8 @@ impl Seen {
             return Err(io::Error::other(format!("the answer has no end after {got} bytes")));
         }
         if self.answer_ns.is_empty() {
-            // Metrics are counted in a host's first answer only. Later answers are compared by
-            // length.
+            // Metrics are counted only in the first answer of a host. Later answers are compared
+            // with it by length.
             let metrics = self.answer.windows(METRIC.len()).filter(|part| *part == METRIC);
             self.metrics = metrics.count() as u64;
         }

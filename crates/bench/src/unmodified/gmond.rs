@@ -92,8 +92,8 @@ impl Gatherer<'_> {
         Ok((gathered, finished.cpu_seconds, path))
     }
 
-    /// Waits until all hosts report this many metrics; after their start they report none. Returns
-    /// the bytes of the shortest and of the longest answer.
+    /// Waits until all hosts report this number of metrics, because a host reports none just after
+    /// its start. Returns the bytes of the shortest and of the longest answer.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
@@ -121,7 +121,7 @@ impl Gatherer<'_> {
         }
     }
 
-    /// Gathers for some time. `servers` are the hosts' processes, whose CPU time is measured.
+    /// Gathers for some time. Also measures the CPU time of `servers`, the processes of the hosts.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
@@ -192,8 +192,8 @@ fn configuration(address: SocketAddr, metrics: usize) -> io::Result<String> {
     Ok(text)
 }
 
-/// Returns the folder of Ganglia's modules: in the folder of libraries, or in its subfolder for a
-/// machine type.
+/// Returns the folder of Ganglia's modules. It is in the folder of libraries, or in a subfolder of
+/// that folder for the machine type.
 fn module_folder() -> Option<PathBuf> {
     let tops = ["/usr/lib", "/usr/lib64", "/usr/local/lib"].map(PathBuf::from);
     let below = |top: &Path| {
@@ -211,11 +211,11 @@ const GATHERER: &str = "gatherer";
 
 const MODULES: [&str; 7] = ["cpu", "disk", "load", "mem", "net", "proc", "sys"];
 
-/// Highest number of metrics: those that most hosts report with Ganglia's own configuration.
+/// Highest number of metrics. With Ganglia's own configuration, most hosts report these metrics.
 pub const METRICS_MAX: usize = METRICS.len();
 
-/// An answer with all of these metrics has about 12 KB. `gmond` writes it in about a hundred
-/// pieces.
+/// The metrics that a host can report. An answer with all of them has about 12 KB, and `gmond`
+/// writes it by about a hundred calls.
 const METRICS: [&str; 32] = [
     "cpu_num",
     "cpu_speed",

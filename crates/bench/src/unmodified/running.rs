@@ -36,7 +36,7 @@ pub enum ProgramError {
         /// The error of the system call.
         source: io::Error,
     },
-    /// The program did not listen in time, or ended before.
+    /// The program did not listen in time, or ended before it listened.
     #[error("{program} does not listen on port {port} after {} s; its last output: {said}", LISTENS_WITHIN.as_secs())]
     NotListening {
         /// The program.
@@ -46,7 +46,7 @@ pub enum ProgramError {
         /// The last lines of its output.
         said: String,
     },
-    /// The program did not print its ready text in time, or ended before.
+    /// The program did not print its ready text in time, or ended before it printed the text.
     #[error("{program} does not print {text:?} within {} s; its last output: {said}", LISTENS_WITHIN.as_secs())]
     NotReady {
         /// The program.
@@ -89,7 +89,7 @@ pub enum ProgramError {
 /// The host and CPU on which a program runs.
 #[derive(Debug, Clone, Copy)]
 pub struct ProgramPlace<'a> {
-    /// The executable of this program, which then executes the third-party program.
+    /// The executable of this program, which executes the third-party program in its namespace.
     pub own_program: &'a Path,
     /// The network namespace of the host.
     pub namespace: &'a str,
@@ -144,8 +144,8 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(File::create(&output).map_err(failed)?)
             .stderr(File::create(&errors).map_err(failed)?)
-            // A process group of its own lets this process kill all processes of the program
-            // together. Ctrl-C then signals only this process.
+            // The program has its own process group. So this process can kill all processes of the
+            // program together, and Ctrl-C signals only this process.
             .process_group(0)
             .spawn()
             .map_err(failed)?;
@@ -206,7 +206,8 @@ impl Running {
     }
 
     /// Waits at most `limit` for the end of a program whose result ends with `text`. If the program
-    /// still runs `parting` after it printed `text`, kills it and uses its result.
+    /// is still running at `parting` after it printed `text`, kills the program and uses its
+    /// result.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
@@ -263,17 +264,17 @@ impl Running {
         Ok(Finished { printed, cpu_seconds })
     }
 
-    /// Returns the CPU seconds, user and system, so far, of the program's processes and of the
-    /// children that they have waited for.
+    /// Returns the CPU seconds, user and system, that the program's processes have used so far.
+    /// Includes the children for which they have waited.
     pub fn cpu_seconds(&self) -> f64 {
         let ticks: u64 = numbers("/proc").filter_map(|pid| group_ticks(pid, self.child.id())).sum();
         ticks as f64 / ticks_per_second()
     }
 
-    /// Signals the program to end, and kills it after a second. The signal lets the library in the
-    /// program write its counters.
+    /// Signals the program to end, and kills it after a second. The library in the program writes
+    /// its counters when it receives the signal.
     pub fn end(mut self) {
-        // Fails only if the program has already ended; so does the call below.
+        // This call and the call below fail only if the program has already ended.
         let _ = killpg(self.group(), Signal::SIGTERM);
         let started = Stopwatch::start();
         while !self.has_ended() && !started.has_passed(ENDS_WITHIN) {
@@ -309,7 +310,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A process group exists until its last process ends, so it may outlive its leader.
+        // A process group exists until its last process ends, so the group may exist longer than
+        // its leader.
         let _ = killpg(self.group(), Signal::SIGKILL);
         let _ = self.child.wait();
         cleanup::forget_child(self.child.id());
@@ -354,15 +356,15 @@ fn numbers(folder: &str) -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Returns the clock ticks of process `pid` and of children it has waited for, if it is in process
-/// group `group`.
+/// Returns the clock ticks of process `pid` and of the children for which it has waited, if the
+/// process is in process group `group`.
 fn group_ticks(pid: u32, group: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     ticks_of(&stat, group)
 }
 
-/// Parses the text of `stat`: field 5 is the group, fields 14 to 17 are user and system time of the
-/// process and of its children.
+/// Parses the text of `/proc/PID/stat`. Field 5 is the group. Fields 14 to 17 are user and system
+/// time of the process and of its children.
 fn ticks_of(stat: &str, group: u32) -> Option<u64> {
     // The second field, the process name, may contain spaces and parentheses.
     let (_, fields) = stat.rsplit_once(") ")?;
@@ -377,7 +379,7 @@ fn ticks_per_second() -> f64 {
     sysconf(SysconfVar::CLK_TCK).ok().flatten().map_or(100.0, |ticks| ticks as f64)
 }
 
-/// Returns the CPU seconds of all children that this process has waited for.
+/// Returns the CPU seconds of all children for which this process has waited.
 fn seconds_of_children() -> f64 {
     let seconds = |value: TimeVal| value.tv_sec() as f64 + value.tv_usec() as f64 / 1e6;
     getrusage(UsageWho::RUSAGE_CHILDREN)
@@ -388,19 +390,21 @@ fn pause() {
     clock::sleep_until(clock::monotonic_ns() + PAUSE.as_nanos() as u64);
 }
 
-/// Interval between two checks of a program. It is long enough not to disturb the program.
+/// Interval between two checks of a program. It is long enough that the checks do not slow down the
+/// program.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Time for a server to listen. It takes a fraction of a second unless the machine is overloaded.
+/// Time limit for a server to listen. A server needs a fraction of a second unless the machine is
+/// overloaded.
 const LISTENS_WITHIN: Duration = Duration::from_secs(15);
 
-/// Time for a program to end after the signal.
+/// Time limit for a program to end after the signal.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Code of the listening state in `/proc/net/tcp`.
 const LISTENING: &str = "0A";
 
-/// Limit for the output of a program; results are smaller.
+/// Limit for the output of a program. Results are shorter.
 const PRINTED_BYTES_MAX: u64 = 16 << 20;
 
 /// Number of output lines in an error.

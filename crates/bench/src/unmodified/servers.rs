@@ -81,8 +81,8 @@ impl Server {
     }
 }
 
-/// Returns the unprivileged user and group of this system, if they exist. Servers that root starts
-/// switch to them.
+/// Returns the unprivileged user and group of this system, if they exist. Servers that were started
+/// by root switch to this user and group.
 pub(crate) fn unprivileged() -> (Option<&'static str>, Option<&'static str>) {
     let is_user = |name: &&&str| User::from_name(name).is_ok_and(|user| user.is_some());
     let is_group = |name: &&&str| Group::from_name(name).is_ok_and(|group| group.is_some());

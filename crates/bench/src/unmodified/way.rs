@@ -1,4 +1,5 @@
-//! The ways that connections of unmodified programs can take, and the counters that prove the way.
+//! The ways that connections of unmodified programs can take, and the counters that prove which way
+//! they took.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,8 +18,8 @@ pub enum Way {
     Edge,
     /// Both programs have the library, and poll while they wait.
     EdgePoll,
-    /// Both programs have the library, which moves only connections that gain by it. Between these
-    /// hosts, over one link, no connection does.
+    /// Both programs have the library. The library moves only connections that become faster by
+    /// moving. Between these hosts, over one link, no connection moves.
     Default,
     /// Only the client has the library, so the connection stays on TCP.
     ClientOnly,
@@ -62,7 +63,7 @@ impl Way {
         }
     }
 
-    /// Returns whether connections leave kernel TCP.
+    /// Returns whether connections move from kernel TCP to the edge.
     pub const fn moves(self) -> bool {
         matches!(self, Self::Edge | Self::EdgePoll)
     }
@@ -77,9 +78,9 @@ impl Way {
         }
     }
 
-    /// Returns the command line that runs `words` this way. If the program is to have the library,
-    /// the command is `ethernot run --sockets`, with the executable `own_program`, and its
-    /// processes write their counters to `counters`.
+    /// Returns the command line that runs `words` this way. If the program needs the library, the
+    /// command is `ethernot run --sockets` of the executable `own_program`. The processes of the
+    /// program then write their counters to `counters`.
     pub fn words(
         self,
         side: Side,
@@ -97,7 +98,7 @@ impl Way {
         all.push(own_program.display().to_string());
         all.extend(["run", "--sockets"].map(str::to_string));
         if self.moves() {
-            // Moves connections even if TCP is as fast, because the edge is to be measured.
+            // The edge is to be measured, so move connections even if TCP is as fast.
             all.push("--move=always".to_string());
         }
         if self == Self::EdgePoll {
@@ -124,8 +125,8 @@ pub struct PathTaken {
     pub edge_bytes_received: u64,
     /// Number of connections that were reset.
     pub resets: u64,
-    /// Time that the moves of all connections took together, in nanoseconds; 0 if the library does
-    /// not report it.
+    /// Sum of the times that the moves of all connections took, in nanoseconds; 0 if the library
+    /// does not report this time.
     #[serde(default)]
     pub moving_ns: u64,
 }

@@ -1,5 +1,5 @@
-//! `wrk`, a load generator that keeps connections open, and requests the next file after it has
-//! received the previous one.
+//! `wrk`, a load generator that keeps connections open. On each connection, it requests the next
+//! file after it has received the previous file.
 
 use std::fmt::Write as _;
 use std::io;
@@ -21,7 +21,8 @@ pub struct Load<'a> {
     pub server: SocketAddr,
     /// The script with the paths to request, from [`write_script`].
     pub script: &'a Path,
-    /// Concurrent connections, divided among the places as evenly as possible; at least one each.
+    /// Concurrent connections, divided among the places as evenly as possible. Each place has at
+    /// least one.
     pub connections: u32,
     /// Whether each request opens a new connection.
     pub closes: bool,
@@ -29,7 +30,8 @@ pub struct Load<'a> {
     pub seconds: u32,
 }
 
-/// Writes a script that requests these `paths` in order, and begins again after the last.
+/// Writes a script that requests these `paths` in order. After the last path, the script starts
+/// again with the first.
 ///
 /// # Errors
 /// The error of the system call that failed.
@@ -149,8 +151,8 @@ const NAME: &str = "wrk";
 /// The start of the line that the script prints.
 const MARK: &str = "measured: ";
 
-/// The script of `wrk`. It formats all requests before it sends the first one, so that choosing a
-/// request costs only an index.
+/// The script of `wrk`. It formats all requests before it sends the first request. After that, to
+/// choose a request it only uses an index.
 const SCRIPT: &str = r#"local requests, at = {}, 0
 
 function init()

@@ -1,5 +1,5 @@
-//! Availability: the share of its CPU that a program keeps while messages flow in both directions.
-//! Measured by COMB's two methods.
+//! Availability: the fraction of its CPU that a program keeps for its own work while messages flow
+//! in both directions. It is measured by the two methods of COMB.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ pub(super) fn samples(wishes: &Wishes) -> u64 {
     plans * CARRIERS.len() as u64 * u64::from(wishes.curve_runs)
 }
 
-/// Measures all carriers alternately; the carrier that is first alternates too. If a carrier fails,
-/// later repetitions omit it.
+/// Measures all carriers alternately. In each repetition, another carrier is first. If a carrier
+/// fails, later repetitions omit it.
 pub(super) fn measure(
     wishes: &Wishes,
     hosts: &Hosts,
@@ -95,7 +95,7 @@ impl Combing<'_> {
                 let options = self.options();
                 let ran = mpis.run(around, (mpi, over), Tool::CombMpi, &options, self.limit())?;
                 let document = CombDocument::parse(&ran.printed)?;
-                // Zero messages, because no message has to wait for the message before.
+                // Check for 0 messages, because in COMB no message waits for the message before it.
                 ran.check(document.bytes(), 0)?;
                 document
             }
@@ -151,8 +151,9 @@ impl Combing<'_> {
         )
     }
 
-    /// Returns the time limit of a run. A point may be measured three times, each time with the
-    /// work alone before and after. A round of the longest interval may exceed the time of a point.
+    /// Returns the time limit of a run. The program may measure a point three times, and each time
+    /// it runs the work alone before and after the point. At the longest interval, one round may
+    /// take longer than the intended time of a point.
     fn limit(&self) -> Duration {
         let points = (self.plan.sizes.len() * self.plan.intervals.len()) as f64;
         Duration::from_secs_f64(60.0 + points * 3.0 * (3.0 + 4.0 * self.wishes.curve_seconds))
@@ -170,10 +171,10 @@ const CARRIERS: [Carrier; 6] = [
 ];
 
 const SIZES: [u64; 4] = [1 << 10, 16 << 10, 64 << 10, 256 << 10];
-/// The size that the paper shows, 256 KiB.
+/// The message size in the paper's figures: 256 KiB.
 const SIZES_QUICK: [u64; 1] = [256 << 10];
 
-/// Numbers of iterations over six decades, which take about 100 ns to about 100 ms.
+/// Numbers of iterations over six decades. They take about 100 ns to about 100 ms.
 const INTERVALS: [u64; 13] = [
     100,
     300,

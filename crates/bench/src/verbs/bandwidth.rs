@@ -18,7 +18,8 @@ pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
                 contenders.push(Contender::Edge(operation, Manner::Events));
                 contenders.push(Contender::Tcp(Manner::Events));
             }
-            // In both directions, a send of 1 byte would look like an answer, which has 1 byte.
+            // With both ways, exclude sends of 1 byte, because the receiver could not distinguish
+            // them from an answer.
             let is_possible =
                 |size: &&u64| **size > 1 || kind == Kind::Bandwidth || operation != Operation::Send;
             let sizes = if wishes.sizes.is_empty() { sizes } else { &wishes.sizes };
@@ -38,6 +39,6 @@ pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
 const SIZES: [u64; 5] = [1 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20];
 const SIZES_QUICK: [u64; 3] = [1 << 10, 64 << 10, 1 << 20];
 
-/// Our choice: the paper prints no window.
+/// Numbers of messages in a window. They are our choice, because the paper prints none.
 const WINDOWS: [u32; 4] = [1, 16, 64, 256];
 const WINDOWS_QUICK: [u32; 2] = [1, 16];

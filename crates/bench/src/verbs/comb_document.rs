@@ -14,7 +14,7 @@ pub(super) struct CombDocument {
     pub(super) points: Vec<CombPoint>,
 }
 
-/// How closely the time of the work is proportional to its iterations.
+/// The quality of the fit: how closely the time of the work is proportional to its iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub(super) struct CombWork {
     /// The largest relative error of the fit.
@@ -42,10 +42,10 @@ pub(super) struct CombRun {
     pub(super) seconds: f64,
     /// Payload bytes of both directions together.
     pub(super) bytes: u64,
-    /// Difference of the times of the work alone before and after the point, relative to the
+    /// Difference between the times of the work alone before and after the point, relative to the
     /// shorter time.
     pub(super) alone_variation: f64,
-    /// Number of attempts until these times differed little.
+    /// Number of attempts until the difference of these times was small.
     pub(super) attempts: u32,
     /// Times of a round of post-work-wait, in microseconds; 0 for polling.
     pub(super) post_us: f64,
@@ -54,7 +54,7 @@ pub(super) struct CombRun {
     /// CPU seconds in softirq, if the program had one CPU.
     pub(super) cpu_softirq_s: Option<f64>,
     pub(super) interrupts_elsewhere_s: Option<f64>,
-    /// Share of the time in which that CPU was not idle.
+    /// Fraction of the time in which that CPU was not idle.
     pub(super) accounted: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! The contenders: a device, kernel TCP or an MPI, and how each waits.
+//! The contenders: a device, kernel TCP or an MPI, each with its way to wait.
 
 use std::fs;
 use std::path::Path;
@@ -102,7 +102,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// Returns the name in results: the device, and how the programs wait.
+    /// Returns the name in results: the device, and the way in which the programs wait.
     pub fn name(&self) -> String {
         match self {
             Self::Edge(Operation::Write, manner) => format!("{EDGE}-{}", manner.name()),
@@ -123,7 +123,7 @@ impl Contender {
         }
     }
 
-    /// Returns how the programs wait. MPI always polls.
+    /// Returns the way in which the programs wait. MPI always polls.
     pub const fn manner(&self) -> Manner {
         match self {
             Self::Edge(_, manner) | Self::Tcp(manner) => *manner,
@@ -142,7 +142,7 @@ impl Contender {
         }
     }
 
-    /// Returns the number of operations in a round trip: one read, or two of the other operations.
+    /// Returns the number of operations in a round trip: 1 for reads, 2 for other operations.
     pub const fn halves(&self) -> f64 {
         if matches!(self, Self::Edge(Operation::Read, _)) { 1.0 } else { 2.0 }
     }

@@ -1,4 +1,4 @@
-//! Curves of COMB: bandwidth against availability, and waits against intervals of work.
+//! Curves of COMB: bandwidth against availability, and waiting time against the interval of work.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::contender::{EDGE, TCP};
 use super::mpi::{Mpi, Over};
 use crate::statistics::Summary;
 
-/// A method of COMB: how the worker spends its time.
+/// A method of COMB. It determines how the worker divides its time between work and calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
@@ -15,8 +15,8 @@ pub enum Method {
     Polling,
     /// Posts all messages, works without calls, and waits for all messages.
     PostWorkWait,
-    /// Works like [`Method::Polling`], but without messages. The difference of the availability
-    /// from 1 is the error of the method.
+    /// Works like [`Method::Polling`], but without messages. If the availability differs from 1,
+    /// the difference is the error of the method.
     Silent,
 }
 
@@ -36,13 +36,13 @@ pub enum Carrier {
 pub struct Availability {
     /// One curve for each method, size and carrier.
     pub curves: Vec<Curve>,
-    /// Whether the CPU time of the worker's host adds up; `None` if the host was not restricted to
-    /// one CPU.
+    /// Whether the CPU times of the worker's host add up to the elapsed time; `None` if the host
+    /// was not restricted to one CPU.
     pub accounting: Option<Accounting>,
 }
 
-/// Number of points at which availability and all other CPU time of the worker's host add up to the
-/// elapsed time.
+/// Number of points at which the CPU times of the worker's host add up to the elapsed time. The sum
+/// consists of the availability and all other CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Accounting {
     /// Number of points whose CPU times are known.
@@ -62,7 +62,7 @@ pub struct Curve {
     pub method: Method,
     /// Bytes of a message.
     pub size: u64,
-    /// The name of the carrier: the device, TCP, or an MPI over either.
+    /// The name of the carrier: the device, TCP, or an MPI over one of these two.
     pub carrier: String,
     /// The points in order of growing interval.
     pub points: Vec<CurvePoint>,
@@ -104,19 +104,19 @@ pub struct CurvePoint {
     /// Post-work-wait: times to post, to work and to wait in a round, in microseconds; 0 for
     /// polling.
     pub round_us: [f64; 3],
-    /// Share of the time that the worker's CPU spent in softirq.
+    /// Fraction of the time that the worker's CPU spent in softirq.
     pub softirq_share: Option<f64>,
-    /// Time in irq and softirq on all other CPUs of the machine, as a share of the time of one CPU.
-    /// It includes the CPU of the peer's host.
+    /// Time in irq and softirq on all other CPUs of the machine, divided by the elapsed time. The
+    /// other CPUs include the CPU of the peer's host.
     pub interrupts_elsewhere_share: Option<f64>,
-    /// Availability plus all other CPU time of the worker's host, as a share of the time.
+    /// Availability plus all other CPU time of the worker's host, divided by the elapsed time.
     pub accounted: Option<f64>,
-    /// Difference of the times of the work alone before and after a sample, in percent of the
-    /// shorter time, in the worst sample.
+    /// Difference between the times of the work alone before and after a sample, in percent of the
+    /// shorter time. The value is from the sample with the largest difference.
     pub dry_run_percent: f64,
-    /// Whether that difference was more than 10 %, because the machine was busy with other work.
+    /// Whether this difference was more than 10 %, because the machine was busy with other work.
     pub is_busy: bool,
-    /// Number of samples repeated for that reason.
+    /// Number of samples that were repeated because of this difference.
     pub retaken: u32,
 }
 
@@ -156,8 +156,8 @@ impl Carrier {
         }
     }
 
-    /// Returns whether results contain the ratio of `self` to `other`, namely the same program over
-    /// TCP.
+    /// Returns whether results contain the ratio of `self` to `other`. They do if `other` is the
+    /// same program over TCP.
     fn is_compared_with(self, other: Self) -> bool {
         match (self, other) {
             (Self::Edge, Self::Tcp) => true,
@@ -282,8 +282,8 @@ fn run(point: &CombPoint) -> CombRun {
     point.runs.first().copied().unwrap_or_default()
 }
 
-/// Returns the highest bandwidth at an availability of one half or more. Between its points, the
-/// curve is a straight line.
+/// Returns the highest bandwidth at an availability of one half or more. Interpolates linearly
+/// between the points.
 fn half_bandwidth(points: &[CombPoint]) -> Option<f64> {
     let at = |point: &CombPoint| {
         let run = run(point);
@@ -299,14 +299,15 @@ fn half_bandwidth(points: &[CombPoint]) -> Option<f64> {
     highest.filter(|bandwidth| *bandwidth > 0.0)
 }
 
-/// Returns the time of a round at the shortest interval, which contains hardly any work.
+/// Returns the time of a transfer: posting and waiting in a round at the shortest interval, in
+/// microseconds. Such a round contains hardly any work.
 fn transfer_us(points: &[CombPoint]) -> Option<f64> {
     let shortest = run(points.first()?);
     Some(shortest.post_us + shortest.wait_us).filter(|transfer| *transfer > 0.0)
 }
 
-/// Returns the median wait over all intervals that are longer than the transfer, divided by the
-/// transfer's time.
+/// Returns the median waiting time over all intervals that are longer than the transfer, divided by
+/// the transfer's time.
 fn wait_share(points: &[CombPoint]) -> Option<f64> {
     let transfer = transfer_us(points)?;
     let longer = points.iter().filter(|point| point.interval_us > transfer);
@@ -324,14 +325,15 @@ fn mean_availability(points: &[CombPoint]) -> Option<f64> {
     (!points.is_empty()).then(|| sum / points.len() as f64)
 }
 
-/// The availability at which bandwidths are compared. The paper asks how much bandwidth is left at
-/// a share of the CPU; this is the middle of the axis.
+/// The availability at which bandwidths are compared. The paper asks how much bandwidth is left
+/// when a program keeps part of its CPU. One half is the middle of the axis.
 const HALF: f64 = 0.5;
 
-/// Tolerance of the sum. The kernel counts in ticks of 10 ms, so it allows five ticks in a second.
+/// Tolerance of the sum. The kernel counts in ticks of 10 ms, so the tolerance is five ticks in a
+/// second.
 const ACCOUNTED_WITHIN: f64 = 0.05;
 
-/// Share above which the machine counts as busy, as in other measurements.
+/// Relative difference above which the machine counts as busy, as in other measurements.
 const BUSY_SHARE: f64 = 0.1;
 
 #[cfg(test)]
@@ -374,7 +376,7 @@ mod tests {
     #[test]
     fn a_program_that_never_keeps_half_of_its_cpu_has_no_such_bandwidth() {
         assert_eq!(half_bandwidth(&[point(1.0, 0.1, 10, 0.0), point(2.0, 0.4, 10, 0.0)]), None);
-        // A program that always keeps more than half has its highest bandwidth.
+        // If a program always keeps more than half of its CPU, the result is its highest bandwidth.
         assert_eq!(
             half_bandwidth(&[point(1.0, 0.8, 10, 0.0), point(2.0, 0.9, 20, 0.0)]),
             Some(20.0)

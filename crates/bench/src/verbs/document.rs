@@ -14,7 +14,7 @@ pub struct Document {
     pub points: Vec<DocumentPoint>,
 }
 
-/// The description that a device gives of itself.
+/// The description that a device reports of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct DocumentDevice {
     /// Its name.
@@ -75,15 +75,16 @@ pub enum DocumentError {
     },
 }
 
-/// Parses the first document in a text. Launchers and libraries of MPI print other lines around it.
+/// Parses the first document in a text. Launchers and libraries of MPI print additional lines
+/// before and after the document.
 pub(super) fn first_document<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     let start = text.find("{\n").unwrap_or_default();
     T::deserialize(&mut serde_json::Deserializer::from_str(&text[start..]))
 }
 
 impl Document {
-    /// Parses a document. Checks that every point has a run, and that every run has an amount and a
-    /// duration.
+    /// Parses a document. Checks that every point has a run, and that every run has bytes or round
+    /// trips, and a duration.
     ///
     /// # Errors
     /// [`DocumentError`], one variant for each cause.
@@ -121,8 +122,8 @@ impl Document {
 }
 
 impl DocumentRun {
-    /// Returns the bytes per second. If the run counted no bytes, returns the seconds per message:
-    /// a round trip has `halves` messages, and a run without round trips counts as one round trip.
+    /// Returns the bytes per second. If the run counted no bytes, returns the seconds per message.
+    /// A round trip has `halves` messages. A run without round trips counts as one round trip.
     pub fn value(&self, halves: f64) -> f64 {
         match (self.bytes, self.rounds) {
             (Some(bytes), _) => bytes as f64 / self.seconds,

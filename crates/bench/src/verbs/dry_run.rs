@@ -1,5 +1,5 @@
-//! Detects whether the machine is busy with other work: repeats the same work on the CPUs of the
-//! hosts.
+//! Detects whether the machine is busy with other work: repeats the same piece of work on the CPUs
+//! of the hosts, and compares the times.
 
 use std::hint::black_box;
 use std::thread;
@@ -7,8 +7,8 @@ use std::thread;
 use crate::clock::Stopwatch;
 use crate::cpu;
 
-/// Returns the variation of the work's time on the worse of the CPUs, in percent of the shortest
-/// time. Without `cpus`, runs the work on any CPU.
+/// Returns the variation of the times of the work, in percent of the shortest time, on the CPU with
+/// the larger variation. Without `cpus`, runs the work on any CPU.
 pub(super) fn variation_percent(cpus: Option<[usize; 2]>) -> f64 {
     let places: Vec<Option<usize>> = match cpus {
         Some(cpus) => cpus.map(Some).to_vec(),
@@ -18,7 +18,7 @@ pub(super) fn variation_percent(cpus: Option<[usize; 2]>) -> f64 {
         .into_iter()
         .map(|cpu| {
             thread::spawn(move || {
-                // Without permission to pin, the work still shows the load of the CPU where it
+                // Without permission to pin, the work still shows the load of the CPU on which it
                 // runs.
                 let _pinned = cpu.map(cpu::pin_to);
                 spread_percent(&times_ns())
@@ -40,8 +40,8 @@ fn times_ns() -> Vec<u64> {
     (0..TIMES).map(time).collect()
 }
 
-/// Excludes the first time, which warms up, and then the longest, because one timer of the kernel
-/// is no load.
+/// Excludes the first time, because it includes the warm-up. Then excludes the longest time,
+/// because a single timer of the kernel does not show a load.
 fn spread_percent(times_ns: &[u64]) -> f64 {
     let mut times: Vec<u64> = times_ns.iter().skip(1).copied().collect();
     times.sort_unstable();

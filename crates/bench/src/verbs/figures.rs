@@ -33,37 +33,38 @@ pub struct Point {
 pub struct Surroundings {
     /// Highest load average of one minute: the number of processes that run or are runnable.
     pub load: f64,
-    /// Variation of the dry run, in percent of the shortest time, around the worst sample that
-    /// counts.
+    /// Variation of the dry runs before and after the samples, in percent of the shortest time. The
+    /// value is the largest over all samples that count.
     pub dry_run_percent: f64,
-    /// Whether that variation was more than 10 %, because the machine was busy with other work.
+    /// Whether this variation was more than 10 %, because the machine was busy with other work.
     pub is_busy: bool,
-    /// Number of samples repeated for that reason.
+    /// Number of samples that were repeated because of this variation.
     pub retaken: u32,
 }
 
 /// The results of one contender at a point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The device or TCP, and how the programs wait.
+    /// The device or TCP, and the way in which the programs wait.
     pub name: String,
     /// The device, or `tcp`.
     pub device: String,
     /// How the programs wait.
     pub manner: Manner,
-    /// The figure of the paper: the mean without the highest and the lowest sample.
+    /// The value that the paper uses: the mean without the highest and the lowest sample.
     pub paper_mean: Option<f64>,
-    /// Median, lowest and highest value, also without these two samples.
+    /// Median, lowest and highest value of the same samples.
     pub value: Option<Summary>,
     /// Ratios to TCP, computed for each repetition. An MPI also has ratios to the same MPI over TCP
     /// and to the device.
     pub ratios: Vec<Ratio>,
-    /// Share of a CPU that the programs of client and server used, user and system together.
+    /// CPU time that the programs of client and server used, user and system together, divided by
+    /// the elapsed time.
     pub cpu_shares: [f64; 2],
     /// CPU seconds of both programs per 10^9 bytes; 0 in tests of latency.
     pub cpu_seconds_per_gigabyte: f64,
-    /// Share of the time that the CPUs of client and server spent on interrupts, such as for
-    /// received packets. One value for all points of a pass.
+    /// Fraction of the time that the CPUs of client and server spent on interrupts, such as for
+    /// received packets. All points of a pass have the same value.
     pub interrupt_shares: [f64; 2],
     /// The samples in the order of their measurement.
     pub samples: Vec<f64>,
@@ -99,7 +100,7 @@ impl Sample {
 /// The samples of a contender, or the reason why there are none.
 pub(super) type Samples = Result<Vec<Sample>, String>;
 
-/// Computes the ratios of contenders to TCP, and of MPI to the transports below it.
+/// Computes the ratios of contenders to TCP, and of MPI to the transports that it uses.
 pub(super) fn compare(contenders: &[(Contender, Samples)]) -> Vec<Measured> {
     contenders.iter().map(|(contender, samples)| measured(contender, samples, contenders)).collect()
 }

@@ -1,5 +1,5 @@
-//! Two hosts with a link between them. Each has its own CPU for its processes and its received
-//! packets.
+//! Two hosts with a link between them. Each host has its own CPU, which runs its processes and
+//! processes its received packets.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -109,7 +109,7 @@ impl Hosts {
     }
 }
 
-/// Returns the hosts in the form that launchers of MPI need.
+/// Returns the hosts in the form that the launchers of MPI need.
 fn ranks(
     pair: &NamespacePair,
     cpus: Option<[usize; 2]>,
@@ -125,8 +125,9 @@ fn ranks(
     Ok(Ranks::create([first, host(pair.server(), link.server, 1)], folder)?)
 }
 
-/// Waits until the link of a namespace has a carrier, because a device has no address on the link
-/// before. If the carrier does not appear, continues; the programs then report the error.
+/// Waits until the link of a namespace has a carrier, because a device has no address on a link
+/// without a carrier. If the carrier does not appear, returns anyway. The programs then report the
+/// error.
 fn await_carrier(namespace: &str) {
     let is_up = || {
         let shown = Command::new("ip").args(["-n", namespace, "link", "show", "link1"]).output();
@@ -138,8 +139,8 @@ fn await_carrier(namespace: &str) {
     }
 }
 
-/// Makes the kernel process the packets that a host receives on that host's CPU. Otherwise the
-/// kernel processes them on the CPU of the sender.
+/// Makes the kernel process a host's received packets on the CPU of this host. Otherwise the kernel
+/// processes them on the CPU of the sender.
 fn steer(pair: &NamespacePair, cpus: [usize; 2]) -> Steering {
     for (namespace, cpu) in [pair.client(), pair.server()].into_iter().zip(cpus) {
         let mask = mask(cpu);
@@ -156,13 +157,14 @@ fn steer(pair: &NamespacePair, cpus: [usize; 2]) -> Steering {
     Steering::On
 }
 
-/// Returns a set of only this CPU in the kernel's format: groups of 32 CPUs, the highest first.
+/// Returns a set that contains only this CPU, in the kernel's format: groups of 32 CPUs, the
+/// highest group first.
 fn mask(cpu: usize) -> String {
     let groups = ",00000000".repeat(cpu / 32);
     format!("{:x}{groups}", 1_u32 << (cpu % 32))
 }
 
-/// Time limit for a carrier. The kernel needs some milliseconds.
+/// Time limit for the carrier to appear. The kernel needs some milliseconds.
 const CARRIER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Interval between two checks: 5 ms.

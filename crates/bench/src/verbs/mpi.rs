@@ -78,8 +78,9 @@ impl Mpi {
         }
     }
 
-    /// Returns pairs of compiler and launcher: first under Debian's names, then under the names
-    /// that the default MPI has. Each name comes with the package that contains the program.
+    /// Returns pairs of compiler and launcher. The first pair has Debian's names. The second pair
+    /// has the names of the default MPI. Each name comes with the package that contains the
+    /// program.
     const fn programs(self) -> [[(&'static str, &'static str); 2]; 2] {
         match self {
             Self::OpenMpi => [
@@ -93,7 +94,7 @@ impl Mpi {
         }
     }
 
-    /// Returns the text by which the launcher's output identifies the implementation.
+    /// Returns the text in the launcher's output that identifies the implementation.
     const fn sign(self) -> &'static str {
         match self {
             Self::OpenMpi => "Open MPI",
@@ -133,7 +134,8 @@ impl Tool {
     }
 }
 
-/// The installed MPIs, each with the programs built for it, or the reason why it cannot run.
+/// The installed MPIs, each with the programs built for it. If an MPI cannot run, its entry is the
+/// reason.
 #[derive(Debug)]
 pub(super) struct Mpis {
     ranks: Ranks,
@@ -197,8 +199,8 @@ impl Mpis {
 }
 
 impl Ran {
-    /// Checks that the device carried the messages: `bytes` bytes in all, and `messages` messages
-    /// that each waited for the message before.
+    /// Checks that the device carried the messages. `bytes` is the number of bytes in total.
+    /// `messages` is the number of messages that each waited for the message before it.
     pub(super) fn check(&self, bytes: u64, messages: u64) -> Result<(), MpiError> {
         let Self { mpi, over, sent, .. } = self;
         if *over == Over::Tcp || sent.can_have_carried(bytes, messages) {
@@ -231,7 +233,7 @@ impl Installed {
                 "--allow-run-as-root --bind-to none --leave-session-attached \
                  --prtemca plm_ssh_agent {stand_in} --host {first}:1,{second}:1 -np 2"
             ),
-            // Make the daemons end with the launcher, so that no process stays behind.
+            // Make the daemons end with the launcher, so that no process is left running.
             Mpi::OpenMpi => format!(
                 "--allow-run-as-root --bind-to none --leave-session-attached \
                  --mca plm_rsh_agent {stand_in} --host {first}:1,{second}:1 -np 2"
@@ -250,7 +252,8 @@ impl Installed {
     }
 }
 
-/// Finds compiler and launcher of an MPI. Also returns the launcher's text about its version.
+/// Finds the compiler and the launcher of an MPI. Also returns the launcher's text about its
+/// version.
 fn installed(mpi: Mpi) -> Result<([String; 2], String), String> {
     let mut missing = String::new();
     for [compiler, launcher] in mpi.programs() {
@@ -303,8 +306,8 @@ fn build(compiler: &str, source: &Path, programs: &Path, tool: Tool) -> Result<(
     Err(format!("{compiler} cannot build {}: {first}", tool.name()))
 }
 
-/// Returns the words before the program of a rank. They set variables, because the launcher does
-/// not pass variables to other hosts.
+/// Returns the words before the program of a rank. They set environment variables, because the
+/// launcher does not pass variables to other hosts.
 fn program_words(place: &ProgramPlace<'_>, over: Over) -> Vec<String> {
     if over == Over::Tcp {
         return Vec::new();
@@ -337,5 +340,5 @@ const LIBRARIES: &str = "ETHERNOT_LIBRARIES";
 /// The end of a program's output.
 const DOCUMENT_ENDS: &str = "\n}\n";
 
-/// Time for a program to end after its output. MPICH over TCP sometimes does not end.
+/// Time limit for a program to end after its output. MPICH over TCP sometimes does not end.
 const PARTING: Duration = Duration::from_secs(5);

@@ -1,5 +1,5 @@
-//! Bandwidth and latency of each MPI over the device and over its own TCP, measured beside the
-//! device and TCP themselves.
+//! Bandwidth and latency of each MPI over the device and over its own TCP. The device and TCP are
+//! measured in the same pass.
 
 use super::contender::{Contender, Manner};
 use super::mpi::{Mpi, Over};
@@ -49,7 +49,8 @@ fn contenders() -> Vec<Contender> {
     contenders
 }
 
-/// The kinds of tests. For MPI, the paper has both ways only in COMB.
+/// The kinds of tests. In the paper, MPI in both directions at the same time is only measured by
+/// COMB.
 const KINDS: [Kind; 3] = [Kind::Bandwidth, Kind::Latency, Kind::BothWays];
 
 /// The sizes of the paper's figures of bandwidth, which begin at 1 KiB.

@@ -1,4 +1,4 @@
-//! A pass: several contenders, measured alternately at some sizes and windows.
+//! A pass: the alternating measurement of several contenders at some sizes and windows.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::machine;
 use crate::run::Observer;
 use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
 
-/// A kind of test, by the programs' names.
+/// A kind of test, with the names that the programs use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Bandwidth,
@@ -79,7 +79,7 @@ pub(super) struct Measuring<'a> {
 }
 
 impl Measuring<'_> {
-    /// Measures all contenders alternately; the contender that is first alternates too. If a
+    /// Measures all contenders alternately. In each repetition, another contender is first. If a
     /// contender fails, later repetitions omit it.
     pub(super) fn run(&self, observer: &mut dyn Observer, devices: &mut [DeviceRow]) -> Vec<Point> {
         let contenders = &self.pass.contenders;
@@ -119,7 +119,7 @@ impl Measuring<'_> {
             return Err(NOT_ASKED_FOR.to_string());
         }
         let checked = self.sample(contender, "--check --iterations 1");
-        // Ignore MPI here, because a failure of an MPI says nothing about the device.
+        // Ignore MPI here, because the failure of an MPI does not show that the device failed.
         match (&checked, row.filter(|_| matches!(contender, Contender::Edge(..)))) {
             (Ok((document, _)), Some(row)) => {
                 row.transport = Some(document.device.transport.clone());
@@ -132,7 +132,7 @@ impl Measuring<'_> {
         checked.map(|_| Vec::new()).map_err(|error| error.to_string())
     }
 
-    /// Takes one repetition of all contenders that still run, between two dry runs.
+    /// Takes one repetition of all contenders that have not failed, between two dry runs.
     fn take(
         &self,
         repetition: usize,
@@ -188,15 +188,15 @@ impl Measuring<'_> {
         if document.points.len() != expected {
             return Err(SampleError::Points(document.points.len(), expected));
         }
-        // An MPI reports its library as the device.
+        // An MPI reports the name of its library as the device.
         if document.device.name != contender.device() && !matches!(contender, Contender::Mpi(..)) {
             return Err(SampleError::Device(document.device.name, contender.device()));
         }
         Ok((document, processors::interrupt_shares(before, after)))
     }
 
-    /// Starts the server, lets the client measure, and ends the server. A polling server that
-    /// stayed would take CPU time from other contenders.
+    /// Starts the server, lets the client measure, and ends the server. If a polling server kept
+    /// running, it would take CPU time from other contenders.
     fn ask_server(&self, contender: &Contender, amount: &str) -> Result<String, ProgramError> {
         let (client, server) = (self.hosts.client(self.wishes), self.hosts.server(self.wishes));
         let program = program_name(contender);
@@ -255,8 +255,8 @@ impl Measuring<'_> {
         )
     }
 
-    /// Returns the time limit of a sample. The program needs longer than the sample itself, because
-    /// it first finds how many windows fill the time.
+    /// Returns the time limit of a sample. The program needs more time than the sample itself,
+    /// because it first determines how many windows fill the time.
     fn limit(&self) -> Duration {
         let points = (self.pass.sizes.len() * self.pass.windows.len()) as f64;
         Duration::from_secs_f64(30.0 + points * (2.0 + 20.0 * self.wishes.seconds))
@@ -295,7 +295,7 @@ impl Measuring<'_> {
 /// One repetition of all contenders.
 struct Once {
     repetitions: Vec<Option<Repetition>>,
-    /// Variation in the worse of the two dry runs, in percent.
+    /// Variation of the dry run with the larger variation, in percent.
     variation_percent: f64,
 }
 
@@ -317,6 +317,6 @@ pub(super) const NOT_ASKED_FOR: &str = "the device was not asked for";
 /// The text that a server prints when it listens.
 pub(super) const LISTENS: &str = "listening on port";
 
-/// Highest number of repetitions of a pass that are repeated because the machine was busy. More
-/// attempts would rarely find it idle.
+/// Highest number of repetitions of a pass that are repeated because the machine was busy. If the
+/// machine is busy for so long, further attempts would rarely find it idle.
 pub(super) const RETAKEN_MAX: u32 = 2;

@@ -17,7 +17,8 @@ pub(super) fn ticks(cpus: Option<[usize; 2]>) -> [Ticks; 2] {
     cpus.map_or_else(Default::default, |cpus| cpus.map(|cpu| of_cpu(&text, cpu)))
 }
 
-/// Returns the share of the time between two readings that each CPU spent on interrupts.
+/// Returns, for each CPU, the fraction of the time between two readings that it spent on
+/// interrupts.
 pub(super) fn interrupt_shares(before: [Ticks; 2], after: [Ticks; 2]) -> [f64; 2] {
     [0, 1].map(|host| {
         let all = after[host].all.saturating_sub(before[host].all);
@@ -26,8 +27,8 @@ pub(super) fn interrupt_shares(before: [Ticks; 2], after: [Ticks; 2]) -> [f64; 2
     })
 }
 
-/// Parses the line of a CPU. Its fields are user, nice, system, idle, iowait, irq, softirq and
-/// steal. Later fields are already included in the first two.
+/// Parses the line of a CPU. Its fields are user, nice, system, idle, iowait, irq, softirq, steal,
+/// guest and guest_nice. The last two are not added, because user and nice already include them.
 fn of_cpu(text: &str, cpu: usize) -> Ticks {
     let name = format!("cpu{cpu}");
     let line = text.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(' '));

@@ -1,5 +1,5 @@
-//! Two hosts in the form that launchers of MPI need. A stand-in for ssh reaches them, and each has
-//! its own name and its own shared memory.
+//! Two hosts in the form that launchers of MPI need. A replacement for ssh starts commands on them.
+//! Each host has its own name and its own shared memory.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -17,7 +17,7 @@ pub(super) struct RankHost {
     pub(super) cpu: Option<usize>,
 }
 
-/// The hosts. The launcher runs on the first.
+/// The hosts. The launcher runs on the first host.
 #[derive(Debug)]
 pub(super) struct Ranks {
     hosts: [RankHost; 2],
@@ -26,7 +26,7 @@ pub(super) struct Ranks {
 }
 
 impl Ranks {
-    /// Writes the stand-in for ssh to a folder.
+    /// Writes the replacement for ssh to a folder.
     pub(super) fn create(hosts: [RankHost; 2], folder: &Folder) -> io::Result<Self> {
         let folder_path = folder.path().to_path_buf();
         let text = stand_in(&hosts, &folder_path);
@@ -50,23 +50,25 @@ impl Ranks {
     }
 }
 
-/// Returns the words before a command that runs on a host. They separate the hosts' names and
-/// shared memory, because an MPI would use shared memory between processes of one host.
+/// Returns the words before a command that runs on a host. They give each host its own name and
+/// shared memory. Otherwise an MPI would treat both ranks as processes of one host, and use shared
+/// memory between them.
 fn on(hosts: &[RankHost; 2], index: usize, folder: &Path) -> Vec<String> {
     let host = &hosts[index];
     let enter = format!("mount -t tmpfs none /dev/shm && hostname host{index} && exec \"$@\"");
     let alone = ["unshare", "--uts", "--ipc", "sh", "-c", &enter, "sh"];
     let words = ["ip", "netns", "exec", &host.namespace].into_iter().chain(alone);
     let cpu = host.cpu.map(|cpu| cpu.to_string());
-    // Remove these two variables, which yardsticks set: with them, UCX would use TCP.
+    // Remove these two variables, which yardsticks set. With them, UCX would use TCP.
     let temporary = format!("TMPDIR={}", folder.display());
     let pinned = cpu.iter().flat_map(|cpu| ["taskset", "-c", cpu]);
     let plain = ["env", "-u", "UCX_TLS", "-u", "UCX_WARN_UNUSED_ENV_VARS", &temporary];
     words.chain(pinned).chain(plain).map(str::to_string).collect()
 }
 
-/// Returns a script with the arguments of ssh: options, a host, and words. A shell on the host
-/// executes the words as a command. Like ssh, the script does not pass on variables.
+/// Returns a script that takes the arguments of ssh: options, a host, and words. A shell on the
+/// host executes the words as a command. Like ssh, the script does not pass on environment
+/// variables.
 fn stand_in(hosts: &[RankHost; 2], folder: &Path) -> String {
     let quoted = |index| {
         let words = on(hosts, index, folder).into_iter().map(|word| format!("'{word}'"));

@@ -1,5 +1,5 @@
-//! The cost of registering memory with the device, by size, kind of memory, regions alive and
-//! threads.
+//! The cost of registering memory with the device. It depends on the size, the kind of memory, the
+//! number of registered regions and the number of threads.
 
 use std::time::Duration;
 
@@ -22,13 +22,14 @@ use crate::unmodified::running::{ProgramError, Running};
 pub struct Registration {
     /// The points in the order of their measurement.
     pub points: Vec<RegistrationPoint>,
-    /// For each kind of memory, the cost of the largest region relative to the smallest.
+    /// For each kind of memory, the cost of the largest region divided by that of the smallest
+    /// region.
     pub growth: Vec<Growth>,
     /// The sweeps that could not be measured.
     pub failures: Vec<SweepFailure>,
 }
 
-/// The results for a kind of memory, a size, a number of regions alive and a number of threads.
+/// The results for one kind of memory, size, number of regions alive and number of threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RegistrationPoint {
     /// Unique name of these four values, as in `touched-4096-1-1`.
@@ -70,9 +71,9 @@ pub struct Cost {
     pub mean_us: Summary,
     /// Summary of the medians of all runs.
     pub median_us: Summary,
-    /// Standard deviation within a run; the median over all runs.
+    /// Standard deviation within a run. The value is the median over all runs.
     pub deviation_us: f64,
-    /// 99th percentile within a run; the median over all runs.
+    /// 99th percentile within a run. The value is the median over all runs.
     pub p99_us: f64,
 }
 
@@ -102,7 +103,7 @@ pub struct SweepFailure {
     pub cannot_run: String,
 }
 
-/// Why a run is refused.
+/// Why a run does not count.
 #[derive(Debug, thiserror::Error)]
 enum RegistrationError {
     #[error(transparent)]
@@ -163,8 +164,8 @@ impl Sweep {
     }
 }
 
-/// Returns the sweeps: all sizes for each kind of memory, and two sizes for the numbers of regions
-/// alive and of threads.
+/// Returns the sweeps. For each kind of memory, a sweep has all sizes. Further sweeps vary the
+/// number of regions alive and the number of threads, with two sizes.
 fn sweeps(wishes: &Wishes) -> Vec<Sweep> {
     let quick = wishes.is_quick;
     let sizes: &[u64] = if quick { &SIZES_QUICK } else { &SIZES };
@@ -244,7 +245,7 @@ impl Measuring<'_> {
         Ok(document.points)
     }
 
-    /// Returns the time limit of a run. A point takes at least five samples, and each sample moves
+    /// Returns the time limit of a run. A point has at least five samples, and each sample moves
     /// all bytes twice. Before the samples, the program writes and compares all bytes.
     fn limit(&self) -> Duration {
         let Sweep { sizes, alive, threads, .. } = self.sweep;
@@ -256,7 +257,8 @@ impl Measuring<'_> {
 }
 
 impl Registration {
-    /// Adds the points of a sweep. If it has several sizes, also adds their growth.
+    /// Adds the points of a sweep. If the sweep has several sizes, also adds the growth of the
+    /// cost.
     fn add(&mut self, runs: &[Vec<RegistrationRun>], surroundings: Surroundings) {
         let Some(first) = runs.first() else { return };
         for index in 0..first.len() {
@@ -341,7 +343,7 @@ impl Growth {
 
 const TOUCHED: &str = "touched";
 
-/// The kinds of memory. Huge pages exist only if the kernel was configured to reserve some.
+/// The kinds of memory. Huge pages are available only if the kernel was configured to reserve some.
 const KINDS: [&str; 5] = [TOUCHED, "fresh", "file", "shared", "huge"];
 const KINDS_QUICK: [&str; 4] = [TOUCHED, "fresh", "file", "shared"];
 
@@ -367,11 +369,12 @@ const ALIVE_QUICK: [u64; 2] = [1, 1_000];
 const THREADS: [u64; 3] = [1, 2, 4];
 const THREADS_QUICK: [u64; 2] = [1, 2];
 
-/// Number of pages up to 64 KiB. Measuring each size up to there shows steps, if there are any.
+/// Number of pages in 64 KiB. Up to this size every number of pages is measured, because the cost
+/// may have steps.
 const STEPS: u64 = 16;
 const PAGE_BYTES: u64 = 4096;
 
-/// A rate below that of any processor with a software device, even on a busy machine.
+/// A rate that any processor with a software device exceeds, even on a busy machine.
 const SLOW_BYTES_PER_SECOND: f64 = 100e6;
 
 #[cfg(test)]
@@ -416,7 +419,8 @@ mod tests {
         assert!(
             (growth.register.min - 1.4).abs() < 1e-9 && (growth.register.max - 1.4).abs() < 1e-9
         );
-        // A point is counted once, and different numbers of threads do not count as sizes.
+        // The point with one thread counts once. The point with another number of threads does not
+        // count as another size.
         found.add(&[vec![run(4096, 1.0, 1), run(4096, 1.0, 2)]], Surroundings::default());
         assert_eq!((found.points.len(), found.growth.len()), (3, 1));
     }

@@ -1,21 +1,21 @@
 //! The traffic that hosts have sent, by protocol. The device sends UDP datagrams. A program that
-//! falls back to TCP sends TCP segments.
+//! does not use the device and falls back to TCP sends TCP segments.
 
 use std::ops::{Add, Sub};
 use std::process::Command;
 
-/// Numbers of datagrams and segments that all programs of one host, or of several hosts, have sent.
+/// Numbers of datagrams and segments that all programs of one or several hosts have sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
-    /// UDP datagrams that were sent. A batch that one system call passes to the kernel counts as one
-    /// datagram.
+    /// UDP datagrams sent. A batch that the kernel gets by one system call counts as one datagram.
     pub(super) datagrams: u64,
-    /// TCP segments that were sent.
+    /// TCP segments sent.
     pub(super) segments: u64,
 }
 
 impl Traffic {
-    /// Returns what was sent in a network namespace, or zeros if the kernel's counters cannot be read.
+    /// Returns the traffic that a network namespace has sent, or zeros if the kernel's counters
+    /// cannot be read.
     pub(super) fn of(namespace: &str) -> Self {
         let words = ["netns", "exec", namespace, "cat", "/proc/net/snmp"];
         let output = Command::new("ip").args(words).output();
@@ -25,13 +25,15 @@ impl Traffic {
         )
     }
 
-    /// Returns whether the datagrams can have carried `bytes` bytes and `messages` messages, each of which waited for
-    /// the message before. If they cannot, another transport carried some of the messages.
+    /// Returns whether this number of datagrams is enough for `bytes` bytes and `messages`
+    /// messages, each of which waited for the message before it. If it is too small, another
+    /// transport carried some of the messages.
     pub(super) const fn can_have_carried(&self, bytes: u64, messages: u64) -> bool {
         self.datagrams.saturating_mul(DATAGRAM_BYTES_MAX) >= bytes && self.datagrams >= messages
     }
 
-    /// Parses `/proc/net/snmp`, which has two lines for each protocol: names and numbers.
+    /// Parses `/proc/net/snmp`. For each protocol, this file has a line with names and a line with
+    /// numbers.
     fn parse(text: &str) -> Self {
         let counter = |protocol: &str, name: &str| -> Option<u64> {
             let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));

@@ -1,4 +1,4 @@
-//! Bare exchanges of frames over the kernel interfaces of raw links, without a protocol. They show
+//! Exchanges bare frames over the kernel interfaces of raw links, without a protocol. The result is
 //! the cost of a frame on this host.
 
 use ethernot::{LinkSpec, PacketConfig, XdpConfig};
@@ -14,16 +14,16 @@ use crate::transport::{
 use crate::transports::EDGE_HEADER_BYTES;
 use crate::transports::idle_limit::IdleLimit;
 
-/// Polled frames of the same size as the edge protocol's frames in a ping-pong, without
-/// retransmission. For links without loss only: a lost frame ends the measurement.
+/// Frames of the same size as the edge protocol's frames in a ping-pong. The ends poll and do not
+/// retransmit. The links must have no loss, because a lost frame ends the measurement.
 #[derive(Debug, Clone, Copy)]
 pub enum Bare {
     /// Packet sockets.
     Packet,
     /// `AF_XDP`.
     Xdp,
-    /// One cache line of shared memory in each direction, regardless of message size. In a
-    /// ping-pong of small writes this much passes between the processors.
+    /// One cache line of shared memory in each direction, whatever the message size. In a ping-pong
+    /// of small writes, one cache line passes between the processors in each direction.
     Shm,
 }
 
@@ -254,9 +254,9 @@ const WORD_BYTES: u64 = 8;
 const MEMORY: &str = "memory";
 /// Parameter with the server's hardware address.
 pub(super) const STATION: &str = "station";
-/// A fixed port number: no other program uses these interfaces.
+/// A fixed port number. It is always free, because no other program uses these interfaces.
 pub(super) const PORT: u16 = 7;
-/// Bytes before the frame on raw Ethernet, without the Ethernet header.
+/// Bytes of the envelope, which follows the Ethernet header and precedes the frame.
 pub(super) const ENVELOPE_BYTES: u64 = 12;
 pub(super) const ETHERNET_MTU: u32 = 1500;
 

@@ -1,5 +1,5 @@
-//! Bare streams of frames over packet sockets. They show the highest rate of the kernel, the
-//! virtual links and the shapers of this host, without a protocol.
+//! Streams of bare frames over packet sockets. They show the highest rate that the kernel, the
+//! virtual links and the shapers of this host permit without a protocol.
 
 use std::io;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::transport::{
 };
 use crate::transports::idle_limit::IdleLimit;
 
-/// Sends full frames without content over all links, on each link at its rate.
+/// Sends full frames without content over all links, at the rate of each link.
 ///
-/// Each end regularly reports the number of frames that arrived. The sender keeps fewer unreported
-/// frames in flight than a switch port can queue. Frames are not checked, placed or retransmitted.
-/// A message counts as arrived after the number of frames that the edge protocol needs for a
-/// message.
+/// Each end regularly reports the number of frames that arrived. The sender limits the frames that
+/// are sent but not reported: their number is less than the queue of a switch port. Frames are not
+/// checked, placed or retransmitted. The edge protocol needs a certain number of frames for a
+/// message. When this number of frames has arrived, a message counts as arrived.
 #[derive(Debug, Clone, Copy)]
 pub struct BareStream;
 
@@ -69,27 +69,27 @@ impl Transport for BareStream {
 struct BareStreamEnd {
     links: Vec<LinkEnd>,
     test: Test,
-    /// Number of frames of a message.
+    /// Number of frames that count as a message.
     frames_each: u64,
 }
 
 /// One end of a link, and the progress of the phase on this link.
 struct LinkEnd {
     socket: BarePacket,
-    /// The other end. The server learns it from the first frame.
+    /// The address of the other end. The server learns it from the first frame.
     peer: Option<Station>,
     /// Time of a full frame on the link, in nanoseconds; 0 if the rate is unknown.
     frame_ns: f64,
     /// Bytes of a full frame after the envelope.
     content_bytes: u16,
-    /// Number of frames that the link can no longer catch up on, because their send time passed
-    /// unused too long ago.
+    /// Number of frames that will not be sent: the sender was so late that they exceed
+    /// [`CATCH_UP_FRAMES`].
     missed: u64,
     sent: u64,
-    /// Number of sent frames that the peer has reported.
+    /// Number of sent frames whose arrival the peer has reported.
     arrived: u64,
     received: u64,
-    /// Number of received frames that were reported to the peer.
+    /// Number of received frames that this end has reported to the peer.
     reported: u64,
 }
 
@@ -123,7 +123,7 @@ impl BareStreamEnd {
         Ok(Self { links, test: setup.test, frames_each })
     }
 
-    /// Sends `to_send` frames and receives `to_receive`, over all links together.
+    /// Sends `to_send` frames and receives `to_receive` frames, in total over all links.
     fn stream(&mut self, mut to_send: u64, to_receive: u64) -> Result<(), TransportError> {
         for link in &mut self.links {
             link.begin();
@@ -154,7 +154,7 @@ impl BareStreamEnd {
             idle_limit.on_idle()?;
             let began = received > 0 || self.links.iter().any(|link| link.sent > 0);
             if began && silent.get_or_insert_with(Stopwatch::start).has_passed(SILENCE) {
-                // If frames are missing after this silence, they are lost.
+                // If no frame arrives for this time, the missing frames are lost.
                 if to_send == 0 {
                     return Ok(());
                 }
@@ -212,8 +212,8 @@ impl LinkEnd {
         came
     }
 
-    /// Sends the frames that are due `now` nanoseconds after the start of the phase, at most
-    /// `left`. Returns their number.
+    /// Sends at most `left` of the frames that are due `now` nanoseconds after the start of the
+    /// phase. Returns the number of frames sent.
     fn send(&mut self, now: f64, left: u64) -> Result<u64, TransportError> {
         let Some(peer) = self.peer.filter(|_| left > 0) else { return Ok(0) };
         let mut due = BATCH_FRAMES;
@@ -238,8 +238,8 @@ impl LinkEnd {
         Ok(taken)
     }
 
-    /// Reports the number of received frames if a report is due. With `is_last`, any unreported
-    /// frame makes a report due.
+    /// Reports the number of received frames if a report is due. With `is_last`, a report is due if
+    /// any frame is unreported.
     fn report(&mut self, is_last: bool) -> Result<(), TransportError> {
         let unreported = self.received - self.reported;
         let due = unreported >= REPORT_FRAMES || is_last && unreported > 0;
@@ -282,13 +282,14 @@ fn taken_or_waits(taken: io::Result<usize>) -> Result<u64, TransportError> {
 /// The name of the contender.
 pub const NAME: &str = "bare";
 
-/// Highest number of frames in flight on a link: a little less than a switch port queues.
+/// Highest number of frames in flight on a link. It is a little less than the queue of a switch
+/// port.
 const WINDOW_FRAMES: u64 = 190;
 
 /// Highest number of frames sent in one call.
 const BATCH_FRAMES: u64 = 32;
 
-/// Highest number of overdue frames that a late sender may send at once; a shaped port permits a
+/// Highest number of overdue frames that a late sender may send at once. A shaped port permits a
 /// burst of this size.
 const CATCH_UP_FRAMES: u64 = 20;
 

@@ -10,8 +10,8 @@ use crate::transports::MEMCPY;
 
 /// Repeated `memcpy` of a message within the client's process.
 ///
-/// Like a stream of writes, this has one source and one target of the size of a message each, so
-/// both use the caches in the same way. The server does nothing.
+/// The copy has one source and one target, each of the size of a message. A stream of writes also
+/// has one source and one target, so both use the caches in the same way. The server does nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct Memcpy;
 

@@ -1,4 +1,4 @@
-//! `sockperf ping-pong`: the smallest message of sockperf over TCP, blocking.
+//! `sockperf ping-pong` over TCP, with the smallest message of sockperf and blocking sockets.
 
 use super::Hosts;
 use super::tool::{Tool, ToolError};
@@ -19,7 +19,7 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(String::from).collect()
 }
 
-/// Parses half round trips in microseconds, by percentile.
+/// Parses the percentiles of half round trips, in microseconds.
 fn parse(printed: &str) -> Option<f64> {
     let line = printed.lines().find(|line| line.contains("percentile 50.000"))?;
     let median_us: f64 = line.rsplit_once('=')?.1.trim().parse().ok()?;

@@ -67,8 +67,9 @@ impl Tool {
         let mut server = serve()?;
         let started = Stopwatch::start();
         let mut last = String::new();
-        // There is no common way to see that a server listens. So the client is started again until
-        // it succeeds. Some servers end with their first client, even if the client had no result.
+        // No method shows for all programs that a server listens. So the client is started again
+        // until it succeeds. Some servers end with their first client even if this client had no
+        // result. Such a server is started again as well.
         while !started.has_passed(TRIED_FOR) {
             if server.has_ended() {
                 server = serve()?;
@@ -87,7 +88,7 @@ impl Tool {
     }
 }
 
-/// Replaces this process by the program that `words` name.
+/// Replaces this process by the program in `words`.
 pub fn become_tool(words: &[String]) -> io::Error {
     let Some((program, arguments)) = words.split_first() else {
         return io::Error::from(io::ErrorKind::InvalidInput);
@@ -110,8 +111,8 @@ fn start(
     cpu: Option<usize>,
     words: Vec<String>,
 ) -> io::Result<Child> {
-    // UCX looks for interfaces in `/sys`. `ip netns exec` mounts the `/sys` of the namespace; a
-    // process that only enters the namespace would see the interfaces of the host there.
+    // UCX searches `/sys` for interfaces. `ip netns exec` mounts the `/sys` of the namespace. In a
+    // process that only enters the namespace, `/sys` shows the interfaces of the host.
     let words = ["ip", "netns", "exec", namespace].map(str::to_string).into_iter().chain(words);
     let spec = ChildSpec {
         role: Role::Tool(words.collect()),

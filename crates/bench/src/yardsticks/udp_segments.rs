@@ -1,6 +1,6 @@
 //! A bare stream over UDP with segmentation offload. It gathers and copies payloads like a stream
-//! of remote writes. It shows the highest rate of this host with the system calls of the edge
-//! protocol, but without the protocol.
+//! of remote writes. The result is the highest rate that this host reaches with the system calls of
+//! the edge protocol, but without the protocol.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -15,15 +15,15 @@ use crate::transport::{
 };
 use crate::transports::idle_limit::IdleLimit;
 
-/// Busy-polled UDP. With one call the sender gathers [`BATCH_DATAGRAMS`] headers, and as many
-/// payloads from a buffer of the size of a message. The kernel sends them as one segmented datagram
-/// (`UDP_SEGMENT`) and delivers them as one datagram (`UDP_GRO`). The receiver copies each payload
-/// to its place in a buffer of the same size.
+/// Busy-polled UDP. By one call the sender gathers [`BATCH_DATAGRAMS`] headers and the same number
+/// of payloads, from a buffer of the size of a message. The kernel sends them as one segmented
+/// datagram (`UDP_SEGMENT`) and delivers them as one datagram (`UDP_GRO`). The receiver copies each
+/// payload to its place in a buffer of the same size.
 ///
-/// The receiver grants a credit for each message that arrived. The sender has at most
-/// [`Setup::in_flight`] messages in flight, and no more bytes than the receiver's socket buffer
-/// holds. Lost datagrams are not retransmitted. All datagrams are full: the end of the buffer is
-/// not sent if it is too short for a full payload.
+/// The receiver grants a credit for each message that has arrived. The sender has at most
+/// [`Setup::in_flight`] messages in flight, and at most the bytes that fit in the receiver's socket
+/// buffer. Lost datagrams are not retransmitted. All datagrams are full: if the end of the buffer
+/// is too short for a full payload, it is not sent.
 #[derive(Debug, Clone, Copy)]
 pub struct UdpSegments;
 
@@ -99,7 +99,7 @@ struct Shape {
     payload_bytes: usize,
     /// Number of payloads that fit in the buffer of a message.
     places: u64,
-    /// Number of datagrams that count as a message.
+    /// Number of datagrams of a message.
     datagrams_each: u64,
 }
 
@@ -122,8 +122,8 @@ impl Shape {
         start..start + self.payload_bytes
     }
 
-    /// Returns the number of datagrams of one call: as many as fit in one datagram before
-    /// segmentation.
+    /// Returns the number of datagrams in one call: as many as fit in the one datagram that the
+    /// kernel divides.
     fn batch(self) -> usize {
         (DATAGRAM_BYTES_MAX / self.datagram_bytes()).clamp(1, BATCH_DATAGRAMS)
     }
@@ -310,8 +310,8 @@ impl Client {
         }
     }
 
-    /// Returns the number of datagrams that the receiver has, if a report has arrived since the
-    /// last call.
+    /// Returns the number of datagrams that the receiver has reported, if a report has arrived
+    /// since the last call.
     fn credit(&self) -> Result<Option<u64>, TransportError> {
         let mut latest = None;
         let mut bytes = [0; CONTROL_BYTES];
@@ -350,8 +350,8 @@ fn bind(address: SocketAddr) -> Result<UdpSocket, TransportError> {
         .map_err(TransportError::io(format!("bind a UDP socket to {address}")))
 }
 
-/// Makes the receive buffer as large as the system permits, up to [`RECEIVE_BUFFER_BYTES`]. Returns
-/// the bytes of datagrams that fit in the buffer.
+/// Sets the size of the receive buffer to the highest value that the system permits, up to
+/// [`RECEIVE_BUFFER_BYTES`]. Returns the bytes of datagrams that fit in the buffer.
 fn receive_buffer(socket: &UdpSocket) -> Result<u64, TransportError> {
     if setsockopt(socket, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).is_err() {
         setsockopt(socket, sockopt::RcvBuf, &RECEIVE_BUFFER_BYTES)
@@ -393,7 +393,7 @@ fn is_transient(error: &io::Error) -> bool {
 pub const NAME: &str = "udp-segments";
 
 /// Highest number of datagrams in one call. Each has a header of 32 bytes and the payload of an
-/// Ethernet frame; more of them do not fit in 65,507 bytes.
+/// Ethernet frame. A larger number would exceed 65,507 bytes.
 pub const BATCH_DATAGRAMS: usize = 44;
 
 /// Size of an edge protocol header in the middle of a write.
@@ -406,10 +406,10 @@ const ETHERNET_MTU: u32 = 1500;
 /// The largest payload of a UDP datagram over IPv4.
 const DATAGRAM_BYTES_MAX: usize = 65_507;
 
-/// Size that a link of the edge protocol requests.
+/// Receive buffer size that a link of the edge protocol requests.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// Smallest message. Smaller messages do not fill the calls.
+/// Smallest message. A smaller message does not fill a call.
 const MESSAGE_BYTES_MIN: u64 = 64 << 10;
 
 /// Bytes of a control message: a kind and two numbers. Datagrams with payload are always longer.
@@ -422,7 +422,7 @@ const CREDIT: u32 = 2;
 /// End of a phase; the answer has the number of datagrams that have arrived.
 const END: u32 = 3;
 
-/// Number of polls between two repetitions of a question, which take about a millisecond.
+/// Number of polls between two repetitions of a question. These polls take about a millisecond.
 const POLLS_PER_QUESTION: u64 = 4096;
 
 /// Parameter with the bytes that fit in the receiver's socket buffer.

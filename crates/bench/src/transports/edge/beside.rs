@@ -1,5 +1,5 @@
-//! Small writes on one connection, timed while another connection of the same two endpoints
-//! streams.
+//! Times small writes on one connection, while another connection of the same two endpoints carries
+//! a stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::transports::idle_limit::IdleLimit;
 
 impl Half {
     /// Streams `count` messages, and regularly writes a word on connection `small`. Records the
-    /// time of each of these writes from its post to its completion.
+    /// time of each small write from its post to its completion.
     pub(super) fn stream_beside(
         &self,
         endpoint: &Endpoint,
@@ -101,11 +101,11 @@ impl Pauses {
 
 const ATTEMPT: &str = "write a word beside a stream over edge";
 
-/// Context of the small writes. Contexts of the stream are counted from 1.
+/// Context of the small writes. The stream uses contexts from 1 upwards.
 const SMALL: u64 = u64::MAX;
 
-/// 1 ms: a small write uses less than a thousandth of a link of 1 Gb/s, and half a second has 500
-/// writes.
+/// Mean pause: 1 ms. With it, a small write uses less than a thousandth of a link of 1 Gb/s, and
+/// half a second has 500 writes.
 const PAUSE_NS: u64 = 1_000_000;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! A ping-pong on one of an endpoint's many connections, alternating with a ping-pong on the only
-//! connection of another endpoint. The difference in latency is the cost of many idle connections.
+//! A ping-pong on one of the many connections of an endpoint, alternating with a ping-pong on the
+//! only connection of another endpoint. The difference between their latencies is the cost of many
+//! idle connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -108,7 +109,7 @@ impl ClientSide for Client {
 struct Idle {
     wanted: u32,
     connections: Vec<Connection>,
-    /// Growth of the process's memory while the connections were made, in bytes.
+    /// Growth of the process's memory while the connections were opened, in bytes.
     grown_bytes: u64,
 }
 
@@ -130,9 +131,9 @@ impl Idle {
         Ok(())
     }
 
-    /// Returns the memory per connection, including everything that the process allocates for it.
-    /// `most` keeps the largest growth of all samples of this process: a later sample reuses memory
-    /// that an earlier one has freed, so the process does not grow.
+    /// Returns the memory per connection, including all memory that the process allocates for it.
+    /// `most` contains the largest growth in all samples of this process. It is needed because a
+    /// later sample reuses memory that an earlier sample has freed, so the process grows less.
     fn bytes_each(&self, most: &AtomicU64) -> f64 {
         let seen = most.fetch_max(self.grown_bytes, Ordering::Relaxed);
         seen.max(self.grown_bytes) as f64 / f64::from(self.wanted.max(1))
@@ -145,8 +146,8 @@ enum ActiveGroup {
     Alone,
 }
 
-/// Returns the endpoint of an operation, equal on both sides. Operations alternate in blocks, so
-/// that most operations of a block run at a steady state.
+/// Returns the endpoint of operation number `operation`, which is the same on both ends. Operations
+/// alternate in blocks, so that most operations of a block run in a steady state.
 fn turn(operation: u64) -> ActiveGroup {
     if (operation / BLOCK_OPERATIONS).is_multiple_of(2) {
         ActiveGroup::Crowd
@@ -155,8 +156,8 @@ fn turn(operation: u64) -> ActiveGroup {
     }
 }
 
-/// A block takes two or three milliseconds: short compared with changes of the machine's speed,
-/// long compared with the first round trips of a block.
+/// A block takes two or three milliseconds. This is short compared with changes of the machine's
+/// speed, and long compared with the first round trips of a block.
 const BLOCK_OPERATIONS: u64 = 256;
 
 /// Parameter with the addresses of the endpoint with one connection.

@@ -1,8 +1,10 @@
-//! One-way writes. The target checks every byte of them and records the progress over time.
+//! One-way writes. The target checks every byte of these writes, and records the progress over
+//! time.
 //!
 //! Message `k` is written to slot `k` modulo [`SLOTS`] of the target, with a notification. The
-//! target compares all bytes with the expected ones, and writes the number of checked messages into
-//! the requester's memory. The requester fills a slot again only after the slot was checked.
+//! target compares all bytes with the expected bytes. Then it writes the number of checked messages
+//! into the requester's memory. The requester reuses a slot only after the target has checked the
+//! slot.
 
 use ethernot::{CompletionKind, Order, RemoteRegion, Request, Source};
 
@@ -14,8 +16,8 @@ use crate::transports::idle_limit::IdleLimit;
 /// Highest number of messages that are in flight or not yet checked.
 pub(super) const SLOTS: u64 = 16;
 
-/// Returns the bytes of memory that a side needs: slots for incoming and for outgoing messages, and
-/// the word in which the target reports its progress.
+/// Returns the bytes of memory that an end needs: slots for incoming and for outgoing messages, and
+/// the word with the number of checked messages.
 pub(super) fn buffer_bytes(setup: &Setup) -> u64 {
     2 * (SLOTS * setup.message_bytes + super::WORD_BYTES)
 }
@@ -102,12 +104,12 @@ impl Half {
             let is_expected = completion.immediate == Some(number as u32);
             corrupted += u64::from(!is_expected || !self.is_intact(number));
             timeline.add(self.message_bytes);
-            // The target sends no messages, so it can use the memory for outgoing messages for this
-            // word.
+            // The word is in the memory for outgoing messages, because the target sends no
+            // messages.
             let word_at = self.outgoing_at();
             self.buffer.store_u64(word_at, number);
-            // All reports are written to one place, so they need strict order. With relaxed order
-            // an older report could be placed last, and the requester would wait forever.
+            // All reports are written to one word, so they need strict order. With relaxed order,
+            // an older report could be placed last. The requester would then wait forever.
             let mut operation = self.operation(remote, Order::Strict);
             operation.request = Request::Write {
                 source: Source::Region { region: self.region.region().id, offset: word_at },
@@ -155,7 +157,7 @@ impl Half {
     }
 }
 
-/// Returns word `index` of message `number`. Neighbouring messages have no equal words.
+/// Returns word `index` of message `number`. The same word differs in neighbouring messages.
 const fn word(number: u64, index: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index.wrapping_mul(0xd1b5_4a32_d192_ed03)
 }
@@ -174,8 +176,8 @@ mod tests {
     use super::*;
     use crate::transport::{Test, Waiting};
 
-    /// Messages of a stream. There are few, because a misplaced report only matters if no later
-    /// report replaces it.
+    /// Messages of a stream. The number is small, because a later report hides an older report that
+    /// was placed too late.
     const MESSAGES: u64 = 20;
     const STREAMS: u64 = 200;
 
