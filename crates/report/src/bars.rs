@@ -1,4 +1,5 @@
-//! A bar chart as an HTML list, for values of different machines, which a curve must not join.
+//! A bar chart as an HTML list. It is used for values of different machines, because a curve must
+//! not connect such values.
 
 use std::fmt::Write;
 
@@ -10,13 +11,14 @@ use crate::page::escaped;
 pub(crate) struct Bar {
     /// The label beside the bar.
     pub(crate) label: String,
-    /// The value, shown as length.
+    /// The value, shown as the length of the bar.
     pub(crate) value: f64,
     /// Index of the bar's colour in the style sheet.
     pub(crate) colour: usize,
 }
 
-/// Returns a list of bars; the longest has the full width. Returns an empty text for no bars.
+/// Returns a list of bars. The longest bar has the full width. Returns an empty text if there are
+/// no bars.
 pub(crate) fn draw(caption: &str, unit: &str, bars: &[Bar]) -> String {
     let longest = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
     if longest <= 0.0 {

@@ -1,4 +1,4 @@
-//! Curves over message sizes, as SVG with the colours of the page's style sheet.
+//! Curves over message sizes, as SVG. Their colours are those of the page's style sheet.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ pub(crate) struct Point {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
-    /// Text shown when the pointer rests on the point.
+    /// Text that the page shows while the pointer is on the point.
     pub(crate) note: String,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn draw(
     draw_over(title, "message size (bytes)", value_axis, series)
 }
 
-/// Draws `series` over another quantity than message sizes, such as numbers of clients.
+/// Draws `series` over a quantity that is not a message size, such as the number of clients.
 pub(crate) fn draw_over(
     title: &str,
     axis: &str,
@@ -142,9 +142,9 @@ pub(crate) fn widened(values: impl Iterator<Item = f64>, factor: f64) -> Range<f
     low / factor..high * factor
 }
 
-/// Returns round values for ticks in `range`, which must be positive. The values are powers of ten;
-/// if the range contains few of them, also multiples of powers of ten. Returns evenly spaced values
-/// if there would be fewer than three.
+/// Returns round values for ticks in `range`, which must be positive. The values are powers of ten.
+/// If the range contains few powers of ten, also returns multiples of them. If there would still be
+/// fewer than three values, returns evenly spaced values.
 pub(crate) fn ticks(range: &Range<f64>) -> Vec<f64> {
     let decades = (range.end / range.start).log10();
     let finer: &[&[f64]] = match decades {
@@ -165,8 +165,8 @@ fn multiples(range: &Range<f64>, steps: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// Returns evenly spaced round values in `range`. Their distance is 1, 2 or 5 times a power of ten:
-/// the largest distance for which there are enough values.
+/// Returns evenly spaced round values in `range`. Their distance is 1, 2 or 5 times a power of ten.
+/// It is the largest such distance that gives enough values.
 fn even_ticks(range: &Range<f64>) -> Vec<f64> {
     let exponent = (range.end - range.start).log10().floor() as i32;
     let widths = [exponent, exponent - 1]
@@ -190,7 +190,8 @@ pub(crate) fn tick_label(value: f64) -> String {
     }
 }
 
-/// Colours that stand for variables of the page's style sheet. [`with_classes`] replaces them.
+/// Placeholder colours. [`with_classes`] replaces each of them by a variable of the page's style
+/// sheet.
 pub(crate) const TEXT: RGBColor = RGBColor(1, 1, 1);
 pub(crate) const GRID: RGBColor = RGBColor(2, 2, 2);
 
@@ -204,8 +205,8 @@ impl ChartError {
     }
 }
 
-/// Replaces the placeholder colours, so that one drawing suits light and dark pages. Removes the
-/// fixed size, because the page determines the size. Adds `title` for screen readers.
+/// Replaces the placeholder colours, so that one drawing is suitable for light and dark pages.
+/// Removes the fixed size, because the page determines the size. Adds `title` for screen readers.
 pub(crate) fn with_classes(svg: &str, title: &str, (width, height): (u32, u32)) -> String {
     let mut svg = svg
         .replace("\"#010101\"", "\"currentColor\"")
@@ -237,13 +238,14 @@ pub(crate) fn with_notes(svg: &str, notes: &[String]) -> String {
     result
 }
 
-/// Number of colours in the style sheet. More curves than this share colours.
+/// Number of colours in the style sheet. If there are more curves than colours, several curves have
+/// the same colour.
 pub(crate) const COLOURS: usize = 8;
 
-/// Fewest ticks that show the scale of an axis.
+/// Smallest number of ticks from which a reader can see the scale of an axis.
 const TICKS_MIN: usize = 3;
 
-/// Multiples of powers of ten for ticks, from few to many.
+/// Multiples of powers of ten for ticks. Each list has more multiples than the list before.
 const MULTIPLES: [&[f64]; 3] =
     [&[1.0], &[1.0, 2.0, 5.0], &[1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0]];
 

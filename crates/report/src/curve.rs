@@ -1,4 +1,4 @@
-//! One curve over a numeric axis, as SVG with the colours of the page's style sheet.
+//! One curve over a numeric axis, as SVG. Its colour is one of the page's style sheet.
 
 use plotters::coord::combinators::{BindKeyPoints, IntoLogRange};
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
@@ -21,8 +21,8 @@ pub(crate) struct Curve<'a> {
     pub(crate) colour: usize,
     /// The points in ascending order of x.
     pub(crate) points: &'a [(f64, f64)],
-    /// Whether x has a logarithmic axis, provided that the largest x is at least
-    /// [`LOGARITHMIC_FROM`] times the smallest.
+    /// Whether the horizontal axis is logarithmic. Ignored if the largest x is less than
+    /// [`LOGARITHMIC_FROM`] times the smallest x.
     pub(crate) is_logarithmic: bool,
     /// Whether the curve stays constant up to the next point, and jumps there.
     pub(crate) has_steps: bool,
@@ -103,7 +103,8 @@ where
     root.present().map_err(|error| error.to_string())
 }
 
-/// Returns the label of a tick. Rounding errors make some ticks at 0 differ slightly from 0.
+/// Returns the label of a tick. Because of rounding errors, the value of the tick at 0 may differ
+/// slightly from 0.
 fn mark(value: f64) -> String {
     if value.abs() < 1e-9 { "0".to_string() } else { tick_label(value) }
 }

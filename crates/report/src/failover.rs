@@ -1,4 +1,4 @@
-//! The effect of a cut link on a stream over two links: a table, and a page with the throughput
+//! Shows how a cut link affects a stream over two links: a table, and a page with the throughput
 //! over time.
 
 use std::fmt::Write;
@@ -79,8 +79,8 @@ fn cells(outcome: &Outcome) -> [String; HEADER.len()] {
     ]
 }
 
-/// Returns the throughput over time as one line of at most `room` block characters. It starts
-/// half-way between the start and the cut.
+/// Returns the throughput over time as one line of at most `room` block characters. The line starts
+/// at the middle between the start of the stream and the cut.
 fn course(outcome: &Outcome, room: usize) -> String {
     let from = outcome.cut_at_ms / 2;
     let shown_ms = outcome.timeline.len().saturating_sub(from as usize);

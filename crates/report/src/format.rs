@@ -31,7 +31,7 @@ pub(crate) fn time_ns(value: f64) -> String {
     }
 }
 
-/// Formats a message size: exactly, in bytes, KiB or MiB.
+/// Formats a message size without rounding, in bytes, KiB or MiB.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0 => "–".to_string(),
@@ -49,7 +49,7 @@ pub(crate) fn short_size(bytes: u64) -> String {
 /// Formats a date and time in UTC from seconds since 1970.
 pub(crate) fn date(unix_seconds: u64) -> String {
     let (days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    // Counts from 1 March of year 0, so that the leap day is the last day of a 400-year cycle.
+    // Count from 1 March of year 0, so that the leap day is the last day of a 400-year cycle.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era =

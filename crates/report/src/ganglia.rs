@@ -1,4 +1,5 @@
-//! Ganglia over kernel TCP and over the edge: a table for a terminal, and a page with the papers' charts.
+//! Shows measurements of Ganglia over kernel TCP and over the edge: a table for a terminal, and a
+//! page with the papers' charts.
 
 use std::fmt::Write;
 
@@ -12,8 +13,8 @@ use crate::page::{document, escaped, legend};
 use crate::rows::{Column, page_table, terminal_table};
 use crate::unmodified::{Axes, cells, counted, figure, ratio_of, way, ways};
 
-/// Draws a table with one row for each number of hosts and gathering order, for a terminal of
-/// `columns` columns.
+/// Draws a table for a terminal of `columns` columns, with one row for each number of hosts and
+/// gathering order.
 pub fn ganglia_table(report: &Report, columns: u16) -> String {
     let table = terminal_table(&HEADER, rows(report), columns);
     format!("{}\n{table}\n{NOTES}\n", facts(report))

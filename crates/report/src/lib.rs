@@ -1,5 +1,5 @@
-//! Shows results of the benchmark, as a table for a terminal and as a self-contained page with
-//! curves. Also makes pages of simulated runs.
+//! Shows results of the benchmarks as a table for a terminal, and as a self-contained page with
+//! curves. Also creates pages of simulated runs.
 
 #![forbid(unsafe_code)]
 

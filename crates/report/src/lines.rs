@@ -1,4 +1,4 @@
-//! Several lines over a numeric axis, as SVG with the colours of the page's style sheet.
+//! Several lines over a numeric axis, as SVG. Their colours are those of the page's style sheet.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub(crate) struct Line {
 pub(crate) struct LinePoint {
     pub(crate) x: f64,
     pub(crate) y: f64,
-    /// Text shown when the pointer rests on the point.
+    /// Text that the page shows while the pointer is on the point.
     pub(crate) note: String,
 }
 
@@ -131,7 +131,8 @@ where
     root.present().map_err(|error| error.to_string())
 }
 
-/// Returns the label of a tick. Rounding errors make some ticks at 0 differ slightly from 0.
+/// Returns the label of a tick. Because of rounding errors, the value of the tick at 0 may differ
+/// slightly from 0.
 fn mark(value: f64) -> String {
     if value.abs() < 1e-9 { "0".to_string() } else { tick_label(value) }
 }

@@ -1,5 +1,5 @@
-//! Results over the paper's set-ups: a table for a terminal, and a page with the paper's values
-//! beside ours.
+//! Shows results of the `MultiEdge` paper's set-ups: a table for a terminal, and a page with the
+//! paper's values and our values.
 
 use std::fmt::Write;
 
@@ -125,7 +125,7 @@ fn figure(
 
 fn points(found: &SetUpResults, test: Test, quantity: &Quantity, contender: &str) -> Vec<Point> {
     let of_test = || found.rows.iter().filter(|row| row.test == test && row.contender == contender);
-    // The curves show only the first selected way to wait. The table shows all of them.
+    // The curves show only the first of the selected ways to wait. The table shows all of them.
     let waiting = of_test().next().map(|row| row.waiting);
     let rows = of_test().filter(|row| Some(row.waiting) == waiting);
     let point = |row: &Row| {
@@ -187,7 +187,7 @@ struct Quantity {
     tests: &'static [Test],
     value: fn(&Row) -> Option<Summary>,
     paper: fn(&Paper) -> Option<f64>,
-    /// The kind of bound that the paper's value is, in words.
+    /// The condition of the paper's value, in words, such as "largest throughput".
     bound: &'static str,
 }
 
@@ -230,7 +230,7 @@ const TESTS: [Test; 3] = [Test::PingPong, Test::OneWay, Test::TwoWay];
 /// Contender name for the paper's values.
 const PAPER: &str = "paper";
 
-/// The contenders in the order of their colours, the paper last.
+/// The contenders in the order of their colours. The paper is the last one.
 const CONTENDERS: [(&str, &str); 6] = [
     (EDGE, "edge: this protocol's rules"),
     (MULTIEDGE, "multiedge: the rules of MultiEdge, on this machine"),

@@ -1,4 +1,4 @@
-//! A self-contained page with curves, table and facts. It loads no other files.
+//! A self-contained page with curves, a table and facts. The page loads no other files.
 
 use std::fmt::Write;
 
@@ -91,7 +91,8 @@ fn curves(measured: &[&Measurement], quantity: &Quantity, labels: &[String]) -> 
     labels.iter().enumerate().map(of_label).collect()
 }
 
-/// Returns the legend: the names of the curves with their colours, as indices.
+/// Returns the legend: the names of the curves, each with its colour. A colour is an index in the
+/// style sheet.
 pub(crate) fn legend<'a>(curves: impl IntoIterator<Item = (usize, &'a str)>) -> String {
     let mut html = String::from("<ul class=\"legend\">");
     for (colour, label) in curves {
@@ -105,7 +106,7 @@ pub(crate) fn legend<'a>(curves: impl IntoIterator<Item = (usize, &'a str)>) -> 
     html
 }
 
-/// Returns the labels of all measurements without repetitions, in order of appearance.
+/// Returns the labels of all measurements in order of appearance, without repetitions.
 fn labels(results: &Results) -> Vec<String> {
     let mut labels = Vec::new();
     for label in results.results.iter().map(Measurement::label) {
@@ -127,8 +128,8 @@ pub(crate) fn document(title: &str, style: &str, body: &str) -> String {
     )
 }
 
-/// Escapes `text` for HTML text and attribute values. Results may come from a file or from another
-/// host.
+/// Escapes `text` for HTML text and attribute values. Escaping is necessary because results may
+/// come from a file or from another host.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

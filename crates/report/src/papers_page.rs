@@ -1,4 +1,4 @@
-//! A page about five papers.
+//! A page about the values that five papers print, and our values.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::page::{document, escaped, legend};
 use crate::papers_table::{VALUES, counts, latest, origin, value_row};
 use crate::rows::page_table;
 
-/// Makes a self-contained HTML page: counts, a matrix of all items, then each figure.
+/// Makes a self-contained HTML page with counts, a matrix of all items, and each figure.
 ///
 /// # Errors
 /// [`ChartError`] if a chart cannot be drawn.
@@ -88,8 +88,8 @@ fn overview(body: &mut String, papers: &[Chosen], documents: &[Document]) {
     body.push_str("</tbody></table></div>\n");
 }
 
-/// Adds the share of the TOE's gain that our measurement reaches, and the limits of the
-/// measurement.
+/// Adds the part of a TCP offload engine's (TOE's) gain that our measurement reaches, and the
+/// limits of the measurement.
 fn gain(body: &mut String, documents: &[Document]) {
     let answer = |name: &str| {
         let (key, rest) = name.split_once('/')?;
@@ -183,8 +183,8 @@ impl State {
     }
 }
 
-/// Adds a figure. For each machine it shows our curves with the printed points, the table, the
-/// command and the description of the machine.
+/// Adds a figure. For each machine, adds our curves with the printed points, the table, the command
+/// and the description of the machine.
 fn section(
     body: &mut String,
     item: &'static Item,
@@ -210,7 +210,7 @@ fn section(
     Ok(())
 }
 
-/// Adds one chart for each panel with several positions on its axis.
+/// Adds one chart for each panel that has several positions on its axis.
 fn charts(body: &mut String, item: &Item, document: &Document) -> Result<(), ChartError> {
     let mut panels: Vec<&str> = Vec::new();
     for series in &document.series {
@@ -250,7 +250,7 @@ fn charts(body: &mut String, item: &Item, document: &Document) -> Result<(), Cha
 }
 
 fn curve(number: usize, series: &Measured) -> Series {
-    // Skips the colour of the printed points.
+    // Skip the colour of the printed points.
     let colour = if number >= PAPER_COLOUR { number + 1 } else { number };
     let point = |point: &papers::document::Point| Point {
         message_bytes: point.at as u64,
@@ -263,13 +263,13 @@ fn curve(number: usize, series: &Measured) -> Series {
     Series { colour, points: points.map(point).collect() }
 }
 
-/// Returns whether a logarithmic axis of whole numbers has this position.
+/// Returns whether a logarithmic axis of whole numbers can show this position.
 fn is_drawable(at: f64) -> bool {
     at >= 1.0 && at.fract().abs() < 1e-9
 }
 
-/// Returns the numbers that the paper prints for this panel. A number with a known position is a
-/// point; otherwise it is a line over the whole axis.
+/// Returns the numbers that the paper prints for this panel. A number with a known position becomes
+/// a point. A number without a position becomes a line over the whole axis.
 fn printed_points(item: &Item, panel: &str, drawn: &[Series]) -> Vec<Series> {
     let places = || drawn.iter().flat_map(|series| &series.points).map(|point| point.message_bytes);
     let (Some(first), Some(last)) = (places().min(), places().max()) else { return Vec::new() };

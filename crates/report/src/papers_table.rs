@@ -1,4 +1,4 @@
-//! Five papers on a terminal: their items, and the comparison with our values.
+//! Shows five papers on a terminal: their items, and the comparison of their values with ours.
 
 use std::fmt::Write;
 
@@ -10,8 +10,8 @@ use papers::printed::{self, Chosen, Item, Paper, Value};
 use crate::format::{date, digits};
 use crate::rows::{Column, terminal_table};
 
-/// Lists all items with their commands, the duration of each, and the time and machine of its
-/// latest measurement.
+/// Lists all items. Each has its command, the duration of the command, and the time and machine of
+/// its latest measurement.
 pub fn papers_list(papers: &[Chosen], documents: &[Document], columns: u16) -> String {
     let mut text = String::new();
     for Chosen { paper, items } in papers {
@@ -42,7 +42,8 @@ pub fn papers_table(papers: &[Chosen], documents: &[Document], columns: u16) -> 
     text
 }
 
-/// Returns the newest document of an item. Prefers a document with results.
+/// Returns the newest document of an item. If there are documents with results, returns the newest
+/// of those.
 pub(crate) fn latest<'a>(
     documents: &'a [Document],
     paper: &Paper,
@@ -53,7 +54,7 @@ pub(crate) fn latest<'a>(
     documents.iter().filter(is_here).max_by_key(rank)
 }
 
-/// Returns the counts of these papers.
+/// Returns the number of items of these papers in each state.
 pub(crate) fn counts(papers: &[Chosen], documents: &[Document]) -> Counts {
     let mut counts = Counts::default();
     for Chosen { paper, items } in papers {
@@ -175,7 +176,7 @@ pub(crate) const VALUES: [Column; 7] = [
     ("verdict", Left),
 ];
 
-/// Largest spread that the table does not mark, in percent.
+/// Largest spread that is not marked in the table, in percent.
 const SPREAD_PERCENT_MAX: f64 = 10.0;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! A suite of unmodified programs over kernel TCP and over the edge: a table for a terminal, and a page.
+//! Shows measurements of a suite of unmodified programs over kernel TCP and over the edge: a table
+//! for a terminal, and a page.
 
 use std::fmt::Write;
 
@@ -54,7 +55,8 @@ fn rows(report: &Report) -> Vec<[String; HEADER.len()]> {
     report.cases.iter().flat_map(rows_of).collect()
 }
 
-/// Returns a row for each figure of a case or, if there are none, a row with the reason.
+/// Returns a row for each figure of a case. If the case has no figures, returns a row with the
+/// reason.
 fn rows_of(case: &Case) -> Vec<[String; HEADER.len()]> {
     let head = |is_first: bool, text: String| if is_first { text } else { String::new() };
     let name = || [case.name.clone(), case.other.name().to_string()];

@@ -1,4 +1,4 @@
-//! The engine on real links compared with simulation: a table, and a page with both curves.
+//! Compares the engine on real links with simulation: a table, and a page with the curves of both.
 
 use std::fmt::Write;
 
@@ -10,8 +10,8 @@ use crate::format::{date, digits, size};
 use crate::page::{document, escaped, legend};
 use crate::rows::{Column, page_table, terminal_table};
 
-/// Draws a table of the hosts' costs, and one table for each set-up, for a terminal of `columns`
-/// columns.
+/// Draws tables for a terminal of `columns` columns: one table of the hosts' costs, and one table
+/// for each set-up.
 pub fn reality_table(report: &Report, columns: u16) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail, here and below.
@@ -142,7 +142,7 @@ fn figure(body: &mut String, found: &SetUpComparison, curve: &Curve) -> Result<(
     Ok(())
 }
 
-/// Returns a row for each message size, and one for the whole curve.
+/// Returns a row for each message size, and a row for the whole curve.
 fn rows(curve: &Curve) -> Vec<[String; HEADER.len()]> {
     let unit = curve.quantity.unit();
     let with_unit = |value: f64| format!("{} {unit}", digits(value));
@@ -190,7 +190,7 @@ const HEADER: [Column; 8] = [
 ];
 const ERROR_COLUMN: usize = 6;
 
-/// Smallest error that the table marks, in percent.
+/// Smallest error that is marked in the table, in percent.
 const NOTED_PERCENT: f64 = 1.0;
 
 /// Largest acceptable error of a point, in percent.

@@ -29,8 +29,8 @@ pub(crate) fn terminal_table<const N: usize>(
     table
 }
 
-/// Returns a table for a page. If a row has text in its first column, it begins a case, and has a
-/// line above it.
+/// Returns a table for a page. A row with text in its first column begins a case. A line separates
+/// it from the row above it.
 pub(crate) fn page_table<const N: usize>(
     header: &[Column; N],
     rows: impl IntoIterator<Item = [String; N]>,

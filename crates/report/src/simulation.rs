@@ -16,11 +16,13 @@ pub struct Simulation {
     pub facts: Vec<Fact>,
     /// Problems of the run, as sentences.
     pub findings: Vec<String>,
-    /// Cumulative distribution: latencies, with the share of messages that took at most that long.
+    /// Cumulative distribution of latencies: each latency has the fraction of messages that took at
+    /// most this long.
     pub latencies_us: Vec<(f64, f64)>,
-    /// Times, with the share of hosts that had received their last message by that time.
+    /// Cumulative distribution of completion times: each time has the fraction of hosts that had
+    /// received their last message at this time.
     pub completions_us: Vec<(f64, f64)>,
-    /// Times with the number of messages in flight.
+    /// Number of messages in flight over time.
     pub backlog: Vec<(f64, f64)>,
     /// SVG of the topology, with links coloured by their load.
     pub heat_map: String,
@@ -56,7 +58,7 @@ pub struct LinkRow {
     pub packets: u64,
     /// Number of bytes that crossed the link.
     pub bytes: u64,
-    /// Share of the run during which the link was busy, from 0 to 1.
+    /// Fraction of the run during which the link was busy, from 0 to 1.
     pub busy_share: f64,
     /// Colour of `busy_share` in the heat map, as CSS.
     pub busy_colour: String,
@@ -64,8 +66,8 @@ pub struct LinkRow {
     pub wait_mean_us: f64,
     /// Longest wait of a packet, in microseconds.
     pub wait_max_us: f64,
-    /// Bytes that the link sends during the longest wait, which is the longest queue; 0 if the
-    /// model has no rates.
+    /// Bytes that the link sends during the longest wait. This is the longest queue; 0 if the model
+    /// has no rates.
     pub queue_max_bytes: f64,
     /// Time of the longest wait, in microseconds.
     pub wait_max_at_us: f64,
@@ -74,7 +76,7 @@ pub struct LinkRow {
 /// The critical path of the run: the parts of the completion time.
 #[derive(Debug, Clone)]
 pub struct Path {
-    /// The main cause, in a sentence.
+    /// A sentence about the main cause.
     pub verdict: String,
     /// The completion time.
     pub completed_us: f64,
@@ -82,7 +84,7 @@ pub struct Path {
     pub messages: u64,
     /// The parts by cause, longest first.
     pub causes: Vec<Cause>,
-    /// The parts by link, those with the longest waits first.
+    /// The parts by link. The link with the longest waits is first.
     pub links: Vec<LinkOnPath>,
 }
 
@@ -104,7 +106,7 @@ pub struct LinkOnPath {
     pub name: String,
     /// Length of the part.
     pub us: f64,
-    /// The part of this time spent waiting.
+    /// The part of this time that was spent waiting.
     pub wait_us: f64,
 }
 
@@ -146,7 +148,7 @@ pub fn simulation_page(run: &Simulation) -> Result<String, ChartError> {
     Ok(document(&format!("{title}: {}", run.title), OWN_STYLE, &body))
 }
 
-/// Adds the completion time as one bar, divided by cause.
+/// Adds the completion time as one bar that is divided by cause.
 fn path_section(body: &mut String, run: &Simulation) {
     let Some(path) = &run.path else { return };
     let percent = |us: f64| us / path.completed_us.max(f64::MIN_POSITIVE) * 100.0;
@@ -302,7 +304,8 @@ fn time(us: f64) -> String {
     if us > 0.0 { time_ns(us * 1e3) } else { "0".to_string() }
 }
 
-/// Returns the points with times in a unit that suits the longest time. Also returns the unit.
+/// Returns the points, with times converted to a unit that suits the longest time. Also returns the
+/// unit.
 fn fitted(points: &[(f64, f64)]) -> (Vec<(f64, f64)>, &'static str) {
     let most = points.iter().map(|point| point.0).fold(0.0, f64::max);
     let (divisor, unit) = match most {

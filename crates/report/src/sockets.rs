@@ -1,4 +1,5 @@
-//! Ordinary sockets over kernel TCP and over the edge: a table for a terminal.
+//! Shows measurements of ordinary sockets over kernel TCP and over the edge: a table for a
+//! terminal.
 
 use std::fmt::Write;
 
@@ -9,7 +10,8 @@ use comfy_table::CellAlignment::{Left, Right};
 use crate::format::{digits, scaled, size};
 use crate::rows::{Column, terminal_table};
 
-/// Draws one table for each MTU, for a terminal of `columns` columns, and lists refused samples.
+/// Draws one table for each MTU, for a terminal of `columns` columns. Below the tables, lists the
+/// refused samples.
 pub fn sockets_table(report: &Report, columns: u16) -> String {
     let mut text = format!("{}\n\n", conditions(report));
     for mtu in mtus(report) {
@@ -154,7 +156,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Returns a report with every test and contender, over one or two sizes or numbers of clients.
+    /// Returns a report with every test and contender. Each test has one or two sizes or numbers of
+    /// clients.
     pub(crate) fn report() -> Report {
         let mut rows = Vec::new();
         for test in Test::ALL {

@@ -1,4 +1,5 @@
-//! Ordinary sockets over kernel TCP and over the edge: a page with the papers' values beside ours.
+//! Shows measurements of ordinary sockets over kernel TCP and over the edge: a page with the
+//! papers' values and our values.
 
 use std::fmt::Write;
 
@@ -47,7 +48,7 @@ pub fn sockets_page(report: &Report) -> Result<String, ChartError> {
     Ok(document(title, bars::STYLE, &body))
 }
 
-/// Adds the papers' printed values beside our values of the same kind.
+/// Adds bar charts of the papers' printed values and our values of the same kind.
 fn beside_the_papers(body: &mut String, report: &Report, mtu: u32) {
     let _ = writeln!(
         body,
@@ -94,8 +95,8 @@ struct Bars {
     contenders: &'static [Contender],
     ours: fn(&Report, u32, Contender) -> Option<f64>,
     paper: (Test, Mode),
-    /// Whether to show ratios. Then only those of the papers' values appear that have a value of
-    /// the host's own stack.
+    /// Whether to show ratios. In a chart of ratios, the papers' values appear only if the paper
+    /// also prints a value of the host's own stack.
     is_ratio: bool,
 }
 
@@ -221,7 +222,7 @@ fn curves(measured: &[&Row], quantity: &Quantity) -> Vec<Series> {
     Contender::ALL.into_iter().enumerate().map(of_contender).collect()
 }
 
-/// Returns the papers' ratios to the host's own stack for messages of one byte, as single points.
+/// Returns, as single points, the papers' ratios to the host's own stack for messages of one byte.
 fn printed_ratios() -> Vec<Point> {
     let values = paper::values();
     let latencies = values.iter().filter(|printed| printed.test == Test::Latency);

@@ -66,7 +66,7 @@ fn to_baseline(measurement: &Measurement) -> Option<String> {
     Some(format!("{}×", digits(measurement.ratio_to(BASELINE)?.median)))
 }
 
-/// Returns bits per second or, in tests about operations, operations per second.
+/// Returns the rate in bits per second. In tests about operations, returns operations per second.
 fn rate(measurement: &Measurement) -> String {
     match measurement.test {
         Test::OperationRate | Test::ConnectionSetup | Test::ManyConnections => {
@@ -76,13 +76,14 @@ fn rate(measurement: &Measurement) -> String {
     }
 }
 
-/// Returns the quantity by which repetitions are compared.
+/// Returns the quantity by which the repetitions are compared.
 fn primary(measurement: &Measurement) -> Summary {
     let latency = measurement.latency_ns.filter(|_| measurement.test.is_about_latency());
     latency.unwrap_or(measurement.operations_per_second)
 }
 
-/// Returns the path, the hosts and the settings as two lines. A third line mentions busy threads.
+/// Returns the path, the hosts and the settings as two lines. If busy threads ran, a third line
+/// says so.
 pub(crate) fn facts(results: &Results) -> String {
     let Results { path, client, server, settings, .. } = results;
     let links = match path.links {
@@ -128,7 +129,7 @@ pub(crate) fn notes(results: &Results) -> String {
     notes
 }
 
-/// Returns sentences about results that have no column: the comparison with bare datagrams, and the
+/// Returns a sentence about a result that has no column: the comparison with bare datagrams, or the
 /// cost of many connections.
 fn remark(measurement: &Measurement) -> Option<String> {
     let what = || {

@@ -1,5 +1,5 @@
-//! Parts of tables and pages common to benchmarks of unmodified programs: a case over kernel TCP
-//! and another way, and the comparison.
+//! Parts of tables and pages that all benchmarks of unmodified programs use: a case over kernel TCP
+//! and over another way, and the comparison of both.
 
 use bench::statistics::Summary;
 use bench::unmodified::figures::{Case, Figure, Quantity};
@@ -9,8 +9,8 @@ use crate::chart::{self, ChartError, Point, Series};
 use crate::format::{digits, scaled};
 use crate::page::escaped;
 
-/// Returns a quantity over TCP, over the other way, and their ratio. Returns dashes if there is no
-/// figure.
+/// Returns three cells: the quantity over TCP, the quantity over the other way, and the ratio.
+/// Returns dashes if there is no figure.
 pub(crate) fn cells(case: &Case, quantity: Quantity) -> [String; 3] {
     let Some(figure) = case.figure(quantity) else { return DASHES.map(str::to_string) };
     let value = |summary: &Summary| match quantity {
@@ -21,7 +21,8 @@ pub(crate) fn cells(case: &Case, quantity: Quantity) -> [String; 3] {
     [value(&figure.tcp), value(&figure.other), ratio(&figure.ratio)]
 }
 
-/// Returns a ratio with its spread: half the distance between lowest and highest, in percent.
+/// Returns a ratio with its spread: half the distance between the lowest and the highest value, in
+/// percent.
 pub(crate) fn ratio(ratio: &Summary) -> String {
     format!("{} ±{}%", digits(ratio.median), ratio.spread_percent().round())
 }
@@ -31,7 +32,7 @@ pub(crate) fn ratio_of(case: &Case, quantity: Quantity) -> String {
     case.figure(quantity).map_or_else(|| DASHES[0].to_string(), |figure| ratio(&figure.ratio))
 }
 
-/// Returns the way that the counters prove, or the reason why there are no figures.
+/// Returns the way that the counters prove, or the reason why the case has no figures.
 pub(crate) fn way(case: &Case) -> String {
     if let Some(reason) = &case.cannot_run {
         return format!("cannot run: {reason}");
@@ -127,7 +128,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Returns a case of one repetition with twice the rate and half the latency over the edge.
+    /// Returns a case of one repetition. Over the edge it has twice the rate and half the latency.
     pub(crate) fn case(group: &str, name: &str, at: f64) -> Case {
         let sample = |factor: f64, moved| Sample {
             values: [

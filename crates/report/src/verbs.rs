@@ -1,4 +1,4 @@
-//! The measurements of an iWARP adapter: tables for a terminal, and a page with curves.
+//! Shows measurements of a verbs device: tables for a terminal, and a page with curves.
 
 use std::fmt::Write;
 
@@ -13,8 +13,8 @@ use crate::rows::{Column, page_table, terminal_table};
 use crate::verbs_availability::{availability_section, availability_table};
 use crate::verbs_registration::{registration_section, registration_table};
 
-/// Draws a table with a row for each contender at each point, and tables of the other tests, for a
-/// terminal of `columns` columns.
+/// Draws tables for a terminal of `columns` columns: a table with a row for each contender at each
+/// point, and tables of the other tests.
 pub fn verbs_table(report: &Report, columns: u16) -> String {
     let devices: String = devices(report).map(|line| line + "\n").collect();
     let mut text = format!("{}\n{devices}", facts(report));

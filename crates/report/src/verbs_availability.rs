@@ -1,4 +1,5 @@
-//! The CPU time left to a program while it exchanges messages: tables, and curves of a page.
+//! Shows the fraction of its CPU that a program keeps while it exchanges messages: tables, and
+//! curves of a page.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The cost of registering memory: tables, and curves of a page.
+//! Shows the cost of registering memory: tables, and curves of a page.
 
 use std::fmt::Write;
 
