@@ -1,8 +1,8 @@
-//! Polled completions, for a program that has thousands of operations in flight and no thread for
+//! Polls completions, for a program that has thousands of operations in flight but no thread for
 //! each of them.
 //!
-//! Also shows how a server decides which clients it accepts and what they may access, and which
-//! counters an endpoint has.
+//! The example also shows three more things: how a server decides which clients it accepts, how it
+//! limits the memory that they can access, and which counters an endpoint has.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(crate) fn main() -> Result<(), Error> {
         };
         println!("{} asks, {:?}", request.peer(), request.private_data());
         let options = ConnectOptions::new().private_data(offered).domain(domain);
-        // Grant all rights of the regions, but only one read at a time.
+        // Grant all rights of the regions, but permit only one pending read at a time.
         let grants = Grants::default().read_depth(Some(1)).rights(Some(rights));
         Ok(request.accept_with(options.terms(Terms::default().grants(grants)))?)
     });
@@ -63,14 +63,14 @@ pub(crate) fn main() -> Result<(), Error> {
     count(&client)?;
     be_refused(&connection, &remote)?;
 
-    // When this returns, all posted operations are complete, and the peers have confirmed that
+    // When this call returns, all posted operations are complete, and the peers have confirmed that
     // their connections are closed.
     client.shutdown(LIMIT)?;
     assert!(accepted.wait_closed(LIMIT)?.0 != Closed::Here);
     Ok(())
 }
 
-/// Posts many writes, so that several share a frame, and polls until all are complete.
+/// Posts many writes, so that several writes share a frame, and polls until all are complete.
 fn write_much(
     client: &Endpoint,
     connection: &Connection,
@@ -93,7 +93,7 @@ fn write_much(
     }
     let mut next = 0;
     while next < WRITES {
-        // Polling sends deferred frames and receives arrived ones.
+        // A poll sends deferred frames and receives frames that have arrived.
         let Some(done): Option<Completion> = client.poll(queue)? else { continue };
         assert_eq!((done.owner, done.context, done.kind), (owner, next, CompletionKind::Write));
         assert_eq!(done.result, Ok(()));
@@ -103,7 +103,7 @@ fn write_much(
     Ok(())
 }
 
-/// Sends a message from two pieces of memory into two others.
+/// Sends a message from two pieces of memory. The peer receives it in two pieces of memory.
 fn send_in_pieces(
     server: &Endpoint,
     accepted: &Connection,
@@ -136,7 +136,7 @@ fn count(endpoint: &Endpoint) -> Result<(), Error> {
     Ok(())
 }
 
-/// Shows that a peer which accesses memory without the right loses its connection.
+/// Shows that a peer loses its connection if it accesses memory without the necessary right.
 fn be_refused(connection: &Connection, remote: &RemoteRegion) -> Result<(), Error> {
     assert_eq!(connection.closed(), None);
     let add = connection.fetch_add(remote, 0, 1, OperationOptions::NOTIFY)?;

@@ -1,5 +1,5 @@
-//! HTTP over a byte stream: hyper's client and server over remote memory instead of TCP. Other
-//! libraries that accept `AsyncRead` and `AsyncWrite` of tokio, such as tonic and rustls, work in
+//! HTTP over a byte stream: hyper's client and server run over remote memory instead of TCP. Other
+//! libraries that accept tokio's `AsyncRead` and `AsyncWrite`, such as tonic and rustls, work in
 //! the same way.
 #![forbid(unsafe_code)]
 

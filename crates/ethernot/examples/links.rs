@@ -1,4 +1,5 @@
-//! Links: named, with a custom driver, and in wrappers that disturb traffic. Also their statistics.
+//! Links with names, a link with a custom driver, and links in wrappers that disturb traffic. The
+//! example also prints their statistics.
 #![forbid(unsafe_code)]
 
 use std::thread;
@@ -14,7 +15,7 @@ use ethernot::{
 const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 
 pub(crate) fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    // Link names, as users pass them to programs.
+    // Names of links, in the form in which users pass them to programs.
     for spec in LinkSpec::parse_list("eth0,udp:10.0.0.1,packet:eth1/vlan=100,xdp:eth2:0,shm")? {
         let of = match &spec {
             LinkSpec::Udp { place: UdpPlace::Address { ip, .. }, .. } => ip.to_string(),
@@ -25,8 +26,8 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let peers = PeerSpec::parse_list("10.0.0.2:7471,02:00:00:00:00:01/7471,any/7471")?;
     println!("peers by name: {peers:?}");
 
-    // Two named links, each with 100 µs of additional latency. Because the endpoint follows
-    // interfaces, `build` succeeds even if a link cannot be made.
+    // Two named links, each with 100 µs of additional latency. The endpoint follows interfaces, so
+    // `build` succeeds even if a link cannot be created.
     let wrap: LinkWrapper = Box::new(|_, link| Box::new(Delay::new(link, 100_000)));
     let named: EndpointBuilder = Endpoint::builder();
     let server = named
@@ -62,7 +63,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         .build()?;
 
     write_once(&server, &client)?;
-    // The shortest form: an interface name, and defaults for the rest.
+    // The shortest form: an interface name, and defaults for all other settings.
     println!("{:?}", Endpoint::with_links("lo")?.links()?);
     for (id, address) in client.links()? {
         let statistics = client.link_statistics(id)?.expect("it is there");
@@ -74,7 +75,8 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     Ok(())
 }
 
-/// Writes 1 MiB and checks all of it: the faulty link loses frames, but no data.
+/// Writes 1 MiB and checks all bytes. The faulty link loses frames, but the operation loses no
+/// bytes.
 fn write_once(server: &Endpoint, client: &Endpoint) -> Result<(), Error> {
     let memory = Buffer::new(1 << 20);
     let region = server.register(memory.clone(), Rights::REMOTE_WRITE)?;

@@ -1,18 +1,19 @@
 //! Lock, write and unlock: several clients and a thread of the server change a record of many
-//! words. No reader may see the record half written.
+//! words. No reader may see a record that is only partly written.
 //!
-//! The steps of a client, which do not involve the server's application:
+//! A client takes these steps. The server's application does nothing.
 //!
 //! 1. *Lock*: compare-and-swap the lock word from 0 to the client's own number. Repeat until the
 //!    old value was 0.
 //! 2. *Read* the record, if the new content depends on the old one.
-//! 3. *Write* the record, in any number of operations and pieces.
+//! 3. *Write* the record, by any number of operations, in any number of pieces.
 //! 4. *Unlock*: write 0 to the lock word with `fence_before`. The target places the 0 only after
-//!    all of step 3, so no thread needs to wait for step 3.
+//!    all writes of step 3, so no thread needs to wait for these writes.
 //!
-//! Threads of the server take the same steps with `Buffer::word`. The number in the lock word
-//! identifies the owner of the lock. If that client is lost, the server repairs the record and
-//! releases the lock by compare-and-swap from the client's number to 0.
+//! Threads of the server take the same steps by `Buffer::word`. The number in the lock word
+//! identifies the owner of the lock. If a client fails while it owns the lock, the server repairs
+//! the record. Then the server releases the lock by a compare-and-swap from the client's number to
+//! 0.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering;
@@ -69,7 +70,7 @@ pub(crate) fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Adds one to every word, a hundred times, as the client `number`.
+/// Adds one to every word, a hundred times, in the role of client `number`.
 fn add_remotely(server: std::net::SocketAddr, number: u64) -> Result<(), Error> {
     let endpoint = Endpoint::bind("127.0.0.1:0")?;
     let connection = endpoint.connect(server)?;
@@ -84,10 +85,11 @@ fn add_remotely(server: std::net::SocketAddr, number: u64) -> Result<(), Error> 
         let write = connection.write(&local, 0, &remote, RECORD, RECORD_BYTES, none)?;
         let fenced = none.fence_before(true);
         drop(connection.write_bytes(&FREE.to_ne_bytes(), &remote, LOCK, fenced)?);
-        // After this wait the source bytes may change.
+        // The source bytes may change after this wait.
         write.wait(LIMIT)?;
     }
-    // Wait until the last unlock is complete: the target performs this read after it.
+    // Wait until the last unlock is complete. For this, wait for a read, because the target
+    // performs the read after the unlock.
     connection.read(&local, 0, &remote, LOCK, 8, none)?.wait(LIMIT)?;
     Ok(())
 }
@@ -103,7 +105,7 @@ fn lock(connection: &Connection, remote: &RemoteRegion, number: u64) -> Result<(
     Ok(())
 }
 
-/// Does the same as `add_remotely` in a thread of the server.
+/// Does the same as `add_remotely`, but in a thread of the server.
 fn add_here(memory: &std::sync::Arc<Buffer>) -> Result<(), Error> {
     let (lock, record) = (memory.word::<u64>(LOCK)?, Records::<Account>::new(memory, RECORD, 1)?);
     for _ in 0..ROUNDS {

@@ -1,10 +1,10 @@
-//! Measures the cost of a small message: two endpoints on one thread write 8 bytes to each other in
-//! turn.
+//! Measures the cost of a small message: two endpoints on one thread alternately write 8 bytes to
+//! each other.
 //!
-//! The exchange would be faster, but less repeatable, if each side had its own processor. The
-//! program serves to count instructions, because their number does not depend on the load of the
-//! host. Compile it crate by crate: if the program is compiled as one unit, the tool does not find
-//! the function:
+//! The purpose of the program is to count instructions, because their number does not depend on the
+//! load of the host. With a processor for each endpoint, the exchange would be faster, but less
+//! repeatable. Compile the program crate by crate. If it is compiled as one unit, the tool does not
+//! find the function:
 //! ```sh
 //! cargo build --release -p ethernot --example message_cost
 //! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*exchange*' \
@@ -12,12 +12,12 @@
 //! ```
 //!
 //! Arguments:
-//! * the link: `shm`, `udp`, a name for both sides such as `packet:lo`, or one for each such as
-//!   `packet:veth0+packet:veth1`;
+//! * the link: `shm`, `udp`, a name for both endpoints such as `packet:lo`, or a name for each
+//!   endpoint such as `packet:veth0+packet:veth1`;
 //! * the number of round trips;
 //! * `slow`, if the program runs under such a tool. The tool slows the program so much that every
-//!   acknowledgement would be due. With `slow`, acknowledgements are delayed a thousand times as
-//!   long.
+//!   acknowledgement would be due before the answer is sent. With `slow`, acknowledgements may wait
+//!   a thousand times as long.
 #![expect(clippy::disallowed_methods, reason = "measures time")]
 
 use std::error::Error;
@@ -57,7 +57,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// One side of the exchange.
+/// One endpoint of the exchange.
 struct Side {
     endpoint: Endpoint,
     connection: Connection,
@@ -66,7 +66,7 @@ struct Side {
 }
 
 impl Side {
-    /// Returns the numbers of data frames and of pure acknowledgements sent.
+    /// Returns two numbers: data frames sent, and frames sent that contain only an acknowledgement.
     fn frames(&self) -> (u64, u64) {
         let info = self.connection.info().ok().flatten();
         let paths = info.iter().flat_map(|info| &info.paths);
@@ -77,7 +77,7 @@ impl Side {
     }
 }
 
-/// Exchanges all messages. Not inlined, so that counting tools find the function.
+/// Exchanges all messages. This function is not inlined, so that counting tools find it.
 #[inline(never)]
 fn exchange_all(sides: &[Side; 2], before: u64, rounds: u64) -> Result<(), Failure> {
     let [left, right] = sides;
@@ -88,7 +88,7 @@ fn exchange_all(sides: &[Side; 2], before: u64, rounds: u64) -> Result<(), Failu
     Ok(())
 }
 
-/// Passes one message, from posting it until its bytes are visible.
+/// Passes one message. Returns when its bytes are visible at the receiver.
 #[inline]
 fn pass(from: &Side, to: &Side, round: u64) -> Result<(), Failure> {
     from.buffer.store_u64(WORD_BYTES, round);
@@ -187,7 +187,7 @@ fn await_links(sides: &[Side; 2], links: usize) -> Result<(), Failure> {
 
 /// Length of a polled word in bytes.
 const WORD_BYTES: u64 = 8;
-/// Round trips before the measured ones.
+/// Number of round trips before the measured round trips.
 const WARM_UP: u64 = 2000;
 /// Factor by which a tool that counts instructions slows the program.
 const SLOW: u32 = 1000;

@@ -1,7 +1,7 @@
-//! An echo service on tokio, with one task for each client. The clients are tasks, too. No call
+//! An echo service on tokio, with one task for each client. The clients are tasks as well. No call
 //! blocks a thread.
 //!
-//! Futures of this crate run on any executor. After a wait was cancelled, for example by a timeout,
+//! Futures of this crate run on any executor. If a wait was cancelled, for example by a timeout,
 //! the task can wait again.
 #![forbid(unsafe_code)]
 
@@ -34,7 +34,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
     Ok(())
 }
 
-/// Accepts clients, and waits until all of them have closed their connections.
+/// Accepts clients, and waits until all clients have closed their connections.
 async fn serve(endpoint: Endpoint, listener: Listener) -> Result<(), Error> {
     let mut tasks = Vec::new();
     for _ in 0..CLIENTS {
@@ -59,7 +59,7 @@ async fn echo(endpoint: Endpoint, accepting: Accepting) -> Result<(), Error> {
         let Ok(message): Result<Received, _> = next.await else { return Ok(()) };
         let mut bytes = [0; MESSAGE_BYTES as usize];
         let length = message.copy_to(&mut bytes).expect("the memory is registered");
-        // The send continues after its handle is dropped; the client waits for the answer.
+        // The send continues after its handle is dropped. The client waits for the answer.
         drop(connection.send_bytes(&bytes[..length], OperationOptions::NONE)?);
     }
 }
@@ -74,14 +74,14 @@ async fn ask(server: SocketAddr, number: usize) -> Result<(), Error> {
     let none = OperationOptions::NONE;
     for round in 0..ROUNDS {
         let question = format!("{number} in round {round}");
-        // Sends the question and posts a receive for the answer in one step.
+        // Sends the question and posts a receive for the answer, in one call.
         let answer =
             connection.call(question.as_bytes(), &answers, 0, MESSAGE_BYTES, none)?.await?;
         assert_eq!(answer.to_vec().expect("the memory is registered"), question.as_bytes());
     }
 
-    // Sends from registered memory, and awaits the completion: from the connection's own queue, or
-    // from a shared queue.
+    // Send from registered memory, and await the completion. The completion is in the connection's
+    // own queue or in a shared queue.
     let text = Buffer::new(5);
     text.write(0, b"twice");
     let text = endpoint.register(text, Rights::NONE)?;
@@ -95,8 +95,8 @@ async fn ask(server: SocketAddr, number: usize) -> Result<(), Error> {
         };
         assert_eq!((sent.result, call.await?.len()), (Ok(()), 5));
     }
-    // A thread that sleeps on the endpoint's descriptor instead arms the descriptor before each
-    // sleep. It may drain the descriptor after the sleep.
+    // A program can also sleep on the endpoint's file descriptor. It then arms the descriptor
+    // before each sleep, and may drain it after the sleep.
     endpoint.drain()?;
     connection.close(b"thanks")?;
     connection.ended().await?;

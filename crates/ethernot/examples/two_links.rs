@@ -1,5 +1,5 @@
-//! Two links and a failover: a connection uses both links at once, continues after one of them is
-//! cut, and uses a link that is added later.
+//! Two links and a failover: a connection uses both links at the same time, continues after one
+//! link is cut, and uses a link that is added later.
 #![forbid(unsafe_code)]
 
 use std::thread;
@@ -24,7 +24,8 @@ pub(crate) fn main() -> Result<(), Error> {
         Ok::<_, Error>(request.accept(&offered)?)
     });
 
-    // Any address of the server suffices, because the server announces its other addresses.
+    // The client needs only one address of the server, because the server announces its other
+    // addresses.
     let client = Endpoint::builder().bind("127.0.0.1:0").bind("127.0.0.2:0").build()?;
     let connection = client.connect(&*addresses)?;
     let accepted = accepting.join().expect("it does not panic")?;
@@ -43,15 +44,16 @@ pub(crate) fn main() -> Result<(), Error> {
     write(1)?;
     println!("{} links", links(&connection)?);
     // Remove one link of the server. The client gets no notification, like after a cut cable.
-    // Frames in flight on that link are retransmitted over the other link. No operation fails, and
-    // none is performed twice.
+    // Frames in flight on this link are retransmitted over the other link. No operation fails, and
+    // no operation is performed twice.
     assert!(server.remove_link(LinkId(1))?);
     for byte in 2..10 {
         write(byte)?;
     }
     println!("after a cut all goes over the other link");
 
-    // Add a link while the connection is in use. (Links named by interface return automatically.)
+    // Add a link while the connection is in use. (A link that is named by its interface returns
+    // automatically.)
     let link = server.add_link("127.0.0.3:0")?;
     let (_, address) = server.links()?.into_iter().find(|(id, _)| *id == link).expect("it is new");
     connection.add_link(LinkId(1), address)?;

@@ -1,5 +1,5 @@
-//! A work queue: a producer has tasks in its memory, and consumers claim them by fetch-and-add. The
-//! producer's application waits for the results and does nothing before.
+//! A work queue: a producer has tasks in its memory, and consumers claim these tasks by
+//! fetch-and-add. The producer's application does nothing until it waits for the results.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -17,7 +17,8 @@ struct Task {
     result: u64,
 }
 
-/// Offset of the number of the next unclaimed task. It precedes the tasks.
+/// Offset of the word that contains the number of the next unclaimed task. The word precedes the
+/// tasks.
 const NEXT: u64 = 0;
 const TASKS: u64 = 64;
 const TASK_BYTES: u64 = size_of::<Task>() as u64;
@@ -57,7 +58,8 @@ pub(crate) fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Processes tasks until none is left. Returns the number of processed tasks.
+/// Processes tasks until no task is left. Returns the number of tasks that this consumer has
+/// processed.
 fn consume(producer: SocketAddr) -> Result<u64, Error> {
     let endpoint = Endpoint::bind("127.0.0.1:0")?;
     let connection = endpoint.connect(producer)?;
@@ -68,7 +70,8 @@ fn consume(producer: SocketAddr) -> Result<u64, Error> {
     let count = (queue.len - TASKS) / TASK_BYTES;
     let mut done = 0;
     loop {
-        // Exactly one consumer gets each number, even if frames are lost and retransmitted.
+        // Each number is returned to exactly one consumer, even if frames are lost and
+        // retransmitted.
         let taken = connection.fetch_add(&queue, NEXT, 1, none)?.wait(LIMIT)?;
         if taken >= count {
             return Ok(done);

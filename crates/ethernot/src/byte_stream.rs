@@ -17,22 +17,24 @@ use crate::receive::ReceiveHandle;
 use crate::region::MemoryRegion;
 use crate::room::unless_busy;
 
-/// A byte stream in both directions over a connection. The stream owns the connection. Each end
-/// makes a stream of its connection.
+/// A byte stream in both directions over a connection. The stream owns the connection. Each end of
+/// the connection creates its own stream.
 ///
-/// With the feature `tokio` it implements `AsyncRead` and `AsyncWrite` of tokio, and with the
-/// feature `futures` those of the crate `futures-io`; hyper, tonic and rustls then run over it.
-/// Without these features, use [`ByteStream::poll_receive`], [`ByteStream::poll_send`] and
-/// [`ByteStream::poll_end`].
+/// With the feature `tokio` it implements `AsyncRead` and `AsyncWrite` of tokio. With the feature
+/// `futures` it implements the traits of the same names of the crate `futures-io`. hyper, tonic and
+/// rustls can then use the stream. Without these features, use [`ByteStream::poll_receive`],
+/// [`ByteStream::poll_send`] and [`ByteStream::poll_end`].
 ///
-/// Bytes are copied into messages of at most [`ByteStream::MESSAGE_BYTES`], of which
-/// [`ByteStream::MESSAGES`] can be in flight in each direction. Their memory is registered once. If
-/// the peer does not read, its receives run out and the writer blocks, as with a TCP window.
+/// Bytes are copied into messages of at most [`ByteStream::MESSAGE_BYTES`]. In each direction, at
+/// most [`ByteStream::MESSAGES`] messages can be in flight. The memory for these messages is
+/// registered once. If the peer does not read, its receives run out and the writer blocks, as with
+/// a TCP window.
 ///
-/// An empty message ends one direction of the stream. [`ByteStream::poll_end`] sends it (`shutdown`
-/// of tokio, `close` of futures). The other direction stays open. If a stream is dropped before
-/// `poll_end`, the connection is reset, and bytes that the peer has not received are lost. In
-/// contrast, a TCP socket still sends such bytes after the drop.
+/// An empty message ends one direction of the stream. [`ByteStream::poll_end`] sends this message
+/// (`shutdown` of tokio, `close` of futures). The other direction stays open.
+///
+/// If a stream is dropped before `poll_end`, the connection is reset, and bytes that the peer has
+/// not received are lost. A TCP socket, in contrast, still sends such bytes after the drop.
 ///
 /// ```
 /// # #[cfg(feature = "tokio")]
@@ -80,7 +82,8 @@ pub struct ByteStream {
 struct Sending {
     buffer: Arc<Buffer>,
     region: MemoryRegion,
-    /// Messages in flight, oldest first. They complete in this order. Each then frees its place.
+    /// Messages in flight, oldest first. They complete in this order. When a message completes, its
+    /// place in the buffer is free again.
     posted: VecDeque<OperationHandle>,
     /// Place of the next message in the buffer.
     place: u64,
@@ -95,7 +98,7 @@ struct Receiving {
     buffer: Arc<Buffer>,
     region: MemoryRegion,
     posted: VecDeque<ReceiveHandle>,
-    /// Places whose receives are not posted yet, because there was no room.
+    /// Places whose receives are not posted yet, because the connection had no room for them.
     unposted: VecDeque<u64>,
     /// The message that has been received but not completely read.
     unread: Option<Unread>,
@@ -130,7 +133,7 @@ impl ByteStream {
     ///
     /// # Errors
     /// [`Error::Register`]; [`Error::Post`] if the endpoint has no handles left for the receives,
-    /// or the connection has ended.
+    /// or if the connection has ended.
     pub fn new(connection: Connection) -> Result<Self, Error> {
         let endpoint = connection.endpoint();
         let register = |rights| {
@@ -161,7 +164,8 @@ impl ByteStream {
         &self.connection
     }
 
-    /// Reads received bytes into `bytes`. Returns their number; 0 at the end of the stream.
+    /// Reads received bytes into `bytes`. Returns the number of bytes read; 0 at the end of the
+    /// stream.
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionReset`] if the connection has ended before the peer ended the
@@ -176,8 +180,8 @@ impl ByteStream {
         }
         let Self { connection, receiving, .. } = self;
         loop {
-            // Post receives before reading, because the peer may wait for them. Ignore a refusal:
-            // when no receive is left, the code below posts again.
+            // Post receives before reading, because the peer may wait for receives. Ignore an
+            // error: if no receive is posted, the code below posts again.
             let _refused = receiving.post(connection);
             if let Some(length) = receiving.read(bytes) {
                 return Poll::Ready(Ok(length));
@@ -192,8 +196,8 @@ impl ByteStream {
         }
     }
 
-    /// Sends the first of `bytes`, at most [`ByteStream::MESSAGE_BYTES`]. Returns the number of
-    /// bytes that are now in flight.
+    /// Sends bytes from the start of `bytes`, at most [`ByteStream::MESSAGE_BYTES`]. Returns the
+    /// number of bytes that the stream has accepted.
     ///
     /// # Errors
     /// [`io::ErrorKind::BrokenPipe`] if this side ended the stream or the connection has ended.
@@ -205,8 +209,8 @@ impl ByteStream {
         self.poll_send_vectored(context, &[IoSlice::new(bytes)])
     }
 
-    /// Sends bytes of several slices as [`ByteStream::poll_send`] does, in one message. Bytes
-    /// beyond the largest message are not sent.
+    /// Sends bytes of several slices like [`ByteStream::poll_send`], in one message. Does not send
+    /// bytes that exceed the largest message.
     ///
     /// # Errors
     /// The errors of [`ByteStream::poll_send`].
@@ -219,7 +223,7 @@ impl ByteStream {
         if sending.has_ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        // An empty message would end the stream.
+        // Do not send an empty message, because it would end the stream.
         if parts.iter().all(|part| part.is_empty()) {
             return Poll::Ready(Ok(0));
         }
@@ -227,12 +231,12 @@ impl ByteStream {
         sending.poll_post(connection, context, parts).map_err(pipe)
     }
 
-    /// Ends the stream. Afterwards this side cannot send. Ready when the peer has received all
+    /// Ends the stream. After this call, this end cannot send. Ready when the peer has received all
     /// bytes.
     ///
     /// # Errors
-    /// The error of the connection, if it had ended before. There is no error if the peer has
-    /// closed the connection, because the peer no longer wants the remaining bytes.
+    /// The error of the connection, if the connection had ended before. If the peer has closed the
+    /// connection, there is no error, because the peer no longer wants the remaining bytes.
     pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { connection, sending, .. } = self;
         let outcome = ready!(sending.poll_end(connection, context));
@@ -243,9 +247,9 @@ impl ByteStream {
 
 impl Drop for ByteStream {
     fn drop(&mut self) {
-        // Close the connection now: the handles dropped below would otherwise keep it open. In a
-        // forked child, this fails and changes nothing, because the connection belongs to the
-        // parent.
+        // Close the connection now. Otherwise the handles that are dropped below would keep it
+        // open. In a forked child, this call fails and changes nothing, because the connection
+        // belongs to the parent.
         let _forked = self.connection.close(&[]);
     }
 }
@@ -313,7 +317,8 @@ impl Sending {
 }
 
 impl Receiving {
-    /// Posts the receives that are not posted yet. If there is no room, the rest stay unposted.
+    /// Posts all receives that are not posted yet. If the connection has no room, the remaining
+    /// receives stay unposted.
     fn post(&mut self, connection: &Connection) -> Result<(), PostError> {
         while let Some(&place) = self.unposted.front() {
             let at = place * ByteStream::MESSAGE_BYTES as u64;
@@ -338,7 +343,7 @@ impl Receiving {
         Some(length as usize)
     }
 
-    /// Waits for the next message.
+    /// Waits for the next message of the peer.
     fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(next) = self.posted.front_mut() else {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
@@ -372,7 +377,7 @@ impl Receiving {
 }
 
 impl Room {
-    /// Repeats `post` until there is room for it.
+    /// Repeats `post` until the connection has room for the operation.
     fn poll<R>(
         &mut self,
         connection: &Connection,
@@ -452,7 +457,7 @@ impl tokio::io::AsyncWrite for ByteStream {
         true
     }
 
-    /// Returns at once, because each write posts its message.
+    /// Returns at once, because each write posts its message immediately.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -491,7 +496,7 @@ impl futures_io::AsyncWrite for ByteStream {
         self.poll_send_vectored(context, parts)
     }
 
-    /// Returns at once, because each write posts its message.
+    /// Returns at once, because each write posts its message immediately.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

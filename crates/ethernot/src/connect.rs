@@ -1,4 +1,4 @@
-//! Requesting a connection to a peer.
+//! Requests connections to peers.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -26,25 +26,26 @@ use crate::news::{Stage, Subscriber};
 #[must_use]
 #[non_exhaustive]
 pub struct ConnectOptions {
-    /// Service number of the peer's listener; 0 by default. Ignored when a request is accepted.
+    /// Service number of the peer's listener; 0 by default. Ignored when this end accepts a
+    /// request.
     pub service: u32,
     /// Private data for the peer, sent with the request or its acceptance, at most 512 bytes.
     pub private_data: Vec<u8>,
     /// Time limit of the attempt; `None`, the default, means [`ConnectOptions::LIMIT`]. The attempt
     /// ends earlier if the peer's host is silent for `silence_budget_ns` (5 s by default). With
-    /// [`Duration::MAX`] the attempt lasts as long as that host reports that its application has
-    /// not decided yet.
+    /// [`Duration::MAX`] the attempt continues while the peer's host reports that its application
+    /// has not decided yet.
     pub limit: Option<Duration>,
-    /// Completion queue that this connection shares with others.
+    /// Completion queue that this connection shares with other connections.
     pub queue: Option<Arc<CompletionQueue>>,
-    /// Number of entries of the connection's own queue, if `queue` is `None`: at least 1, 256 by
-    /// default. An entry takes 64 bytes. Each pending signalled operation, each pending operation
-    /// without a handle and each posted receive reserves an entry. Programs with thousands of
-    /// connections should share a queue.
+    /// Number of entries of the connection's own queue, if `queue` is `None`. It is at least 1, and
+    /// 256 by default. An entry takes 64 bytes. These reserve one entry each: a pending signalled
+    /// operation, a pending operation without a handle, and a posted receive. Programs with
+    /// thousands of connections should share a queue.
     pub completions: usize,
     /// Protection domain of the regions that the peer may reach; by default the endpoint's own.
     pub domain: Option<ProtectionDomain>,
-    /// Settings of this connection, such as timeouts and the number of receives. By default the
+    /// Settings of this connection, such as timeouts and the number of receives. If not set, the
     /// endpoint's settings apply.
     pub terms: Terms,
 }
@@ -64,8 +65,9 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Default limit of [`Endpoint::connect_with`]. A peer's program may take seconds to start and
-    /// accept. If it never accepts, the caller must not block forever.
+    /// Default limit of [`Endpoint::connect_with`]. A peer's program may need seconds to start and
+    /// accept. The limit exists because the program may also never accept, and the caller must not
+    /// block forever.
     pub const LIMIT: Duration = Duration::from_secs(30);
 
     /// Returns the defaults.
@@ -85,13 +87,13 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets the limit of the attempt (`None`: [`ConnectOptions::LIMIT`]).
+    /// Sets the limit of the attempt. `None` means [`ConnectOptions::LIMIT`].
     pub fn limit(mut self, limit: Option<Duration>) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Sets the queue for the completions, which connections may share.
+    /// Sets the queue for the completions. Several connections may share a queue.
     pub fn queue(mut self, queue: Arc<CompletionQueue>) -> Self {
         self.queue = Some(queue);
         self
@@ -115,7 +117,7 @@ impl ConnectOptions {
         self
     }
 
-    /// Returns the protection domain, after checking that it belongs to this endpoint.
+    /// Checks that the protection domain belongs to this endpoint, and returns it.
     pub(crate) fn domain_of(
         &self,
         inner: &EndpointInner,
@@ -152,7 +154,8 @@ impl Endpoint {
     }
 
     /// Connects to a peer that listens on any of the given addresses. One address is enough,
-    /// because the peer reports its others. Each local link is paired with the nearest address.
+    /// because the peer reports its other addresses. Each local link is paired with the nearest
+    /// address.
     ///
     /// # Errors
     /// [`ConnectError`]: the peer cannot be reached, rejects the request, or does not answer within
@@ -166,11 +169,11 @@ impl Endpoint {
         self.start_connect(peer, options)?.wait(Some(limit))
     }
 
-    /// Requests a connection without waiting for the answer. Returns an object with which to wait
-    /// for the answer. The limit in the options applies only to the search for MAC addresses.
+    /// Requests a connection without waiting for the answer. Returns an object that can wait for
+    /// the answer. The limit in the options applies only to the search for MAC addresses.
     ///
-    /// If the peer is given by a host name, this call resolves the name and may block. Tasks should
-    /// use addresses.
+    /// If `peer` contains a host name, this call resolves the name and may block. Tasks should use
+    /// addresses.
     ///
     /// # Errors
     /// [`ConnectError`], if the connection cannot be requested: no route to the peer, options out
@@ -201,8 +204,8 @@ impl Endpoint {
         };
         let news = Arc::clone(&self.inner.news);
         let (handle, fate) = self.inner.runtime.control(move |engine, _memory, now| {
-            // The endpoint may have been shut down during the search for the peer, which can take
-            // seconds.
+            // The endpoint may have been shut down during the search for the peer. The search can
+            // take seconds.
             if news.is_shut_down() {
                 return Err(ConnectError::ShutDown);
             }
@@ -216,11 +219,11 @@ impl Endpoint {
 
 /// A requested connection. Dropping it cancels the attempt.
 ///
-/// A thread calls [`Connecting::wait`]; a task awaits it as a future.
+/// A thread calls [`Connecting::wait`]. A task awaits this object, which is a future.
 #[derive(Debug)]
 #[must_use = "dropped, the attempt is given up"]
 pub struct Connecting {
-    /// `None` once the connection has been returned.
+    /// `None` after the connection has been returned.
     connection: Option<Connection>,
     /// The first address of the peer.
     peer: PeerAddr,
@@ -229,8 +232,8 @@ pub struct Connecting {
 }
 
 impl Connecting {
-    /// Waits for the peer's answer, for at most `limit`. With `None`, waits as long as the peer's
-    /// host reports that its application has not decided yet.
+    /// Waits for the peer's answer, for at most `limit`. With `None`, waits while the peer's host
+    /// reports that its application has not decided yet.
     ///
     /// # Errors
     /// [`ConnectError`], one variant for each cause. [`ConnectError::TimedOut`] cancels the
@@ -239,9 +242,9 @@ impl Connecting {
         self.wait_until(limit)
     }
 
-    /// Waits for the answer as [`Connecting::wait`] does, but continues the attempt after
-    /// [`ConnectError::TimedOut`]. The call may therefore be repeated. With a limit of 0, only
-    /// checks for an answer.
+    /// Waits for the answer like [`Connecting::wait`], but continues the attempt after
+    /// [`ConnectError::TimedOut`]. So the caller may call it again. With a limit of 0, only checks
+    /// whether the answer has arrived.
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, is_given_up: fn() -> bool) -> Result<(), ethernot::Error> {
@@ -308,8 +311,8 @@ fn connected(
 }
 
 impl Endpoint {
-    /// Returns the pairs of link and peer address to try, best first. Each link is in at most one
-    /// pair.
+    /// Returns the pairs of link and peer address to try, the best pair first. Each link is in at
+    /// most one pair.
     fn paths_to(
         &self,
         peers: &[PeerSpec],
@@ -345,7 +348,7 @@ impl Endpoint {
     }
 }
 
-/// Largest number of entries of a connection's own queue. They take 1 GiB.
+/// Largest number of entries of a connection's own queue. This number of entries takes 1 GiB.
 const COMPLETIONS_MAX: usize = 1 << 24;
 
 /// Time limit for resolving the MAC addresses of one network. ARP sends three requests, 1 s apart.

@@ -25,9 +25,9 @@ use crate::tasks::{UntilCompletion, UntilNews};
 
 /// A connection to a peer.
 ///
-/// When the connection and all handles of its operations are dropped, the connection is closed.
-/// Operations that are not complete at that time are abandoned. To make sure that they complete,
-/// wait for their handles or call [`Endpoint::shutdown`].
+/// The connection is closed when it and all handles of its operations are dropped. Operations that
+/// are not complete at that time are abandoned. To ensure that they complete, wait for their
+/// handles or call [`Endpoint::shutdown`].
 #[derive(Debug)]
 pub struct Connection {
     inner: Arc<ConnectionInner>,
@@ -44,8 +44,9 @@ pub(crate) struct ConnectionInner {
     pub(crate) orphans: Orphans,
 }
 
-/// Ordering, notification and completion of one operation. By default, as in `MultiEdge`, the order
-/// is relaxed, the peer is not notified, and only the handle reports the end of the operation.
+/// Ordering, notification and completion of one operation. The defaults are those of `MultiEdge`:
+/// the order is relaxed, the peer is not notified, and only the handle reports the end of the
+/// operation.
 ///
 /// ```
 /// use ethernot::OperationOptions;
@@ -59,24 +60,25 @@ pub(crate) struct ConnectionInner {
 pub struct OperationOptions {
     /// Performs the operation only after all earlier operations of the connection (backward fence).
     pub fence_before: bool,
-    /// Performs all later operations of the connection only after this one (forward fence).
+    /// Performs all later operations of the connection only after this operation (forward fence).
     pub fence_after: bool,
     /// Relaxed or strict order.
     pub order: Order,
     /// Queues a completion at this endpoint when the operation succeeds. Posting reserves an entry
-    /// of the queue for it. If the operation fails, a completion is queued only if the queue has
-    /// room; the handle reports the failure in any case.
+    /// of the queue for this completion. If the operation fails, a completion is queued only if the
+    /// queue has room. The handle reports the failure in any case.
     pub signalled: bool,
-    /// Notifies the peer of a write by a completion in the peer's queue, with `immediate` or 0. A
-    /// message always causes a completion there.
+    /// Notifies the peer of a write: queues a completion with `immediate` or 0 in the peer's queue.
+    /// A message always queues a completion there.
     pub notify: bool,
-    /// A 32-bit value for the peer, sent with a message or with the notification of a write.
-    /// Implies `notify`.
+    /// A 32-bit value for the peer. It is sent with a message or with the notification of a write.
+    /// Setting it implies `notify`.
     pub immediate: Option<u32>,
     /// Value that the completion returns.
     pub context: u64,
-    /// Allows the library to defer the operation until the next operation without this flag, the
-    /// next poll or the next wait. Many small operations are then sent together.
+    /// Allows the library to defer the operation. The library sends it at the latest with the next
+    /// operation without this flag, at the next poll or at the next wait. In this way many small
+    /// operations are sent together.
     pub more: bool,
 }
 
@@ -103,7 +105,7 @@ impl OperationOptions {
         context: 0,
         more: false,
     };
-    /// Notifies the peer (`MultiEdge`'s notification).
+    /// Notifies the peer, like a notification of `MultiEdge`.
     pub const NOTIFY: Self = Self { notify: true, ..Self::NONE };
     /// Strict order, as on a reliable connection of verbs.
     pub const STRICT: Self = Self { order: Order::Strict, ..Self::NONE };
@@ -178,9 +180,8 @@ impl Connection {
     ///
     /// The bytes must not change until the operation is complete.
     ///
-    /// # Errors
-    /// [`PostError`], one variant for each cause; no operation is posted then. The handle reports
-    /// later failures.
+    /// [`PostError`], one variant for each cause. If this call returns an error, no operation is
+    /// posted. The handle reports failures that occur later.
     pub fn write(
         &self,
         local: &MemoryRegion,
@@ -196,7 +197,7 @@ impl Connection {
         self.start(request, length, options)
     }
 
-    /// Writes up to 64 bytes. The call copies them, so that they may change afterwards.
+    /// Writes up to 64 bytes. The call copies the bytes, so they may change after the call.
     ///
     /// # Errors
     /// The errors of [`Connection::write`], and [`PostError::InlineTooLong`] for more than 64
@@ -234,7 +235,7 @@ impl Connection {
     }
 
     /// Adds `operand` to the 64-bit word at `remote_offset` of the peer's memory, modulo 2^64. The
-    /// handle returns the old value.
+    /// handle returns the previous value of the word.
     ///
     /// # Errors
     /// The errors of [`Connection::write`].
@@ -251,7 +252,7 @@ impl Connection {
     }
 
     /// Stores `swap` in the 64-bit word at `remote_offset` of the peer's memory if the word equals
-    /// `compare`. The handle returns the old value.
+    /// `compare`. The handle returns the previous value of the word.
     ///
     /// # Errors
     /// The errors of [`Connection::write`].
@@ -283,7 +284,8 @@ impl Connection {
         self.start(Request::Send { source }, length, options)
     }
 
-    /// Sends a message of up to 64 bytes. The call copies them, so that they may change afterwards.
+    /// Sends a message of up to 64 bytes. The call copies the bytes, so they may change after the
+    /// call.
     ///
     /// # Errors
     /// The errors of [`Connection::write`], and [`PostError::InlineTooLong`] for more than 64
@@ -314,7 +316,8 @@ impl Connection {
     }
 
     /// Posts an operation without a handle or a status slot, for programs that poll completions.
-    /// Sends the operation at once. Its fields have the same meaning as in [`OperationOptions`].
+    /// Sends the operation at once. The fields of `operation` have the same meaning as in
+    /// [`OperationOptions`].
     ///
     /// # Errors
     /// The errors of [`Connection::write`].
@@ -323,9 +326,9 @@ impl Connection {
         self.submit_plain(operation, Doorbell::Ring)
     }
 
-    /// Posts an operation without a handle. The library may defer the operation until the next
-    /// operation that is sent at once, the next poll or the next wait. Many small operations are
-    /// then sent together.
+    /// Posts an operation without a handle. The library may defer the operation. It sends the
+    /// operation at the latest with the next operation that is sent at once, at the next poll or at
+    /// the next wait. In this way many small operations are sent together.
     ///
     /// # Errors
     /// The errors of [`Connection::write`].
@@ -350,16 +353,17 @@ impl Connection {
         Ok(self.inner.queue.poll())
     }
 
-    /// Returns the oldest completion as [`Connection::poll`] does. If there is none, waits for at
-    /// most `limit` (`None`: until the connection ends).
+    /// Returns the oldest completion like [`Connection::poll`]. If there is none, waits for at most
+    /// `limit` (`None`: until the connection ends).
     ///
     /// # Errors
     /// [`WaitError::TimedOut`], and [`WaitError::Closed`] if the connection has ended and its queue is empty.
     pub fn wait_completion(&self, limit: Option<Duration>) -> Result<Completion, WaitError> {
         let ConnectionInner { endpoint, queue, fate, .. } = &*self.inner;
         let found = endpoint.runtime.wait(Interest::Completion(queue), limit, || {
-            // Read the state before the queue. Completions are queued before the connection ends,
-            // so an empty queue is final only if the state was *ended* before.
+            // Read the state before the queue. The engine queues all completions before it reports
+            // the end of the connection. So if the state was *ended* before an empty queue was
+            // read, no completion can follow.
             let has_ended = fate.has_ended();
             let end =
                 || fate.closed().filter(|_| has_ended).map(|reason| Err(WaitError::Closed(reason)));
@@ -368,8 +372,8 @@ impl Connection {
         in_time(found, limit)?
     }
 
-    /// Waits in a task for a completion, as [`Connection::wait_completion`] does in a thread. If
-    /// the future is dropped, no completion is lost.
+    /// Waits in a task for a completion, like [`Connection::wait_completion`] in a thread. If the
+    /// future is dropped, no completion is lost.
     ///
     /// # Errors
     /// [`WaitError::Closed`] if the connection has ended and its queue is empty.
@@ -381,8 +385,8 @@ impl Connection {
         async move { found.await? }
     }
 
-    /// Returns a completion, or the end of the connection. Reads the state before the queue,
-    /// because completions are queued before the connection ends.
+    /// Returns a completion, or the end of the connection; `None` if there is neither. Reads the
+    /// state before the queue, because the engine queues all completions before it reports the end.
     #[inline]
     fn look_for_completion(&self) -> Option<Result<Completion, WaitError>> {
         let ConnectionInner { queue, fate, .. } = &*self.inner;
@@ -397,8 +401,8 @@ impl Connection {
         &self.inner.queue
     }
 
-    /// Returns the number that identifies this connection in its completions. No other connection
-    /// has the same number.
+    /// Returns the number that identifies this connection in its completions. Each connection has a
+    /// different number.
     pub fn owner(&self) -> Owner {
         self.inner.handle.owner()
     }
@@ -427,8 +431,7 @@ impl Connection {
         in_time(closed, limit)
     }
 
-    /// Waits in a task for the end of the connection, as [`Connection::wait_closed`] does in a
-    /// thread.
+    /// Waits in a task for the end of the connection, like [`Connection::wait_closed`] in a thread.
     ///
     /// # Errors
     /// The errors of [`Connection::wait_closed`].
@@ -438,7 +441,7 @@ impl Connection {
         async move { Ok(ended.await?) }
     }
 
-    /// Closes the connection and sends the peer `private_data` (at most 128 bytes; the rest is
+    /// Closes the connection and sends `private_data` to the peer (at most 128 bytes; the rest is
     /// dropped). Operations and receives that are not complete fail as flushed.
     ///
     /// # Errors
@@ -494,8 +497,8 @@ impl Connection {
         self.start_bytes(request, length, None, options)
     }
 
-    /// Posts an operation with a handle, as [`Connection::start`] does. If `list` has pieces, they
-    /// contain the bytes.
+    /// Posts an operation with a handle like [`Connection::start`]. If `list` has pieces, the bytes
+    /// are in these pieces.
     pub(crate) fn start_bytes(
         &self,
         request: Request,
@@ -515,8 +518,8 @@ impl Connection {
         Ok(OperationHandle::new(Arc::clone(&self.inner), slot, operation.length))
     }
 
-    /// Posts an operation without a handle. Refuses a status slot, because only operations with
-    /// handles have one.
+    /// Posts an operation without a handle. Returns an error if the operation has a status slot,
+    /// because only operations with handles have status slots.
     #[inline]
     fn submit_plain(&self, operation: &Operation, doorbell: Doorbell) -> Result<(), PostError> {
         if let Some(slot) = operation.status {
@@ -589,7 +592,8 @@ impl Connection {
         result.map_err(|error| self.explain(error.into()))
     }
 
-    /// Replaces the error of an unconnected connection by the reason why the connection has ended.
+    /// If the error says that the connection is not established, replaces it by the reason why the
+    /// connection has ended.
     #[cold]
     fn explain(&self, error: PostError) -> PostError {
         let is_unconnected = error == semantics::PostError::NotConnected.into();
@@ -612,8 +616,8 @@ impl ConnectionInner {
 
 impl Drop for ConnectionInner {
     fn drop(&mut self) {
-        // Do nothing in a forked child: the connection belongs to the parent, and locks that
-        // threads of the parent held at the fork are never released.
+        // Do nothing in a forked child. The connection belongs to the parent. If a thread of the
+        // parent held a lock at the fork, the lock is never released in the child.
         if self.endpoint.runtime.check_process().is_err() {
             return;
         }
@@ -624,12 +628,12 @@ impl Drop for ConnectionInner {
     }
 }
 
-/// Makes a message of up to 64 bytes. [`Connection::call`] posts it with a receive.
+/// Creates a message of up to 64 bytes. [`Connection::call`] posts it together with a receive.
 pub(crate) fn question(bytes: &[u8], options: OperationOptions) -> Result<Operation, PostError> {
     operation(Request::Send { source: inline(bytes)? }, bytes.len() as u64, options)
 }
 
-/// Makes a message from a region. [`Connection::call_from`] posts it with a receive.
+/// Creates a message from a region. [`Connection::call_from`] posts it together with a receive.
 pub(crate) fn question_from(
     local: &MemoryRegion,
     offset: u64,
@@ -659,8 +663,8 @@ fn operation(
     })
 }
 
-/// Returns 0 for a write that notifies the peer without an immediate, because each notification
-/// carries an immediate.
+/// Returns the immediate of a write that notifies the peer but has no immediate of its own: 0. The
+/// write needs it, because each notification carries an immediate.
 #[inline]
 fn implied_immediate(request: &Request, notify: bool) -> Option<u32> {
     (notify && matches!(request, Request::Write { .. })).then_some(0)

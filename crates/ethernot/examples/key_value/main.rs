@@ -1,5 +1,5 @@
-//! A key-value store. A get reads the server's memory; the server's application does nothing. A put
-//! is either a message, or a compare-and-swap and writes.
+//! A key-value store. A get reads the server's memory, and the server's application does nothing. A
+//! put is either a message to the server, or a compare-and-swap followed by writes.
 //!
 //! ```sh
 //! cargo run --release -p ethernot --example key_value -- serve 127.0.0.1:7000
@@ -7,7 +7,8 @@
 //! cargo run --release -p ethernot --example key_value -- get 127.0.0.1:7000 42
 //! ```
 //!
-//! Without arguments, a server and clients exchange values over loopback and check them.
+//! Without arguments, the program runs a server and clients over loopback. The clients exchange
+//! values and check them.
 #![forbid(unsafe_code)]
 
 mod store;
@@ -60,7 +61,8 @@ pub(crate) fn demonstrate() -> Result<(), Error> {
                 scope.spawn(move || -> Result<(), Error> {
                     let mut client = Client::connect(&Endpoint::bind("127.0.0.1:0")?, address)?;
                     for round in 0..ROUNDS {
-                        // All clients share key 1; each client has one more key.
+                        // Key 1 is common to all clients. In addition, each client has a key of its
+                        // own.
                         let value = [number as u8; store::VALUE_MAX];
                         assert!(client.put_by_swap(1, &value)?);
                         let shared = client.get(1)?.expect("it was put");

@@ -2,27 +2,29 @@
 //!
 //! # Layout
 //!
-//! The server registers a table of slots of 128 bytes. It sends the table's key, address and length
-//! to its clients when they connect. A slot is a [`Slot`]: a version, the key, the length of the
-//! value, 96 bytes for the value, and a checksum of all of these. All numbers are little-endian. A
-//! key is in one of the [`PROBES`] slots from [`first_slot`], namely in the first slot that was
-//! free when the key was put. Keys are never removed.
+//! The server registers a table of slots of 128 bytes. When a client connects, the server sends it
+//! the table's key, address and length. A slot is a [`Slot`]: a version, the key, the length of the
+//! value, 96 bytes for the value, and a checksum of all these fields. All numbers are
+//! little-endian. A key is in one of the [`PROBES`] slots from [`first_slot`]: in the first of
+//! these slots that was free when the key was put. Keys are never removed.
 //!
 //! # Writing
 //!
-//! A client or the server locks a slot by making its version odd, with a compare-and-swap from the
-//! even version that it read. The owner of the lock writes the rest of the slot, and finally the
-//! next even version. (If a client dies while it owns the lock, the slot stays locked. A server
-//! that must survive this stores the client's identity in the odd version, and unlocks the slot
-//! when the connection ends.)
+//! A writer (a client or the server) locks a slot by a compare-and-swap. It changes the version
+//! from the even value that it has read to an odd value. Then the writer writes the rest of the
+//! slot, and finally the next even version.
+//!
+//! If a client fails while it holds the lock, the slot stays locked. A server that must survive
+//! this stores the client's identity in the odd version, and unlocks the slot when the connection
+//! ends.
 //!
 //! # Reading
 //!
-//! Any client reads a slot with one read, without work at the server's application. The bytes of a
+//! Any client reads a slot with one read, and the server's application does nothing. The bytes of a
 //! read may be torn, because they are copied frame by frame in any order. So the version alone does
-//! not show whether the slot is whole. The checksum does, because it covers the version. If the
-//! version is odd or the checksum is wrong, another client is writing the slot. The reader then
-//! reads the slot again.
+//! not show whether the slot is complete. The checksum shows it, because the checksum covers the
+//! version. If the version is odd or the checksum is wrong, a writer is changing the slot. The
+//! reader then reads the slot again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,9 +39,9 @@ use ethernot::{
 
 /// Length of the longest value, in bytes.
 pub(crate) const VALUE_MAX: usize = 96;
-/// Number of consecutive slots in which a key may be.
+/// Number of consecutive slots that may contain a key.
 const PROBES: u64 = 8;
-/// Limit of waits, far longer than an operation takes while the server is alive.
+/// Limit of waits. It is far longer than an operation takes while the server is alive.
 pub(crate) const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 
 /// The content of a slot, and of a message. In a message, version and checksum are 0.
@@ -95,15 +97,15 @@ impl Slot {
 }
 
 /// Returns the first slot for a key, in a table of `slots` slots, fewer than 2^32. The upper bits
-/// of a product select the slot, because they spread consecutive keys as far apart as the table
-/// allows (D. Knuth: The Art of Computer Programming, volume 3, 6.4). A remainder would not do so:
-/// for some table sizes, about every third key would get a slot next to that of another key.
+/// of a product select the slot. With this method, the slots of consecutive keys are as far apart
+/// as the table permits (D. Knuth: The Art of Computer Programming, volume 3, 6.4). With a
+/// remainder instead, and some table sizes, about every third key would get a slot next to that of
+/// another key.
 pub(crate) fn first_slot(key: u64, slots: u64) -> u64 {
     ((key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) * (slots - PROBES + 1)) >> 32
 }
 
-/// The side that owns the table. Its application does nothing for gets and for puts by
-/// compare-and-swap.
+/// The owner of the table. Its application does nothing for gets and for puts by compare-and-swap.
 pub(crate) struct Server {
     endpoint: Endpoint,
     table: Table,
@@ -121,8 +123,9 @@ impl Server {
         Ok(Self { endpoint: endpoint.clone(), table, region, listener: endpoint.listen(0)? })
     }
 
-    /// Accepts `clients` clients, and serves the messages of each in a thread. Returns when all of
-    /// them have closed their connections. Stops accepting if no client connects within `patience`.
+    /// Accepts `clients` clients. For each client, a thread serves the client's messages. Returns
+    /// when all clients have closed their connections. Stops accepting if no client connects within
+    /// `patience`.
     pub(crate) fn serve(&self, clients: u64, patience: Option<Duration>) -> Result<(), Error> {
         thread::scope(|scope| {
             for _ in 0..clients {
@@ -133,7 +136,7 @@ impl Server {
         })
     }
 
-    /// Accepts a client. The server needs a thread for it only if the client sends messages.
+    /// Accepts a client. The server needs a thread for a client only if the client sends messages.
     /// Returns `None` if no client connects within `patience`.
     pub(crate) fn accept(&self, patience: Option<Duration>) -> Result<Option<Connection>, Error> {
         match self.listener.accept(patience) {
@@ -143,8 +146,8 @@ impl Server {
         }
     }
 
-    /// Puts the values of a client's messages, and answers each message, until the client closes
-    /// the connection.
+    /// Handles the messages of a client until the client closes the connection: puts the value of
+    /// each message, and answers the message.
     fn answer(&self, connection: &Connection) -> Result<(), Error> {
         let inbox = Buffer::new(SLOT_BYTES);
         let region = self.endpoint.register(Arc::clone(&inbox), Rights::LOCAL_WRITE)?;
@@ -179,7 +182,8 @@ impl Table {
         Ok(found.map(|(_, slot)| slot.value()))
     }
 
-    /// Returns the slot of a key, or the free slot for the key, together with its number.
+    /// Returns the slot of a key with its index. If the table does not contain the key, returns the
+    /// free slot for the key.
     fn find(&self, key: u64) -> Result<Option<(u64, Slot)>, Error> {
         let first = first_slot(key, self.slots.len());
         for index in first..first + PROBES {
@@ -244,14 +248,14 @@ impl Client {
         Ok(Self { connection, table, scratch, region })
     }
 
-    /// Returns the value of a key. Needs a single read if the key is in its first slot and no
-    /// client is writing that slot. The server's application does nothing.
+    /// Returns the value of a key. This takes one read if the key is in its first slot and no
+    /// writer is changing that slot. The server's application does nothing.
     pub(crate) fn get(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
         let found = self.find(key)?.filter(|(_, slot)| slot.version != 0);
         Ok(found.map(|(_, slot)| slot.value()))
     }
 
-    /// Asks the server to put a value. Returns false if the table has no room for it.
+    /// Asks the server to put a value. Returns false if the table has no room for the value.
     pub(crate) fn put_by_message(&mut self, key: u64, value: &[u8]) -> Result<bool, Error> {
         let Some(message) = Slot::new(0, key, value) else { return Ok(false) };
         self.scratch.set(WRITTEN, &message)?;
@@ -263,14 +267,14 @@ impl Client {
         Ok(answered.result.is_ok() && self.scratch.buffer().load_u8(answer) == 1)
     }
 
-    /// Puts a value without the server's application. Returns false if the table has no room for
-    /// it.
+    /// Puts a value. The server's application does nothing. Returns false if the table has no room
+    /// for the value.
     pub(crate) fn put_by_swap(&mut self, key: u64, value: &[u8]) -> Result<bool, Error> {
         loop {
             let Some((at, seen)) = self.find(key)? else { return Ok(false) };
             let version = u64::from_le(seen.version);
             let Some(new) = Slot::new(version + 2, key, value) else { return Ok(false) };
-            // Atomics use the byte order of the server's processor. It is little-endian, like the
+            // Atomics use the byte order of the server's processor, which is little-endian like the
             // slots.
             let lock = OperationOptions::NONE;
             let swap = self.connection.compare_swap(&self.table, at, version, version + 1, lock)?;
@@ -290,7 +294,8 @@ impl Client {
         }
     }
 
-    /// Returns the slot of a key, or the free slot for the key, with its offset in the table.
+    /// Returns the slot of a key with its offset in the table. If the table does not contain the
+    /// key, returns the free slot for the key.
     fn find(&mut self, key: u64) -> Result<Option<(u64, Slot)>, Error> {
         let first = first_slot(key, self.table.len / SLOT_BYTES);
         for at in (first..first + PROBES).map(|index| index * SLOT_BYTES) {
