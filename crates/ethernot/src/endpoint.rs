@@ -1,4 +1,4 @@
-//! Endpoints: construction, links and counters.
+//! Endpoints: how to build them, their links and their counters.
 
 use std::future::Future;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -20,10 +20,10 @@ use crate::error::{PollError, WaitError, in_time};
 use crate::news::EventTable;
 use crate::tasks::{UntilCompletion, UntilLook};
 
-/// Settings of an endpoint to be made. The defaults need no configuration. If no link is named, the
-/// endpoint uses UDP on every interface that leads off the host, is up, and has a carrier and an
-/// address. If there is no such interface, it uses the loopback interface. The endpoint adds a
-/// further link when it connects to a peer that no present link can reach.
+/// Settings of an endpoint to be built. The defaults need no configuration. If no link is named,
+/// the endpoint uses UDP on every interface that is up, leads to other hosts, and has a carrier and
+/// an address. If there is no such interface, it uses the loopback interface. If no present link
+/// can reach a peer, the endpoint adds a link when it connects to that peer.
 #[derive(Default)]
 #[must_use]
 pub struct EndpointBuilder {
@@ -44,17 +44,18 @@ pub struct EndpointBuilder {
 }
 
 /// Wraps a link in another link, which adds functions or disturbs traffic. The first argument is
-/// the position of the link among the named links.
+/// the index of the link among the named links.
 pub type LinkWrapper = Box<dyn FnMut(usize, Box<dyn Link>) -> Box<dyn Link> + Send>;
 
-/// One side of remote memory access: the links, memory regions and connections of a process.
+/// One end of remote memory access: the links, memory regions and connections of a process.
 ///
-/// Clones are cheap, and threads may share them. When the last clone is dropped, together with all
-/// connections, listeners and handles made from it, the endpoint closes its connections. The drop
-/// waits at most one millisecond for the peers to confirm. If a peer is silent, another thread
-/// waits for that peer, and the links stay open during this wait
-/// ([`EndpointBuilder::shutdown_grace`]). To make sure that operations are complete and that peers
-/// have confirmed, call [`Endpoint::shutdown`] first.
+/// Clones are cheap, and threads may share them. The endpoint closes its connections when its last
+/// clone and all connections, listeners and handles made from it are dropped. The drop waits at
+/// most one millisecond until the peers confirm. If a peer is silent, another thread waits for that
+/// peer, and the links stay open during this wait ([`EndpointBuilder::shutdown_grace`]).
+///
+/// To ensure that operations are complete and that peers have confirmed, call
+/// [`Endpoint::shutdown`] first.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     pub(crate) inner: Arc<EndpointInner>,
@@ -73,37 +74,40 @@ pub(crate) struct EndpointInner {
 }
 
 impl EndpointBuilder {
-    /// Adds a UDP link on this address; port 0 selects a free port. May be called several times.
+    /// Adds a UDP link on this address. Port 0 selects a free port. This method may be called
+    /// several times.
     pub fn bind(mut self, address: impl Into<String>) -> Self {
         self.addresses.push(address.into());
         self
     }
 
     /// Adds a link with a custom driver, or a UDP link in a wrapper such as
-    /// [`Capture`](crate::Capture). The endpoint numbers these links before those of
+    /// [`Capture`](crate::Capture). These links get lower numbers than the links of
     /// [`EndpointBuilder::bind`].
     pub fn link(mut self, link: Box<dyn Link>) -> Self {
         self.links.push(link);
         self
     }
 
-    /// Adds links by name, such as `eth0,packet:eth1/vlan=100` (see [`LinkSpec`]). The endpoint
-    /// numbers these links after those of [`EndpointBuilder::link`] and [`EndpointBuilder::bind`].
+    /// Adds links by name, such as `eth0,packet:eth1/vlan=100` (see [`LinkSpec`]). These links get
+    /// higher numbers than the links of [`EndpointBuilder::link`] and [`EndpointBuilder::bind`].
     pub fn links(mut self, names: impl Into<String>) -> Self {
         self.named.push(names.into());
         self
     }
 
-    /// Sets the port of links whose name contains no port, for UDP and raw Ethernet. The default,
-    /// 0, selects a free port on each link. A server needs a fixed port that its clients know.
+    /// Sets the port of all links whose name contains no port, for UDP and raw Ethernet. The
+    /// default, 0, selects a free port on each link. A server needs a fixed port, so that its
+    /// clients know the port.
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// Sets whether links made from names or by default follow their interfaces (the default). The
-    /// endpoint then adds a link when an interface appears or returns, and removes the link when
-    /// the interface vanishes. Connections are updated accordingly.
+    /// Sets whether links that were made from names or by default follow their interfaces (the
+    /// default). The endpoint then adds a link when an interface appears or returns, and removes
+    /// the link when the interface disappears. It also adds the link to its connections, and
+    /// removes it from them.
     pub fn follow_interfaces(mut self, wanted: bool) -> Self {
         self.is_fixed = !wanted;
         self
@@ -111,19 +115,19 @@ impl EndpointBuilder {
 
     /// Sets whether the endpoint shares memory with peers that are processes of this host and of
     /// this user. A connection to such a peer uses the shared memory, even if its handshake used
-    /// another link. By default memory is shared if no link was chosen, or if `shm` is among the
-    /// names of [`EndpointBuilder::links`].
+    /// another link. By default the endpoint shares memory in two cases: the program chose no link,
+    /// or `shm` is among the names of [`EndpointBuilder::links`].
     ///
-    /// A peer that shares memory may be able to read all of a large buffer from which bytes are
-    /// sent to it: see [`Buffer`](crate::Buffer).
+    /// A peer that shares memory may be able to read a whole large buffer although only some of its
+    /// bytes are sent to the peer: see [`Buffer`](crate::Buffer).
     pub fn shared_memory(mut self, wanted: bool) -> Self {
         self.shared_memory = Some(wanted);
         self
     }
 
-    /// Wraps each link that [`EndpointBuilder::links`] names, for example in a
-    /// [`Delay`](crate::Delay) or a [`Fault`](crate::Fault). Links that are added later are not
-    /// wrapped.
+    /// Wraps each link that was added by [`EndpointBuilder::links`], for example in a
+    /// [`Delay`](crate::Delay) or a [`Fault`](crate::Fault). Links that are added after `build` are
+    /// not wrapped.
     pub fn wrap_links(mut self, wrapper: LinkWrapper) -> Self {
         self.wrapper = Some(wrapper);
         self
@@ -141,8 +145,8 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets how threads wait, and how long threads that serve peers keep spinning after the last
-    /// frame.
+    /// Sets how threads wait. For threads that serve peers, this includes how long they continue to
+    /// spin after the last frame.
     ///
     /// ```
     /// use std::time::Duration;
@@ -162,14 +166,16 @@ impl EndpointBuilder {
     }
 
     /// Sets whether a progress thread serves the endpoint while no application thread does (the
-    /// default). Without it, peers are served only while the application is in a call.
+    /// default). Without a progress thread, peers are served only while the application is in a
+    /// call of the endpoint.
     pub fn progress_thread(mut self, wanted: bool) -> Self {
         self.without_progress_thread = !wanted;
         self
     }
 
-    /// Pins the progress thread to this processor, numbered as in the kernel. This suits
-    /// [`Polling::ALWAYS`], if the application leaves the processor to that thread.
+    /// Pins the progress thread to this processor, with the kernel's number for the processor.
+    /// Pinning is useful with [`Polling::ALWAYS`], if no thread of the application uses this
+    /// processor.
     ///
     /// ```no_run
     /// use ethernot::{Endpoint, Polling};
@@ -182,20 +188,22 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets how many operations can have a handle at the same time (8192 by default).
+    /// Sets the highest number of operations that can have a handle at the same time (8192 by
+    /// default).
     pub fn handles_max(mut self, handles: u32) -> Self {
         self.handles_max = Some(handles);
         self
     }
 
-    /// Sets how long the links stay open after the last clone is dropped (1 s by default), so that
-    /// peers can confirm that connections are closed. A thread of the library waits for the peers.
+    /// Sets how long the links stay open after the last clone is dropped (1 s by default). During
+    /// this time, peers can confirm that connections are closed. A thread of the library waits for
+    /// the peers.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.shutdown_grace = Some(grace);
         self
     }
 
-    /// Makes the endpoint.
+    /// Builds the endpoint.
     ///
     /// # Errors
     /// [`BindError`]: a link cannot be made, or a setting is out of range.
@@ -227,7 +235,7 @@ impl EndpointBuilder {
         });
         match (self.shared_memory, is_default) {
             (Some(true), _) => links.push(Box::new(ShmLink::open()?)),
-            // Without shared memory on this host, continue with the other links.
+            // If this host has no shared memory, continue with the other links.
             (None, true) => links.extend(ShmLink::open().map(|link| Box::new(link) as _)),
             (Some(false), _) | (None, false) => {}
         }
@@ -281,7 +289,7 @@ impl Endpoint {
         EndpointBuilder::default()
     }
 
-    /// Makes an endpoint with one link on `address` and defaults for the rest.
+    /// Creates an endpoint with one link on `address`, and with defaults for all other settings.
     ///
     /// # Errors
     /// The errors of [`EndpointBuilder::build`].
@@ -289,8 +297,8 @@ impl Endpoint {
         Self::builder().bind(address).build()
     }
 
-    /// Makes an endpoint with links by name, such as `eth0,packet:eth1` (see [`LinkSpec`]), and defaults for the
-    /// rest.
+    /// Creates an endpoint with links by name, such as `eth0,packet:eth1` (see [`LinkSpec`]), and
+    /// with defaults for all other settings.
     ///
     /// # Errors
     /// The errors of [`EndpointBuilder::build`].
@@ -316,9 +324,9 @@ impl Endpoint {
         Ok(links.into_iter().filter_map(|(_, address)| address.to_socket()).collect())
     }
 
-    /// Adds a link while the endpoint is in use, on an address such as `10.0.0.1:0` or by name (see
-    /// [`LinkSpec`]). New connections use the link. For existing connections, call
-    /// [`Connection::add_link`](crate::Connection::add_link).
+    /// Adds a link while the endpoint is in use. `link` is an address such as `10.0.0.1:0` or a
+    /// name (see [`LinkSpec`]). New connections use the link. To use it in existing connections,
+    /// call [`Connection::add_link`](crate::Connection::add_link).
     ///
     /// # Errors
     /// [`BindError`]: the link cannot be made.
@@ -349,9 +357,9 @@ impl Endpoint {
         self.inner.runtime.memory()
     }
 
-    /// Returns the problems that prevent links. These are links that were named, and links on
-    /// interfaces that the endpoint could use. The list is empty if the endpoint does not follow
-    /// interfaces ([`EndpointBuilder::follow_interfaces`]).
+    /// Returns the problems of links that do not work. These are named links, and links on
+    /// interfaces that the endpoint could use. If the endpoint does not follow interfaces
+    /// ([`EndpointBuilder::follow_interfaces`]), the list is empty.
     pub fn link_problems(&self) -> Vec<LinkProblem> {
         self.inner.named.as_ref().map(NamedLinks::problems).unwrap_or_default()
     }
@@ -361,9 +369,10 @@ impl Endpoint {
         self.inner.domain
     }
 
-    /// Makes progress, unless another thread does. Polling a queue makes progress, too. Returns at
-    /// once, with one exception: if the application keeps polling without results and other threads
-    /// want its processor, the call sleeps until a frame arrives, for at most 4 ms.
+    /// Makes progress, unless another thread is making progress. Polling a queue also makes
+    /// progress. Returns at once, with one exception: if the application keeps polling without
+    /// results and other threads need its processor, this call sleeps until a frame arrives, for at
+    /// most 4 ms.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -372,8 +381,8 @@ impl Endpoint {
         self.inner.runtime.poll()
     }
 
-    /// Removes the oldest completion from a queue that connections share, and returns it. If the
-    /// queue is empty, makes progress and tries once more.
+    /// Removes the oldest completion from a queue that several connections share, and returns it.
+    /// If the queue is empty, makes progress and tries once more.
     ///
     /// # Errors
     /// [`PollError::ForeignQueue`] for a queue of another endpoint, [`PollError::Forked`] in a child process after
@@ -389,8 +398,8 @@ impl Endpoint {
         Ok(queue.poll())
     }
 
-    /// Returns the oldest completion as [`Endpoint::poll`] does. If there is none, waits for at
-    /// most `limit` (`None`: without a limit).
+    /// Returns the oldest completion like [`Endpoint::poll`]. If there is none, waits for at most
+    /// `limit` (`None`: without a limit).
     ///
     /// # Errors
     /// [`WaitError::TimedOut`], [`WaitError::ForeignQueue`], and [`WaitError::ShutDown`] if the
@@ -407,7 +416,7 @@ impl Endpoint {
         in_time(found, limit)?
     }
 
-    /// Waits in a task for a completion, as [`Endpoint::wait_completion`] does in a thread.
+    /// Waits in a task for a completion, like [`Endpoint::wait_completion`] in a thread.
     ///
     /// # Errors
     /// [`WaitError::ForeignQueue`], and [`WaitError::ShutDown`] if the endpoint is shut down and
@@ -427,7 +436,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the counters of events that belong to no established connection.
+    /// Returns the counters of events that are not part of an established connection.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -451,7 +460,7 @@ impl Endpoint {
         self.inner.runtime.link_statistics(link)
     }
 
-    /// Returns how many records are in use in the pools that all connections share.
+    /// Returns the number of records in use, for each pool that all connections share.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -479,8 +488,8 @@ impl Endpoint {
         self.inner.shutdown(limit)
     }
 
-    /// Shuts the endpoint down in a task, as [`Endpoint::shutdown`] does in a thread. If the future
-    /// is dropped before the operations are complete, no connection is closed.
+    /// Shuts the endpoint down in a task, like [`Endpoint::shutdown`] in a thread. If the future is
+    /// dropped before the operations are complete, no connection is closed.
     ///
     /// ```no_run
     /// # async fn f(endpoint: ethernot::Endpoint) -> Result<(), ethernot::Error> {
@@ -500,8 +509,8 @@ impl Endpoint {
         }
     }
 
-    /// Waits until the operations of all connections that are open now are complete, for at most
-    /// `limit` (`None`: without a limit).
+    /// Waits until the operations of all connections that are open at the time of this call are
+    /// complete, for at most `limit` (`None`: without a limit).
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint) -> Result<(), ethernot::Error> {
@@ -517,8 +526,8 @@ impl Endpoint {
         in_time(inner.until(limit, inner.is_flushed())?.then_some(()), limit)
     }
 
-    /// Waits in a task until the operations of all connections are complete, as [`Endpoint::flush`]
-    /// does in a thread.
+    /// Waits in a task until the operations of all connections are complete, like
+    /// [`Endpoint::flush`] in a thread.
     ///
     /// # Errors
     /// The errors of [`Endpoint::flush`].
@@ -529,8 +538,8 @@ impl Endpoint {
 }
 
 impl EndpointInner {
-    /// Checks that the queue belongs to this endpoint. Progress of this endpoint never fills the
-    /// queue of another endpoint, so a wait for it would not end.
+    /// Checks that the queue belongs to this endpoint. The progress of this endpoint adds no
+    /// completions to the queue of another endpoint, so a wait for that queue would not end.
     #[inline]
     pub(crate) fn check_queue(&self, queue: &CompletionQueue) -> Result<(), PollError> {
         if queue.is_foreign_to(self.runtime.queue_owner()) {
@@ -565,8 +574,8 @@ impl EndpointInner {
         Ok(())
     }
 
-    /// Returns a predicate on the engine. It is true when the operations of all connections that
-    /// are open now are complete.
+    /// Returns a predicate on the engine. The predicate is true when the operations of all
+    /// connections that are open now are complete.
     fn is_flushed(&self) -> impl Fn(&engine::Engine) -> bool + Send + Sync + 'static {
         let open = self.news.open_connections();
         move |engine| {
@@ -593,7 +602,7 @@ impl EndpointInner {
     }
 
     /// Waits until `is_met` returns true, for at most `limit`. The predicate runs inside the
-    /// engine. Returns whether the predicate became true.
+    /// engine. Returns whether `is_met` has returned true.
     pub(crate) fn until(
         &self,
         limit: Option<Duration>,
@@ -641,12 +650,12 @@ impl Drop for EndpointInner {
         {
             follower.stop();
         }
-        // In a forked child, do nothing, because the endpoint belongs to the parent.
+        // In a forked child, do nothing. The endpoint belongs to the parent.
         if self.close_all().is_err() {
             return;
         }
-        // Live peers confirm within `LOOK_AGAIN`. Another thread waits for silent peers, because
-        // the calling thread may belong to an executor.
+        // A peer that is running confirms within `LOOK_AGAIN`. For silent peers another thread
+        // waits, because the calling thread may belong to an executor.
         if !self.until(Some(LOOK_AGAIN), is_closed).is_ok_and(|is_closed| is_closed) {
             let grace = self.grace;
             self.runtime.stop_later(move |runtime| {
@@ -656,8 +665,8 @@ impl Drop for EndpointInner {
     }
 }
 
-/// Returns whether no connection waits for its peer: each peer has confirmed the end, or the engine
-/// has given the peer up.
+/// Returns whether all waits for peers have ended: each peer has confirmed the end of its
+/// connection, or the engine no longer waits for the peer.
 fn is_closed(engine: &engine::Engine) -> bool {
     !engine.is_closing()
 }
@@ -668,7 +677,7 @@ fn resolve(address: &str) -> Result<SocketAddr, BindError> {
     found.next().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))
 }
 
-/// Time for peers to confirm that connections are closed. The engine retransmits the request five
+/// Time for peers to confirm that connections are closed. The engine retransmits the close five
 /// times, after 20 to 320 ms.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 

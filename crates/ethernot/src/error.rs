@@ -14,7 +14,7 @@ use wire_edge::PeerAddr;
 
 use crate::region::RangeError;
 
-/// Any error of this crate, for programs that only report them.
+/// Any error of this crate. Programs that only report errors can use this type.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -51,7 +51,7 @@ pub enum Error {
     /// A wait ended without a result.
     #[error(transparent)]
     Wait(#[from] WaitError),
-    /// The bytes do not describe a remote region, because their number is wrong.
+    /// The bytes do not describe a remote region, because they have the wrong length.
     #[error(transparent)]
     RemoteRegion(#[from] RemoteRegionError),
     /// A link of a connection could not be added or removed.
@@ -66,7 +66,7 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// The service has a listener already. Contains the number of the service.
+    /// The service already has a listener. Contains the number of the service.
     #[error("the endpoint listens for service {0} already; choose another number")]
     InUse(u32),
     /// The endpoint was shut down.
@@ -90,17 +90,18 @@ pub enum ConnectError {
     /// A link that the peer's address requires could not be made.
     #[error("cannot make a link towards the peer: {0}")]
     Link(#[source] Box<BindError>),
-    /// On raw Ethernet, no host has the address, or that host does not serve the port.
+    /// On raw Ethernet, no host has the address, or the host with this address does not serve the
+    /// port.
     #[error("no peer found on raw Ethernet: {0}")]
     Neighbour(#[from] PacketError),
-    /// No local link can send to any of the peer's addresses.
+    /// No link of this endpoint can send to any of the peer's addresses.
     #[error(
         "no link of this endpoint can send to {}; add one that does: IPv4 reaches IPv4 only, and \
          stations are reached by packet and xdp links",
         listed(.peers)
     )]
     NoWay {
-        /// The addresses that were given for the peer.
+        /// The addresses given for the peer.
         peers: Vec<PeerSpec>,
     },
     /// The local engine refused the request.
@@ -120,7 +121,7 @@ pub enum ConnectError {
     Closed {
         /// The first address of the peer.
         peer: PeerAddr,
-        /// The reason: refused, rejected, unreachable, another version.
+        /// The reason: refused, rejected, unreachable, or another version of the protocol.
         #[source]
         reason: Closed,
         /// Private data of the peer's rejection.
@@ -179,7 +180,7 @@ pub enum AcceptError {
         "the endpoint is shut down, so the request is rejected; accept requests of another endpoint"
     )]
     ShutDown,
-    /// The limit has expired before the peer confirmed the acceptance. The connection is closed.
+    /// The limit expired before the peer confirmed the acceptance. The connection is closed.
     #[error(
         "the peer did not confirm the acceptance within {limit:?}; it is gone, or the network loses frames: wait for \
          its next request"
@@ -193,7 +194,7 @@ pub enum AcceptError {
     Forked(#[from] Forked),
 }
 
-/// Reason why an operation was not posted. The call had no effect.
+/// Reason why an operation was not posted. If a call returns this error, it had no effect.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum PostError {
@@ -224,16 +225,17 @@ pub enum PostError {
         /// Length of the region in bytes.
         limit: u64,
     },
-    /// The operation names a status slot, although it has no handle.
+    /// The operation refers to a status slot, but it has no handle.
     #[error(
         "status slot {0} may follow an operation of another handle; leave `status` empty, or post by a \
          method that returns a handle"
     )]
     Status(u32),
-    /// The operation has more bytes than it can carry inline. Contains their number.
+    /// The operation has more bytes than an operation can carry inline. Contains the number of
+    /// bytes.
     #[error("{0} bytes are more than the {max} an operation carries by value; register them", max = semantics::INLINE_BYTES_MAX)]
     InlineTooLong(usize),
-    /// The operation has more bytes than any operation can carry. Contains their number.
+    /// The operation has more bytes than any operation can carry. Contains the number of bytes.
     #[error("{0} bytes are more than the {max} an operation carries; split it", max = semantics::OPERATION_BYTES_MAX)]
     TooLong(u64),
 }
@@ -251,7 +253,7 @@ pub enum OperationFailure {
     /// The operation failed.
     #[error("the operation failed: {0}")]
     Failed(#[from] OperationError),
-    /// The operation was still pending when the limit of the wait expired. It continues.
+    /// The operation was still pending when the limit of the wait expired. The operation continues.
     #[error(
         "the operation is not complete after {limit:?}: {bytes} of {length} bytes are done; wait again, or close the connection"
     )]
@@ -282,18 +284,18 @@ pub enum PollError {
     Forked(#[from] Forked),
 }
 
-/// Reason why a wait ended without a result. Every wait has a limit, or `None` for no limit, and
-/// returns an error when the limit expires.
+/// Reason why a wait ended without a result. Each wait has a limit, where `None` means no limit.
+/// When the limit expires, the wait returns an error.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The limit has expired. No event is lost; the call may be repeated.
+    /// The limit has expired. No event is lost, so the call may be repeated.
     #[error("nothing has come within {limit:?}; wait again")]
     TimedOut {
         /// The limit.
         limit: Duration,
     },
-    /// The connection has ended, and no event of it is left.
+    /// The connection has ended, and the program has already received all its events.
     #[error("the connection has ended: {0}")]
     Closed(Closed),
     /// The endpoint was shut down before or during the wait.
@@ -330,8 +332,8 @@ pub(crate) fn in_time<R>(found: Option<R>, limit: Option<Duration>) -> Result<R,
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// The connection or the link does not exist, or the connection has the largest number of
-    /// links.
+    /// The connection or the link does not exist, or the connection already has the highest number
+    /// of links.
     #[error(
         "the connection has ended, the link is not attached, or all links of the connection are in use; look at \
          `Connection::info` and `Endpoint::links`"

@@ -1,4 +1,5 @@
-//! Kinds of errors, for programs that handle all errors of a kind alike, and for other languages.
+//! Kinds of errors, for programs that handle all errors of one kind in the same way, and for
+//! bindings to other languages.
 
 use links::BindError;
 use mem::RegisterError;
@@ -25,22 +26,22 @@ use crate::error::{
 pub enum ErrorKind {
     /// The request is impossible or contradictory. Remedy: change the request.
     Invalid,
-    /// The limit of a wait has expired; the awaited operation continues. Remedy: wait again.
+    /// The limit of a wait has expired. The operation continues. Remedy: wait again.
     TimedOut,
-    /// A table or queue is full, or another thread occupies the engine. Remedy: poll, wait until
+    /// A table or queue is full, or another thread is inside the engine. Remedy: poll, wait until
     /// operations end, and retry.
     Busy,
     /// The connection or the endpoint has ended. Remedy: make another.
     Closed,
-    /// The peer is reachable and refused the connection. Remedy: check the service number.
+    /// The peer is reachable, but it refused the connection. Remedy: check the service number.
     Refused,
     /// No route leads to the peer, or no process answers there. Remedy: check that the peer's
     /// process runs and that the network carries the frames.
     Unreachable,
-    /// The name or number is in use already. Remedy: choose another.
+    /// The name or number is already in use. Remedy: choose another.
     InUse,
-    /// An operation failed. The error text says whether the peer refused the operation, was lost,
-    /// or had no room.
+    /// An operation failed. The error text contains the cause: the peer refused the operation, the
+    /// connection to the peer was lost, or the peer had no room.
     Failed,
     /// The operating system refused a request. The error text names the request.
     System,

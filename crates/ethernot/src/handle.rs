@@ -1,4 +1,5 @@
-//! Handles: the state of one operation, and the wait for its end.
+//! Handles. A handle contains the state of one operation, and can wait for the end of the
+//! operation.
 
 use std::fmt;
 use std::future::Future;
@@ -14,14 +15,15 @@ use crate::connection::ConnectionInner;
 use crate::error::OperationFailure;
 use crate::tasks::poll_slot;
 
-/// The handle of one operation. If it is dropped, the operation continues, but its result is no
-/// longer available.
+/// The handle of one operation. If the handle is dropped, the operation continues, but the program
+/// cannot get its result.
 ///
 /// A thread calls [`OperationHandle::wait`]. A task awaits the handle, which is a future with the
-/// result of `wait`, on any executor. A task may await the handle by reference and cancel the wait
-/// at any time, for example in a `select!`. The operation then continues, and the task can await
-/// the handle again. After the operation has ended, the handle returns the same result each time.
-/// Waiting allocates no memory.
+/// result of `wait`, on any executor.
+///
+/// A task may await the handle by reference, and cancel the wait at any time, for example in a
+/// `select!`. The operation then continues, and the task can await the handle again. After the
+/// operation has ended, the handle returns the same result each time. Waiting allocates no memory.
 #[must_use = "drop it explicitly to let the operation go on unobserved"]
 pub struct OperationHandle {
     connection: Arc<ConnectionInner>,
@@ -35,8 +37,8 @@ impl OperationHandle {
         Self { connection, slot, length, spin_budget: SpinBudget::default() }
     }
 
-    /// Returns the state of the operation. Does not make progress: a program that only polls this
-    /// status needs the progress thread or [`Endpoint::drive`](crate::Endpoint::drive).
+    /// Returns the state of the operation. This call does not make progress. A program that only
+    /// calls `status` needs the progress thread or [`Endpoint::drive`](crate::Endpoint::drive).
     #[inline]
     pub fn status(&self) -> OperationStatus {
         self.connection.endpoint.runtime.status().status(self.slot)
@@ -49,9 +51,9 @@ impl OperationHandle {
     }
 
     /// Waits until the operation is complete, for at most `limit` (`None`: without a limit).
-    /// Returns the old value of the peer's word for an atomic, and 0 for other operations. The call
-    /// may be repeated: after [`OperationFailure::TimedOut`] it waits again; after the operation
-    /// has ended, it returns the same result.
+    /// Returns the previous value of the peer's word for an atomic, and 0 for other operations. The
+    /// call may be repeated. After [`OperationFailure::TimedOut`] it waits again. After the
+    /// operation has ended, it returns the same result.
     ///
     /// # Errors
     /// [`OperationFailure`]: the operation failed, the limit expired, or the process is a forked

@@ -35,16 +35,16 @@
 //!
 //! # Progress
 //!
-//! Threads that poll or wait also drive the protocol, which makes latencies of microseconds
-//! possible. A progress thread drives it while no application thread does. So a target serves its
-//! peers even if its application makes no calls. See [`EndpointBuilder::progress_thread`] and
-//! [`Polling`].
+//! Threads that poll or wait also make progress in the protocol. Without this, latencies of
+//! microseconds would not be possible. While no application thread makes progress, a progress
+//! thread does. So a target serves its peers even if its application makes no calls. See
+//! [`EndpointBuilder::progress_thread`] and [`Polling`].
 //!
 //! # Many small operations
 //!
-//! [`Connection::post_later`] with a shared or private completion queue costs the least time per
-//! operation. Operations posted between two polls are sent together, and posting allocates no
-//! memory.
+//! [`Connection::post_later`] takes the least time per operation. It works with the connection's
+//! own completion queue and with a shared queue. Operations that are posted between two polls are
+//! sent together, and posting allocates no memory.
 //!
 //! # Programs that expect TCP
 //!

@@ -1,4 +1,4 @@
-//! Listening for connection requests of peers.
+//! Listens for connection requests of peers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,8 +17,8 @@ use crate::error::{AcceptError, ListenError, WaitError, in_time};
 use crate::news::{Request, Stage, Subscriber, Topic};
 use crate::tasks::UntilNews;
 
-/// Receives the connection requests of peers for one service. Dropping it rejects the pending
-/// requests and ends the service.
+/// Receives the connection requests of peers for one service. Dropping the listener rejects the
+/// pending requests and ends the service.
 #[derive(Debug)]
 pub struct Listener {
     endpoint: Endpoint,
@@ -26,7 +26,7 @@ pub struct Listener {
 }
 
 impl Endpoint {
-    /// Listens for connection requests to `service`, a number that both sides agree on.
+    /// Listens for connection requests to `service`. Both ends must agree on this number.
     ///
     /// # Errors
     /// [`ListenError`]: the service is in use, the endpoint is shut down, or the process is a forked child.
@@ -57,8 +57,8 @@ impl Listener {
         in_time(request, limit)?.map(|request| self.request(request))
     }
 
-    /// Waits in a task for the next request, as [`Listener::accept`] does in a thread. If the
-    /// future is dropped, no request is lost.
+    /// Waits in a task for the next request, like [`Listener::accept`] in a thread. If the future
+    /// is dropped, no request is lost.
     ///
     /// # Errors
     /// The errors of [`Listener::accept`].
@@ -101,8 +101,8 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let service = self.service;
         let news = Arc::clone(&self.endpoint.inner.news);
-        // In a forked child, this fails and changes nothing, because the service belongs to the
-        // parent.
+        // In a forked child, this call fails and changes nothing, because the service belongs to
+        // the parent.
         let _forked = self.endpoint.inner.runtime.control(move |engine, _memory, _now| {
             engine.unlisten(service);
             for request in news.close_service(service) {
@@ -113,11 +113,11 @@ impl Drop for Listener {
     }
 }
 
-/// A connection request of a peer. Dropping it rejects the request.
+/// A connection request of a peer. Dropping this object rejects the request.
 #[derive(Debug)]
 pub struct ConnectionRequest {
     endpoint: Endpoint,
-    /// `None` once the request has been answered.
+    /// `None` after the request has been accepted or rejected.
     connection: Option<ConnectionHandle>,
     peer: PeerAddr,
     private_data: Vec<u8>,
@@ -152,8 +152,8 @@ impl ConnectionRequest {
         self.start_accept(options)?.wait(limit)
     }
 
-    /// Accepts the request without waiting for the peer's confirmation. Returns an object with
-    /// which to wait for the confirmation. Ignores the limit in the options.
+    /// Accepts the request without waiting for the peer's confirmation. Returns an object that can
+    /// wait for the confirmation. Ignores the limit in the options.
     ///
     /// # Errors
     /// [`AcceptError`], if the request no longer exists, or the options are out of range.
@@ -183,8 +183,8 @@ impl ConnectionRequest {
         })
     }
 
-    /// Rejects the request and sends the peer `private_data` (at most 512 bytes, the rest is cut
-    /// off).
+    /// Rejects the request and sends `private_data` to the peer (at most 512 bytes; the rest is
+    /// dropped).
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -201,14 +201,14 @@ impl ConnectionRequest {
     }
 }
 
-/// An accepted connection whose peer has not confirmed the acceptance yet. Dropping it closes the
-/// connection.
+/// An accepted connection whose peer has not confirmed the acceptance yet. Dropping this object
+/// closes the connection.
 ///
-/// A thread calls [`Accepting::wait`]; a task awaits it as a future.
+/// A thread calls [`Accepting::wait`]. A task awaits this object, which is a future.
 #[derive(Debug)]
 #[must_use = "dropped, the connection is given up"]
 pub struct Accepting {
-    /// `None` once the connection has been returned.
+    /// `None` after the connection has been returned.
     connection: Option<Connection>,
     spin_budget: SpinBudget,
     subscriber: Option<Subscriber>,
@@ -224,9 +224,9 @@ impl Accepting {
         self.wait_until(limit)
     }
 
-    /// Waits as [`Accepting::wait`] does, but the acceptance stays valid after
-    /// [`AcceptError::TimedOut`]. The call may therefore be repeated. With a limit of 0, only
-    /// checks for the confirmation.
+    /// Waits like [`Accepting::wait`], but the acceptance stays valid after
+    /// [`AcceptError::TimedOut`]. So the caller may call it again. With a limit of 0, only checks
+    /// whether the confirmation has arrived.
     ///
     /// # Errors
     /// [`AcceptError`], one variant for each cause; [`engine::AcceptError::Gone`] after the outcome
@@ -249,7 +249,7 @@ impl Accepting {
 impl Future for Accepting {
     type Output = Result<Connection, AcceptError>;
 
-    /// Returns the error `AcceptError::Refused(Gone)` if polled after the future has ended.
+    /// Returns the error `AcceptError::Refused(Gone)` if it is polled after the future has ended.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { connection, spin_budget, subscriber } = self.get_mut();
         let Some(waiting) = &connection else {
@@ -264,7 +264,7 @@ impl Future for Accepting {
     }
 }
 
-/// Returns the connection if it is established, or the reason why not.
+/// Returns the connection if it is established. Otherwise returns the reason why it is not.
 fn accepted(connection: Connection, stage: &Stage) -> Result<Connection, AcceptError> {
     match *stage {
         Stage::Closed { reason, was_established: false, .. } => Err(AcceptError::Closed(reason)),
@@ -274,8 +274,8 @@ fn accepted(connection: Connection, stage: &Stage) -> Result<Connection, AcceptE
 
 impl Drop for ConnectionRequest {
     fn drop(&mut self) {
-        // In a forked child, this fails and changes nothing, because the request belongs to the
-        // parent.
+        // In a forked child, this call fails and changes nothing, because the request belongs to
+        // the parent.
         let _forked = self.reject_with(Vec::new());
     }
 }

@@ -1,4 +1,4 @@
-//! Messages whose memory the library allocates and frees.
+//! Messages for which the library allocates and frees the memory.
 
 use mem::{Buffer, Rights};
 
@@ -9,8 +9,8 @@ use crate::handle::OperationHandle;
 use crate::receive::ReceiveHandle;
 
 /// Messages for which the caller needs no registered memory. The library allocates and registers
-/// memory for each message and frees it afterwards. Programs that send many large messages should
-/// register a [`Buffer`] once and use [`Connection::send`].
+/// memory for each message, and frees it after the message. Programs that send many large messages
+/// should instead register a [`Buffer`] once and use [`Connection::send`].
 ///
 /// ```
 /// # use std::{thread, time::Duration};
@@ -58,9 +58,9 @@ impl Connection {
         self.send(&region, 0, length, options)
     }
 
-    /// Posts a receive for one message of at most `length` bytes, as [`Connection::receive`] does,
-    /// with memory that the library allocates. The memory is freed when the handle and the message
-    /// are dropped.
+    /// Posts a receive for one message of at most `length` bytes, like [`Connection::receive`]. The
+    /// library allocates the memory. It frees the memory when both the handle and the message are
+    /// dropped.
     ///
     /// # Errors
     /// The errors of [`Connection::receive`], and [`PostError::Register`] if no more regions can be

@@ -1,4 +1,5 @@
-//! Notifications of connections, from the engine to the threads and tasks that wait for them.
+//! Passes notifications about connections from the engine to the threads and tasks that wait for
+//! them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +14,12 @@ use wire_edge::PeerAddr;
 /// Receives the engine's events, and stores the state of each connection.
 ///
 /// The thread inside the engine calls [`EventTable::on_event`], which takes the lock. A thread that
-/// calls the runtime may have to wait for that thread, so it must not hold the lock.
+/// calls the runtime may have to wait for the thread inside the engine. So it must not hold the
+/// lock during such a call, because both threads would wait for each other.
 #[derive(Debug, Default)]
 pub(crate) struct EventTable {
     board: Mutex<Board>,
-    /// Queues the tasks to wake. Set after the runtime was made.
+    /// Its queue receives the tasks to wake. Set after the runtime was created.
     status: OnceLock<Arc<StatusTable>>,
 }
 
@@ -54,7 +56,8 @@ pub(crate) struct Subscriber {
 
 impl Drop for Subscriber {
     fn drop(&mut self) {
-        // When the process was forked, a thread of the parent may have held the lock.
+        // If the process is a forked child, do not take the lock: a thread of the parent may have
+        // held it at the fork.
         if self.home.check().is_err() {
             return;
         }
@@ -75,7 +78,8 @@ pub(crate) struct Request {
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
     stage: Mutex<Stage>,
-    /// Whether the stage is [`Stage::Closed`]. Threads that post read it without taking the lock.
+    /// Whether the stage is [`Stage::Closed`]. Threads that post read this field without taking the
+    /// lock.
     has_ended: AtomicBool,
 }
 
@@ -103,7 +107,7 @@ impl Fate {
         self.lock().clone()
     }
 
-    /// Returns the stage, or `None` while it is pending.
+    /// Returns the stage, or `None` while the handshake is pending.
     pub(crate) fn settled(&self) -> Option<Stage> {
         match self.stage() {
             Stage::Pending => None,
@@ -125,8 +129,8 @@ impl Fate {
         }
     }
 
-    /// Returns the reason why the connection has ended and the peer's private data, if it has
-    /// ended.
+    /// Returns the reason why the connection has ended and the peer's private data. Returns `None`
+    /// if the connection has not ended.
     pub(crate) fn end(&self) -> Option<(Closed, Vec<u8>)> {
         match &*self.lock() {
             Stage::Closed { reason, private_data, .. } => Some((*reason, private_data.clone())),
@@ -228,7 +232,7 @@ impl EventTable {
         fate
     }
 
-    /// Ends all waits for requests, present and future.
+    /// Ends all current and later waits for requests.
     pub(crate) fn shut_down(&self) {
         let tasks = {
             let mut board = self.lock();
@@ -247,7 +251,7 @@ impl EventTable {
         self.lock().connections.keys().copied().collect()
     }
 
-    /// Starts to store requests for `service`. Returns false if the service is open already.
+    /// Starts to store requests for `service`. Returns false if the service already has a listener.
     pub(crate) fn open_service(&self, service: u32) -> bool {
         let mut board = self.lock();
         let is_new = !board.requests.contains_key(&service);
@@ -257,7 +261,7 @@ impl EventTable {
         is_new
     }
 
-    /// Stops storing requests for `service`. Returns the unanswered ones.
+    /// Stops storing requests for `service`. Returns the unanswered requests.
     pub(crate) fn close_service(&self, service: u32) -> VecDeque<Request> {
         self.lock().requests.remove(&service).unwrap_or_default()
     }

@@ -10,7 +10,7 @@ use crate::region::{RegionSlice, RemoteRegion};
 /// Operations and receives with scatter/gather lists. The pieces may lie in several regions or at
 /// several places of one region, and may be empty. An operation transfers the bytes of all pieces,
 /// in the order of the list. A list has at most [`Connection::PIECES_MAX`] pieces. The peer cannot
-/// distinguish such an operation from one without a list.
+/// detect whether an operation has a list.
 ///
 /// ```
 /// # use std::{thread, time::Duration};
@@ -103,8 +103,8 @@ impl Connection {
         self.start_bytes(request, u64::from(list.length()), Some(list), options)
     }
 
-    /// Posts `pieces` as the buffer for one message, which fills them in order. A completion with
-    /// `context` reports the arrival of the message.
+    /// Posts `pieces` as the buffer for one message. The message fills the pieces in order. A
+    /// completion with `context` reports the arrival of the message.
     ///
     /// # Errors
     /// The errors of [`Connection::write_list`].

@@ -1,4 +1,5 @@
-//! Receives with handles. Each message has one owner, even if threads share the connection.
+//! Receives with handles. Each message belongs to exactly one handle, even if threads share the
+//! connection.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,19 +21,20 @@ use crate::tasks::poll_slot;
 
 /// Handle of a posted receive: a buffer for one message.
 ///
-/// A thread calls [`ReceiveHandle::wait`]; a task awaits the handle, like an
+/// A thread calls [`ReceiveHandle::wait`]. A task awaits the handle like an
 /// [`OperationHandle`](crate::OperationHandle). A task that may cancel the wait should await the
 /// handle by reference.
 ///
-/// If a handle of [`Connection::receive`] is dropped before its message was read, no message is
-/// lost: the next `receive` of the connection takes over the posted receive and its message. If a
-/// handle of [`Connection::call`] is dropped, the answer is discarded. The buffer for the answer
-/// stays in use until the answer has arrived.
+/// If a handle of [`Connection::receive`] is dropped before the program has read its message, no
+/// message is lost: the next call of `receive` on the connection takes over the posted receive and
+/// its message. If a handle of [`Connection::call`] is dropped, the answer is discarded. The buffer
+/// for the answer stays in use until the answer has arrived.
 #[must_use = "the next receive of the connection takes its message over if it is dropped"]
 pub struct ReceiveHandle {
     connection: Arc<ConnectionInner>,
     place: ReceivePlace,
-    /// Whether the next call of `receive` takes this receive over if its message was not read.
+    /// Whether the next call of `receive` takes over this receive if the program has not read its
+    /// message.
     is_kept: bool,
     is_seen: AtomicBool,
     spin_budget: SpinBudget,
@@ -41,7 +43,7 @@ pub struct ReceiveHandle {
 /// A received message, in the buffer of its receive.
 ///
 /// The bytes are valid until the program reuses the buffer. If the [`MemoryRegion`] is dropped, the
-/// memory stays registered while this value exists.
+/// memory stays registered until this value is dropped.
 #[derive(Clone)]
 pub struct Received {
     connection: Arc<ConnectionInner>,
@@ -49,7 +51,8 @@ pub struct Received {
     arrival: Arrival,
 }
 
-/// The status slot of a receive, and its buffer. The buffer stays registered while this exists.
+/// The status slot of a receive, and its buffer. The buffer stays registered until this value is
+/// dropped.
 #[derive(Clone, Debug)]
 struct ReceivePlace {
     slot: u32,
@@ -62,14 +65,15 @@ struct ReceivePlace {
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     list: Mutex<VecDeque<ReceivePlace>>,
-    /// Whether the list has entries. If not, threads that receive need not take the lock.
+    /// Whether the list has entries. While it has none, threads that receive need not take the
+    /// lock.
     has_any: AtomicBool,
 }
 
 impl Connection {
     /// Posts a buffer for one message of at most `length` bytes. Only the handle reports the
-    /// message; no completion is queued. Messages consume the receives of a connection in the order
-    /// in which they were posted.
+    /// message, and no completion is queued. Messages consume the receives of a connection in the
+    /// order in which these were posted.
     ///
     /// If an earlier handle was dropped, the new handle takes over the receive of that handle. The
     /// message is then in the *earlier* buffer: read the bytes through [`Received`].
@@ -98,9 +102,9 @@ impl Connection {
         Ok(ReceiveHandle::new(inner, place, true))
     }
 
-    /// Sends a question of up to 64 bytes and posts a buffer for the answer, in one step. If
-    /// several threads call it and the peer answers in order, each thread gets the answer to its
-    /// own question.
+    /// Sends a question of up to 64 bytes and posts a buffer for the answer, in one step. Several
+    /// threads may call it on one connection. If the peer answers in order, each thread gets the
+    /// answer to its own question.
     ///
     /// # Errors
     /// The errors of [`Connection::write_bytes`].
@@ -115,8 +119,8 @@ impl Connection {
         self.call_by(question(bytes, options)?, answer, offset, length, options)
     }
 
-    /// Sends a question as [`Connection::call`] does, with `question_length` bytes of a region. The
-    /// bytes must not change until the answer has arrived.
+    /// Sends a question like [`Connection::call`]. The question is `question_length` bytes of a
+    /// region. These bytes must not change until the answer has arrived.
     ///
     /// # Errors
     /// The errors of [`Connection::write`].
@@ -159,13 +163,14 @@ impl Connection {
             give_back(status, asking);
             return Err(error);
         }
-        // Release the slot of the question: the answer also shows that the question arrived.
+        // Release the slot of the question. It is not needed, because the answer also shows that
+        // the question has arrived.
         status.release(asking);
         Ok(ReceiveHandle::new(inner, place, false))
     }
 }
 
-/// Frees the slot of an operation or receive that was not posted.
+/// Frees the slot of an operation or receive whose post failed.
 fn give_back(status: &StatusTable, slot: u32) {
     status.cancel(slot);
     status.release(slot);
@@ -201,7 +206,7 @@ impl ReceiveHandle {
     }
 
     /// Waits for the message, for at most `limit` (`None`: without a limit). The call may be
-    /// repeated: after [`OperationFailure::TimedOut`] it waits again; after the receive has ended,
+    /// repeated. After [`OperationFailure::TimedOut`] it waits again. After the receive has ended,
     /// it returns the same result.
     ///
     /// # Errors
@@ -252,8 +257,8 @@ impl Future for ReceiveHandle {
 
 impl Drop for ReceiveHandle {
     fn drop(&mut self) {
-        // Do nothing in a forked child: if a thread of the parent held the lock of the list at the
-        // fork, the lock is never released.
+        // Do nothing in a forked child. If a thread of the parent held the lock of the list at the
+        // fork, the lock is never released in the child.
         if self.connection.endpoint.runtime.check_process().is_err() {
             return;
         }
@@ -298,12 +303,12 @@ impl Received {
         self.place.offset
     }
 
-    /// Copies the message, or its beginning if `bytes` is shorter. Returns the number of copied
-    /// bytes.
+    /// Copies the message to `bytes`, or only its beginning if `bytes` is shorter. Returns the
+    /// number of copied bytes.
     ///
     /// # Errors
-    /// [`AccessError::InvalidKey`] if the region was deregistered before this call. If the memory
-    /// belongs to the program, dropping the region deregisters it at once.
+    /// [`AccessError::InvalidKey`] if the region was deregistered before this call. Dropping a
+    /// region of memory that the program owns deregisters the region at once.
     pub fn copy_to(&self, bytes: &mut [u8]) -> Result<usize, AccessError> {
         let length = self.len().min(bytes.len());
         let memory = self.connection.endpoint.runtime.memory();
@@ -352,8 +357,8 @@ impl Orphans {
 
     /// Releases all receives in the list, because the connection is closed.
     pub(crate) fn release(&self, status: &StatusTable) {
-        // Do not hold the lock while releasing: releasing drops memory and then drives the engine,
-        // and the engine must not run under this lock.
+        // Do not hold the lock while releasing. Releasing drops memory and then makes progress in
+        // the engine, and no thread may run the engine while it holds this lock.
         let places = std::mem::take(&mut *self.lock());
         for place in places {
             status.release(place.slot);

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use mem::{Buffer, BufferError};
 
-/// An array of plain-old-data values in a [`Buffer`]. Its methods copy whole values in and out;
-/// they return no reference to the buffer's bytes.
+/// An array of plain-old-data values in a [`Buffer`]. Its methods copy whole values into and out of
+/// the buffer. They never return references to the buffer's bytes.
 ///
 /// A type is plain old data if every bit pattern is a valid value and the type has no padding
-/// ([`bytemuck::Pod`], which can be derived on structures with `#[repr(C)]`). Both ends have the
-/// same layout if they use the same type and byte order. For peers of another byte order, use
-/// integers of a fixed order (`u64::to_le`).
+/// ([`bytemuck::Pod`], which can be derived for structures with `#[repr(C)]`). Both ends have the
+/// same layout if they use the same type and byte order. If the peer may have another byte order,
+/// use integers of a fixed order (`u64::to_le`).
 ///
 /// If a peer writes a value during the copy, the copy may be torn (see [`Buffer`]). Version words
-/// and checksums detect that; fences and locks prevent it. [The guide](crate::guide::fences)
-/// describes both.
+/// and checksums detect torn copies. Fences and locks prevent them. [The
+/// guide](crate::guide::fences) describes these methods.
 ///
 /// ```
 /// use bytemuck::{Pod, Zeroable};
@@ -51,8 +51,8 @@ impl<T: Pod> Records<T> {
     /// Length of one value in bytes.
     pub const BYTES: u64 = size_of::<T>() as u64;
 
-    /// Makes an array of `count` values that starts `offset` bytes into the buffer. Values need no
-    /// alignment. Only words that atomics access must be aligned.
+    /// Makes an array of `count` values that starts `offset` bytes after the start of the buffer.
+    /// Values need no alignment. Only words that atomics access must be aligned.
     ///
     /// # Errors
     /// [`BufferError::Bounds`] if the array exceeds the buffer.

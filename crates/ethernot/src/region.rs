@@ -15,18 +15,19 @@ use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::{PostError, RemoteRegionError};
 
-/// Registered memory of this process. Operations may use it, and peers may access it as its rights
-/// allow.
+/// Registered memory of this process. Operations may use it, and peers may access it according to
+/// its rights.
 ///
-/// When the region is dropped, peers can no longer access it. Pending operations and receives of
-/// this side depend on the kind of memory:
+/// When the region is dropped, peers can no longer access it. For pending operations and receives
+/// of this process, the effect depends on the kind of memory:
 ///
-/// * Memory of a [`Buffer`] stays registered until all of them have ended. So a timeout may drop
-///   the future of an operation together with its memory.
-/// * Memory that the program owns ([`Endpoint::adopt`]) and the
-///   [whole address space](Endpoint::register_whole_address_space) are deregistered at once. The
-///   library does not touch their bytes after the drop. If a pending operation needs these bytes,
-///   its connection ends.
+/// * Memory of a [`Buffer`] stays registered until all these operations and receives have ended. So
+///   a program may drop the future of an operation together with its memory, for example after a
+///   timeout.
+/// * Memory that the program owns ([`Endpoint::adopt`]) and the [whole address
+///   space](Endpoint::register_whole_address_space) are deregistered at once. The library does not
+///   access their bytes after the drop. If a pending operation needs these bytes, the connection of
+///   the operation ends.
 ///
 /// ```
 /// # use std::{thread, time::Duration};
@@ -53,8 +54,8 @@ pub struct MemoryRegion {
     registration: Arc<Registration>,
 }
 
-/// The registration of a region. Received messages hold a reference to it, so that they can be read
-/// after the region was dropped.
+/// The registration of a region. Received messages contain a reference to it, so that the program
+/// can read them after the region was dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
     region: RegionId,
@@ -69,8 +70,8 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Ignore the only possible error: the program has already deregistered the region, by its
-        // identifier.
+        // Ignore the error. It can only mean that the program has already deregistered the region
+        // by its identifier.
         let _gone = self.regions.release(self.region);
     }
 }
@@ -134,14 +135,14 @@ impl<'a> RegionSlice<'a> {
     /// [`RangeError`] if the range exceeds the slice.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self, RangeError> {
         let (start, length) = part(range, self.length)?;
-        // The part lies within this slice, and the slice within its region.
+        // The range is within this slice, and this slice is within its region.
         Ok(Self { region: self.region, offset: self.offset + start, length })
     }
 
     /// Returns the description of these bytes for peers. It contains the key of the whole region,
-    /// so a peer that has it can access all of the region. A
-    /// [part of a buffer](MemoryTable::register_part) that is registered separately has its own
-    /// key.
+    /// so a peer that has the description can access the whole region. To give a peer only part of
+    /// a buffer, register this [part](MemoryTable::register_part) separately, so that it has its
+    /// own key.
     pub const fn remote(&self) -> RemoteRegion {
         let RemoteRegion { key, address, .. } = self.region.remote();
         RemoteRegion { key, address: address.wrapping_add(self.offset), len: self.length }
@@ -205,10 +206,10 @@ fn part(range: impl RangeBounds<u64>, limit: u64) -> Result<(u64, u64), RangeErr
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         let Registration { region, regions } = &*self.registration;
-        // The last reference needs no call: dropping it ends the registration.
+        // If this is the last reference, do nothing: dropping it ends the registration.
         if Arc::strong_count(&self.registration) > 1 {
-            // Ignore the only possible error: the program has already deregistered the region, by
-            // its identifier.
+            // Ignore the error. It can only mean that the program has already deregistered the
+            // region by its identifier.
             let _gone = regions.revoke(*region);
         }
     }
@@ -216,8 +217,8 @@ impl Drop for MemoryRegion {
 
 /// A region of a peer: its key, address and length.
 ///
-/// [`RemoteRegion::to_bytes`] encodes it in 20 bytes. Programs send these bytes as private data of
-/// a handshake or in a message.
+/// [`RemoteRegion::to_bytes`] encodes the description in 20 bytes. Programs send these bytes as
+/// private data of a handshake or in a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RemoteRegion {
     /// Key of the region.
@@ -267,8 +268,8 @@ impl RemoteRegion {
     }
 
     /// Returns a part of the region. The range counts bytes from the start of the region.
-    /// Operations on the part cannot exceed it. Only this side checks that: the key still opens the
-    /// whole region.
+    /// Operations on the part cannot exceed the part. Only this end checks this, because the key
+    /// permits access to the whole region.
     ///
     /// ```
     /// use ethernot::{RemoteKey, RemoteRegion};
@@ -286,12 +287,12 @@ impl RemoteRegion {
         let (start, len) = part(range, self.len)?;
         match self.address.checked_add(start) {
             Some(address) => Ok(Self { key: self.key, address, len }),
-            // The region that the peer described exceeds the address space.
+            // The region as described by the peer exceeds the address space.
             None => Err(RangeError { start, end: start.saturating_add(len), limit: self.len }),
         }
     }
 
-    /// Returns the address at `offset`, if the `length` bytes from there lie in the region.
+    /// Returns the address at `offset`, if the `length` bytes from this address are in the region.
     pub(crate) fn address_of(&self, offset: u64, length: u64) -> Result<u64, PostError> {
         let inside = offset.checked_add(length).is_some_and(|end| end <= self.len);
         match self.address.checked_add(offset) {
@@ -303,7 +304,7 @@ impl RemoteRegion {
 
 impl Endpoint {
     /// Registers a buffer in the endpoint's own protection domain. If the endpoint shares memory
-    /// with other processes, [`Buffer`] documents which of them can read the buffer.
+    /// with other processes, some of them can read the buffer: see [`Buffer`].
     ///
     /// # Errors
     /// [`RegisterError`], one variant for each cause.
@@ -328,9 +329,9 @@ impl Endpoint {
         self.adopt(self.memory().register(domain, buffer, rights)?)
     }
 
-    /// Registers every address of this process, so that peers name plain addresses, as in
-    /// `MultiEdge`. Peers can then read and change all memory, so use it in trusted clusters only.
-    /// Each copy costs a system call. Access to an unmapped address is an error.
+    /// Registers every address of this process. Peers can then use plain addresses, as in
+    /// `MultiEdge`. They can read and change all memory, so use this method only in trusted
+    /// clusters. Each copy costs a system call. Access to an unmapped address is an error.
     ///
     /// # Errors
     /// [`RegisterError`], one variant for each cause.
@@ -342,8 +343,8 @@ impl Endpoint {
     }
 
     /// Returns an owner for a region in the endpoint's table. Dropping the owner deregisters the
-    /// region. Use it for memory of the program that the unsafe [`MemoryTable::register_raw`]
-    /// registered.
+    /// region. The owner is useful for memory of the program that was registered by the unsafe
+    /// [`MemoryTable::register_raw`].
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, start: *mut u8) -> Result<(), ethernot::Error> {

@@ -1,4 +1,4 @@
-//! Waiting for room when all records, handles or queue entries are in use.
+//! Waits for room when all records, handles or queue entries are in use.
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,9 +12,11 @@ use crate::tasks::UntilLook;
 
 impl Connection {
     /// Repeats `post` while it is refused because there is no room ([`ErrorKind::Busy`]), and
-    /// returns its result. So tasks may post more operations than there is room for. Room becomes
-    /// free when operations end, handles are dropped and completions are polled. A task does not
-    /// free what it holds itself while it waits.
+    /// returns its result. So tasks may post more operations than there is room for.
+    ///
+    /// There is room again when operations end, handles are dropped or completions are polled.
+    /// While a task waits, it does not drop its own handles. So tasks that wait for each other's
+    /// handles may wait forever.
     ///
     /// ```
     /// # use ethernot::{Buffer, ConnectOptions, Endpoint, Error, OperationOptions, RemoteRegion, Rights};
@@ -64,8 +66,8 @@ impl Connection {
         }
     }
 
-    /// Waits in a task until there is room for an operation with a handle. Another task may use the
-    /// room first. [`Connection::when_room`] waits and posts in one step.
+    /// Waits in a task until there is room for an operation with a handle. Another task may use
+    /// this room before the task posts. [`Connection::when_room`] waits and posts in one step.
     ///
     /// ```no_run
     /// # async fn f(connection: &ethernot::Connection) -> Result<(), ethernot::Error> {
@@ -95,7 +97,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`WaitError::TimedOut`]; [`WaitError::Closed`] if the connection has ended. Operations that
-    /// were not complete at its end have failed.
+    /// were not complete when it ended have failed.
     pub fn flush(&self, limit: Option<Duration>) -> Result<(), WaitError> {
         let handle = self.handle();
         let endpoint = &self.inner().endpoint;
@@ -104,8 +106,8 @@ impl Connection {
         in_time(is_flushed.then_some(()), limit)
     }
 
-    /// Waits in a task until all operations of the connection are complete, as
-    /// [`Connection::flush`] does in a thread.
+    /// Waits in a task until all operations of the connection are complete, like
+    /// [`Connection::flush`] in a thread.
     ///
     /// # Errors
     /// The errors of [`Connection::flush`].

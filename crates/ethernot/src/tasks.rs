@@ -11,7 +11,7 @@ use semantics::CompletionQueue;
 use crate::endpoint::EndpointInner;
 use crate::news::{Subscriber, Topic};
 
-/// Polls a slot of the status table: calls `ended`. If it returns `None`, registers the task to be
+/// Polls a slot of the status table by `ended`. If `ended` returns `None`, registers the task to be
 /// woken when the slot's operation ends.
 #[inline]
 pub(crate) fn poll_slot<R>(
@@ -22,7 +22,7 @@ pub(crate) fn poll_slot<R>(
     ended: impl FnMut() -> Option<R>,
 ) -> Poll<Result<R, Forked>> {
     runtime.poll_wait(context, spin_budget, ended, |waker| {
-        // Ignore the result, because the runtime checks the slot again in any case.
+        // Ignore the result, because the runtime checks the slot again after this call.
         let _waits = runtime.status().watch(slot, waker);
     })
 }
@@ -89,8 +89,8 @@ impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilCompletion<'_, L> {
     }
 }
 
-/// Waits until `look` returns a result, if no notification announces that result. Calls `look` at
-/// each notification of the application, and from time to time.
+/// Waits until `look` returns a result, for results that no notification announces. Calls `look` at
+/// each notification of the application, and also at intervals.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub(crate) struct UntilLook<'a, L> {

@@ -1,5 +1,5 @@
-//! Waiting for several events at the same time: by a file descriptor, by one call, or by an
-//! iterator over completions.
+//! Waits for several events at the same time: by a file descriptor, by one call, or by an iterator
+//! over completions.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub enum Awaited<'a> {
     Request(&'a Listener),
     /// A completion.
     Completion(&'a CompletionQueue),
-    /// The end of a connection. Every later wait reports it, too.
+    /// The end of a connection. After the connection has ended, every wait reports this event.
     End(&'a Connection),
     /// The end of an operation.
     Operation(&'a OperationHandle),
@@ -51,7 +51,7 @@ pub enum Occurred {
 impl Endpoint {
     /// Waits until one of these events has occurred, for at most `limit` (`None`: without a limit).
     /// Returns its index in `awaited` and the event. If several events have occurred, returns the
-    /// first of them in `awaited`.
+    /// one with the lowest index.
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, queue: &ethernot::CompletionQueue) -> Result<(), ethernot::Error> {
@@ -86,10 +86,11 @@ impl Endpoint {
         in_time(found, limit)?
     }
 
-    /// Arms the endpoint's file descriptor, so that it becomes readable at the next event. Events
-    /// are completions, the end of an operation or a message with a handle, connection requests,
+    /// Arms the endpoint's file descriptor: it becomes readable at the next event. Events are
+    /// completions, the end of an operation or a message with a handle, connection requests,
     /// established connections and ended connections. Like an event descriptor of UCX or a
-    /// completion channel of verbs, it works with `poll`, epoll and everything built on them:
+    /// completion channel of verbs, the descriptor works with `poll`, with epoll, and with
+    /// everything that uses them:
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, sleep_on: fn(&ethernot::Endpoint)) -> Result<(), ethernot::Error> {
@@ -107,10 +108,12 @@ impl Endpoint {
     /// ```
     ///
     /// Returns false if an event has occurred since the last call. Then check for events again
-    /// before sleeping; otherwise the program would miss an event. Without a
-    /// [progress thread](crate::EndpointBuilder::progress_thread) it always returns false, because
-    /// no thread would serve the links during the sleep. Only one thread or task at a time may use
-    /// the descriptor; others may wait in other ways.
+    /// before sleeping. Otherwise the program would miss an event. Without a [progress
+    /// thread](crate::EndpointBuilder::progress_thread) it always returns false, because no thread
+    /// would serve the links during the sleep.
+    ///
+    /// Only one thread or task at a time may use the descriptor. At the same time, other threads
+    /// and tasks may wait by calls and futures.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -156,8 +159,8 @@ impl Connection {
 
 /// An iterator over completions, made by [`Connection::completions`] and [`Endpoint::completions`].
 ///
-/// An error is an item and does not end the iteration. The iteration ends when the connection ends
-/// or the endpoint is shut down.
+/// An item can be an error, and the iteration continues after an error. The iteration ends when the
+/// connection ends or the endpoint is shut down.
 #[derive(Debug)]
 #[must_use = "an iterator does nothing unless it is asked"]
 pub struct Completions<'a>(Of<'a>, Option<Duration>);
