@@ -1,5 +1,5 @@
-//! Tests of the byte stream: every byte arrives once and in order; ends; back-pressure; and
-//! programs that expect TCP.
+//! Tests of the byte stream: every byte arrives once and in order, either end can end its
+//! direction, back-pressure limits the writer, and programs that expect TCP can use the stream.
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
 mod pair;
@@ -18,8 +18,8 @@ use hyper_util::rt::TokioIo;
 use pair::{LIMIT, Pair, loopback};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// Makes the streams of the client and the server over one connection. The endpoints live as long
-/// as the streams.
+/// Makes the streams of the client and the server over one connection. The streams keep the
+/// endpoints alive.
 fn streams(pair: Pair) -> [ByteStream; 2] {
     [pair.client, pair.server].map(|side| ByteStream::new(side.connection).expect("there is room"))
 }
@@ -78,7 +78,7 @@ fn every_byte_comes_once_and_in_order_in_both_directions() {
                 tokio::io::copy(&mut from_client, &mut to_client).await.expect("it is open");
                 to_client.shutdown().await.expect("the peer is there");
             });
-            // Lengths near the limits of inline and of full messages.
+            // Use lengths near the limits of inline messages and of full messages.
             let parts: Vec<_> = [1, 64, 65, 1000, 32_767, 32_768, 32_769, 300_000]
                 .into_iter()
                 .cycle()
@@ -163,7 +163,7 @@ fn what_was_sent_before_the_end_is_read_after_the_connection_has_ended() {
     });
 }
 
-/// The peer may be a program that does not use streams.
+/// Covers peers that send messages but use no stream.
 #[test]
 fn messages_that_no_stream_sends_end_the_stream_or_the_connection() {
     let begin = || {
@@ -179,7 +179,7 @@ fn messages_that_no_stream_sends_end_the_stream_or_the_connection() {
     let error = run(stream.read(&mut [0; 8])).expect_err("it does not fit");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     longer.wait(Some(LIMIT)).expect_err("it does not fit");
-    // The stream ignores messages that arrive after its end.
+    // The stream ignores messages that arrive after the end of the stream.
     let (client, _server, mut stream) = begin();
     let sent = [5, 0, 7].map(|length| send(&client.connection, length));
     let mut got = Vec::new();

@@ -1,4 +1,4 @@
-//! Captures the frames of a real run, and reads the file by `tshark` with the project's dissector.
+//! Captures the frames of a real run. Then `tshark` reads the file with the project's dissector.
 //!
 //! If `tshark` is not installed, the test prints a message and does nothing.
 
@@ -56,8 +56,8 @@ fn a_capture_of_a_real_run_has_every_kind_of_frame_and_none_malformed() {
     let mut kinds: Vec<&str> = rows.iter().map(|row| row.0.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    // The kinds from the handshake to AtomicResponse. Loopback needs no probes of the path MTU, so
-    // their kind is missing.
+    // Expect all kinds from the handshake to AtomicResponse. There is no probe of the path MTU,
+    // because loopback needs none.
     for kind in ["0", "1", "2", "3", "4", "5", "6", "7", "8"] {
         assert!(kinds.contains(&kind), "no frame of kind {kind} among {kinds:?}");
     }
@@ -66,7 +66,7 @@ fn a_capture_of_a_real_run_has_every_kind_of_frame_and_none_malformed() {
     }
 }
 
-/// Returns the kind of each frame, and the complaints of the dissector.
+/// Returns the kind of each frame, and the errors that the dissector reports for the frame.
 fn dissect(file: &Path) -> Vec<(String, String)> {
     let script =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tools/wireshark/ethernot.lua");

@@ -1,5 +1,5 @@
-//! Tests of regions that are dropped while operations and receives use them, as when a timeout
-//! drops the future of a read.
+//! Tests of regions that are dropped while operations and receives use them. This happens, for
+//! example, when a timeout drops the future of a read.
 
 #[path = "executor/mod.rs"]
 mod executor;
@@ -19,7 +19,7 @@ use executor::{block_on, waker};
 use pair::{BYTES, EVERYTHING, LIMIT, Pair, loopback};
 
 const NONE: OperationOptions = OperationOptions::NONE;
-/// Returns options that allow the library to defer the operation until the next one.
+/// Returns options that allow the library to defer the operation until the next operation.
 fn later() -> OperationOptions {
     OperationOptions::NONE.more(true)
 }
@@ -30,22 +30,24 @@ fn register(endpoint: &Endpoint, rights: Rights) -> (Arc<Buffer>, MemoryRegion) 
     (buffer, region)
 }
 
-/// Waits until the endpoint has at most `regions` regions. Its threads deregister unused ones.
+/// Waits until the endpoint has at most `regions` regions. Threads of the endpoint deregister
+/// unused regions.
 fn until_regions(endpoint: &Endpoint, regions: u32) {
     while endpoint.memory().regions() > regions {
         endpoint.drive().expect("not forked");
     }
 }
 
-/// Waits until the endpoint holds no reference to the buffer. Another thread may be about to drop
-/// the last reference.
+/// Waits until the endpoint holds no reference to the buffer. Without this wait, another thread may
+/// not have dropped the last reference yet.
 fn until_freed(endpoint: &Endpoint, buffer: &Arc<Buffer>) {
     while Arc::strong_count(buffer) > 1 {
         endpoint.drive().expect("not forked");
     }
 }
 
-/// Makes two pairs: one whose client has a progress thread, and one without.
+/// Makes two pairs. The client of the first has a progress thread, and the client of the second has
+/// none.
 fn pairs() -> [Pair; 2] {
     let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
     [true, false].map(|wanted| {
@@ -165,16 +167,16 @@ fn peers_lose_a_region_at_once_that_is_still_used_here() {
 
 #[test]
 fn the_whole_address_space_is_given_up_at_once() {
-    // A thread inside the engine may send a write at once. Such a write succeeds, so one attempt
-    // proves nothing.
+    // A thread inside the engine may send a write before the region is dropped. Such a write
+    // succeeds, so the test needs several attempts.
     let failed = (0..ATTEMPTS).filter(|_| write_fails_without_the_address_space()).count();
     assert!(failed > 0, "all of {ATTEMPTS} writes were sent before the region was dropped");
 }
 
 const ATTEMPTS: usize = 20;
 
-/// Returns whether a write fails if its region is dropped after the write was posted. In each case
-/// the connection ends, even if the engine had sent the write before.
+/// Returns whether a write fails if its region is dropped after the write was posted. In both cases
+/// checks that the connection ends, even if the engine sent the write before the drop.
 fn write_fails_without_the_address_space() -> bool {
     let pair = Pair::new();
     let client = &pair.client;

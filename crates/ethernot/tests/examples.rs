@@ -1,4 +1,5 @@
-//! Runs the examples, which check their own results. Their waits have limits, which bound the time.
+//! Runs the examples, which check their own results. The waits of the examples have limits, so the
+//! tests always end.
 #![forbid(unsafe_code)]
 
 #[path = "../examples/completions.rs"]

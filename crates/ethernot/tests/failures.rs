@@ -1,5 +1,5 @@
-//! Failures between two endpoints on loopback. Each failure is a typed error, occurs within a
-//! bounded time, and leaves the process usable.
+//! Failures between two endpoints on loopback. For each failure, the call returns a typed error
+//! within a bounded time, and the process stays usable.
 #![forbid(unsafe_code)]
 
 mod pair;
@@ -24,8 +24,8 @@ fn impatient() -> EndpointBuilder {
     Endpoint::builder().bind("127.0.0.1:0").engine(engine)
 }
 
-/// Checks that the peer refuses `attempt` with `fault` and ends the connection. Checks also that
-/// both endpoints can still make new connections.
+/// Checks that the peer refuses `attempt` with `fault` and ends the connection. Also checks that
+/// both endpoints can still open new connections.
 fn is_refused(
     rights: Rights,
     fault: AccessFault,
@@ -109,7 +109,7 @@ fn what_is_impossible_here_is_refused_here() {
     let local = client.write(region, BYTES - 1, &huge, 0, 2, none).expect_err("outside here");
     assert!(matches!(local, PostError::Submit(SubmitError::Post(_))), "{local}");
 
-    // None of these errors affects the connection or leaks a handle.
+    // Check that these errors do not affect the connection and leak no handles.
     for _ in 0..10_000 {
         assert!(client.write_bytes(&[0; 65], remote, 0, none).is_err());
         assert!(client.fetch_add(remote, 4, 1, none).is_err());
@@ -171,7 +171,7 @@ fn a_region_deregistered_at_the_target_of_a_running_write_ends_it() {
 
 #[test]
 fn a_message_longer_than_its_receive_ends_the_connection() {
-    // Without a progress thread, the client learns that the connection has ended only after it has
+    // Use no progress thread. Then the client detects the end of the connection only after it has
     // posted both messages.
     let still = loopback().progress_thread(false);
     let pair = Pair::build(still, loopback(), Rights::LOCAL_WRITE);
@@ -207,7 +207,7 @@ fn receives_learn_why_their_connection_ended() {
     assert_eq!(ended_receives(&pair.client.connection), [(1, OperationError::ClosedByPeer)]);
     let pair = waiting();
     let client = &pair.client;
-    // Make sure that the engine has the receive before its region is deregistered. Otherwise only
+    // Make sure that the engine has the receive before the region is deregistered. Otherwise only
     // the receive would fail, and the connection would continue.
     client.connection.info().expect("not forked").expect("it is open");
     client.endpoint.memory().deregister(client.region.region().id).expect("it is registered");
@@ -365,7 +365,7 @@ fn a_peer_that_falls_silent_is_given_up() {
     let sink = pair.client.endpoint.register(Buffer::new(64), Rights::LOCAL_WRITE);
     let posted = client.post_receive(&sink.expect("it is registered"), 0, 64, 7);
     posted.expect("it is posted");
-    // From here on, no thread drives the server.
+    // After this point, no thread drives the server.
     let writes: Vec<_> = (0..5)
         .map(|_| client.write_bytes(b"x", &pair.remote, 0, OperationOptions::NONE))
         .map(|write| write.expect("it is posted"))
@@ -458,8 +458,9 @@ fn shutdown_waits_for_what_is_in_flight() {
     assert_eq!(ended.0, Closed::ByPeer);
 }
 
-/// Forwards datagrams between one client and the first of two servers, or the second one once
-/// `restarted` is set. To the client, this looks like a server that restarts at its address.
+/// Forwards datagrams between one client and the first of two servers. After `restarted` is set,
+/// forwards them between the client and the second server. To the client, this looks like a server
+/// that restarts at the same address.
 struct Stage {
     address: SocketAddr,
     restarted: Arc<AtomicBool>,

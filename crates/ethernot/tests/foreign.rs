@@ -1,5 +1,5 @@
-//! Tests that an endpoint refuses objects of another endpoint of the same process, even if it has
-//! an object with the same number.
+//! Tests that an endpoint refuses objects of another endpoint of the same process. It must refuse
+//! them even if it has an object with the same number.
 #![forbid(unsafe_code)]
 
 mod pair;
@@ -12,7 +12,7 @@ use ethernot::{
 };
 use pair::{LIMIT, Pair, loopback};
 
-/// Both regions have the same number, because each is the first of its endpoint.
+/// Both regions have the same number, because each is the first region of its endpoint.
 #[test]
 fn a_region_of_another_endpoint_is_refused_by_every_call_and_no_memory_changes() {
     let pair = Pair::new();
@@ -120,7 +120,7 @@ fn read_into(region: &ethernot::MemoryRegion, remote: &ethernot::RemoteRegion) -
     Operation { request, length: 6, flags, immediate: None, context: 0, status: None }
 }
 
-/// Checks that the error names the cause and the remedy.
+/// Checks that the error contains the cause and the remedy.
 fn is_refused<T: std::fmt::Debug, E: std::error::Error>(call: &str, outcome: Result<T, E>) {
     let error = outcome.expect_err(call).to_string();
     assert!(error.contains("another endpoint"), "{call}: {error}");

@@ -1,5 +1,5 @@
-//! Tests of futures: they run on any executor, tasks may cancel them at any time, and the thread
-//! that finds the awaited event wakes the task.
+//! Tests of futures: any executor can run them, a task may cancel them at any time, and the thread
+//! that detects the awaited event wakes the task.
 
 #[path = "executor/mod.rs"]
 mod executor;
@@ -21,7 +21,7 @@ use ethernot::{
 use executor::{block_on, waker};
 use pair::{EVERYTHING, LIMIT, Pair, loopback};
 
-/// Makes a pair whose tasks sleep at once, without spinning first.
+/// Makes a pair whose tasks sleep without spinning first.
 fn sleepy() -> Pair {
     let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
     let side = || loopback().polling(Polling::NEVER);
@@ -112,7 +112,8 @@ async fn serve(server: &Endpoint, listener: Listener) -> Closed {
     let region = server.register(memory, Rights::LOCAL_WRITE).expect("there is room");
     let connection = request.start_accept(ConnectOptions::new()).unwrap().await.unwrap();
     loop {
-        // The connection may end before the receive is posted, or while the task awaits it.
+        // The connection may end before the receive is posted, or while the task awaits the
+        // receive.
         let Ok(message) = connection.receive(&region, 0, 64) else { break };
         let Ok(message) = message.await else { break };
         let answer = message.to_vec().expect("registered");
@@ -249,8 +250,8 @@ fn tasks_wait_without_a_progress_thread() {
     }
 }
 
-/// Compares the time of 8-byte writes that a task awaits with that of writes that a thread waits
-/// for. Run it alone, on a quiet host:
+/// Compares two times of 8-byte writes: a task awaits the write, or a thread waits for it. Run this
+/// test alone, on a host without other load:
 ///
 /// ```sh
 /// cargo test --release -p ethernot --test futures -- --ignored --nocapture speeds

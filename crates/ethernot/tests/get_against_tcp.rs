@@ -1,6 +1,6 @@
-//! Compares one-sided gets of the key-value store with a TCP server that polls. The two take turns,
-//! so that noise of the machine affects both equally. The server of the store is passive: its
-//! application makes no calls while clients get.
+//! Compares one-sided gets of the key-value store with gets from a TCP server that polls. The two
+//! alternate, so that noise of the machine affects both equally. The server of the store is
+//! passive: its application makes no calls while clients get.
 #![forbid(unsafe_code)]
 #![expect(clippy::disallowed_methods, reason = "measures time")]
 
@@ -22,12 +22,13 @@ use store::{Client, LIMIT, Server, VALUE_MAX, first_slot};
 
 /// Number of turns for each variant.
 const TURNS: usize = 7;
-/// Gets per turn. Before them, a tenth as many run unmeasured.
+/// Gets per turn. Before them, the turn makes a tenth of this number of gets without measuring
+/// them.
 const GETS: u64 = 20_000;
 const KEYS: u64 = 1000;
 
-/// Tests tables of any size that are a quarter full. A get takes one read if the keys are
-/// consecutive, and little more on average if they are not.
+/// Tests tables of any size that are a quarter full. If the keys are consecutive, a get takes one
+/// read. If they are not, it takes little more than one read on average.
 #[test]
 fn keys_in_a_row_lie_in_their_first_slots() {
     let strides = [1, 2, 7, 64, 1000].map(|stride| (stride, KEYS));
@@ -168,7 +169,7 @@ fn ask(stream: &mut TcpStream, key: u64) -> Vec<u8> {
     answer
 }
 
-/// Fills the bytes. Returns false if the stream ends before.
+/// Fills `bytes`. Returns false if the stream ends before `bytes` is full.
 fn read_polling(stream: &mut TcpStream, bytes: &mut [u8]) -> bool {
     let mut filled = 0;
     while let Some(left) = bytes.get_mut(filled..).filter(|left| !left.is_empty()) {

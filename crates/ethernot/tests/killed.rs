@@ -11,7 +11,8 @@ use ethernot::{
 };
 use nix::sys::signal::Signal;
 
-/// Limit of waits, far longer than any step of the test takes. It only bounds a failing test.
+/// Limit of waits. It is far longer than any step of the test, and only limits the time of a
+/// failing test.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Returns a builder with one UDP link and a silence budget far longer than the test.
@@ -57,12 +58,13 @@ fn an_idle_queue_pair_ends_when_its_peer_is_killed() {
     let terms = Terms::default().queue_pair(true);
     let options = ConnectOptions::new().limit(Some(LIMIT)).terms(terms);
     let connection = endpoint.connect_with(address, options).expect("the copy accepts");
-    // After this wait both ends have compared their links, and from then on send only keep-alives.
+    // After this wait, both ends have compared their links. After that they send only keep-alives.
     let limit = Duration::from_millis(3_500);
     let none = connection.wait_completion(Some(limit));
     assert_eq!(none, Err(WaitError::TimedOut { limit }));
     copy::end(server, Signal::SIGKILL);
-    // The process is on this host, so the connection must end before a keep-alive is due.
+    // The process is on this host, so its host reports that the process is gone. The connection
+    // must end before a keep-alive is due.
     let closed = connection.wait_closed(Some(LIMIT)).expect("it ends");
     assert!(matches!(closed, (Closed::Refused(_), _)), "{closed:?}");
 }

@@ -26,12 +26,12 @@ fn idle_queue_pairs_end_when_their_peer_on_another_host_is_killed() {
         let endpoint = Endpoint::builder().bind("10.9.0.1:0").build().expect("an endpoint");
         let terms = Terms::default().queue_pair(true);
         let options = ConnectOptions::new().limit(Some(LIMIT)).terms(terms);
-        // Use more connections than the network answers with refusals: it refuses six frames at
-        // once, and after that one frame a second.
+        // The network refuses only six frames at once, and after that one frame per second. Use
+        // more connections than that.
         let connect = |_| endpoint.connect_with(&*address, options.clone()).expect("it listens");
         (0..8).map(connect).collect::<Vec<_>>()
     });
-    // After this wait the connections have compared their links and are idle.
+    // After this wait, the connections have compared their links and are idle.
     let limit = Duration::from_millis(3_500);
     let none = connections[0].wait_completion(Some(limit));
     assert_eq!(none, Err(WaitError::TimedOut { limit }));

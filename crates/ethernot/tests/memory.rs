@@ -1,5 +1,5 @@
-//! Tests of memory in the ways that programs use it: slices, scatter/gather operations, and words
-//! that both sides change.
+//! Tests of memory as programs use it: slices, scatter/gather operations, and words that both ends
+//! change.
 #![forbid(unsafe_code)]
 
 mod pair;
@@ -21,7 +21,8 @@ fn bytes_of(buffer: &Buffer, offset: u64, len: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns every third KiB of a region: pieces with gaps between them. The last piece is short.
+/// Returns every third KiB of a region, so that there are gaps between the pieces. The last piece
+/// is shorter.
 fn apart(pair: &Pair, count: u64) -> Vec<RegionSlice<'_>> {
     let slice = |index| {
         let start = 3072 * index;
@@ -154,7 +155,8 @@ fn lists_that_cannot_be_are_typed_errors() {
     client.close(b"").expect("not forked");
     match client.write_list(&[piece], remote, 0, NONE) {
         Err(refused) => assert!(matches!(refused, PostError::Closed(_)), "{refused:?}"),
-        // If another thread was inside the engine, the post succeeds and the operation fails.
+        // If another thread was inside the engine during the post, the post succeeds and the
+        // operation fails later.
         Ok(write) => assert!(write.wait(Some(LIMIT)).is_err(), "the connection was closed"),
     }
 }

@@ -1,4 +1,5 @@
-//! Tests of programs that misuse the library: each misuse has a typed error or defined behaviour.
+//! Tests of programs that misuse the library. For each misuse, the library returns a typed error or
+//! has a defined behaviour.
 
 #[path = "executor/mod.rs"]
 mod executor;
@@ -26,13 +27,13 @@ use pair::{BYTES, EVERYTHING, LIMIT, Pair, loopback};
 const NONE: OperationOptions = OperationOptions::NONE;
 
 /// Serializes the tests. A child inherits the state of all threads, so a test that forks must not
-/// run beside others.
+/// run at the same time as another test.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a pair whose tasks and threads sleep at once, without spinning first.
+/// Makes a pair whose tasks and threads sleep without spinning first.
 fn sleepy() -> Pair {
     let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
     let side = || loopback().polling(Polling::NEVER);
@@ -76,7 +77,7 @@ fn a_region_of_another_endpoint_is_refused_by_every_call_that_takes_one() {
         );
         assert!(is_local_access, "{refused:?}");
     }
-    // The refused operations left no trace: the connection still works.
+    // The refused operations have no effect: the connection still works.
     let write = connection.write(own, 0, remote, 0, 8, NONE).expect("it is posted");
     assert_eq!(write.wait(Some(LIMIT)), Ok(0));
 }
@@ -322,7 +323,7 @@ fn tasks_that_wait_return_when_the_endpoint_is_shut_down() {
     });
 }
 
-/// Runs `work` in a child process, and returns its result. Kills a child that hangs.
+/// Runs `work` in a child process, and returns its result. Kills the child if it does not end.
 fn is_true_in_child(work: impl FnOnce() -> bool) -> bool {
     // SAFETY: the allocator works in a child, and the child does not run the parent's exit
     // handlers.
@@ -401,7 +402,7 @@ fn all_waits_return_an_error_in_a_forked_child() {
         ];
         are_refused.iter().all(|&is_refused| is_refused)
     }));
-    // The parent is not affected.
+    // The parent's endpoints still work.
     let sent = pair.server.connection.send_bytes(b"parent", NONE).expect("it is posted");
     assert_eq!(sent.wait(Some(LIMIT)), Ok(0));
     assert_eq!(receive.wait(Some(LIMIT)).expect("a message").to_vec().unwrap(), b"parent");
@@ -424,7 +425,8 @@ fn a_full_queue_that_is_not_polled_refuses_more_and_loses_nothing() {
     // Operations that need no entry of the queue still succeed.
     let plain = client.write_bytes(b"y", &pair.remote, 0, NONE).expect("it takes no place");
     assert_eq!(block_on(plain), Ok(0));
-    // Notifications find no free entry in the peer's queue either, so they wait at the peer.
+    // The peer's queue also has no free entry for a notification, so the notifications wait at the
+    // peer.
     let notify = || client.write_bytes(b"z", &pair.remote, 0, OperationOptions::NOTIFY);
     let notified: Vec<_> = (0..capacity + 8).map(|_| notify().expect("it is posted")).collect();
     let last = notified.last().expect("some").wait(Some(Duration::from_millis(1)));

@@ -85,7 +85,7 @@ fn every_usable_interface_is_taken_and_new_ones_are_added() {
         until(|| addresses(&endpoint) == ["127.0.0.1", "10.9.1.1"]);
         let second = Endpoint::builder().build().expect("an interface leaves the host");
         assert_eq!(addresses(&second), ["10.9.1.1"], "loopback does not leave the host");
-        // The peer's address requires a loopback link, which the client adds.
+        // To reach the peer's address, the client needs a loopback link, which it adds.
         let lone = Endpoint::with_links("lo").expect("everybody has loopback");
         let address = lone.local_addresses().expect("not forked")[0];
         write_over(&lone, &second, &address.to_string());
@@ -154,7 +154,8 @@ fn addresses(endpoint: &Endpoint) -> Vec<String> {
     links.iter().filter_map(ip).collect()
 }
 
-/// Runs `test` in its own network namespace. The namespace ends with the thread and its endpoints.
+/// Runs `test` in its own network namespace. The namespace is removed when the thread and its
+/// endpoints have ended.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = thread::spawn(move || {
         if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {

@@ -39,8 +39,8 @@ async fn converse(
 fn awaited_operations_and_receives_allocate_nothing() {
     let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
     for polling in [Polling::default(), Polling::NEVER] {
-        // If the host does not run this test for a long time, the endpoint would compress its idle
-        // connections, which allocates memory.
+        // Turn off compression. If the host does not run this test for a long time, the endpoint
+        // would compress its idle connections, and compression allocates memory.
         let engine = EngineConfig::default().rest_ns(u64::MAX);
         let side = || loopback().polling(polling).engine(engine.clone());
         let pair = Pair::build(side(), side(), rights);
@@ -54,7 +54,7 @@ fn awaited_operations_and_receives_allocate_nothing() {
             for _ in 0..100 {
                 converse(&pair, &mut handles, &mut receives).await;
             }
-            // Both ends compare their links from time to time, by frames that they allocate.
+            // From time to time, both ends compare their links. The frames for this are allocated.
             let (allocations, operations) = (allocations() - before, 100 * 66);
             assert!(allocations < operations / 50, "{allocations} with {polling:?}");
         });

@@ -152,7 +152,7 @@ fn operations_with_handles_need_no_place_in_the_queue() {
     let pair = Pair::new();
     let (client, server) = (&pair.client.connection, &pair.server.connection);
     let places = client.queue().capacity();
-    // Without a receive at the peer, the sends stay pending and occupy the queue's entries.
+    // Without a receive at the peer, the sends stay pending and reserve entries of the queue.
     let sends: Vec<_> = (0..4 * places)
         .map(|_| client.send_bytes(b"x", OperationOptions::NONE).expect("it is posted"))
         .collect();
@@ -164,8 +164,8 @@ fn operations_with_handles_need_no_place_in_the_queue() {
     }
     assert!(sends.iter().all(|send| send.wait(Some(LIMIT)) == Ok(0)));
     assert!(client.queue().is_empty());
-    // Failed sends report their end through their handles. The queue gets completions for as many
-    // of them as it has room for.
+    // Each failed send reports its end through its handle. The queue gets a completion for a failed
+    // send only if it has room.
     let sends: Vec<_> = (0..4 * places)
         .map(|_| client.send_bytes(b"x", OperationOptions::NONE).expect("it is posted"))
         .collect();
@@ -288,8 +288,8 @@ fn threads_that_meet_in_the_engine_lose_nothing_and_keep_their_order() {
                     let mut write = write_one(remote, 8 * (thread + 1));
                     write.context = thread << 32 | round;
                     write.length = 8;
-                    // The queue holds 256 completions. The endpoint refuses posts until the program
-                    // polls some.
+                    // The queue holds 256 completions. When it is full, the endpoint refuses posts
+                    // until the program polls completions.
                     while let Err(error) = client.post(&write) {
                         assert!(matches!(error, PostError::Submit(_)), "{error}");
                         thread::yield_now();
@@ -430,13 +430,13 @@ fn a_thread_that_spins_for_a_passive_target_ends_with_its_endpoint() {
     }
 }
 
-/// Longer than any test takes, so that a thread with this policy never sleeps.
+/// A time longer than any test, so that a thread with this policy never sleeps.
 const LONG: Polling = Polling::for_at_most(Duration::from_secs(1000));
 
 /// Returns whether threads of the target sleep while a peer reads and the target's application is
-/// idle. For 100 ms after the application last polled, which includes accepting, the progress
-/// thread sleeps under every policy. So this function makes rounds of a hundred reads until a round
-/// wakes no thread, at most four hundred rounds.
+/// idle. For 100 ms after the application last polled (accepting also polls), the progress thread
+/// sleeps under every policy. So this function makes rounds of a hundred reads until no thread
+/// slept in a round. It makes at most four hundred rounds.
 fn sleeps_between_reads(polling: Polling) -> bool {
     let pair = Pair::build(loopback(), loopback().polling(polling), Rights::REMOTE_READ);
     let Side { endpoint, connection, buffer, .. } = &pair.client;
@@ -464,7 +464,7 @@ fn an_endpoint_connects_to_itself() {
     drop((accepted, connected));
 }
 
-/// Makes a write of the byte 7 to offset `at` of a region.
+/// Makes an operation that writes the byte 7 at offset `at` of a region.
 fn write_one(remote: &RemoteRegion, at: u64) -> Operation {
     let mut bytes = [0; 64];
     bytes[0] = 7;

@@ -1,5 +1,5 @@
 //! Tests of endpoints on raw Ethernet, over packet links. They need root. Each test has its own
-//! network namespace, which ends with the test's thread.
+//! network namespace, which is removed when the test's thread ends.
 #![expect(clippy::disallowed_methods, reason = "the clock bounds a test that fails")]
 
 mod copy;
@@ -18,7 +18,8 @@ use ethernot::{
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 
-/// Limit of waits, far longer than any step of a test takes. It only bounds a failing test.
+/// Limit of waits. It is far longer than any step of a test, and only limits the time of a failing
+/// test.
 const LIMIT: Duration = Duration::from_secs(30);
 
 const BYTES: u64 = 1 << 20;
@@ -76,8 +77,8 @@ fn transfer_goes_on_when_the_mtu_changes() {
         let pair = Pair::of("edge0", "edge1");
         pair.write_and_verify(0);
         pair.await_frames(8988);
-        // First both ends get a smaller MTU. Then only the end that cannot notify the sender gets
-        // one.
+        // In the first case, the MTU of both ends becomes smaller. In the second case, only one end
+        // gets a smaller MTU, and this end cannot notify the sender.
         for (first, second, frame_bytes) in [("edge0", Some("edge1"), 1488), ("edge1", None, 1388)]
         {
             let mtu = frame_bytes + 12;
@@ -117,7 +118,7 @@ fn transfer_survives_frames_of_others_under_our_ethertype() {
         let links = pair.server.links().expect("not forked");
         let stop = AtomicBool::new(false);
         // At the same time, a second endpoint on each interface sends traffic on a port that the
-        // first does not use. So does a third endpoint with a VLAN.
+        // first endpoint does not use. A third endpoint does the same with a VLAN.
         let config = |end: &str, vlan| PacketConfig::new(end).vlan(vlan);
         thread::scope(|scope| {
             for vlan in [None, Some(5)] {
@@ -146,8 +147,8 @@ fn transfer_survives_frames_of_others_under_our_ethertype() {
 
 #[test]
 fn interfaces_with_one_address_serve_one_connection() {
-    // Ports of the server's interfaces, and the expected number of links. Two interfaces with equal
-    // addresses are one link.
+    // Ports of the server's interfaces, and the expected number of links. If two interfaces have
+    // the same address and port, they are one link.
     for (ports, links) in [([0, 0], 2), ([7471, 7472], 2), ([7471, 7471], 1)] {
         in_namespace(move || {
             add_pair("edge2", "edge3");
@@ -251,8 +252,8 @@ fn capture_of_a_real_run_is_dissected_without_complaint() {
     }
 }
 
-/// Returns for each frame: `EtherType`, VLAN, kind of the envelope, verdict on the envelope's
-/// checksum, and complaints of the dissector.
+/// Returns for each frame: `EtherType`, VLAN, kind of the envelope, whether the envelope's checksum
+/// is correct, and the errors that the dissector reports.
 fn dissect(file: &Path) -> Vec<[String; 5]> {
     let script =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tools/wireshark/ethernot.lua");
@@ -294,7 +295,7 @@ struct Pair {
     /// The client's memory.
     buffer: Arc<Buffer>,
     region: MemoryRegion,
-    /// The server's memory, and the description that the client has of it.
+    /// The server's memory, and the description of this memory that the client has.
     target: Arc<Buffer>,
     _target_region: MemoryRegion,
     remote: RemoteRegion,
@@ -346,7 +347,7 @@ impl Pair {
         }
     }
 
-    /// Fills the client's memory, copies all of it to the server's, and compares.
+    /// Fills the client's memory, copies all of it to the server's memory, and compares both.
     fn write_and_verify(&self, seed: u8) {
         fill(&self.buffer, seed);
         fill(&self.target, !seed);
@@ -365,7 +366,7 @@ impl Pair {
         assert!(bytes(&self.target) == bytes(&self.buffer), "memories differ, seed {seed}");
     }
 
-    /// Calls `something` while a thread writes memory repeatedly.
+    /// Calls `something` while another thread writes to memory repeatedly.
     fn while_writing(&self, something: impl FnOnce() + Send) {
         let is_done = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -428,8 +429,9 @@ fn endpoint(configs: &[PacketConfig]) -> Endpoint {
     builder.build().expect("an endpoint")
 }
 
-/// Opens a link on a port that becomes free within a moment. A program that another test starts
-/// inherits all descriptors, and closes them only when it begins to run.
+/// Opens a link on a port that becomes free after a short time. Another test may start a program at
+/// this moment. The program inherits all descriptors of this process, and closes them only when it
+/// starts to run.
 fn open_when_free(config: &PacketConfig) -> PacketLink {
     let started = Instant::now();
     loop {
@@ -472,7 +474,7 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Makes two interfaces that are connected to each other, with addresses that depend only on their
+/// Adds two interfaces that are connected to each other. Their addresses depend only on their
 /// names.
 fn add_pair(first: &str, second: &str) {
     let station = |name: &str| format!("02:00:00:00:00:0{}", name.trim_start_matches("edge"));
@@ -489,7 +491,7 @@ fn add_pair(first: &str, second: &str) {
     }
 }
 
-/// Returns all properties of the interfaces that a link could have changed, without counters.
+/// Returns the properties of all interfaces that a link could have changed, without counters.
 fn state() -> [String; 2] {
     [output("ip", &["-d", "link"]), output("tc", &["qdisc"])]
 }

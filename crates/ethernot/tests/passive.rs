@@ -1,5 +1,5 @@
-//! Tests of servers whose application makes no calls: the processor of their progress thread, the
-//! cost of that thread, and its benefit.
+//! Tests of servers whose application makes no calls. They measure on which processor the progress
+//! thread runs, how much processor time it takes, and how much it reduces latency.
 #![forbid(unsafe_code)]
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
@@ -27,7 +27,7 @@ fn a_progress_thread_keeps_to_the_processor_that_is_named() {
         let allowed = of_progress_threads("status").into_iter().filter_map(|it| allowed_of(&it));
         allowed.into_iter().any(|allowed| allowed == processor.to_string())
     };
-    // A thread gets its name only when it first runs.
+    // A thread gets its name only when it starts to run.
     while of_progress_threads("status").is_empty() {
         thread::yield_now();
     }
@@ -86,8 +86,8 @@ fn gets_from_a_passive_server() {
     println!("figure: processor of a passive server beyond the better: {dearer:.1}");
 }
 
-/// Returns the latencies of gets with a pause after each, in nanoseconds, and the share of one
-/// processor that the server used.
+/// Returns the latencies of gets, in nanoseconds, and the fraction of a processor that the server
+/// used. After each get, the client pauses for `pause`.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn measure(polling: Polling, pause: Duration) -> (Vec<u64>, f64) {
     let client = loopback().progress_thread(false).polling(Polling::ALWAYS);
@@ -137,7 +137,7 @@ fn of_progress_threads(file: &str) -> Vec<String> {
     tasks.flatten().filter_map(of_task).collect()
 }
 
-/// Returns the processors that a thread may use, in the system's notation: `0-3,7`.
+/// Returns the processors that a thread may use, in the kernel's notation, such as `0-3,7`.
 fn allowed_of(status: &str) -> Option<String> {
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     Some(line.trim().to_owned())

@@ -1,4 +1,4 @@
-//! Compares a get by an asyncio program with one in Rust.
+//! Compares the time of a get in an asyncio program with that of a get in a Rust program.
 #![forbid(unsafe_code)]
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
@@ -17,7 +17,7 @@ const GETS: usize = 20_000;
 const TURNS: usize = 5;
 
 /// Prints medians of gets of 128 bytes from a passive server in Rust. The Python client and the
-/// Rust client take turns. The test needs the package that `./x python` installs. Run it alone:
+/// Rust client alternate. The test needs the package that `./x python` installs. Run it alone:
 ///
 /// ```sh
 /// cargo test --release -p ethernot --test python_speed -- --ignored --nocapture

@@ -1,4 +1,4 @@
-//! Tests of named links on raw Ethernet, and of peers found there. They need root.
+//! Tests of named links on raw Ethernet, and of peers that these links find. They need root.
 #![forbid(unsafe_code)]
 
 mod hosts;
@@ -96,8 +96,8 @@ fn an_interface_that_comes_back_gets_its_link_back() {
     let client = a.endpoint("udp:edge0,packet:edge1").unwrap();
     let peers = "10.9.9.2:7471";
     let [connection, _accepted] = target.is_written_by(&a, &client, peers);
-    // The thread that drives the endpoint recreates its sockets, so that thread must run on the
-    // host.
+    // The thread that drives the endpoint recreates the endpoint's sockets, so this thread must run
+    // on the host.
     let connection = Arc::new(connection);
     let up = || {
         let connection = Arc::clone(&connection);
@@ -129,7 +129,7 @@ fn a_link_whose_interface_stays_away_is_removed_and_made_again() {
     until(|| count() == 1);
     a.connect_to(&b, "edge1");
     until(|| count() == 2);
-    // The last link stays, because the interface may return.
+    // An endpoint keeps its last link, because the interface may return.
     let lone = a.endpoint("packet:edge1").unwrap();
     a.ip("link delete edge1");
     until(|| count() == 1);

@@ -1,4 +1,4 @@
-//! Tests of receives with handles. They allow threads to share a connection.
+//! Tests of receives with handles. Such receives allow several threads to share a connection.
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
 mod pair;
@@ -14,7 +14,7 @@ const MESSAGES: u64 = 100_000;
 const THREADS: u64 = 4;
 const ANSWER_BYTES: u32 = 64;
 
-/// Answers `count` messages in the order of their arrival. Each answer has the bytes of its
+/// Answers `count` messages in the order of their arrival. Each answer has the same bytes as its
 /// message.
 fn echo(side: &Side, count: u64) {
     let receive = |number: u64| {
@@ -31,7 +31,8 @@ fn echo(side: &Side, count: u64) {
             receives.push_back(receive(posted));
             posted += 1;
         }
-        // Retry while as many operations are pending as the connection allows.
+        // The connection allows a limited number of pending operations. While this number is
+        // reached, retry.
         loop {
             match side.connection.send_bytes(&bytes[..length], NONE) {
                 Ok(sent) => break drop(sent),
@@ -44,8 +45,8 @@ fn echo(side: &Side, count: u64) {
     }
 }
 
-/// Asks `count` questions for one thread. Sometimes also adds to the thread's word in the peer's
-/// memory. Every answer must belong to that thread.
+/// Asks `count` questions in one thread. Sometimes also adds to the thread's word in the peer's
+/// memory. Checks that every answer belongs to a question of this thread.
 fn ask(pair: &Pair, thread: u64, count: u64) {
     let (client, offset) = (&pair.client, thread * u64::from(ANSWER_BYTES));
     let connection = &client.connection;
@@ -83,11 +84,12 @@ fn threads_that_share_a_connection_get_their_own_answers() {
     ask_together(&Pair::new(), THREADS, MESSAGES);
 }
 
-/// Number of answers. A single thread asks for a tenth as many.
+/// Number of answers for several threads. A single thread asks a tenth of this number of questions.
 const ANSWERS: u64 = 1_000_000;
 const TURNS: u64 = 20;
 
-/// Measures a million answers, and compares four threads with one. Run it alone:
+/// Compares the time of a million answers with four threads to the time with one thread. Run this
+/// test alone:
 ///
 /// ```sh
 /// cargo test --release -p ethernot --test receives -- --ignored --nocapture speeds
@@ -97,7 +99,7 @@ const TURNS: u64 = 20;
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn speeds_of_threads_that_share_a_connection() {
     let pair = Pair::new();
-    // The variants take turns, so that noise of the machine affects both equally.
+    // The variants alternate, so that noise of the machine affects both equally.
     let mut ratios: Vec<f64> = (0..TURNS)
         .map(|_| {
             let [one, four] = [(1, ANSWERS / 10), (THREADS, ANSWERS)].map(|(threads, answers)| {
@@ -154,7 +156,8 @@ fn the_message_of_a_handle_that_was_dropped_goes_to_the_next_receive() {
         sent.expect("it is posted").wait(Some(LIMIT)).expect("there is a receive");
     };
     let receive = |offset| server.connection.receive(&server.region, offset, 8).unwrap();
-    // Drop one handle after its message has arrived, and the other before.
+    // Drop one handle after its message has arrived, and the other handle before its message has
+    // arrived.
     let (had, waits) = (receive(0), receive(8));
     say(b"first");
     drop((had, waits));
@@ -163,7 +166,8 @@ fn the_message_of_a_handle_that_was_dropped_goes_to_the_next_receive() {
     say(b"second");
     assert_eq!(first.wait(Some(LIMIT)).unwrap().to_vec().unwrap(), b"first");
     assert_eq!(second.wait(Some(LIMIT)).unwrap().to_vec().unwrap(), b"second");
-    // A handle whose message was read leaves no receive behind.
+    // If a message was read, dropping its handle leaves no receive that the next call could take
+    // over.
     drop((first, second));
     let third = receive(0);
     assert!(!third.is_done());

@@ -1,5 +1,5 @@
-//! Tests of tasks that wait for room, for the completion of operations, and for peers to confirm
-//! the end. None of these waits blocks a thread.
+//! Tests of tasks that wait for room, for the completion of operations, and for the peers'
+//! confirmation that connections are closed. No such wait blocks a thread.
 
 #[path = "executor/mod.rs"]
 mod executor;
@@ -34,7 +34,7 @@ fn poll_once<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(waker))
 }
 
-/// Runs a future, and drives the peer at the same time.
+/// Runs a future and drives the peer at the same time.
 fn drive_beside<F: Future>(pair: &Pair, future: F) -> F::Output {
     let (mut future, waker) = (pin!(future), waker());
     loop {
@@ -171,7 +171,7 @@ fn tasks_that_shut_down_are_woken() {
     assert_eq!(ended.0, Closed::ByPeer);
 }
 
-/// With the shutdown grace of the test, the wait would take an hour.
+/// The shutdown grace is an hour, so the test would not end if the drop waited for the peer.
 #[test]
 fn dropping_the_last_endpoint_does_not_wait_for_a_silent_peer() {
     let client = loopback().shutdown_grace(Duration::from_hours(1));

@@ -1,6 +1,6 @@
-//! Tests on hosts where threads cannot always run: one processor, a share of a processor, other
-//! scheduling classes, competing processes, late timers, stalls. Endpoints must make progress
-//! there, and use almost no processor time while idle.
+//! Tests on hosts where threads cannot always run: one processor, part of a processor, other
+//! scheduling classes, competing processes, late timers, stalls. On such hosts, endpoints must make
+//! progress, and they must use almost no processor time while idle.
 //!
 //! No assertion depends on the speed of the host. A wait for an event is limited to a minute. The
 //! limits of processor time and of sleeps are relative to the elapsed time.
@@ -76,9 +76,9 @@ fn a_real_time_end_leaves_the_processor_to_its_peer() {
     ] {
         let ends = [client, server].map(|launcher| End::start(launcher, name, setting));
         for Phase { what, elapsed, used } in exercise(setting, ends) {
-            // Where the kernel throttles real-time threads, it leaves 5 % of the time to other
-            // threads that are ready. A thread of the idle class yields its processor to all
-            // others, so an end of that class may poll while its peer is silent.
+            // If the kernel throttles real-time threads, it leaves 5 % of the time to other threads
+            // that are ready. A thread of the class `SCHED_IDLE` gives its processor to any other
+            // thread, so an end of this class may poll while its peer is silent.
             let real_time_used = used[usize::from(server == &real_time)];
             let is_left = real_time_used.processor * 100 < elapsed * 97;
             assert!(is_left, "{what}: {used:?} in {elapsed:?}");
@@ -163,7 +163,7 @@ fn a_waiting_end_sleeps_while_its_peer_is_stopped() {
     }
 }
 
-/// A part of a test, and the usage of each end in it.
+/// A phase of a test, with the resources that each end used in this phase.
 struct Phase {
     what: String,
     elapsed: Duration,
@@ -172,7 +172,7 @@ struct Phase {
 
 /// Connects a client and a server, exchanges data in each style, and leaves both idle.
 ///
-/// Panics if an end spins or wakes up without need.
+/// Panics if an end spins or wakes up without a reason.
 fn exercise(setting: &str, ends: [End; 2]) -> Vec<Phase> {
     let mut ends = ends;
     connect(&mut ends);
@@ -185,7 +185,7 @@ fn exercise(setting: &str, ends: [End; 2]) -> Vec<Phase> {
         let silence = measured(format!("{setting} silence, {style}"), &mut ends, |ends| {
             ends[0].run(&format!("silence {style} 100"));
         });
-        // A thread that polls may keep its processor.
+        // A thread that polls may keep its processor, so only limit its sleeps.
         demand_few_sleeps(&silence, 0);
         if style == "waiting" && setting != "ALWAYS" {
             demand_rest(&silence, silence.used[0]);
@@ -233,7 +233,7 @@ fn demand_rest(phase: &Phase, used: Usage) {
     assert!(u128::from(used.sleeps) < sleeps_max, "{what}: {used:?} in {elapsed:?}");
 }
 
-/// Panics if an end slept more often than 50 times for each operation, plus 50 times for each
+/// Panics if an end slept too often. The limit is 50 sleeps per operation plus 50 sleeps per
 /// millisecond.
 fn demand_few_sleeps(phase: &Phase, operations: u64) {
     let Phase { what, elapsed, used } = phase;
@@ -277,7 +277,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The kernel removes an ended process from its group only after some time.
+        // The kernel needs some time to remove an ended process from its group.
         let until = Instant::now() + ends::LIMIT;
         while fs::remove_dir(&self.path).is_err() && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
@@ -312,7 +312,8 @@ fn processor() -> String {
     digits.expect("there is one").to_owned()
 }
 
-/// Serializes the tests of this file, because each would take processor time from the others.
+/// Serializes the tests of this file, because tests that run at the same time would take processor
+/// time from each other.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

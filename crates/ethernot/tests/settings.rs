@@ -1,4 +1,4 @@
-//! Tests that invalid settings of an endpoint are refused by name.
+//! Tests that an endpoint with an invalid setting is refused, and that the error names the setting.
 
 use std::error::Error;
 

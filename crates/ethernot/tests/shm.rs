@@ -106,7 +106,7 @@ fn a_killed_peer_ends_the_connection_and_its_memory_is_given_back() {
     copy::end(server, Signal::SIGKILL);
     let mut looks = 0;
     while maps_shared_memory() {
-        // After the end of the connection, waits for completions return at once. So sleep here.
+        // After the end of the connection, waits for completions return at once. Sleep instead.
         std::thread::park_timeout(Duration::from_millis(1));
         looks += 1;
         assert!(looks < 20_000, "the memory is still there");
@@ -133,8 +133,8 @@ fn an_idle_connection_over_memory_ends_when_its_peer_is_killed() {
         looks += 1;
         assert!(looks < 20_000, "no frame has come over shared memory");
     }
-    // After this wait the connections have compared their links and are idle. They send no frame
-    // before the next keep-alive.
+    // After this wait, the connections have compared their links and are idle. Their next frame is
+    // a keep-alive.
     let limit = Duration::from_millis(3_500);
     let none = connections[0].wait_completion(Some(limit));
     assert_eq!(none, Err(WaitError::TimedOut { limit }));

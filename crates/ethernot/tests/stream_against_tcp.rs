@@ -103,13 +103,14 @@ fn hosts() -> Option<[Host; 2]> {
     Some(hosts)
 }
 
-/// The client's ends of the streams to the servers.
+/// The client's ends of the streams to both servers.
 struct Streams {
     edge: ByteStream,
     tcp: TcpStream,
 }
 
-/// Connects the second host to servers on the first, which serve until their streams are closed.
+/// Connects the second host to servers on the first host. The servers run until their streams are
+/// closed.
 fn connect([server, client]: &[Host; 2], protocol: Protocol) -> Streams {
     let (listener, address) = server.run(|| {
         let endpoint = Endpoint::bind("10.99.0.1:0").expect("the address is there");
@@ -157,7 +158,8 @@ fn run<F: Future>(future: F) -> F::Output {
     runtime.expect("a thread").block_on(future)
 }
 
-/// Serves one client until it closes the stream. Each answer equals its question.
+/// Serves one client until the client closes the stream. Each answer has the same bytes as its
+/// question.
 async fn serve(protocol: Protocol, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
     let stream = TokioIo::new(stream);
     let served = match protocol {

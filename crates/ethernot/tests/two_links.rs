@@ -1,4 +1,4 @@
-//! Measures what a second link costs if no link is the bottleneck.
+//! Measures the cost of a second link if neither link limits the rate.
 #![forbid(unsafe_code)]
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
@@ -16,7 +16,7 @@ const IN_FLIGHT: usize = 4;
 const ROUNDS: usize = 15;
 
 /// Compares reads of 1 MiB over two UDP links on loopback with reads over one link. The two
-/// variants take turns, round by round. Run it alone:
+/// variants alternate after each round. Run this test alone:
 ///
 /// ```sh
 /// cargo test --release -p ethernot --test two_links -- --ignored --nocapture

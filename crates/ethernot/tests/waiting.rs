@@ -1,5 +1,5 @@
-//! Tests of waits for several events at the same time: by the descriptor in event loops, by one
-//! call for all events, and by iterators.
+//! Tests of waits for several events at the same time: by the file descriptor in event loops, by
+//! one call for all events, and by iterators.
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
 mod pair;
@@ -29,7 +29,7 @@ fn is_readable(endpoint: &Endpoint) -> bool {
     poll(&mut fds, PollTimeout::ZERO).expect("the descriptor is there") == 1
 }
 
-/// Calls `look` until it returns a result. Sleeps by `sleep` between two calls.
+/// Calls `look` until it returns a result. Calls `sleep` between two calls of `look`.
 fn event_loop<R>(
     endpoint: &Endpoint,
     sleep: impl Fn(&Endpoint),
@@ -45,8 +45,7 @@ fn event_loop<R>(
     }
 }
 
-/// Makes the sides answer each other `count` times. Each side sleeps until its next message
-/// arrives.
+/// The two ends answer each other `count` times. Each end sleeps until its next message arrives.
 fn ping_pong(pair: &Pair, count: u32, sleep: impl Fn(&Endpoint) + Sync) {
     let say = |connection: &Connection, number| {
         let options = OperationOptions::NOTIFY.immediate(Some(number));
@@ -149,8 +148,8 @@ fn what_has_come_already_is_to_be_looked_at_before_sleeping() {
     while !client.endpoint.arm().expect("not forked") {}
     let write = client.connection.write_bytes(b"x", &pair.remote, 0, OperationOptions::SIGNALLED);
     write.expect("it is posted").wait(Some(LIMIT)).expect("it succeeds");
-    // The descriptor was armed. The thread that completed the write makes the descriptor readable
-    // only after that thread has left the engine.
+    // The descriptor is armed. The thread that completed the write makes it readable, but only
+    // after this thread has left the engine.
     sleep_in_poll(&client.endpoint);
     client.endpoint.drain().expect("not forked");
     assert!(!is_readable(&client.endpoint));
@@ -190,8 +189,8 @@ fn requests_completions_messages_and_ends_are_waited_for_together() {
         let (2, Occurred::Message(Ok(received))) = wait(&awaited) else { panic!("no message") };
         assert_eq!(received.to_vec().unwrap(), b"second");
         let send = connection.send_bytes(b"bye", OperationOptions::NONE).expect("it is posted");
-        // The peer ends the connection as soon as it has the message. If several events have
-        // occurred, `wait_any` reports the first of them in the list.
+        // The peer ends the connection as soon as it has the message. So both events may have
+        // occurred. In this case `wait_any` reports the first event in the list.
         let found = wait(&[Awaited::Operation(&send), Awaited::End(&connection)]);
         assert!(matches!(found, (0, Occurred::Operation(Ok(0)))), "{found:?}");
         let (0, Occurred::End(_, said)) = wait(&[Awaited::End(&connection)]) else {

@@ -84,7 +84,7 @@ fn a_far_end_with_a_smaller_mtu_on_a_further_link_is_found_out_and_not_silenced(
     let remote = RemoteRegion::from_bytes(&connection.peer_data()).unwrap();
     let own = Buffer::new(BYTES);
     let local = client.register(own.clone(), Rights::LOCAL_WRITE).unwrap();
-    // The interface accepts 4 bytes more, for a VLAN tag. The path-MTU search stops at most 16
+    // The interface accepts 4 additional bytes for a VLAN tag. The path-MTU search stops at most 16
     // bytes below the largest size that passes.
     let is_found =
         |bytes| (1300 - ENVELOPE_BYTES - 16..=1300 + 4 - ENVELOPE_BYTES).contains(&bytes);
@@ -99,8 +99,8 @@ fn a_far_end_with_a_smaller_mtu_on_a_further_link_is_found_out_and_not_silenced(
     until(found);
 }
 
-/// Makes an endpoint on each host with links on these interfaces; that of `b` comes first. Returns
-/// `None` if the kernel does not support `AF_XDP`.
+/// Makes an endpoint on each host with links on these interfaces. The endpoint of `b` is the first
+/// in the result. Returns `None` if the kernel does not support `AF_XDP`.
 fn endpoints(a: &Host, b: &Host, interfaces: &[&str]) -> Option<[Endpoint; 2]> {
     let links: Vec<String> = interfaces.iter().map(|name| format!("xdp:{name}:0")).collect();
     let open = |host: &Host| match host.endpoint(&links.join(",")) {

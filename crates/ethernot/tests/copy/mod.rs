@@ -1,4 +1,4 @@
-//! Runs a copy of a test in its own process, which the test can kill.
+//! Runs a copy of a test in a process that the test can kill.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Returns the argument of this process if it is the copy of a test.
+/// Returns the argument of this process if the process is the copy of a test.
 pub(crate) fn argument() -> Option<String> {
     env::var(ARGUMENT).ok()
 }
@@ -21,10 +21,10 @@ pub(crate) fn start(name: &str, what: &str) -> (Child, String) {
 }
 
 /// Returns the command that starts a copy of the test `name` with an argument. The command begins
-/// with the words of `launcher`, such as those of `taskset`.
+/// with the words in `launcher`, for example a `taskset` command.
 pub(crate) fn command(launcher: &[&str], name: &str, what: &str) -> Command {
-    // A script's background processes ignore SIGINT, and their children inherit that. Copies must
-    // not.
+    // Background processes of a script ignore SIGINT, and their children inherit this setting.
+    // Copies must not ignore SIGINT.
     let mut command = Command::new("env");
     command
         .arg("--default-signal=INT")
@@ -36,13 +36,12 @@ pub(crate) fn command(launcher: &[&str], name: &str, what: &str) -> Command {
     command
 }
 
-/// Returns the [message](say) of a copy in this line. Returns `None` if the line is output of the
-/// test.
+/// Returns the [message](say) of a copy in this line. Returns `None` if the test printed the line.
 pub(crate) fn said(line: &str) -> Option<String> {
     line.strip_prefix(SAYS).map(ToOwned::to_owned)
 }
 
-/// Sends a message to the process that started this one.
+/// Sends a message to the process that started this process.
 pub(crate) fn say(what: &str) {
     println!("\n{SAYS}{what}");
 }

@@ -6,7 +6,7 @@ use nix::libc;
 use nix::sys::prctl::{set_no_new_privs, set_timerslack};
 
 /// Makes all timers of the calling thread expire up to 4 ms late, like with a tick of 250 Hz.
-/// Threads that it starts inherit this.
+/// Threads that the calling thread starts inherit this setting.
 ///
 /// Threads of an endpoint request precise timers by a system call. A seccomp filter makes this call
 /// return success without effect.
@@ -28,8 +28,8 @@ pub(crate) fn have_late_timers() -> io::Result<()> {
     ];
     let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
     let mode = libc::SECCOMP_MODE_FILTER;
-    // SAFETY: the kernel copies the filter, whose length is that of `steps`, before the call
-    // returns.
+    // SAFETY: the kernel copies the filter before the call returns, and the length of the filter is
+    // the number of `steps`.
     match unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

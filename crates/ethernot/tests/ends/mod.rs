@@ -1,5 +1,5 @@
-//! Two processes with an endpoint each, connected over loopback. They obey commands of the test,
-//! which also measures and stops them.
+//! Two processes with one endpoint each, connected over loopback. They execute commands of the
+//! test. The test also measures and stops them.
 
 mod late_timers;
 
@@ -20,7 +20,8 @@ use nix::unistd::Pid;
 
 use crate::copy;
 
-/// Limit of waits, far longer than any step of a test takes. It only bounds a failing test.
+/// Limit of waits. It is far longer than any step of a test, and only limits the time of a failing
+/// test.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 
 /// A process with an endpoint. Dropping this value kills it.
@@ -47,8 +48,7 @@ impl std::ops::Sub for Usage {
     fn sub(self, before: Self) -> Self {
         Self {
             processor: self.processor.saturating_sub(before.processor),
-            // When a thread ends, the kernel drops its counts. Differences may therefore be
-            // negative.
+            // When a thread ends, the kernel drops its counts, so a difference could be negative.
             sleeps: self.sleeps.saturating_sub(before.sleeps),
             preemptions: self.preemptions.saturating_sub(before.preemptions),
         }
@@ -56,8 +56,8 @@ impl std::ops::Sub for Usage {
 }
 
 impl End {
-    /// Starts a process that is a copy of the test `name`. Its command begins with the words of
-    /// `launcher`, such as those of `taskset`. [`obey`] gets `setting` in that process.
+    /// Starts a process that is a copy of the test `name`. Its command begins with the words in
+    /// `launcher`, for example a `taskset` command. The copy calls [`obey`] with `setting`.
     pub(crate) fn start(launcher: &[&str], name: &str, setting: &str) -> Self {
         let mut command = copy::command(launcher, name, setting);
         let mut process = command.stdin(Stdio::piped()).spawn().expect("a copy of this test");
@@ -73,7 +73,8 @@ impl End {
         Self { process, commands, answers }
     }
 
-    /// Sends a command. Its [answer](End::answer) arrives when the command is done.
+    /// Sends a command. The [answer](End::answer) arrives when the process has executed the
+    /// command.
     pub(crate) fn begin(&mut self, command: &str) {
         writeln!(self.commands, "{command}").expect("the process is there");
     }
@@ -128,7 +129,7 @@ impl Drop for End {
     }
 }
 
-/// Connects the first end to the second.
+/// Connects the first process to the second.
 pub(crate) fn connect(ends: &mut [End; 2]) {
     let [client, server] = ends;
     let address = server.run("listen");
@@ -137,8 +138,8 @@ pub(crate) fn connect(ends: &mut [End; 2]) {
     server.answer();
 }
 
-/// Runs in a copy of a test: obeys commands until its input ends. `setting` is one of `ADAPTIVE`,
-/// `NEVER` and `ALWAYS`, and may be followed by `LATE`.
+/// Runs in a copy of a test: executes commands until its input ends. `setting` is `ADAPTIVE`,
+/// `NEVER` or `ALWAYS`, and may be followed by `LATE`.
 pub(crate) fn obey(setting: &str) {
     let (setting, is_late) = match setting.split_once(' ') {
         Some((setting, "LATE")) => (setting, true),
@@ -244,7 +245,7 @@ impl Next<'_> {
     }
 }
 
-/// Answers questions until the last one. Returns their number.
+/// Answers questions up to and including the last one. Returns the number of questions.
 fn echo(next: &Next<'_>, remote: &RemoteRegion) -> u32 {
     let mut answered = 0;
     loop {
@@ -257,7 +258,8 @@ fn echo(next: &Next<'_>, remote: &RemoteRegion) -> u32 {
     }
 }
 
-/// Asks questions for `ms` milliseconds, but at least [`OPERATIONS_MIN`]. Returns their number.
+/// Asks questions for `ms` milliseconds, and at least [`OPERATIONS_MIN`] questions. Returns the
+/// number of questions.
 fn ping(next: &Next<'_>, remote: &RemoteRegion, ms: u64) -> u32 {
     let until = Instant::now() + Duration::from_millis(ms);
     let mut asked = 0;
@@ -273,8 +275,8 @@ fn ping(next: &Next<'_>, remote: &RemoteRegion, ms: u64) -> u32 {
     }
 }
 
-/// Writes until `until`, but at least [`OPERATIONS_MIN`] times. Keeps several writes in flight.
-/// Returns their number.
+/// Writes until `until`, and at least [`OPERATIONS_MIN`] times. Keeps several writes in flight.
+/// Returns the number of writes.
 fn stream(next: &Next<'_>, until: Instant, write: impl Fn()) -> u32 {
     let (mut posted, mut completed) = (0, 0);
     loop {
@@ -304,7 +306,8 @@ fn hear_nothing(next: &Next<'_>, limit: Duration) {
     }
 }
 
-/// Number of operations that shows progress, even if each takes several time slices of the kernel.
+/// Number of operations that shows progress. It is small, because each operation may take several
+/// time slices of the kernel.
 const OPERATIONS_MIN: u32 = 10;
 
 /// Number of writes that a stream keeps in flight.

@@ -1,4 +1,4 @@
-//! Hosts for a test: threads with a network namespace each, and Ethernet links between them.
+//! Hosts for a test: threads that each have a network namespace, and Ethernet links between them.
 
 use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
@@ -12,12 +12,12 @@ use ethernot::{
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
 
-/// Limit of waits. Long enough for a busy machine.
+/// Limit of waits. It is long enough for a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread with its own network namespace. The namespace ends with the thread.
+/// A thread with its own network namespace. The namespace is removed when the thread ends.
 pub(crate) struct Host {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -26,7 +26,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Makes a host. Returns `None` and prints a reason if this process may not make namespaces.
+    /// Makes a host. If this process lacks the permission to create namespaces, prints the reason
+    /// and returns `None`.
     pub(crate) fn new() -> Option<Self> {
         let (jobs, todo) = channel::<Job>();
         let (sender, receiver) = channel();
@@ -111,13 +112,14 @@ impl Drop for Host {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the job has already reached the thread that waited for the job.
+            // Ignore the result. If a job panicked, the thread that waited for the job has already
+            // received the panic.
             drop(thread.join());
         }
     }
 }
 
-/// A server with memory that peers may write.
+/// A server with memory to which peers may write.
 pub(crate) struct Target {
     pub(crate) endpoint: Endpoint,
     pub(crate) memory: std::sync::Arc<Buffer>,

@@ -9,10 +9,11 @@ use ethernot::{
     RemoteRegion, Rights,
 };
 
-/// Limit of waits, far longer than any step of a test takes. It only bounds a failing test.
+/// Limit of waits. It is far longer than any step of a test, and only limits the time of a failing
+/// test.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// A client and a server with a region of `BYTES` bytes each, and a connection between them.
+/// A client and a server, each with a region of `BYTES` bytes, and a connection between them.
 pub(crate) struct Pair {
     pub(crate) client: Side,
     pub(crate) server: Side,
@@ -64,7 +65,8 @@ pub(crate) fn memory(endpoint: &Endpoint, rights: Rights) -> (Arc<Buffer>, Memor
     (buffer, region)
 }
 
-/// Connects `client` to `server`, which announces `region`. Returns the server's connection first.
+/// Connects `client` to `server`. The server announces `region`. Returns the server's connection
+/// first.
 pub(crate) fn connect(
     client: &Endpoint,
     server: &Endpoint,
