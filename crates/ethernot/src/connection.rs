@@ -592,8 +592,8 @@ impl Connection {
         result.map_err(|error| self.explain(error.into()))
     }
 
-    /// If the error says that the connection is not established, replaces it by the reason why the
-    /// connection has ended.
+    /// Returns the error to report. If `error` says that the connection is not established, returns
+    /// the reason why the connection has ended instead.
     #[cold]
     fn explain(&self, error: PostError) -> PostError {
         let is_unconnected = error == semantics::PostError::NotConnected.into();
