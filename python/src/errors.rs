@@ -1,4 +1,4 @@
-//! Errors of the simulator as exceptions.
+//! The errors of the simulator as Python exceptions.
 
 use std::fmt::Display;
 
@@ -28,7 +28,8 @@ pub(crate) fn configuration_error(error: &Cause) -> PyErr {
     wrong(error)
 }
 
-/// Returns the exception for a failed run. The cause is the run itself or the user's input.
+/// Returns the exception for a failed run. If the user's input is the cause, it is the exception
+/// for wrong input.
 pub(crate) fn run_error(error: &Cause) -> PyErr {
     match error {
         Cause::Stuck(_) | Cause::Lossy { .. } => SimulationError::new_err(error.to_string()),

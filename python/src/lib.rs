@@ -1,5 +1,5 @@
 //! The native part of the Python package `ethernot_sim`. Its functions take texts and return plain
-//! values. The classes and functions for users are in Python, in the folder `ethernot_sim`.
+//! values. The classes and functions for users are written in Python, in the folder `ethernot_sim`.
 
 mod errors;
 mod records;
@@ -46,8 +46,9 @@ fn effective(file: &str, text: &str, folder: &str) -> PyResult<String> {
     Ok(parse(file, text, folder)?.effective)
 }
 
-/// A point in the form that Python uses: name, all settings as TOML, hash of the settings, and the
-/// settings that differ between points, by key. The hash is the name of the result's file.
+/// A point in the form that Python uses. It has a name, all settings as TOML, the hash of the
+/// settings, and, by key, the settings that differ between points. The hash is the name of the
+/// result's file.
 type PlainPoint<'py> = (String, String, String, Bound<'py, PyDict>);
 
 /// Returns the points of a sweep.
@@ -67,10 +68,11 @@ fn points<'py>(
     points.map_err(|error| configuration_error(&error))?.into_iter().map(plain).collect()
 }
 
-/// The results of a run, and its records, if it was recorded.
+/// The results of a run. If the run was recorded, also its records.
 type PlainResult<'py> = (Bound<'py, PyDict>, Option<Bound<'py, PyDict>>);
 
-/// Runs a configuration until the run ends or `stop` stops it. Records the run if `is_recorded`.
+/// Runs a configuration until the run ends or `stop` stops it. If `is_recorded` is true, records
+/// the run.
 #[pyfunction]
 #[pyo3(signature = (file, text, folder, stop = None, is_recorded = false))]
 fn run<'py>(
@@ -82,15 +84,15 @@ fn run<'py>(
     is_recorded: bool,
 ) -> PyResult<PlainResult<'py>> {
     let mut configuration = parse(file, text, folder)?;
-    // Use one thread. The result does not depend on the number of threads.
+    // Use one thread. The number of threads does not change the result.
     configuration.threads = 1;
     let run = |watch: Watch| configuration.run_watched(&InTurns, watch);
     let ended = watched(python, &configuration, stop, is_recorded, run)?;
     plain(python, &configuration, &ended)
 }
 
-/// The outcome of a run. If it was recorded, also the slowdown of its messages relative to an empty
-/// network.
+/// The outcome of a run. If the run was recorded, also the slowdown of its messages relative to an
+/// empty network.
 type Ended = (Outcome, Option<Slowdowns>);
 
 fn plain<'py>(
@@ -102,7 +104,7 @@ fn plain<'py>(
     Ok((result, records::plain(python, configuration, outcome, slowdowns.as_ref())?))
 }
 
-/// Runs a simulation while other threads of Python run. A signal or `stop` ends it early.
+/// Runs a simulation while other Python threads run. A signal or `stop` ends the run early.
 fn watched(
     python: Python<'_>,
     configuration: &Configuration,
@@ -129,7 +131,8 @@ fn watched(
     }
 }
 
-/// Replays a trace in GOAL, as text or in its binary form, instead of the configuration's workload.
+/// Replays a trace instead of the configuration's workload. The trace is in GOAL, as text or in its
+/// binary form.
 #[pyfunction]
 #[pyo3(signature = (file, text, folder, trace_file, trace, is_recorded = false))]
 fn replay<'py>(
@@ -154,7 +157,7 @@ fn replay<'py>(
     let (result, records) = plain(python, &configuration, &ended)?;
     let finished_us = ended.0.finished_ps.iter().map(|time_ps| *time_ps as f64 / 1e6);
     result.set_item("finished_us", finished_us.collect::<Vec<f64>>())?;
-    // The results describe the trace, not the configured workload.
+    // The results describe the trace, so remove the values that describe the configured workload.
     if result.contains("collective")? {
         result.del_item("collective")?;
     }

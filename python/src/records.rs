@@ -34,7 +34,7 @@ pub(crate) fn plain<'py>(
     Ok(Some(dict))
 }
 
-/// Returns a row for each direction of a cable. `ethernot sim run --links` writes the same rows.
+/// Returns one row for each direction of a cable. The rows are those of `ethernot sim run --links`.
 fn links<'py>(
     python: Python<'py>,
     configuration: &Configuration,
@@ -60,7 +60,7 @@ fn links<'py>(
     Ok(dict)
 }
 
-/// Returns the durations of messages divided by the durations on an empty network.
+/// Returns the slowdowns: the durations of messages divided by their durations on an empty network.
 fn slowdown<'py>(python: Python<'py>, slowdowns: &Slowdowns) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(python);
     dict.set_item("messages", slowdowns.count())?;
@@ -79,7 +79,7 @@ fn slowdown<'py>(python: Python<'py>, slowdowns: &Slowdowns) -> PyResult<Bound<'
     Ok(dict)
 }
 
-/// Returns a row for each link and time window.
+/// Returns one row for each link and time window.
 fn queues<'py>(
     python: Python<'py>,
     topology: &Topology,
@@ -103,7 +103,8 @@ fn queues<'py>(
     Ok(dict)
 }
 
-/// Returns the links whose queues kept growing, and whether the number of messages in flight grew.
+/// Returns two results: the links whose queues grew during the run, and whether the number of
+/// messages in flight grew.
 fn saturation<'py>(
     python: Python<'py>,
     topology: &Topology,

@@ -1,4 +1,4 @@
-//! Ends a run early: because of a signal such as Control-C, or at the request of another thread.
+//! Ends a run early. The reason is a signal, such as Control-C, or a request of another thread.
 
 #![expect(clippy::disallowed_methods, reason = "signals are looked for by the clock of the host")]
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-/// Stops all runs to which it was passed, on any thread, within some milliseconds.
+/// Stops all runs that got this object, on any thread, within some milliseconds.
 #[pyclass(frozen, module = "ethernot_sim._native")]
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
@@ -33,7 +33,7 @@ pub(crate) struct Watching<'a> {
     stop: Option<&'a Stop>,
     /// Time of the last check for signals.
     looked: Instant,
-    /// The exception that a signal handler raised.
+    /// The exception that a signal handler raised, if one did.
     signalled: Option<PyErr>,
 }
 
@@ -50,7 +50,8 @@ impl<'a> Watching<'a> {
         if self.looked.elapsed() < SIGNALS_INTERVAL {
             return ControlFlow::Continue(());
         }
-        // Python runs handlers on its main thread only. On other threads this call has no effect.
+        // Python runs signal handlers only on its main thread. On other threads this call has no
+        // effect.
         self.signalled = Python::attach(signals).err();
         self.looked = Instant::now();
         match self.signalled {
@@ -70,6 +71,6 @@ fn signals(python: Python<'_>) -> PyResult<()> {
     python.check_signals()
 }
 
-/// Interval between checks for signals. It is short for a user, but long enough that a thread
-/// rarely has to wait for the interpreter lock.
+/// Interval between checks for signals. A user does not notice it, but it is long enough that a
+/// thread rarely waits for the interpreter lock.
 const SIGNALS_INTERVAL: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! Results as dictionaries. Their keys are those of `ethernot sim run --manifest`.
+//! The results of a run as dictionaries. Their keys are those of `ethernot sim run --manifest`.
 
 use interconnect::calibration::Calibration;
 use interconnect::configuration::{
@@ -168,7 +168,7 @@ fn engines<'py>(python: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyD
     Ok(dict)
 }
 
-/// Returns the settings of a point that differ from other points, by key.
+/// Returns, by key, the settings of a point that differ from those of other points.
 pub(crate) fn settings<'py>(
     python: Python<'py>,
     settings: &[(String, Setting)],

@@ -21,7 +21,7 @@ pub(crate) struct Attempt {
     limit: Option<Duration>,
 }
 
-/// The object that waits for the connection.
+/// The object of the Rust API that waits for the connection.
 pub(crate) enum Pending {
     Connecting(Connecting),
     Accepting(Accepting),
@@ -37,7 +37,7 @@ impl Pending {
 }
 
 impl Attempt {
-    /// Starts an attempt by calling `start`. The limit counts from this call.
+    /// Starts an attempt by calling `start`. The time limit starts at this call.
     #[expect(clippy::disallowed_methods, reason = "slices of a limit are counted")]
     pub(crate) fn start<E: Into<Error> + Send>(
         python: Python<'_>,
@@ -49,8 +49,8 @@ impl Attempt {
         Ok(Self { inner: Mutex::new(pending), began, limit })
     }
 
-    /// Starts an attempt as [`Attempt::start`] does. Without a limit, uses the default limit of
-    /// connecting.
+    /// Starts an attempt like [`Attempt::start`]. If no limit is given, uses the default limit of
+    /// [`ConnectOptions`].
     pub(crate) fn connect(
         python: Python<'_>,
         limit: Option<Duration>,
@@ -60,7 +60,7 @@ impl Attempt {
         Self::start(python, Some(limit), || start().map(Pending::Connecting))
     }
 
-    /// Waits for the connection in slices, so that Ctrl-C interrupts it.
+    /// Waits for the connection in several short waits, so that Ctrl-C can interrupt the wait.
     pub(crate) fn finish(&self, python: Python<'_>) -> PyResult<Connection> {
         loop {
             let left = self.left_of_limit();
@@ -83,8 +83,8 @@ impl Attempt {
         self.limit.map(|limit| limit.saturating_sub(self.began.elapsed()))
     }
 
-    /// Returns the outcome for Python. If the limit has expired, the error names the whole limit,
-    /// not the last slice.
+    /// Converts the outcome for Python. If the limit has expired, the error contains the whole
+    /// limit, and not the limit of the last short wait.
     fn outcome_to_python(
         &self,
         python: Python<'_>,
@@ -103,7 +103,8 @@ impl Attempt {
     }
 }
 
-/// Returns whether `peer` is an address. A name must be resolved, which may block.
+/// Returns whether `peer` is an address. Otherwise it is a name that must be resolved, and
+/// resolving may block.
 #[pyfunction]
 pub(crate) fn is_address(peer: &str) -> bool {
     peer.parse::<SocketAddr>().is_ok()

@@ -14,7 +14,8 @@ use crate::memory::{Memory, RemoteMemory};
 use crate::operation::{Completion, Operation, Receive};
 use crate::waiting::{limit_of, patiently};
 
-/// Makes the options of a connection. `None` keeps the default number of completions.
+/// Creates the options of a connection. If `completions` is `None`, uses the default number of
+/// completions.
 pub(crate) fn options_of(private_data: Vec<u8>, completions: Option<usize>) -> ConnectOptions {
     let mut options = ConnectOptions::new().private_data(private_data);
     options.completions = completions.unwrap_or(options.completions);
@@ -53,7 +54,7 @@ impl Listener {
 /// A connection request of a peer.
 #[pyclass(frozen, module = "ethernot._native")]
 pub(crate) struct Request {
-    /// `None` after the request was answered.
+    /// `None` after the request was accepted or rejected.
     inner: Mutex<Option<ConnectionRequest>>,
 }
 
@@ -125,7 +126,7 @@ impl Connection {
     }
 }
 
-/// Options of an operation besides its memory ranges.
+/// The options of an operation, without its memory ranges.
 #[derive(FromPyObject)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a matter of its own")]
 pub(crate) struct Extra {

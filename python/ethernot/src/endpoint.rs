@@ -15,7 +15,7 @@ use crate::lent::buffer_of;
 use crate::memory::Memory;
 use crate::waiting::{limit_of, patiently};
 
-/// One side of remote memory access: links, memory and connections of a process.
+/// One end of remote memory access: the links, memory and connections of a process.
 #[pyclass(frozen, subclass, weakref, module = "ethernot._native")]
 pub(crate) struct Endpoint {
     /// `None` after the endpoint was closed.
@@ -59,7 +59,7 @@ impl Endpoint {
         Ok(Self { inner: Mutex::new(Some(made)) })
     }
 
-    /// Returns the addresses at which peers can reach each link by UDP.
+    /// Returns, for each link, the address at which peers can reach the link by UDP.
     fn addresses(&self, python: Python<'_>) -> PyResult<Vec<String>> {
         let endpoint = self.get(python)?;
         let addresses = python.detach(|| endpoint.local_addresses());
@@ -147,8 +147,8 @@ impl Endpoint {
     #[pyo3(signature = (timeout=None))]
     fn shutdown(&self, python: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let endpoint = self.get(python)?;
-        // Wait for the operations first. `patiently` calls in slices, so a shutdown alone would
-        // wait for them only during its first slice.
+        // Wait for the operations first. `shutdown` also waits for them, but [`patiently`] calls it
+        // with short limits. At the end of the first limit, `shutdown` would close the connections.
         match patiently(python, timeout, |limit| endpoint.flush(limit).map_err(Error::from)) {
             Err(error) if !error.is_instance_of::<PyTimeoutError>(python) => return Err(error),
             Err(_) | Ok(()) => {}

@@ -1,4 +1,5 @@
-//! Errors of the Rust API as exceptions. There is one exception for each kind, with the same text.
+//! The errors of the Rust API as Python exceptions. Each kind of error has its own exception, with
+//! the same text.
 
 use ethernot::{Error, ErrorKind};
 use pyo3::create_exception;
@@ -7,9 +8,9 @@ use pyo3::prelude::*;
 
 create_exception!(ethernot, EthernotError, PyException, "What all errors of this package are.");
 
-/// Makes the exceptions. Each is a subclass of this package's base exception, and of Python's
-/// exception of the same kind if there is one. So `except TimeoutError` catches `TimedOutError`,
-/// too.
+/// Creates the exceptions. Each exception is a subclass of this package's base exception. If Python
+/// has an exception of the same kind, it is also a subclass of that one. For example,
+/// `except TimeoutError` also catches `TimedOutError`.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let python = module.py();
     let base = python.get_type::<EthernotError>();
@@ -92,7 +93,7 @@ pub(crate) fn raised(python: Python<'_>, error: impl Into<Error>) -> PyErr {
     named(python, name, error.to_string())
 }
 
-/// Makes the exception of this package called `name`.
+/// Creates the exception of this package that is called `name`.
 pub(crate) fn named(python: Python<'_>, name: &str, text: String) -> PyErr {
     let class = python.import("ethernot._native").and_then(|module| module.getattr(name));
     match class.and_then(|class| class.call1((text,))) {

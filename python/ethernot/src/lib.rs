@@ -1,5 +1,5 @@
-//! The native part of the Python package `ethernot`: the objects of the Rust API. Programs use the
-//! classes in the folder `ethernot`, which add support for event loops.
+//! The native part of the Python package `ethernot`. It contains the objects of the Rust API.
+//! Programs use the classes in the folder `ethernot`, which add support for event loops.
 
 mod attempt;
 mod connection;

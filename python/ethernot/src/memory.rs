@@ -1,4 +1,4 @@
-//! Registered memory. Python reads and writes it by the buffer protocol.
+//! Registered memory. Python programs read and write it through the buffer protocol.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,8 +13,8 @@ use crate::errors::{named, raised};
 
 /// Registered memory of this process.
 ///
-/// Its views keep the memory allocated. After `release`, peers can no longer access it, even if
-/// views still exist.
+/// A view of the memory keeps the memory allocated. After `release`, peers can no longer access the
+/// memory, even if views still exist.
 #[pyclass(frozen, module = "ethernot._native")]
 pub(crate) struct Memory {
     buffer: Arc<Buffer>,
@@ -53,13 +53,13 @@ impl Memory {
         python.detach(|| drop(taken));
     }
 
-    /// Loads the 64-bit number at an offset that is a multiple of 8, atomically.
+    /// Loads a 64-bit number atomically. The offset must be a multiple of 8.
     fn load(&self, python: Python<'_>, offset: u64) -> PyResult<u64> {
         self.check_word(python, offset)?;
         Ok(self.buffer.load_u64(offset))
     }
 
-    /// Stores a 64-bit number at an offset that is a multiple of 8, atomically.
+    /// Stores a 64-bit number atomically. The offset must be a multiple of 8.
     fn store(&self, python: Python<'_>, offset: u64, value: u64) -> PyResult<()> {
         self.check_word(python, offset)?;
         if !self.buffer.is_writable() {
@@ -70,7 +70,8 @@ impl Memory {
         Ok(())
     }
 
-    /// # Safety `view` is null, or points to a view that Python passes to be filled.
+    /// # Safety `view` is null, or points to a view that Python passes so that this function fills
+    /// it.
     unsafe fn __getbuffer__(
         slf: &Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
@@ -83,9 +84,9 @@ impl Memory {
         let (start, length) =
             (buffer.as_ptr().cast::<c_void>(), buffer.len().cast_signed() as ffi::Py_ssize_t);
         let is_read_only = c_int::from(!buffer.is_writable());
-        // SAFETY: Python passes the view to be filled. The view holds a reference to this object,
-        // which keeps the memory. Python accesses the memory as foreign bytes, for which every
-        // value is valid.
+        // SAFETY: Python passes the view so that this function fills it. The view holds a reference
+        // to this object, so the memory stays allocated. Python accesses the memory as foreign
+        // bytes, for which every value is valid.
         let filled = unsafe {
             ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, length, is_read_only, flags)
         };

@@ -20,8 +20,8 @@ impl Operation {
 
 #[pymethods]
 impl Operation {
-    /// Waits until the operation is complete. Returns the old value of the word for an atomic, and
-    /// 0 for other operations.
+    /// Waits until the operation is complete. Returns the previous value of the word for an atomic,
+    /// and 0 for other operations.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, python: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {
         match self.result(python)? {
@@ -30,7 +30,8 @@ impl Operation {
         }
     }
 
-    /// Returns the result, or `None` while the operation is pending. Does not make progress.
+    /// Returns the result, or `None` while the operation is pending. This call does not make
+    /// progress.
     fn result(&self, python: Python<'_>) -> PyResult<Option<u64>> {
         match self.inner.status() {
             OperationStatus::Done { value } => Ok(Some(value)),
@@ -39,11 +40,11 @@ impl Operation {
         }
     }
 
-    /// Spins for at most `us` microseconds without the interpreter lock. Then returns the result,
-    /// or `None` while the operation is pending.
+    /// Spins for at most `us` microseconds, without the interpreter lock. Returns the result, or
+    /// `None` if the operation is still pending.
     fn result_within(&self, python: Python<'_>, us: u64) -> PyResult<Option<u64>> {
         let limit = std::time::Duration::from_micros(us);
-        // Ignore the outcome, because `result` returns it.
+        // Ignore the outcome here, because `result` returns it.
         let _outcome = python.detach(|| self.inner.wait(Some(limit)));
         self.result(python)
     }
@@ -68,7 +69,7 @@ impl Receive {
 
 #[pymethods]
 impl Receive {
-    /// Waits for the message. Returns its length in bytes, and its immediate, if it has one.
+    /// Waits for the message. Returns its length in bytes, and its immediate or `None`.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, python: Python<'_>, timeout: Option<f64>) -> PyResult<(usize, Option<u32>)> {
         let received = patiently(python, timeout, |limit| self.inner.wait(limit))?;
@@ -81,7 +82,7 @@ impl Receive {
 
     fn result_within(&self, python: Python<'_>, us: u64) -> PyResult<Option<(usize, Option<u32>)>> {
         let limit = std::time::Duration::from_micros(us);
-        // Ignore the outcome, because `result` returns it.
+        // Ignore the outcome here, because `result` returns it.
         let _outcome = python.detach(|| self.inner.wait(Some(limit)).map(drop));
         self.result(python)
     }

@@ -1,4 +1,4 @@
-//! Waits during which other threads of Python run, and which signals can interrupt.
+//! Waits that signals can interrupt. During a wait, other Python threads can run.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 
 use crate::errors::{named, raised};
 
-/// Waits for at most `timeout` seconds (`None`: without a limit). Calls `wait` in slices, so that
-/// Ctrl-C interrupts the wait.
+/// Waits for at most `timeout` seconds (`None`: without a limit). Calls `wait` repeatedly with
+/// short limits, so that Ctrl-C can interrupt the wait.
 #[expect(clippy::disallowed_methods, reason = "slices of a limit are counted")]
 pub(crate) fn patiently<R: Send, E: Into<Error> + Send>(
     python: Python<'_>,
@@ -49,5 +49,5 @@ pub(crate) fn limit_of(python: Python<'_>, timeout: Option<f64>) -> PyResult<Opt
     })
 }
 
-/// Length of a slice, and so the longest delay of a signal.
+/// Limit of one short wait. A signal is handled after at most this time.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);

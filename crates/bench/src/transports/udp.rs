@@ -306,8 +306,8 @@ const ETHERNET_MTU: u32 = 1500;
 const IP_AND_UDP_HEADER_BYTES: u64 = 28;
 const DATAGRAM_BYTES_MAX: u64 = 65_507 - EDGE_HEADER_BYTES as u64;
 
-/// Time after which a datagram is retransmitted. It is much longer than a round trip, and much shorter
-/// than a phase.
+/// Time after which a datagram is retransmitted. It is much longer than a round trip, and much
+/// shorter than a phase.
 const REPEAT_AFTER: Duration = Duration::from_millis(20);
 /// Number of timeouts in a row, each 20 ms, after which the path counts as down.
 const LOST_IN_A_ROW_MAX: u32 = 100;
