@@ -1,4 +1,4 @@
-"""Simulates a sweep or a part of a sweep, as a task of a job array does: `python -m ethernot_sim sweep`."""
+"""Simulates a sweep or a part of a sweep, for example in a task of a job array: `python -m ethernot_sim sweep`."""
 
 from __future__ import annotations
 

@@ -36,10 +36,10 @@ def calibrate(
     """Finds the parameters of the LogGP model and of hosts that best fit measured one-way latencies of messages of some
     sizes. Minimises the sum of squared relative differences.
 
-    Such latencies alone do not show how much time hosts and network take. Without more information, all time counts for
-    the network. If the rate of the link and the latency of the network are given, the rest of the time is divided
-    equally between both hosts. The latency of the network is that of switches and cables, without the time that bytes
-    take. `interval_us` is the shortest time between two messages of a stream from one host.
+    Latencies alone do not show which part of the time hosts take and which part the network takes. By default, all time
+    counts for the network. If `link_rate_bps` and `network_latency_us` are given, the rest of the time is divided
+    equally between both hosts. `network_latency_us` is the latency of switches and cables, without the time in which
+    bytes are sent. `interval_us` is the shortest time between two messages of a stream from one host.
     """
     found = _native.calibrate(
         [_count("sizes", size) for size in sizes],

@@ -28,7 +28,7 @@ Settings = Mapping[str, Setting]
 
 @dataclass(frozen=True)
 class Cable:
-    """A cable of `Topology.graph`: the names of its ends, and properties that differ from other cables."""
+    """A cable of `Topology.graph`: the names of its two nodes, and properties that differ from the defaults."""
 
     a: str
     b: str
@@ -37,9 +37,9 @@ class Cable:
     propagation_ps: Optional[Union[int, str]] = None
     """Propagation delay in ps, or with a unit: `"50 ns"`."""
     buffer_bytes: Optional[Union[int, str]] = None
-    """Most bytes that a switch queues for the cable; 0 for no limit."""
+    """Highest number of bytes that a switch queues for the cable; 0 for no limit."""
     count: int = 1
-    """Number of parallel cables, between switches."""
+    """Number of parallel cables. More than 1 is possible only between switches."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the table in `cables` of `[topology]`."""
@@ -71,12 +71,12 @@ class Topology:
 
     @classmethod
     def cascade(cls, switches: int, hosts: int, trunks: int = 1) -> Topology:
-        """Makes a row of switches. The arguments give the hosts of each switch and the cables between neighbours."""
+        """Makes a row of switches. `hosts` is per switch, and `trunks` is the number of cables between neighbours."""
         return cls("cascade", {"switches": switches, "hosts": hosts, "trunks": trunks})
 
     @classmethod
     def leaf_spine(cls, leaves: int, hosts: int, spines: int, trunks: int = 1) -> Topology:
-        """Makes leaves and spines. The arguments give the hosts of each leaf and its cables to each spine."""
+        """Makes leaves and spines. `hosts` is per leaf, and `trunks` is the number of cables from a leaf to a spine."""
         return cls(
             "leaf_spine", {"leaves": leaves, "hosts": hosts, "spines": spines, "trunks": trunks}
         )
@@ -88,22 +88,22 @@ class Topology:
 
     @classmethod
     def torus(cls, sizes: Sequence[int], hosts: int = 1, lanes: int = 1) -> Topology:
-        """Makes a torus: a grid of switches whose ends are joined, with hosts and parallel cables."""
+        """Makes a torus: a grid of switches whose opposite edges are joined, with hosts and parallel cables."""
         return cls("torus", {"sizes": list(sizes), "hosts": hosts, "lanes": lanes})
 
     @classmethod
     def mesh(cls, sizes: Sequence[int], hosts: int = 1, lanes: int = 1) -> Topology:
-        """Makes a mesh: a grid of switches whose ends are open."""
+        """Makes a mesh: a grid of switches without cables between opposite edges."""
         return cls("mesh", {"sizes": list(sizes), "hosts": hosts, "lanes": lanes})
 
     @classmethod
     def hyperx(cls, sizes: Sequence[int], hosts: int = 1, lanes: int = 1) -> Topology:
-        """Makes a grid of switches. Each is connected to all others of its lines in each dimension."""
+        """Makes a grid of switches. In each dimension, a switch is connected to all other switches of its line."""
         return cls("hyperx", {"sizes": list(sizes), "hosts": hosts, "lanes": lanes})
 
     @classmethod
     def dragonfly(cls, switches: int, hosts: int, global_links: int) -> Topology:
-        """Makes groups of switches. Each switch has hosts, and cables to other groups."""
+        """Makes groups of switches. Each switch has hosts and cables to other groups."""
         return cls("dragonfly", {"switches": switches, "hosts": hosts, "global": global_links})
 
     @classmethod
@@ -113,8 +113,8 @@ class Topology:
         switches: Union[int, Sequence[str]],
         cables: Sequence[Union[Cable, Sequence[str]]],
     ) -> Topology:
-        """Makes any graph. `hosts` and `switches` are names, or numbers. With numbers the names are `h0`, `h1`, ... and
-        `s0`, `s1`, ... A cable is a `Cable`, or a pair of names."""
+        """Makes any graph. `hosts` and `switches` are lists of names, or numbers of nodes. With numbers the names are
+        `h0`, `h1`, ... and `s0`, `s1`, ... A cable is a `Cable` or a pair of names."""
         tables = [
             (cable if isinstance(cable, Cable) else Cable(*cable)).to_dict() for cable in cables
         ]
@@ -143,12 +143,12 @@ class Topology:
 
     @property
     def hosts(self) -> int:
-        """Returns the number of hosts. They are the first nodes, from 0."""
+        """Returns the number of hosts. The hosts are the first nodes, numbered from 0."""
         return int(self._facts["hosts"])
 
     @property
     def switches(self) -> int:
-        """Returns the number of switches. They are the nodes after the hosts."""
+        """Returns the number of switches. The switches are the nodes after the hosts."""
         return int(self._facts["switches"])
 
     @property
@@ -158,8 +158,8 @@ class Topology:
 
     @property
     def links(self) -> Table:
-        """Returns a row for each direction of each cable: the nodes `from` and `to`; `trunk`, which is 1 between
-        switches and otherwise 0; and `lane`, its number among parallel cables."""
+        """Returns a row for each direction of each cable. It has the nodes `from` and `to`; `trunk`, which is 1 between
+        switches and otherwise 0; and `lane`, the index of the cable among parallel cables."""
         return Table({name: self._facts[name] for name in ("from", "to", "trunk", "lane")})
 
     def svg(self) -> str:
@@ -169,13 +169,13 @@ class Topology:
 
 @dataclass(frozen=True)
 class Fabric:
-    """The model of the network that carries messages. Settings that are not given have their defaults."""
+    """The model of the network that carries messages. All settings have defaults."""
 
     kind: str
     settings: Settings = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Report invalid settings here, not only when the fabric is used.
+        # Report invalid settings here. Otherwise they would be reported only when the fabric is used.
         _native.effective("fabric", self.to_toml(), "")
 
     @classmethod
@@ -185,22 +185,22 @@ class Fabric:
 
     @classmethod
     def wormhole(cls, **settings: Setting) -> Fabric:
-        """Makes source-routed worms, as in Myrinet, with `character_ps`, `storage_characters` and other settings."""
+        """Makes a network of source-routed worms like Myrinet, with `character_ps`, `storage_characters` and others."""
         return cls("wormhole", settings)
 
     @classmethod
     def flit(cls, **settings: Setting) -> Fabric:
-        """Makes flits with credits and virtual channels, with `flit_ps`, `channels`, `buffer_flits` and others."""
+        """Makes flits with credits and virtual channels, with `flit_ps`, `channels`, `buffer_flits` and other settings."""
         return cls("flit", settings)
 
     @classmethod
     def fluid(cls, **settings: Setting) -> Fabric:
-        """Makes max-min fair sharing of links by messages, with `host_rate_bps`, `link_latency_ps` and others."""
+        """Makes a network whose links messages share max-min fairly: `host_rate_bps`, `link_latency_ps` and others."""
         return cls("fluid", settings)
 
     @classmethod
     def loggp(cls, **settings: Setting) -> Fabric:
-        """Makes a model of costs without a network, with `latency_ps`, `gap_ps` and `byte_ps`."""
+        """Makes the LogGP model, which has costs but no links: `latency_ps`, `gap_ps` and `byte_ps`."""
         return cls("loggp", settings)
 
     @classmethod
@@ -299,7 +299,7 @@ def _section(name: str, settings: Mapping[str, Any], is_listed: bool = False) ->
 
 def _value(key: str, value: Any) -> str:
     if hasattr(value, "tolist"):
-        # Convert an array or a number of NumPy.
+        # Convert a NumPy array or a NumPy number.
         value = value.tolist()
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -26,24 +26,24 @@ _PORT = (
 
 @dataclass(frozen=True)
 class Saturation:
-    """Whether the load is more than hosts and links can carry."""
+    """Whether the load was more than hosts and links can carry."""
 
     is_saturated: bool
     messages_under_way: Optional[tuple[float, float]]
-    """Mean numbers of messages in flight, early and late in the run, if the number kept growing."""
+    """Mean numbers of messages in flight early and late in the run, if the number grew during the run."""
     links: Table
-    """The links whose queues kept growing: `link`, `early_wait_us`, `late_wait_us`, `busy_share`."""
+    """The links whose queues grew during the run: `link`, `early_wait_us`, `late_wait_us`, `busy_share`."""
 
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The chain of steps that determined the completion time. It starts with the run and has no gaps."""
+    """The steps that determined the completion time. They follow each other without gaps from the start of the run."""
 
     completed_us: float
     messages: int
-    """Number of messages on the path, one after another."""
+    """Number of messages on the path."""
     causes_us: dict[str, float]
-    """Time by cause, longest first. The sum is `completed_us`."""
+    """The time that each cause took, longest first. The sum is `completed_us`."""
     links: Table
     """Time by `link`, longest waits first: `us` is the total, and `wait_us` the part spent waiting."""
     steps: Table
@@ -67,7 +67,7 @@ class Result:
     @property
     def latency_us(self) -> dict[str, float]:
         """Returns statistics of the message latencies in us: `min`, `mean`, `median`, `p99`, `max` and `deviation`. A
-        latency counts from the post of a message to the arrival of its last byte."""
+        latency is the time from the post of a message to the arrival of its last byte."""
         return dict(self.manifest["latency_us"])
 
     @property
@@ -183,14 +183,14 @@ def run(
     goal: Optional[Union[str, bytes, "PathLike[str]"]] = None,
     record: bool = False,
 ) -> Result:
-    """Simulates a configuration, given as a path, as a text in TOML, or by its parts.
+    """Simulates a configuration. It is given as a path, as a text in TOML, or by its parts.
 
     With `record`, the result also has links, queues, saturation, slowdown and the critical path. Recording takes time
     and at most 400 MB of memory.
 
     `goal` is a trace in GOAL: a text, the bytes of its binary form, or a path. The run then replays this trace instead
-    of the workload. A run uses one thread and ignores `threads` in `[run]`, because the result is the same. Other
-    threads of Python run at the same time. Control-C ends the run.
+    of the workload. A run uses one thread and ignores `threads` in `[run]`, because the number of threads does not
+    change the result. Other Python threads run at the same time. Control-C ends the run.
     """
     if configuration is None:
         configuration = to_toml(

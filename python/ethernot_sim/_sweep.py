@@ -1,4 +1,4 @@
-"""Many simulations, on the threads of this machine, under Dask, or as a job array of Slurm."""
+"""Runs many simulations: on the threads of this machine, under Dask, or as a job array of Slurm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._configuration import Source, at_least_one, read, read_file
 from ._table import Table
 
 Map = Callable[[Callable[["Point"], "dict[str, Any]"], Sequence["Point"]], Iterable["dict[str, Any]"]]
-"""A function that calls a function for each point, anywhere, and returns the results in the order of the points."""
+"""A function that calls a function for each point, on any machine, and returns results in the order of the points."""
 
 
 class Point(NamedTuple):
@@ -52,20 +52,20 @@ def sweep(
     executor: Optional[Executor] = None,
     map: Optional[Map] = None,
 ) -> Table:
-    """Simulates all points of a grid that have no result in the folder `into`. Writes a file for each.
+    """Simulates all points of a grid that have no result in the folder `into`. Writes a file for each point.
 
     If a sweep was stopped, the next call simulates the rest. `ethernot sim sweep` uses the same files.
     `part=(k, n)` selects every n-th point, beginning with the k-th. `jobs` is the number of threads that simulate
-    points at the same time; by default, the number of processors that this process may use. To simulate points
-    elsewhere, pass an `executor`, e.g. that of a Dask client or a `ProcessPoolExecutor`::
+    points at the same time. The default is the number of processors that this process may use. To simulate points in
+    other processes, pass an `executor`, e.g. that of a Dask client or a `ProcessPoolExecutor`::
 
         sweep(grid, "results", executor=client.get_executor())
 
     This process writes the file of a point when the point is finished. A function `map` may replace the executor. Then
     this process writes each file when it gets the result from the iterator that `map` returned.
 
-    If points cannot be simulated to their end, `SimulationError` reports them after all others are finished. Control-C
-    ends the sweep at once, and keeps the finished results.
+    If points fail, all other points are simulated first, and then `SimulationError` reports the failures. Control-C
+    ends the sweep at once. The results of finished points are kept.
 
     Returns a row for each point with the settings that differ from other points, and the results.
     """
@@ -109,11 +109,12 @@ def slurm_array(
 ) -> str:
     """Writes a script for `sbatch` that simulates a grid as a job array. Returns the script.
 
-    There are at most `tasks` tasks of `cpus` processors. Each task runs an equal share of the points. All machines must
-    see the file of the grid, the folder `into`, and the files that `command` needs. If the script is submitted again,
-    it runs the points that stopped tasks have left; `sbatch --array=3,7` runs only parts 3 and 7. Most installations
-    of Slurm accept at most a thousand tasks. `options` are further options of `sbatch`, e.g. `["--partition=short"]`.
-    `command` is the command that runs a sweep: by default this package; another is `["ethernot", "sim", "sweep"]`.
+    There are at most `tasks` tasks of `cpus` processors. Each task runs the same number of points. All machines must
+    have access to the file of the grid, the folder `into`, and the files that `command` needs. If the script is
+    submitted again, it runs the points that have no result yet. `sbatch --array=3,7` runs only parts 3 and 7. Most
+    installations of Slurm accept at most a thousand tasks. `options` are further options of `sbatch`, e.g.
+    `["--partition=short"]`. `command` is the command that runs a sweep. By default it is this package. The other
+    possible command is `["ethernot", "sim", "sweep"]`.
     """
     at_least_one("tasks", tasks)
     at_least_one("cpus", cpus)
@@ -158,7 +159,7 @@ def _run_on_threads(folder: Path, open_points: Sequence[Point], jobs: int) -> No
 
     def run(point: Point) -> Optional[dict[str, Any]]:
         if _finished(folder, point) is not None:
-            # Another process has finished the point since the sweep began.
+            # Another process has finished the point after this sweep began.
             return None
         return _native.run(point.name, point.configuration, "", stop)[0]
 
@@ -174,7 +175,7 @@ def _run_on_threads(folder: Path, open_points: Sequence[Point], jobs: int) -> No
 def _collect(
     folder: Path, futures: dict[Future[Any], Point], halt: Callable[[], None] = lambda: None
 ) -> None:
-    """Writes the results when they arrive. `halt` ends the running simulations."""
+    """Writes each result when it arrives. `halt` ends the running simulations."""
     kept: set[Future[Any]] = set()
     failures: list[tuple[Point, Exception]] = []
 
@@ -217,7 +218,7 @@ def _report(failures: Sequence[tuple[Point, Exception]]) -> None:
     reported = []
     for point, error in failures:
         if not isinstance(error, (_native.SimulationError, _native.ConfigurationError)):
-            # The executor failed, not the point.
+            # The executor failed, and not the simulation of a point.
             raise error
         reported.append(f"{point.name}: {error}")
     if not reported:
@@ -228,14 +229,14 @@ def _report(failures: Sequence[tuple[Point, Exception]]) -> None:
 
 
 def _check_writable(folder: Path) -> None:
-    """Checks that results can be written, before hours of simulation."""
+    """Checks that results can be written. Without this check, hours of simulation could be lost."""
     probe = folder / f"probe.{_writer()}.unfinished"
     probe.touch()
     probe.unlink()
 
 
 def _keep(folder: Path, point: Point, result: dict[str, Any]) -> None:
-    """Writes a file completely or not at all, even if the process is killed."""
+    """Writes a file atomically: it is complete or does not exist, even if the process is killed."""
     path = folder / f"{point.hash}.json"
     unfinished = folder / f"{point.hash}.{_writer()}.unfinished"
     try:
@@ -283,4 +284,4 @@ def _table(folder: Path, chosen: Sequence[Point]) -> Table:
 
 
 FAILURES_REPORTED = 10
-"""Largest number of failures in an error text. More lines would hide the lines before."""
+"""Largest number of failures in an error text. More lines would push the lines before them off the screen."""

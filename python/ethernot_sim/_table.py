@@ -1,4 +1,4 @@
-"""Columns of numbers, which NumPy and Arrow can use where they are installed."""
+"""Columns of numbers. NumPy and Arrow can use them if they are installed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Union
 
 Column = Union["array[int]", "array[float]", "list[bool]", "list[str]"]
-"""A column: numbers in an array of the standard library, whose memory NumPy can share, or booleans, or texts."""
+"""A column: numbers (an array of the standard library, whose memory NumPy can share), booleans, or texts."""
 
 
 class Table:

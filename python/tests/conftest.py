@@ -2,5 +2,5 @@
 
 import signal
 
-# In the background of a script, SIGINT is ignored, also by processes that Python starts. Tests need it.
+# Background processes of a script ignore SIGINT, and their children inherit this. Tests need SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)

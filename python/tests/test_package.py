@@ -88,7 +88,7 @@ def test_a_graph_has_names_and_cables_with_rates_of_their_own() -> None:
     assert 8_388 < result.completed_us < 8_800
     rates = dict(zip(result.links["link"], result.links["rate_bps"]))
     assert (rates["a->left"], rates["right->b"]) == (1_000_000_000, 10_000_000_000)
-    # With the same cables everywhere, it is the built-in topology.
+    # If all cables are equal, the graph is the built-in topology.
     star = Topology.graph(3, 1, [(f"h{host}", "s0") for host in range(3)])
     load = {"kind": "all_to_all", "iterations": 1}
     assert run(topology=star, workload=load).hash == run(topology=Topology.star(3), workload=load).hash
@@ -174,7 +174,7 @@ def test_a_recorded_run_reports_links_queues_ports_saturation_and_causes() -> No
     result = run(**parts, record=True)
     assert result.hash == plain.hash
     assert result.manifest == plain.manifest
-    # Eight cables of hosts and two trunks, both ways.
+    # Eight cables of hosts and two trunks, each in both directions.
     assert len(result.links) == 2 * (8 + 2)
     assert set(result.links["link"]) >= {"h0->s0", "s0->s2"}
     by_share = max(result.links.rows(), key=lambda row: row["busy_share"])
@@ -559,7 +559,7 @@ def command() -> str:
     found = shutil.which("ethernot")
     built = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[2] / "target"))
     candidates = [built / profile / "ethernot" for profile in ("release", "debug")]
-    # Prefer the newest: an older one may be built from other sources than the package.
+    # Prefer the newest command: an older one may be built from different sources than the package.
     newest_first = sorted(
         (path for path in candidates if path.exists()),
         key=lambda path: path.stat().st_mtime,

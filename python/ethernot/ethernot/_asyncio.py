@@ -12,12 +12,12 @@ from ._native import ClosedError, InvalidError, Memory, RemoteMemory, TimedOutEr
 
 T = TypeVar("T")
 
-# An event loop may call a timer too early, by up to the resolution of its clock. So add this many seconds.
+# Seconds to add to each timer, because an event loop may call a timer too early by the resolution of its clock.
 _LATE = 1e-3
 
 
 class Rights(enum.IntFlag):
-    """Rights on registered memory. The process that registers it may always read and write it."""
+    """Rights on registered memory. The process that registers the memory may always read and write it."""
 
     NONE = 0
     LOCAL_WRITE = 1
@@ -28,7 +28,7 @@ class Rights(enum.IntFlag):
 
 
 class Options(NamedTuple):
-    """Order and notification of an operation. By default: relaxed order, and only its own object reports the end."""
+    """Order and notification of an operation. Defaults: relaxed order; only the operation object reports the end."""
 
     fence_before: bool = False
     """Performs the operation only after all earlier operations of the connection."""
@@ -37,15 +37,15 @@ class Options(NamedTuple):
     strict: bool = False
     """Uses strict order, as on a reliable connection of verbs."""
     signalled: bool = False
-    """Queues a completion on this side when the operation succeeds."""
+    """Queues a completion at this end when the operation succeeds."""
     notify: bool = False
-    """Notifies the peer of a write."""
+    """Queues a completion at the peer after a write."""
     immediate: Optional[int] = None
     """A 32-bit number for the peer, sent with a message or a write."""
     context: int = 0
     """A number that the completion returns."""
     more: bool = False
-    """Allows the library to send the operation only at the next one without this flag, the next poll or wait."""
+    """Allows the library to defer the operation: to the next operation without this flag, the next poll or wait."""
 
 
 class _Reactor:
@@ -59,7 +59,7 @@ class _Reactor:
         self._is_looking = False
 
     async def until(self, look: Callable[[], Optional[T]], limit: Optional[float] = None) -> T:
-        """Returns the result of `look` when it is not None. Calls `look` after `limit` seconds, so that it raises."""
+        """Waits until `look` returns a result. After `limit` seconds, calls `look`, which then raises the timeout."""
         found = look()
         if found is not None:
             return found
@@ -87,7 +87,7 @@ class _Reactor:
             self._fd = None
 
     def end(self) -> None:
-        """Handles the close of the endpoint."""
+        """Ends all waits, because the endpoint was closed."""
         self.rest()
         waiting, self._waiting = self._waiting, []
         for future, _ in waiting:
@@ -133,7 +133,7 @@ class _Reactor:
 
 
 class Endpoint:
-    """One side of remote memory access: links, memory and connections of a process.
+    """One end of remote memory access: the links, memory and connections of a process.
 
     Without an address or links it uses UDP on every usable interface. `waiting` determines how long the progress
     thread spins after its last work before it sleeps: "adaptive", "sleep", "spin", or a number of seconds. `spin`
@@ -158,7 +158,7 @@ class Endpoint:
         self._reactors: dict[asyncio.AbstractEventLoop, _Reactor] = {}
 
     def addresses(self) -> list[str]:
-        """Returns the addresses at which peers can reach each link by UDP."""
+        """Returns, for each link, the address at which peers can reach the link by UDP."""
         return self._native.addresses()
 
     def allocate(self, length: int, rights: Rights = Rights.NONE) -> Memory:
@@ -166,15 +166,15 @@ class Endpoint:
         return self._native.allocate(length, int(rights))
 
     def register(self, array: Any, rights: Rights = Rights.NONE) -> Memory:
-        """Registers the bytes of an object without copying them: of a NumPy array, a `bytearray`, an `mmap`, a `bytes`.
+        """Registers the bytes of an object without a copy. The object is a NumPy array, `bytearray`, `mmap` or `bytes`.
 
         The bytes must be contiguous (`numpy.ascontiguousarray`). If a right allows changes, they must be writable. The
-        object keeps existing, with the same size, until the memory is released and no operation uses it.
+        object exists, with the same size, until the memory is released and no operation uses the memory.
         """
         return self._native.register(array, int(rights))
 
     def listen(self, service: int = 0) -> Listener:
-        """Listens for connection requests to a service, a number that both sides agree on."""
+        """Listens for connection requests to a service. Both ends must agree on the number of the service."""
         return Listener(self, self._native.listen(service))
 
     def connect(
@@ -198,7 +198,7 @@ class Endpoint:
         timeout: Optional[float] = None,
         completions: Optional[int] = None,
     ) -> Connection:
-        """Connects as `connect` does, while other tasks run. If `peer` is a name, another thread resolves it."""
+        """Connects like `connect`, while other tasks run. If `peer` is a name, another thread resolves the name."""
         start, given = self._native.start_connect, (peer, service, private_data, timeout, completions)
         if _native.is_address(peer):
             attempt = start(*given)
@@ -219,7 +219,7 @@ class Endpoint:
         self._native.drain()
 
     def drive(self) -> None:
-        """Makes progress, unless another thread does."""
+        """Makes progress, unless another thread makes progress."""
         self._native.drive()
 
     def shutdown(self, timeout: Optional[float] = None) -> None:
@@ -257,9 +257,10 @@ class Endpoint:
 
 
 class Operation:
-    """A pending operation. Call `wait` or await the object for its result: the old value for an atomic, otherwise 0.
+    """A pending operation. To get its result, call `wait` or await the object.
 
-    If the object is dropped, the operation continues.
+    For an atomic the result is the previous value of the word; for other operations it is 0. If the object is dropped,
+    the operation continues.
     """
 
     __slots__ = ("_endpoint", "_native")
@@ -285,8 +286,8 @@ class Operation:
 
 
 class Receive:
-    """A posted receive. Call `wait` or await the object for its result: the length of the message in bytes, and the
-    immediate that the peer sent with it, or None."""
+    """A posted receive. To get its result, call `wait` or await the object. The result is the length of the message in
+    bytes, and the immediate that the peer sent with the message, or None."""
 
     __slots__ = ("_endpoint", "_native")
 
@@ -311,7 +312,7 @@ class Receive:
 
 
 class Listener:
-    """Receives the requests of peers for connections to one service. Closing it rejects pending requests."""
+    """Receives the requests of peers for connections to one service. Closing the listener rejects pending requests."""
 
     def __init__(self, endpoint: Endpoint, native: _native.Listener) -> None:
         self._endpoint = endpoint
@@ -322,7 +323,7 @@ class Listener:
         return Request(self._endpoint, self._native.accept(timeout))
 
     async def accepting(self) -> Request:
-        """Waits for the next request as `accept` does, while other tasks run."""
+        """Waits for the next request like `accept`, while other tasks run."""
 
         def look() -> Optional[_native.Request]:
             try:
@@ -338,7 +339,7 @@ class Listener:
 
 
 class Request:
-    """A connection request of a peer. Dropping it rejects the request."""
+    """A connection request of a peer. Dropping this object rejects the request."""
 
     def __init__(self, endpoint: Endpoint, native: _native.Request) -> None:
         self._endpoint = endpoint
@@ -356,7 +357,7 @@ class Request:
         timeout: Optional[float] = None,
         completions: Optional[int] = None,
     ) -> Connection:
-        """Accepts the request, sends the peer up to 512 bytes, and waits until the peer has confirmed."""
+        """Accepts the request, sends up to 512 bytes to the peer, and waits until the peer has confirmed."""
         return Connection(self._endpoint, self._native.accept(private_data, timeout, completions))
 
     async def accepting(
@@ -366,13 +367,13 @@ class Request:
         timeout: Optional[float] = None,
         completions: Optional[int] = None,
     ) -> Connection:
-        """Accepts as `accept` does, while other tasks run."""
+        """Accepts the request like `accept`, while other tasks run."""
         attempt = self._native.start_accept(private_data, timeout, completions)
         made = await self._endpoint._reactor().until(attempt.result, attempt.left())
         return Connection(self._endpoint, made)
 
     def reject(self, private_data: bytes = b"") -> None:
-        """Rejects the request, and sends the peer up to 512 bytes."""
+        """Rejects the request, and sends up to 512 bytes to the peer."""
         self._native.reject(private_data)
 
 
@@ -392,7 +393,7 @@ class Connection:
         length: int,
         options: Optional[Options] = None,
     ) -> Operation:
-        """Copies bytes of local memory to the peer's memory. They must not change until the operation is complete."""
+        """Copies local bytes to the peer's memory. The local bytes must not change until the operation is complete."""
         posted = self._native.write(memory, offset, remote, remote_offset, length, options)
         return Operation(self._endpoint, posted)
 
@@ -416,7 +417,7 @@ class Connection:
         length: int,
         options: Optional[Options] = None,
     ) -> Operation:
-        """Copies bytes of the peer's memory to local memory, which needs the right `LOCAL_WRITE`."""
+        """Copies bytes of the peer's memory to local memory. The local memory needs the right `LOCAL_WRITE`."""
         posted = self._native.read(memory, offset, remote, remote_offset, length, options)
         return Operation(self._endpoint, posted)
 
@@ -427,7 +428,7 @@ class Connection:
         operand: int,
         options: Optional[Options] = None,
     ) -> Operation:
-        """Adds to a 64-bit word of the peer's memory, modulo 2^64. The result is the old value."""
+        """Adds to a 64-bit word of the peer's memory, modulo 2^64. The result is the previous value of the word."""
         posted = self._native.fetch_add(remote, remote_offset, operand, options)
         return Operation(self._endpoint, posted)
 
@@ -439,7 +440,8 @@ class Connection:
         swap: int,
         options: Optional[Options] = None,
     ) -> Operation:
-        """Stores `swap` in a 64-bit word of the peer's memory if it equals `compare`. The result is the old value."""
+        """Stores `swap` in a 64-bit word of the peer's memory if the word equals `compare`. The result is the word's
+        previous value."""
         posted = self._native.compare_swap(remote, remote_offset, compare, swap, options)
         return Operation(self._endpoint, posted)
 
@@ -466,7 +468,7 @@ class Connection:
         return self._native.wait_completion(timeout)
 
     async def completing(self) -> _native.Completion:
-        """Waits as `wait_completion` does, while other tasks run."""
+        """Waits like `wait_completion`, while other tasks run."""
 
         def look() -> Optional[_native.Completion]:
             try:
@@ -491,11 +493,11 @@ class Connection:
         return self._native.wait_closed(timeout)
 
     async def ending(self) -> str:
-        """Waits as `wait_closed` does, while other tasks run."""
+        """Waits like `wait_closed`, while other tasks run."""
         return await self._endpoint._reactor().until(lambda: self._native.closed)
 
     def close(self, private_data: bytes = b"") -> None:
-        """Closes the connection and sends the peer up to 128 bytes. Operations that are not complete fail."""
+        """Closes the connection and sends up to 128 bytes to the peer. Operations that are not complete fail."""
         self._native.close(private_data)
 
     def __enter__(self) -> Connection:

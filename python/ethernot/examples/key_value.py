@@ -59,14 +59,14 @@ class Client:
         return cls(endpoint, await endpoint.connecting(address, timeout=20))
 
     async def get(self, key: int) -> Optional[bytes]:
-        """Returns the value of a key. Each slot takes one read, without work of the server's program."""
+        """Returns the value of a key. Reads each slot by one operation, and the server's program does nothing."""
         found = await self._find(key)
         if found is None or found[1].version == 0:
             return None
         return found[1].value[: found[1].length]
 
     async def put_by_swap(self, key: int, value: bytes) -> bool:
-        """Puts a value without the server's program. Returns False if the table has no room for it."""
+        """Puts a value; the server's program does nothing. Returns False if the table has no room for the value."""
         while True:
             found = await self._find(key)
             if found is None:
@@ -78,13 +78,13 @@ class Client:
             new = made(seen.version + 2, key, value)
             self.bytes[WRITTEN : WRITTEN + SLOT.size] = new
             self.connection.write(self.memory, WRITTEN + 8, self.table, at + 8, SLOT.size - 8)
-            # Write the version last. The fence delays it until the rest of the slot is placed.
+            # Write the version last. The fence delays this write until the rest of the slot is placed.
             last = Options(fence_before=True)
             await self.connection.write_bytes(new[:8], self.table, at, last)
             return True
 
     async def put_by_message(self, key: int, value: bytes) -> bool:
-        """Asks the server to put a value. Returns False if the table has no room for it."""
+        """Asks the server to put a value. Returns False if the table has no room for the value."""
         answer = self.connection.receive(self.memory, ANSWER, 1)
         self.bytes[WRITTEN : WRITTEN + SLOT.size] = made(0, key, value)
         self.connection.send(self.memory, WRITTEN, SLOT.size)
@@ -92,7 +92,7 @@ class Client:
         return self.bytes[ANSWER] == 1
 
     async def _find(self, key: int) -> Optional[tuple[int, Slot]]:
-        """Returns the slot of a key, or the free slot for the key, with its offset in the table."""
+        """Returns the slot of a key, or else the free slot for the key. Also returns the slot's offset in the table."""
         slots = len(self.table) // SLOT.size
         first = (key * 0x9E3779B97F4A7C15 & MASK) >> 32
         first = first * (slots - PROBES + 1) >> 32

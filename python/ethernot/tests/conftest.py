@@ -12,7 +12,7 @@ import pytest
 
 import ethernot
 
-# In the background of a script, SIGINT is ignored, also by processes that Python starts. Tests need it.
+# Background processes of a script ignore SIGINT, and their children inherit this. Tests need SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "examples"))

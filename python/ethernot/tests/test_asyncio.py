@@ -108,7 +108,7 @@ def test_the_next_event_loop_may_use_the_endpoint_of_the_last(pair):
 
 @pytest.fixture
 def no_threads(monkeypatch):
-    """Fails if asyncio uses a thread: the thread would continue after its task was cancelled, and delay the exit."""
+    """Fails if asyncio uses a thread. Such a thread would run on after its task was cancelled, and delay the exit."""
 
     async def refuse(*_):
         raise AssertionError("a thread waits")
