@@ -11,7 +11,7 @@ use crate::transport::counter;
 /// Statistics of a value over several repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The median. For an even number of values, the mean of the two middle ones.
+    /// The median. For an even number of values, the mean of the two middle values.
     pub median: f64,
     /// The lowest value.
     pub min: f64,

@@ -1,4 +1,4 @@
-//! The set-ups of the paper and additional ones.
+//! The set-ups of the paper and additional set-ups.
 
 use serde::{Deserialize, Serialize};
 
