@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use crate::count::Count;
 use crate::error::XtaskError;
-use crate::workspace::{Workspace, cargo};
+use crate::workspace::{Workspace, build_for_tests, cargo};
 
 /// Further packages that the environment must have.
 const TOOLS: [&str; 2] = ["maturin>=1.9,<2", "pytest"];
@@ -262,9 +262,7 @@ impl Package {
 
 /// Returns the command that builds the server to which tests connect.
 fn server() -> Command {
-    let mut server = cargo();
-    server.args(["build", "--quiet", "--package", "ethernot", "--example", "key_value"]);
-    server
+    build_for_tests(&["ethernot"], &["--example", "key_value"])
 }
 
 /// Returns whether cargo reports that `Cargo.lock` is out of date. This is a fault of the project,

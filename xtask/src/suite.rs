@@ -12,13 +12,12 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use crate::building::build_program_in;
 use crate::count::Count;
 use crate::error::XtaskError;
 use crate::skips::Skips;
 use crate::test_output::TestReader;
 use crate::workspace::{Workspace, cargo};
-use crate::{c_abi, deny, known_failures, libraries, loom, public_api, python, test_programs};
+use crate::{c_abi, deny, known_failures, libraries, public_api, test_programs};
 
 /// Seeds of the torture in an ordinary test run.
 const TORTURE_SEEDS: &str = "0..500";
@@ -52,11 +51,10 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     step("ABI of the C library", &|| c_abi::test(workspace))?;
     step("crates from outside", &deny::test)?;
     step("programs and libraries", &|| build_libraries(workspace))?;
-    step(TESTS, &|| test_programs::run(workspace, &mut skips.borrow_mut()))?;
+    step(TESTS, &|| {
+        test_programs::run(workspace, steps_beside(workspace)?, &mut skips.borrow_mut())
+    })?;
     step("known failures", &|| known_failures::test(workspace, &workspace.packages))?;
-    step("models of threads", &|| loom::test(workspace))?;
-    step("Python package", &|| python::test(workspace))?;
-    step("torture", &|| run_torture(workspace))?;
     if !failed.is_empty() {
         println!("failed steps: {}", failed.join(", "));
     }
@@ -138,32 +136,23 @@ fn build_libraries(workspace: &Workspace) -> Result<Count, XtaskError> {
     }
 }
 
-fn run_torture(workspace: &Workspace) -> Result<Count, XtaskError> {
-    if workspace.package_of_program("ethernot").is_none() {
-        println!("skipped: no package of this workspace builds `ethernot` yet");
-        return Ok(Count::ONE_SKIPPED);
-    }
-    // Builds with the profile of the tests, because this profile has assertions, and its programs
-    // are nearly as fast as those of a release build.
-    let program = match build_program_in(workspace, "dev") {
-        Ok(program) => program,
-        Err(XtaskError::Failed { .. }) => return Ok(Count::ONE_FAILED),
-        Err(other) => return Err(other),
+/// Returns the steps that run beside the tests, because they only compute: each is a command with an
+/// exit status.
+fn steps_beside(workspace: &Workspace) -> Result<[(&'static str, Command); 3], XtaskError> {
+    let start_error = |cause| XtaskError::Start { program: "xtask".into(), cause };
+    let own = std::env::current_exe().map_err(start_error)?;
+    let chore = |name| {
+        let mut command = Command::new(&own);
+        command.arg(name);
+        command
     };
-    let start_error = |cause| XtaskError::Start { program: program.display().to_string(), cause };
-    let known = Command::new(&program)
-        .args(["sim", "torture", "--help"])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(start_error)?;
-    if !known.status.success() {
-        println!("skipped: `ethernot sim torture` does not exist yet");
-        return Ok(Count::ONE_SKIPPED);
-    }
-    let status = Command::new(&program)
-        .args(["sim", "torture", "--seeds", TORTURE_SEEDS])
-        .stdin(Stdio::null())
-        .status()
-        .map_err(start_error)?;
-    Ok(if status.success() { Count::ONE_PASSED } else { Count::ONE_FAILED })
+    // Uses the profile of the tests, because assertions matter more here than speed, which is close
+    // to that of a release build.
+    let mut torture = Command::new(workspace.program_in("dev", "ethernot"));
+    torture.args(["sim", "torture", "--seeds", TORTURE_SEEDS]);
+    Ok([
+        ("models of threads", chore("loom")),
+        ("Python package", chore("python")),
+        ("torture", torture),
+    ])
 }

@@ -52,21 +52,43 @@ struct TestProgram {
     executable: PathBuf,
 }
 
-/// A lane: commands with their titles, run one after the other.
-type Lane = Vec<(String, Command)>;
+/// A command of a lane.
+struct Job {
+    title: String,
+    command: Command,
+    kind: Kind,
+}
+
+/// What the output of a command means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The output is that of test programs.
+    Tests,
+    /// The last line may be a [`Count`]. Otherwise the exit status is the result of one test.
+    Step,
+}
+
+/// Commands that run one after the other.
+type Lane = Vec<Job>;
 
 /// The output and result of a finished command.
 struct Finished {
     title: String,
-    reader: TestReader,
     shown: Vec<String>,
-    is_success: bool,
+    count: Count,
+    skipped: Skips,
     seconds: f64,
 }
 
 /// Builds and runs all tests of the workspace. Prints failures, skips and the duration of each test
 /// program.
-pub(crate) fn run(workspace: &Workspace, skips: &mut Skips) -> Result<Count, XtaskError> {
+///
+/// `steps` are steps of the test run with their commands. They run in the lane that computes.
+pub(crate) fn run(
+    workspace: &Workspace,
+    steps: impl IntoIterator<Item = (&'static str, Command)>,
+    skips: &mut Skips,
+) -> Result<Count, XtaskError> {
     let Some(programs) = build(workspace)? else { return Ok(Count::ONE_FAILED) };
     let mut documented = cargo();
     documented.args(["test", "--doc", "--workspace", "--no-fail-fast", "--", "--show-output"]);
@@ -74,9 +96,15 @@ pub(crate) fn run(workspace: &Workspace, skips: &mut Skips) -> Result<Count, Xta
     for program in programs {
         let computes = COMPUTING.contains(&program.package.as_str());
         let lane = if computes { &mut computing } else { &mut of_host };
-        lane.push(program.into_command());
+        lane.push(program.into_job());
     }
-    computing.push(("examples in the documentation".into(), documented));
+    let title = "examples in the documentation".into();
+    computing.push(Job { title, command: documented, kind: Kind::Tests });
+    let steps = steps.into_iter();
+    computing.extend(steps.map(|(name, command)| {
+        let title = name.into();
+        Job { title, command, kind: Kind::Step }
+    }));
     run_lanes([of_host, computing], skips, &mut |line| println!("{line}"))
 }
 
@@ -114,16 +142,15 @@ fn from_message(packages: &[Package], line: &str) -> Option<TestProgram> {
 }
 
 impl TestProgram {
-    /// Returns the title and the command of the program, in the environment that cargo gives it.
-    fn into_command(self) -> (String, Command) {
+    /// Returns the command that runs the program in the environment that cargo gives it.
+    fn into_job(self) -> Job {
         let mut command = Command::new(&self.executable);
         command
             .arg("--show-output")
             .current_dir(&self.folder)
             .env("CARGO_MANIFEST_DIR", &self.folder)
-            .env(BUILD_ALL, "1")
-            .stdin(Stdio::null());
-        (format!("{}: {}", self.package, self.source), command)
+            .env(BUILD_ALL, "1");
+        Job { title: format!("{}: {}", self.package, self.source), command, kind: Kind::Tests }
     }
 }
 
@@ -143,29 +170,23 @@ fn run_lanes(
         }
         drop(sender);
         for result in finished {
-            let Finished { title, reader, shown, is_success, seconds } = result?;
+            let Finished { title, shown, count: of_job, skipped, seconds } = result?;
             print(&format!("   {title} ({seconds:.1} s)"));
             for line in shown {
                 print(&line);
             }
-            let mut of_program = reader.count();
-            if !is_success && of_program.failed == 0 {
-                print(&format!("{title}: ended without the result of its tests"));
-                of_program.add(Count::ONE_FAILED);
-            }
-            count.add(of_program);
-            skips.append(reader.into_skipped());
+            count.add(of_job);
+            skips.append(skipped);
         }
         Ok(count)
     })
 }
 
-/// Runs commands one after the other and sends their output to `finished`. Ends early if the
-/// receiver no longer exists.
+/// Runs commands one after the other and sends their results. Ends if there is no receiver.
 fn run_lane(lane: Lane, finished: &Sender<Result<Finished, XtaskError>>) {
-    for (title, command) in lane {
-        let program = title.clone();
-        let result = run_program(title, command);
+    for job in lane {
+        let program = job.title.clone();
+        let result = run_job(job);
         let result = result.map_err(|cause| XtaskError::Start { program, cause });
         if finished.send(result).is_err() {
             return;
@@ -173,22 +194,58 @@ fn run_lane(lane: Lane, finished: &Sender<Result<Finished, XtaskError>>) {
     }
 }
 
-/// Runs a command and reads its standard output and standard error.
-fn run_program(title: String, mut command: Command) -> std::io::Result<Finished> {
+/// Runs a command and reads both of its outputs.
+fn run_job(job: Job) -> std::io::Result<Finished> {
+    let Job { title, mut command, kind } = job;
     let start = Instant::now();
     let (output, errors) = std::io::pipe()?;
-    let mut child = command.stdout(errors.try_clone()?).stderr(errors).spawn()?;
-    // Drops the command, because it has the writing ends of the pipe. Without this, reading would
-    // not end.
+    let outputs = command.stdin(Stdio::null()).stdout(errors.try_clone()?).stderr(errors);
+    let mut child = outputs.spawn()?;
+    // The command holds the writing ends of the pipe. Without this, reading would never end.
     drop(command);
-    let mut reader = TestReader::default();
-    let mut shown = Vec::new();
+    let mut lines = Vec::new();
     for line in BufReader::new(output).split(b'\n') {
-        shown.extend(reader.handle_line(&String::from_utf8_lossy(&line?)));
+        lines.push(String::from_utf8_lossy(&line?).into_owned());
     }
     let is_success = child.wait()?.success();
     let seconds = start.elapsed().as_secs_f64();
-    Ok(Finished { title, reader, shown, is_success, seconds })
+    let (count, skipped, shown) = match kind {
+        Kind::Tests => of_tests(&title, &lines, is_success),
+        Kind::Step => of_step(&title, lines, is_success),
+    };
+    Ok(Finished { title, shown, count, skipped, seconds })
+}
+
+/// Returns the count and the skips of a test program, and the lines to print.
+fn of_tests(title: &str, lines: &[String], is_success: bool) -> (Count, Skips, Vec<String>) {
+    let mut reader = TestReader::default();
+    let mut shown: Vec<_> = lines.iter().filter_map(|line| reader.handle_line(line)).collect();
+    let mut count = reader.count();
+    if !is_success && count.failed == 0 {
+        shown.push(format!("{title}: ended without the result of its tests"));
+        count.add(Count::ONE_FAILED);
+    }
+    (count, reader.into_skipped(), shown)
+}
+
+/// Returns the count and the skips of a step, and the lines to print: all lines of a step that
+/// failed, and the reasons of skips.
+fn of_step(title: &str, lines: Vec<String>, is_success: bool) -> (Count, Skips, Vec<String>) {
+    let mut skipped = Skips::default();
+    for line in lines.iter().filter(|line| line.starts_with("skipped: ")) {
+        skipped.add(title, line);
+    }
+    let last = lines.iter().rev().find(|line| !line.is_empty());
+    let mut count = last.and_then(|line| Count::parse(line)).unwrap_or(if is_success {
+        Count::ONE_PASSED
+    } else {
+        Count::ONE_FAILED
+    });
+    if !is_success && count.failed == 0 {
+        count.add(Count::ONE_FAILED);
+    }
+    let is_shown = |line: &String| count.failed > 0 || line.starts_with("skipped: ");
+    (count, skipped, lines.into_iter().filter(is_shown).collect())
 }
 
 #[cfg(test)]
@@ -232,7 +289,7 @@ mod tests {
         let shell = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
-            (script.to_owned(), command)
+            Job { title: script.to_owned(), command, kind: Kind::Tests }
         };
         let passes = "echo 'test result: ok. 3 passed; 0 failed; 1 ignored'";
         let fails = "echo 'test result: FAILED. 1 passed; 2 failed; 0 ignored'; exit 101";
@@ -244,8 +301,25 @@ mod tests {
             printed.iter().any(|line| line == "kill $$: ended without the result of its tests")
         );
         assert_eq!(count, Count { passed: 7, failed: 3, skipped: 2 });
-        let missing = ("missing".into(), Command::new("/nowhere/program"));
+        let command = Command::new("/nowhere/program");
+        let missing = Job { title: "missing".into(), command, kind: Kind::Tests };
         let result = run_lanes([vec![missing], Vec::new()], &mut Skips::default(), &mut |_line| ());
         assert!(matches!(result, Err(XtaskError::Start { .. })));
+    }
+
+    #[test]
+    fn a_step_counts_as_it_says_or_as_one_test() {
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let (count, _, shown) =
+            of_step("step", lines("noise\n3 passed, 0 failed, 1 skipped\n"), true);
+        assert_eq!((count, shown.len()), (Count { passed: 3, failed: 0, skipped: 1 }, 0));
+        let (count, _, shown) = of_step("step", lines("noise"), true);
+        assert_eq!((count, shown.len()), (Count::ONE_PASSED, 0));
+        let (count, _, shown) = of_step("step", lines("noise"), false);
+        assert_eq!((count, shown.len()), (Count::ONE_FAILED, 1));
+        let text = "skipped: no network\n0 passed, 0 failed, 1 skipped";
+        let (count, skips, shown) = of_step("step", lines(text), true);
+        assert_eq!((count, shown.len()), (Count::ONE_SKIPPED, 1));
+        assert!(skips.to_string().contains("no network\n    step"), "{skips}");
     }
 }
