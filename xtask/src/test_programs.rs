@@ -29,6 +29,7 @@ const COMPUTING: [&str; 16] = [
     "fabric",
     "fuzz-cases",
     "interconnect",
+    "links",
     "mem",
     "papers",
     "report",
@@ -38,7 +39,6 @@ const COMPUTING: [&str; 16] = [
     "wire-edge",
     "work",
     "xtask",
-    "links",
 ];
 
 /// A program that cargo built from tests.
