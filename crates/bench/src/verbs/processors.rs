@@ -28,7 +28,8 @@ pub(super) fn interrupt_shares(before: [Ticks; 2], after: [Ticks; 2]) -> [f64; 2
 }
 
 /// Parses the line of a CPU. Its fields are user, nice, system, idle, iowait, irq, softirq, steal,
-/// guest and guest_nice. The last two are not added, because user and nice already include them.
+/// `guest` and `guest_nice`. The sum omits the last two, because user and nice already include
+/// them.
 fn of_cpu(text: &str, cpu: usize) -> Ticks {
     let name = format!("cpu{cpu}");
     let line = text.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(' '));
