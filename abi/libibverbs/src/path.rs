@@ -17,7 +17,7 @@ use crate::failure::{invalid, silent};
 /// - 2 for a character device.
 /// - 3 for a symbolic link. The text is the target of the link.
 /// - -1 if the path does not exist.
-/// - -2 if the path belongs to the host.
+/// - -2 if the library leaves the path to the file system of the host.
 ///
 /// Writes the text to `text`, cut to `size` bytes. Writes the full length of the text to `length`.
 ///

@@ -38,7 +38,8 @@ interpose! {
         else ptr::null_mut(), at (libc::AT_FDCWD, path), by |walk| stream(walk, path, mode);
 }
 
-/// Opens the file at a path. Returns `None` if the path belongs to the host.
+/// Opens the file at a path. Returns `None` if the library leaves the path to the file system of
+/// the host.
 ///
 /// # Safety
 /// `path` must end with a zero byte.
@@ -74,7 +75,8 @@ unsafe fn opened(
     })
 }
 
-/// Opens a stream for the file at a path. Returns `None` if the path belongs to the host.
+/// Opens a stream for the file at a path. Returns `None` if the library leaves the path to the file
+/// system of the host.
 ///
 /// # Safety
 /// `path` and `mode` must end with a zero byte.

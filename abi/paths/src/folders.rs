@@ -108,7 +108,8 @@ unsafe fn is_ours(folder: *mut DIR) -> bool {
     !folder.is_null() && unsafe { folder.cast::<usize>().read() } == mark()
 }
 
-/// Opens the virtual folder at a path. Returns `None` if the path belongs to the host.
+/// Opens the virtual folder at a path. Returns `None` if the library leaves the path to the file
+/// system of the host.
 ///
 /// # Safety
 /// `path` must end with a zero byte.

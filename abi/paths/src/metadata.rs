@@ -84,7 +84,7 @@ interpose_descriptor! {
 }
 
 /// Returns the kind of file that a path leads to, or an error number if there is no file. Returns
-/// `None` if the path belongs to the host.
+/// `None` if the library leaves the path to the file system of the host.
 ///
 /// # Safety
 /// `path` must end with a zero byte.
@@ -196,7 +196,8 @@ const fn mode(standing: Standing) -> u32 {
 }
 
 /// Returns 0 if every user may access the file at a path in the mode `wanted`. Otherwise sets
-/// `errno` and returns -1. Returns `None` if the path belongs to the host.
+/// `errno` and returns -1. Returns `None` if the library leaves the path to the file system of the
+/// host.
 ///
 /// # Safety
 /// `path` must end with a zero byte.

@@ -8,7 +8,7 @@ use libc::{c_char, c_int, c_void, size_t};
 /// The object at a path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Standing {
-    /// The path belongs to the host.
+    /// The library leaves the path to the file system of the host.
     Elsewhere,
     /// No object. The path is below a virtual folder.
     Nothing,
@@ -112,7 +112,7 @@ pub(crate) unsafe fn may_be_ours(path: *const c_char) -> bool {
 /// Returns the function `ethernot_path` of `libibverbs.so.1`. Returns `None` if that library is not
 /// loaded. The result of the function is the kind of the object at a path. 0 is a folder, 1 a file,
 /// 2 a character device, and 3 a symbolic link. -1 means that nothing is at the path. -2 means that
-/// the path belongs to the host.
+/// the library leaves the path to the file system of the host.
 fn library() -> Option<Ask> {
     let known = LIBRARY.load(Ordering::Acquire);
     let found = if known.is_null() {

@@ -27,7 +27,7 @@ use crate::zipf::{self, Zipf};
 pub struct Wishes {
     /// The executable of this program.
     pub own_program: PathBuf,
-    /// The way that is compared with kernel TCP.
+    /// The way of connecting that the benchmark compares with kernel TCP.
     pub other: Way,
     /// Apache's multi-processing module.
     pub mpm: Mpm,
@@ -43,7 +43,7 @@ pub struct Wishes {
     pub client_hosts: u32,
     /// Whether each request opens a new connection.
     pub closes: bool,
-    /// Samples of each case and way.
+    /// Number of samples for each case and each way of connecting.
     pub repetitions: u32,
     /// Length of a sample, in seconds.
     pub seconds: u32,
@@ -64,7 +64,7 @@ pub struct Report {
     pub unix_seconds: u64,
     /// The host.
     pub machine: Machine,
-    /// The way that was compared with kernel TCP.
+    /// The way of connecting that the benchmark compared with kernel TCP.
     pub other: Way,
     /// Apache's multi-processing module.
     pub mpm: Mpm,
@@ -75,7 +75,7 @@ pub struct Report {
     pub client_hosts: u32,
     /// Whether each request opened a new connection.
     pub closes: bool,
-    /// Samples of each case and way.
+    /// Number of samples for each case and each way of connecting.
     pub repetitions: u32,
     /// Length of a sample, in seconds.
     pub sample_seconds: u32,
@@ -127,7 +127,7 @@ pub enum ApacheError {
 /// Runs the measurements of `wishes`.
 ///
 /// # Errors
-/// [`ApacheError`], one variant for each cause.
+/// Returns [`ApacheError`]; each variant names one cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, ApacheError> {
     let unix_seconds = clock::unix_seconds();
     // The first host is the server.

@@ -59,7 +59,7 @@ impl Client {
     /// host.
     ///
     /// # Errors
-    /// [`ClientError`], one variant for each cause.
+    /// Returns [`ClientError`]; each variant names one cause.
     pub fn connect(address: SocketAddr, shares_host: bool) -> Result<Self, ClientError> {
         let mut channel = Channel::connect(address)?;
         let reply = channel.ask(&Request::Hello { version: VERSION })?;
@@ -94,7 +94,7 @@ impl Client {
     /// phase begins, if `request` asks for it.
     ///
     /// # Errors
-    /// [`ClientError`], one variant for each cause.
+    /// Returns [`ClientError`]; each variant names one cause.
     pub fn sample(
         &mut self,
         request: &SampleRequest,

@@ -149,7 +149,7 @@ impl Channel {
     /// Connects to a server.
     ///
     /// # Errors
-    /// [`ControlError`], one variant for each cause.
+    /// Returns [`ControlError`]; each variant names one cause.
     pub fn connect(address: SocketAddr) -> Result<Self, ControlError> {
         let stream = TcpStream::connect_timeout(&address, CONNECT_TIME_MAX)
             .map_err(|source| ControlError::Connect { address, source })?;
@@ -161,7 +161,7 @@ impl Channel {
     /// Sets up the channel over an accepted stream.
     ///
     /// # Errors
-    /// [`ControlError`], one variant for each cause.
+    /// Returns [`ControlError`]; each variant names one cause.
     pub fn new(stream: TcpStream) -> Result<Self, ControlError> {
         let io = |source| ControlError::Io { attempt: "set up the control connection", source };
         stream.set_nodelay(true).map_err(io)?;
@@ -178,7 +178,7 @@ impl Channel {
     /// Returns the address by which the other side reaches this host.
     ///
     /// # Errors
-    /// [`ControlError`], one variant for each cause.
+    /// Returns [`ControlError`]; each variant names one cause.
     pub fn own_address(&self) -> Result<IpAddr, ControlError> {
         let address = self.reader.get_ref().local_addr();
         address
@@ -189,7 +189,7 @@ impl Channel {
     /// Sets the read timeout of [`receive`](Self::receive); `None` waits without limit.
     ///
     /// # Errors
-    /// [`ControlError`], one variant for each cause.
+    /// Returns [`ControlError`]; each variant names one cause.
     pub fn limit_silence(&self, limit: Option<Duration>) -> Result<(), ControlError> {
         self.reader
             .get_ref()
@@ -200,7 +200,7 @@ impl Channel {
     /// Sends one message.
     ///
     /// # Errors
-    /// [`ControlError`], one variant for each cause.
+    /// Returns [`ControlError`]; each variant names one cause.
     pub fn send<T: Serialize>(&mut self, message: &T) -> Result<(), ControlError> {
         write_line(self.reader.get_mut(), message)
             .map_err(|source| ControlError::Io { attempt: "send a control message", source })
@@ -209,7 +209,7 @@ impl Channel {
     /// Waits for one message.
     ///
     /// # Errors
-    /// [`ControlError`], one variant for each cause.
+    /// Returns [`ControlError`]; each variant names one cause.
     pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T, ControlError> {
         read_line(&mut self.reader)
     }
@@ -217,7 +217,7 @@ impl Channel {
     /// Waits for a reply. Returns an error if it is [`Reply::Failed`].
     ///
     /// # Errors
-    /// [`ControlError`], one variant for each cause.
+    /// Returns [`ControlError`]; each variant names one cause.
     pub fn reply(&mut self) -> Result<Reply, ControlError> {
         match self.receive()? {
             Reply::Failed { message } => Err(ControlError::Failed(message)),
@@ -228,7 +228,7 @@ impl Channel {
     /// Sends `request` and waits for the reply.
     ///
     /// # Errors
-    /// [`ControlError`], one variant for each cause.
+    /// Returns [`ControlError`]; each variant names one cause.
     pub fn ask(&mut self, request: &Request) -> Result<Reply, ControlError> {
         self.send(request)?;
         self.reply()
@@ -249,7 +249,7 @@ pub fn write_line<T: Serialize>(writer: &mut impl Write, message: &T) -> io::Res
 /// Reads one message of at most 1 MiB.
 ///
 /// # Errors
-/// [`ControlError`], one variant for each cause.
+/// Returns [`ControlError`]; each variant names one cause.
 pub fn read_line<T: DeserializeOwned>(reader: &mut impl BufRead) -> Result<T, ControlError> {
     let mut line = Vec::new();
     reader

@@ -122,7 +122,7 @@ pub struct Outcome {
 /// Measures all cuts, each with its own processes and namespaces.
 ///
 /// # Errors
-/// [`RunError`], one variant for each cause.
+/// Returns [`RunError`]; each variant names one cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunError> {
     let unix_seconds = clock::unix_seconds();
     let mut cuts = Vec::new();

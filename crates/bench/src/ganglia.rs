@@ -25,11 +25,11 @@ use crate::unmodified::way::{PathTaken, Way};
 pub struct Wishes {
     /// The executable of this program.
     pub own_program: PathBuf,
-    /// The way that is compared with kernel TCP.
+    /// The way of connecting that the benchmark compares with kernel TCP.
     pub other: Way,
     /// Numbers of hosts with a `gmond`.
     pub hosts: Vec<u32>,
-    /// Samples of each case and way.
+    /// Number of samples for each case and each way of connecting.
     pub repetitions: u32,
     /// Metrics that each host reports, 1 to [`gmond::METRICS_MAX`]. They determine the size of an
     /// answer.
@@ -53,9 +53,9 @@ pub struct Report {
     pub unix_seconds: u64,
     /// The machine that ran all hosts as namespaces.
     pub machine: Machine,
-    /// The way that was compared with kernel TCP.
+    /// The way of connecting that the benchmark compared with kernel TCP.
     pub other: Way,
-    /// Samples of each case and way.
+    /// Number of samples for each case and each way of connecting.
     pub repetitions: u32,
     /// Number of metrics that each host reported. If a document lacks this field, its run had all
     /// metrics of Ganglia's own configuration.
@@ -94,7 +94,7 @@ pub enum GangliaError {
 /// Runs the measurements of `wishes`.
 ///
 /// # Errors
-/// [`GangliaError`], one variant for each cause.
+/// Returns [`GangliaError`]; each variant names one cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, GangliaError> {
     let unix_seconds = clock::unix_seconds();
     let most = wishes.hosts.iter().copied().max().unwrap_or(1);

@@ -69,7 +69,7 @@ impl Lever {
     /// [`clock::monotonic_ns`]. The commands take effect as soon as the program gets a processor.
     ///
     /// # Errors
-    /// [`NamespaceError`], one variant for each cause.
+    /// Returns [`NamespaceError`]; each variant names one cause.
     pub fn pull(&mut self) -> Result<u64, NamespaceError> {
         let at_ns = clock::monotonic_ns();
         // Close the input at the end of this function, because the program reads until the end.
@@ -86,7 +86,7 @@ impl Lever {
     /// until the commands took effect, in nanoseconds.
     ///
     /// # Errors
-    /// [`NamespaceError`], one variant for each cause.
+    /// Returns [`NamespaceError`]; each variant names one cause.
     pub fn finish(mut self) -> Result<u64, NamespaceError> {
         let failed = |message| NamespaceError::Failed {
             command: format!("{} < {:?}", self.command, self.commands),

@@ -166,7 +166,7 @@ pub struct Row {
 /// Measures all set-ups. Reports each set-up to `observer`.
 ///
 /// # Errors
-/// [`RunError`], one variant for each cause.
+/// Returns [`RunError`]; each variant names one cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunError> {
     let unix_seconds = clock::unix_seconds();
     let mut setups = Vec::new();

@@ -112,7 +112,7 @@ impl NamespacePair {
     /// client and 10.77.`n`.2/24 at the server. The surrounding host has none of these interfaces.
     ///
     /// # Errors
-    /// [`NamespaceError`], one variant for each cause.
+    /// Returns [`NamespaceError`]; each variant names one cause.
     pub fn create(links: u32, mtu: u32) -> Result<Self, NamespaceError> {
         Self::create_with(links, mtu, &[])
     }
@@ -121,7 +121,7 @@ impl NamespacePair {
     /// link. Each switch is in a namespace of its own; `shapes` describes the ports of each.
     ///
     /// # Errors
-    /// [`NamespaceError`], one variant for each cause.
+    /// Returns [`NamespaceError`]; each variant names one cause.
     pub fn create_switched(shapes: &[LinkShape], mtu: u32) -> Result<Self, NamespaceError> {
         Self::create_with(shapes.len() as u32, mtu, shapes)
     }
@@ -172,7 +172,7 @@ impl NamespacePair {
     /// With `is_cut` false, prepares to undo the cut. Hosts notice only that frames stop arriving.
     ///
     /// # Errors
-    /// [`NamespaceError`], one variant for each cause.
+    /// Returns [`NamespaceError`]; each variant names one cause.
     pub fn prepare_cut(
         &self,
         link: u32,
@@ -198,7 +198,7 @@ impl NamespacePair {
     /// plug it in. Without the cable the client's interface has no carrier.
     ///
     /// # Errors
-    /// [`NamespaceError`], one variant for each cause.
+    /// Returns [`NamespaceError`]; each variant names one cause.
     pub fn prepare_plug(&self, link: u32, is_unplugged: bool) -> Result<Lever, NamespaceError> {
         let state = if is_unplugged { "down" } else { "up" };
         let command = format!("link set {CLIENT_PORT} {state}\n");

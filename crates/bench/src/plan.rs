@@ -178,7 +178,7 @@ impl Plan {
     /// transports that the server supports too.
     ///
     /// # Errors
-    /// [`PlanError`], one variant for each cause.
+    /// Returns [`PlanError`]; each variant names one cause.
     pub fn new(
         options: &Options,
         links: u32,

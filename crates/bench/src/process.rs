@@ -161,7 +161,7 @@ impl ChildProcess {
     /// Starts `program` as a child with the task in `spec`.
     ///
     /// # Errors
-    /// [`ProcessError`], one variant for each cause.
+    /// Returns [`ProcessError`]; each variant names one cause.
     pub fn start(program: &Path, spec: &ChildSpec) -> Result<Self, ProcessError> {
         let role = match spec.role {
             Role::Server(_) => "server",
@@ -194,7 +194,7 @@ impl ChildProcess {
     /// Writes a line to the child's standard input.
     ///
     /// # Errors
-    /// [`ProcessError`], one variant for each cause.
+    /// Returns [`ProcessError`]; each variant names one cause.
     pub fn send<T: Serialize>(&mut self, message: &T) -> Result<(), ProcessError> {
         let input = self.input.as_mut().ok_or(io::Error::other("its input is closed"));
         input.and_then(|input| write_line(input, message)).map_err(|source| {
@@ -206,7 +206,7 @@ impl ChildProcess {
     /// Waits for a line. Returns an error if it is [`Line::Failed`].
     ///
     /// # Errors
-    /// [`ProcessError`], one variant for each cause.
+    /// Returns [`ProcessError`]; each variant names one cause.
     pub fn receive(&mut self) -> Result<Line, ProcessError> {
         match read_line(&mut self.output) {
             Ok(Line::Failed(message)) => Err(ProcessError::Failed { role: self.role, message }),
@@ -219,7 +219,7 @@ impl ChildProcess {
     /// the child after `limit`.
     ///
     /// # Errors
-    /// [`ProcessError`], one variant for each cause.
+    /// Returns [`ProcessError`]; each variant names one cause.
     pub fn finish(mut self, limit: Duration) -> Result<(), ProcessError> {
         self.input = None;
         let gone = |source| ProcessError::Gone {

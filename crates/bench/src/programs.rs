@@ -32,7 +32,7 @@ pub struct Wishes {
     pub own_program: PathBuf,
     /// Names of the cases to measure; if empty, all.
     pub cases: Vec<String>,
-    /// Samples of each case and way.
+    /// Number of samples for each case and each way of connecting.
     pub repetitions: u32,
     /// Length of a sample, in seconds.
     pub seconds: u32,
@@ -56,7 +56,7 @@ pub struct Report {
     pub unix_seconds: u64,
     /// The host.
     pub machine: Machine,
-    /// Samples of each case and way.
+    /// Number of samples for each case and each way of connecting.
     pub repetitions: u32,
     /// Length of a sample, in seconds.
     pub sample_seconds: u32,
@@ -85,7 +85,7 @@ pub enum ProgramsError {
 pub struct ProgramCase {
     /// The name of the case.
     pub name: &'static str,
-    /// The way that is compared with kernel TCP.
+    /// The way of connecting that the benchmark compares with kernel TCP.
     pub other: Way,
     pair: Pair,
 }
@@ -106,7 +106,7 @@ enum Pair {
 /// Runs the measurements of `wishes`. If a case cannot run, its results say why.
 ///
 /// # Errors
-/// [`ProgramsError`], one variant for each cause.
+/// Returns [`ProgramsError`]; each variant names one cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, ProgramsError> {
     let unix_seconds = clock::unix_seconds();
     let pair = NamespacePair::create(1, wishes.mtu)?;

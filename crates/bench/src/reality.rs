@@ -29,7 +29,7 @@ pub enum FreePath {
 /// hosts. [`FreePath::Cable`] has one link.
 ///
 /// # Errors
-/// [`RunError`], one variant for each cause.
+/// Returns [`RunError`]; each variant names one cause.
 pub fn measure_free(
     path: FreePath,
     links: u32,

@@ -69,7 +69,7 @@ pub enum RunError {
 /// Runs the measurements of `options`.
 ///
 /// # Errors
-/// [`RunError`], one variant for each cause.
+/// Returns [`RunError`]; each variant names one cause.
 pub fn run(options: &Options, observer: &mut dyn Observer) -> Result<Results, RunError> {
     let unix_seconds = clock::unix_seconds();
     let mut bench = Bench::open(options, observer)?;

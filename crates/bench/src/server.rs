@@ -15,7 +15,7 @@ use crate::transports;
 /// transports use the addresses by which the client reaches this host.
 ///
 /// # Errors
-/// [`ControlError`], one variant for each cause.
+/// Returns [`ControlError`]; each variant names one cause.
 pub fn serve(
     listener: &TcpListener,
     links: &[String],

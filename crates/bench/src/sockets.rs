@@ -109,7 +109,7 @@ impl Report {
 /// Runs the measurements of `wishes`.
 ///
 /// # Errors
-/// [`RunError`], one variant for each cause.
+/// Returns [`RunError`]; each variant names one cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunError> {
     let cases = cases::all(wishes);
     let kept = u64::from(wishes.repetitions);

@@ -19,7 +19,7 @@ impl Star {
     /// `mtu` bytes.
     ///
     /// # Errors
-    /// [`NamespaceError`], one variant for each cause.
+    /// Returns [`NamespaceError`]; each variant names one cause.
     pub fn create(hosts: u32, mtu: u32) -> Result<Self, NamespaceError> {
         Self::create_shaped(hosts, mtu, None)
     }
@@ -31,7 +31,7 @@ impl Star {
     /// as UDP and TCP. `AF_XDP` bypasses the queueing discipline.
     ///
     /// # Errors
-    /// [`NamespaceError`], one variant for each cause.
+    /// Returns [`NamespaceError`]; each variant names one cause.
     pub fn create_shaped(
         hosts: u32,
         mtu: u32,

@@ -279,13 +279,13 @@ pub trait Transport {
     /// Binds the address that the client connects to.
     ///
     /// # Errors
-    /// [`TransportError`], one variant for each cause.
+    /// Returns [`TransportError`]; each variant names one cause.
     fn listen(&self, setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError>;
 
     /// Connects to the address that the server has advertised.
     ///
     /// # Errors
-    /// [`TransportError`], one variant for each cause.
+    /// Returns [`TransportError`]; each variant names one cause.
     fn connect(
         &self,
         setup: &Setup,
@@ -301,13 +301,13 @@ pub trait ServerSide {
     /// Waits until the client has connected, at most [`PHASE_TIME_MAX`].
     ///
     /// # Errors
-    /// [`TransportError`], one variant for each cause.
+    /// Returns [`TransportError`]; each variant names one cause.
     fn accept(&mut self) -> Result<(), TransportError>;
 
     /// Runs the server's part of `phase` until all operations are done.
     ///
     /// # Errors
-    /// [`TransportError`], one variant for each cause.
+    /// Returns [`TransportError`]; each variant names one cause.
     fn run(&mut self, phase: Phase) -> Result<Observed, TransportError>;
 }
 
@@ -317,7 +317,7 @@ pub trait ClientSide {
     /// about latency.
     ///
     /// # Errors
-    /// [`TransportError`], one variant for each cause.
+    /// Returns [`TransportError`]; each variant names one cause.
     fn run(&mut self, phase: Phase, latencies: &mut Latencies) -> Result<Observed, TransportError>;
 }
 

@@ -220,7 +220,7 @@ pub enum VerbsError {
 /// Runs the measurements of `wishes`. If a device cannot be measured, its row contains the reason.
 ///
 /// # Errors
-/// [`VerbsError`], one variant for each cause.
+/// Returns [`VerbsError`]; each variant names one cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, VerbsError> {
     let unix_seconds = clock::unix_seconds();
     let mut devices: Vec<DeviceRow> = wishes.devices.iter().map(Device::row).collect();

@@ -71,7 +71,7 @@ impl External {
     /// Measures once. Returns half a round trip, in nanoseconds.
     ///
     /// # Errors
-    /// [`ToolError`], one variant for each cause.
+    /// Returns [`ToolError`]; each variant names one cause.
     pub fn ping_pong(self, hosts: &Hosts<'_>) -> Result<f64, ToolError> {
         match self {
             Self::UcxTcp => ucx::ping_pong(hosts),
@@ -123,7 +123,7 @@ pub struct Report {
 /// with the same settings. Then measures streams over UDP.
 ///
 /// # Errors
-/// [`RunError`], one variant for each cause.
+/// Returns [`RunError`]; each variant names one cause.
 pub fn measure(
     kind: LinkKind,
     options: &Options,

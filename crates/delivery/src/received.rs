@@ -354,8 +354,10 @@ impl ReceivedPackets {
         if self.is_lossless { self.acknowledgement_rides(now) } else { self.acknowledgement_owed() }
     }
 
-    /// Returns whether an acknowledgement is owed that may wait, even if this end reports
-    /// deliveries at once.
+    /// Returns whether an acknowledgement is pending on a link that loses no frames. There,
+    /// [`Self::acknowledgement_rides`] often makes an acknowledgement wait. If this end has
+    /// deliveries or credits to report, the next data frame should carry the acknowledgement
+    /// nevertheless, because each acknowledgement reports them.
     #[inline]
     pub const fn is_held_back(&self) -> bool {
         self.is_lossless && self.pending > 0
@@ -478,8 +480,9 @@ impl ReceivedPackets {
     /// Returns a word whose bit i shows whether number `top - i` arrived. Numbers below the window
     /// count as missing.
     fn word_down_from(&self, top: u64) -> u64 {
-        // Numbers below 0 wrap, and also map to bits of the window, because 2^64 is a multiple of
-        // its size. The mask removes them.
+        // If `top` is less than 63, `low` wraps around. The numbers from `low` to 2^64 - 1 then map
+        // to bits of the window, because 2^64 is a multiple of the size of the window. The mask
+        // clears these bits.
         let low = top.wrapping_sub(63);
         let shift = (low % 64) as u32;
         let mut word = self.window[word_of(low)] >> shift;

@@ -390,8 +390,8 @@ impl Connection {
     ///
     /// After that, only a timer or new work can change the state.
     pub(crate) fn is_at_rest(&self) -> bool {
-        // This code runs whenever the engine has served a connection. The condition that fails most
-        // often is the first, because the test ends at the first failure.
+        // This code runs whenever the engine has served a connection. The test ends at the first
+        // failure, so the condition that fails most often stands first.
         self.outbound.is_at_rest()
             && self.paths.iter().all(Path::is_at_rest)
             && self.inbound.is_at_rest()

@@ -160,7 +160,7 @@ impl Engine {
     /// established connection also uses the link if an address of the peer answers on it.
     ///
     /// # Errors
-    /// [`EngineLinkError`], one variant for each cause.
+    /// Returns [`EngineLinkError`]; each variant names one cause.
     pub fn attach_link(&mut self, link: LinkId, caps: LinkCaps) -> Result<(), EngineLinkError> {
         self.links.attach(link, caps)?;
         self.with_each(|parts, connection| parts.on_link_attached(connection, link, &caps));
@@ -200,7 +200,7 @@ impl Engine {
     /// result.
     ///
     /// # Errors
-    /// [`ConnectError`], one variant for each cause.
+    /// Returns [`ConnectError`]; each variant names one cause.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -304,7 +304,7 @@ impl Engine {
     /// Posts an operation. Call [`Engine::poll_transmit`] afterwards.
     ///
     /// # Errors
-    /// [`PostError`], one variant for each cause.
+    /// Returns [`PostError`]; each variant names one cause.
     #[inline]
     pub fn post(
         &mut self,
@@ -318,7 +318,7 @@ impl Engine {
     /// Posts an operation as [`Engine::post`] does, with a scatter/gather list.
     ///
     /// # Errors
-    /// [`PostError`], one variant for each cause.
+    /// Returns [`PostError`]; each variant names one cause.
     pub fn post_list(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -333,7 +333,7 @@ impl Engine {
     /// The work completes with `error` after all earlier work, and the connection ends.
     ///
     /// # Errors
-    /// [`PostError`], one variant for each cause.
+    /// Returns [`PostError`]; each variant names one cause.
     pub fn post_failed(
         &mut self,
         handle: ConnectionHandle,
@@ -365,7 +365,7 @@ impl Engine {
     /// established.
     ///
     /// # Errors
-    /// [`PostError`], one variant for each cause.
+    /// Returns [`PostError`]; each variant names one cause.
     pub fn post_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -379,7 +379,7 @@ impl Engine {
     /// the status table, and queues no completion.
     ///
     /// # Errors
-    /// [`PostError`], one variant for each cause.
+    /// Returns [`PostError`]; each variant names one cause.
     pub fn post_followed_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -395,7 +395,7 @@ impl Engine {
     /// Checks whether [`Engine::post_followed_receive`] would succeed. Posts nothing.
     ///
     /// # Errors
-    /// [`PostError`], one variant for each cause.
+    /// Returns [`PostError`]; each variant names one cause.
     pub fn check_followed_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -408,7 +408,7 @@ impl Engine {
     /// Posts a receive as [`Engine::post_receive`] does, with a scatter/gather list as the buffer.
     ///
     /// # Errors
-    /// [`PostError`], one variant for each cause.
+    /// Returns [`PostError`]; each variant names one cause.
     pub fn post_receive_list(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -425,7 +425,7 @@ impl Engine {
     /// receive, the receive completes with an error, and the connection ends.
     ///
     /// # Errors
-    /// [`PostError`], one variant for each cause.
+    /// Returns [`PostError`]; each variant names one cause.
     pub fn post_failed_receive(
         &mut self,
         handle: ConnectionHandle,

@@ -31,7 +31,7 @@ impl Engine {
     /// follows.
     ///
     /// # Errors
-    /// [`AcceptError`], one variant for each cause.
+    /// Returns [`AcceptError`]; each variant names one cause.
     pub fn accept(
         &mut self,
         now: Instant,
@@ -47,7 +47,7 @@ impl Engine {
     /// Accepts a request as [`Engine::accept`] does, with terms for this connection.
     ///
     /// # Errors
-    /// [`AcceptError`], one variant for each cause.
+    /// Returns [`AcceptError`]; each variant names one cause.
     pub fn accept_under(
         &mut self,
         now: Instant,

@@ -236,8 +236,8 @@ impl Connecting {
     /// reports that its application has not decided yet.
     ///
     /// # Errors
-    /// [`ConnectError`], one variant for each cause. [`ConnectError::TimedOut`] cancels the
-    /// attempt.
+    /// Returns [`ConnectError`]; each variant names one cause. [`ConnectError::TimedOut`] cancels
+    /// the attempt.
     pub fn wait(mut self, limit: Option<Duration>) -> Result<Connection, ConnectError> {
         self.wait_until(limit)
     }
@@ -263,8 +263,8 @@ impl Connecting {
     /// ```
     ///
     /// # Errors
-    /// [`ConnectError`], one variant for each cause; [`ConnectError::Answered`] after the outcome
-    /// has been returned.
+    /// Returns [`ConnectError`]; each variant names one cause. If an earlier call has returned the
+    /// outcome, returns [`ConnectError::Answered`].
     pub fn wait_for(&mut self, limit: Duration) -> Result<Connection, ConnectError> {
         self.wait_until(Some(limit))
     }

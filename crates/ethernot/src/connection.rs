@@ -181,8 +181,8 @@ impl Connection {
     /// The bytes must not change until the operation is complete.
     ///
     /// # Errors
-    /// [`PostError`], one variant for each cause. If this call returns an error, no operation is
-    /// posted. The handle reports failures that occur later.
+    /// Returns [`PostError`]; each variant names one cause. If this call returns an error, no
+    /// operation is posted. The handle reports failures that occur later.
     pub fn write(
         &self,
         local: &MemoryRegion,

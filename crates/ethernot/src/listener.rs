@@ -138,7 +138,7 @@ impl ConnectionRequest {
     /// and waits until the peer has confirmed the acceptance.
     ///
     /// # Errors
-    /// [`AcceptError`], one variant for each cause.
+    /// Returns [`AcceptError`]; each variant names one cause.
     pub fn accept(self, private_data: &[u8]) -> Result<Connection, AcceptError> {
         self.accept_with(ConnectOptions::new().private_data(private_data))
     }
@@ -146,7 +146,7 @@ impl ConnectionRequest {
     /// Accepts the request and waits until the peer has confirmed the acceptance.
     ///
     /// # Errors
-    /// [`AcceptError`], one variant for each cause.
+    /// Returns [`AcceptError`]; each variant names one cause.
     pub fn accept_with(self, options: ConnectOptions) -> Result<Connection, AcceptError> {
         let limit = options.limit;
         self.start_accept(options)?.wait(limit)
@@ -219,7 +219,7 @@ impl Accepting {
     /// peer is considered dead).
     ///
     /// # Errors
-    /// [`AcceptError`], one variant for each cause.
+    /// Returns [`AcceptError`]; each variant names one cause.
     pub fn wait(mut self, limit: Option<Duration>) -> Result<Connection, AcceptError> {
         self.wait_until(limit)
     }
@@ -229,8 +229,8 @@ impl Accepting {
     /// whether the confirmation has arrived.
     ///
     /// # Errors
-    /// [`AcceptError`], one variant for each cause; [`engine::AcceptError::Gone`] after the outcome
-    /// has been returned.
+    /// Returns [`AcceptError`]; each variant names one cause. If an earlier call has returned the
+    /// outcome, returns [`engine::AcceptError::Gone`].
     pub fn wait_for(&mut self, limit: Duration) -> Result<Connection, AcceptError> {
         self.wait_until(Some(limit))
     }

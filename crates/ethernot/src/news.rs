@@ -97,7 +97,7 @@ pub(crate) enum Stage {
         reason: Closed,
         /// The peer's private data.
         private_data: Vec<u8>,
-        /// Whether the connection was established before.
+        /// Whether the connection was established before it ended.
         was_established: bool,
     },
 }

@@ -307,7 +307,7 @@ impl Endpoint {
     /// with other processes, some of them can read the buffer: see [`Buffer`].
     ///
     /// # Errors
-    /// [`RegisterError`], one variant for each cause.
+    /// Returns [`RegisterError`]; each variant names one cause.
     pub fn register(
         &self,
         buffer: Arc<Buffer>,
@@ -319,7 +319,7 @@ impl Endpoint {
     /// Registers a buffer in a protection domain. Only connections of this domain can access it.
     ///
     /// # Errors
-    /// [`RegisterError`], one variant for each cause.
+    /// Returns [`RegisterError`]; each variant names one cause.
     pub fn register_in(
         &self,
         domain: ProtectionDomain,
@@ -334,7 +334,7 @@ impl Endpoint {
     /// clusters. Each copy costs a system call. Access to an unmapped address is an error.
     ///
     /// # Errors
-    /// [`RegisterError`], one variant for each cause.
+    /// Returns [`RegisterError`]; each variant names one cause.
     pub fn register_whole_address_space(
         &self,
         rights: Rights,

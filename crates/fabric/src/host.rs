@@ -391,7 +391,7 @@ pub trait HostEngine {
     /// Requests a connection over these links to these addresses of the peer.
     ///
     /// # Errors
-    /// [`Refusal`], one variant for each cause.
+    /// Returns [`Refusal`]; each variant names one cause.
     fn connect(
         &mut self,
         now: Instant,
@@ -401,7 +401,7 @@ pub trait HostEngine {
     /// Accepts a request.
     ///
     /// # Errors
-    /// [`Refusal`], one variant for each cause.
+    /// Returns [`Refusal`]; each variant names one cause.
     fn accept(&mut self, now: Instant, request: RequestHandle)
     -> Result<ConnectionHandle, Refusal>;
     /// Rejects a request.
@@ -439,7 +439,7 @@ pub trait HostEngine {
     /// Posts an operation.
     ///
     /// # Errors
-    /// [`Refusal`], one variant for each cause.
+    /// Returns [`Refusal`]; each variant names one cause.
     fn post(
         &mut self,
         now: Instant,
@@ -449,7 +449,7 @@ pub trait HostEngine {
     /// Posts memory for the peer's next message.
     ///
     /// # Errors
-    /// [`Refusal`], one variant for each cause.
+    /// Returns [`Refusal`]; each variant names one cause.
     fn post_receive(
         &mut self,
         now: Instant,
@@ -463,7 +463,7 @@ pub trait HostEngine {
     /// ([`Shape::shares_receives`]).
     ///
     /// # Errors
-    /// [`Refusal`], one variant for each cause.
+    /// Returns [`Refusal`]; each variant names one cause.
     fn post_shared_receive(
         &mut self,
         now: Instant,
@@ -486,7 +486,7 @@ pub trait HostEngine {
     /// Posts a datagram from a port.
     ///
     /// # Errors
-    /// [`Refusal`], one variant for each cause.
+    /// Returns [`Refusal`]; each variant names one cause.
     fn post_datagram(&mut self, number: u32, datagram: &Datagram) -> Result<(), Refusal> {
         let _ = (number, datagram);
         Err(Refusal::Full)
@@ -495,7 +495,7 @@ pub trait HostEngine {
     /// bytes.
     ///
     /// # Errors
-    /// [`Refusal`], one variant for each cause.
+    /// Returns [`Refusal`]; each variant names one cause.
     fn post_datagram_receive(
         &mut self,
         number: u32,

@@ -126,7 +126,7 @@ pub(crate) fn check_links(links: &[LinkModel]) -> Result<(), SettingError> {
 /// Runs a transfer in virtual time with engines created by `make`.
 ///
 /// # Errors
-/// [`TransferError`], one variant for each cause.
+/// Returns [`TransferError`]; each variant names one cause.
 pub fn transfer<E: HostEngine>(
     transfer: &Transfer<'_>,
     make: &MakeEngine<'_, E>,
@@ -196,7 +196,7 @@ pub struct Measured {
 /// Runs named transfers.
 ///
 /// # Errors
-/// [`TransferError`], one variant for each cause.
+/// Returns [`TransferError`]; each variant names one cause.
 pub fn measure<E: HostEngine>(
     rows: &[(&'static str, Transfer<'_>)],
     make: &MakeEngine<'_, E>,
@@ -211,7 +211,7 @@ pub fn measure<E: HostEngine>(
 /// Runs the transfers in [`SCENARIOS`] with the real engine.
 ///
 /// # Errors
-/// [`TransferError`], one variant for each cause.
+/// Returns [`TransferError`]; each variant names one cause.
 pub fn run() -> Result<Vec<Measured>, TransferError> {
     measure(&SCENARIOS, &|_, tuning| EdgeHost::new(&tuning))
 }

@@ -8,7 +8,7 @@ use fabric::torture::{self, Options};
 fn seeds_that_found_bugs_pass() {
     for (what, seeds) in PINNED {
         for &seed in *seeds {
-            // These seeds were recorded before classes of scenario existed.
+            // These seeds were recorded before the option `classes` existed.
             let options = Options { classes: false, ..Options::default() };
             let report = torture::run(seed, &options);
             assert!(report.failure.is_none(), "{what}: {report}");
@@ -86,7 +86,9 @@ const PINNED: &[(&str, &[u64])] = &[
     ("memory taken away while the answer of a read is not acknowledged", &[2_484]),
 ];
 
-/// Seeds that have found bugs in runs with classes of scenario.
+/// Seeds that have found bugs in runs with [`Options::classes`]. In such a run, a seed also selects
+/// classes of scenario, for example strangers that forge frames, or drivers that are sometimes
+/// full.
 const PINNED_CLASSES: &[(&str, &[u64])] = &[
     ("set-up that waits for a full link while its timer is due", &[82, 1_267]),
     ("operations that end because the peer denied another", &[247, 912]),

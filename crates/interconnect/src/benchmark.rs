@@ -47,7 +47,7 @@ pub struct Benchmark<F, W = OpenLoad> {
 /// link.
 ///
 /// # Errors
-/// [`BenchmarkError`], one variant for each cause.
+/// Returns [`BenchmarkError`]; each variant names one cause.
 pub fn fat_tree(radix: u32, duration_ps: u64) -> Result<Benchmark<Ethernet>, BenchmarkError> {
     let topology = Topology::fat_tree(radix)?;
     let routes = RouteTable::new(&topology, Routing::Shortest)?;
@@ -70,7 +70,7 @@ pub fn fat_tree(radix: u32, duration_ps: u64) -> Result<Benchmark<Ethernet>, Ben
 /// parallel.
 ///
 /// # Errors
-/// [`BenchmarkError`], one variant for each cause.
+/// Returns [`BenchmarkError`]; each variant names one cause.
 pub fn fat_tree_parts(
     radix: u32,
     duration_ps: u64,
@@ -85,7 +85,7 @@ pub fn fat_tree_parts(
 /// load is 0.2 flits per host and cycle.
 ///
 /// # Errors
-/// [`BenchmarkError`], one variant for each cause.
+/// Returns [`BenchmarkError`]; each variant names one cause.
 pub fn flit_torus(duration_ps: u64) -> Result<Benchmark<FlitFabric>, BenchmarkError> {
     let topology = Topology::torus(&[16, 16], 1, 1)?;
     let table = RouteTable::new(&topology, Routing::DimensionOrder { is_reversed: false })?;
@@ -137,7 +137,7 @@ pub fn loggp(duration_ps: u64) -> Benchmark<LogGp> {
 /// LogGP model. This function parses the trace, so the time of the run does not include parsing.
 ///
 /// # Errors
-/// [`BenchmarkError`], one variant for each cause.
+/// Returns [`BenchmarkError`]; each variant names one cause.
 pub fn goal(rounds: u32) -> Result<Benchmark<LogGp, Goal>, BenchmarkError> {
     let ranks = 1024;
     let trace = Goal::parse("ring", &Goal::ring(ranks, rounds))?;
@@ -153,7 +153,7 @@ pub fn goal(rounds: u32) -> Result<Benchmark<LogGp, Goal>, BenchmarkError> {
 /// interval between two interrupts is at least 10 µs.
 ///
 /// # Errors
-/// [`BenchmarkError`], one variant for each cause.
+/// Returns [`BenchmarkError`]; each variant names one cause.
 pub fn engines(
     hosts: u32,
     rounds: u32,
@@ -176,7 +176,7 @@ pub fn engines(
 /// Returns the hosts of [`engines`] before they connect, and the number of ports of their network.
 ///
 /// # Errors
-/// [`BenchmarkError`], one variant for each cause.
+/// Returns [`BenchmarkError`]; each variant names one cause.
 pub fn unconnected_engines(hosts: u32) -> Result<(EdgeFabric, usize), BenchmarkError> {
     let topology = Topology::star(hosts)?;
     let mut ethernet = EthernetConfiguration::with_rate(10_000_000_000);

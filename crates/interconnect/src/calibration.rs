@@ -72,7 +72,7 @@ pub enum CalibrationError {
 /// messages have the same weight as long ones.
 ///
 /// # Errors
-/// [`CalibrationError`], one variant for each cause.
+/// Returns [`CalibrationError`]; each variant names one cause.
 pub fn calibrate(measurements: &Measurements) -> Result<Calibration, CalibrationError> {
     let Measurements { latencies, interval_us, link_rate_bps, network_latency_us } = measurements;
     let (start_us, per_byte_us) = line(latencies)?;

@@ -287,7 +287,7 @@ impl Configuration {
     /// Reads a configuration that names no other files. Errors call the text `file`.
     ///
     /// # Errors
-    /// [`ConfigurationError`], one variant for each cause.
+    /// Returns [`ConfigurationError`]; each variant names one cause.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigurationError> {
         Self::parse_with_files(file, text, &no_files)
     }
@@ -297,7 +297,7 @@ impl Configuration {
     /// contains the contents of these files.
     ///
     /// # Errors
-    /// [`ConfigurationError`], one variant for each cause.
+    /// Returns [`ConfigurationError`]; each variant names one cause.
     pub fn parse_with_files(
         file: &str,
         text: &str,

@@ -84,7 +84,7 @@ impl PriceList {
     /// contains a finding. If the price list lacks a part, this function returns an error.
     ///
     /// # Errors
-    /// [`PriceListError`], one variant for each cause.
+    /// Returns [`PriceListError`]; each variant names one cause.
     pub fn bill(&self, wanted: &Wanted) -> Result<Bill, PriceListError> {
         let Wanted { topology, fabric, rates, rails } = *wanted;
         let mut bill = Bill { lines: Vec::new(), findings: Vec::new() };

@@ -300,7 +300,7 @@ impl EdgeFabric {
     /// Creates hosts on a topology, with an Ethernet of this kind for each rail.
     ///
     /// # Errors
-    /// [`EdgeError`], one variant for each cause.
+    /// Returns [`EdgeError`]; each variant names one cause.
     pub fn new(
         topology: &Topology,
         routing: Routing,
@@ -407,7 +407,7 @@ impl EdgeFabric {
     /// ranks may send to each other.
     ///
     /// # Errors
-    /// [`EdgeError`], one variant for each cause.
+    /// Returns [`EdgeError`]; each variant names one cause.
     pub fn check_memory(&self, pairs: &[(u32, u32)], ranks: u32) -> Result<(), EdgeError> {
         self.bytes.as_ref().map_or(Ok(()), |bytes| bytes.check(pairs, ranks))
     }

@@ -564,7 +564,7 @@ impl FlitFabric {
 enum Wait {
     /// Nothing, because the flit was sent.
     Sent,
-    /// A credit that can be used at this time.
+    /// A credit that becomes usable at this time, in picoseconds.
     Until(u64),
     /// Another flit or packet. When it moves, it schedules an event of the link.
     ForOther,

@@ -107,7 +107,7 @@ impl Goal {
     /// Reads a trace in text form. Errors call the file `file`.
     ///
     /// # Errors
-    /// [`GoalError`], one variant for each cause.
+    /// Returns [`GoalError`]; each variant names one cause.
     pub fn parse(file: &str, text: &str) -> Result<Self, GoalError> {
         parser::parse(file, text)
     }
@@ -115,7 +115,7 @@ impl Goal {
     /// Reads a trace in binary form. Errors call the file `file`.
     ///
     /// # Errors
-    /// [`GoalError`], one variant for each cause.
+    /// Returns [`GoalError`]; each variant names one cause.
     pub fn decode(file: &str, bytes: &[u8]) -> Result<Self, GoalError> {
         binary::decode(file, bytes)
     }
@@ -123,7 +123,7 @@ impl Goal {
     /// Reads a trace in either form. Errors call the file `file`.
     ///
     /// # Errors
-    /// [`GoalError`], one variant for each cause.
+    /// Returns [`GoalError`]; each variant names one cause.
     pub fn read(file: &str, bytes: &[u8]) -> Result<Self, GoalError> {
         if binary::is_binary(bytes) {
             return Self::decode(file, bytes);

@@ -18,7 +18,7 @@ pub enum Routing {
     /// A single tree with the switch `root` as its root, as bridges build it. Cables parallel to a
     /// cable of the tree belong to the same trunk and remain candidates.
     SpanningTree {
-        /// The switch at the root of the tree, from 0.
+        /// The number of the switch at the root of the tree, counted from 0.
         root: u32,
     },
     /// Dimension order: all steps along the first dimension of a grid, then all steps along the
@@ -209,7 +209,7 @@ impl RouteTable {
     /// Computes the table of a topology.
     ///
     /// # Errors
-    /// [`RoutingError`], one variant for each cause.
+    /// Returns [`RoutingError`]; each variant names one cause.
     pub fn new(topology: &Topology, routing: Routing) -> Result<Self, RoutingError> {
         Self::with_ties(topology, routing, Ties::ByPosition)
     }
@@ -218,7 +218,7 @@ impl RouteTable {
     /// order if both directions take the same number of steps.
     ///
     /// # Errors
-    /// [`RoutingError`], one variant for each cause.
+    /// Returns [`RoutingError`]; each variant names one cause.
     pub fn with_ties(
         topology: &Topology,
         routing: Routing,
@@ -294,8 +294,8 @@ impl RouteTable {
         }
     }
 
-    /// Returns the links from `switch` (from 0) towards `host`; there is at least one link. If the
-    /// host is attached to this switch, returns the link to the host.
+    /// Returns the links from `switch` towards `host`; there is at least one link. If the host is
+    /// attached to this switch, returns the link to the host. Switches are numbered from 0.
     #[inline]
     pub fn candidates(&self, switch: u32, host: u32) -> &[u32] {
         let row = self.rows[switch as usize];

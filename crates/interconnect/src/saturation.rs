@@ -87,7 +87,7 @@ impl Configuration {
     /// If no warm-up is configured, the warm-up is the first quarter of the posting time.
     ///
     /// # Errors
-    /// [`ConfigurationError`], one variant for each cause.
+    /// Returns [`ConfigurationError`]; each variant names one cause.
     pub fn saturate(
         &self,
         search: Search,

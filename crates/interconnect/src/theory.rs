@@ -45,7 +45,7 @@ pub enum TheoryError {
 /// Compares all values for which theory has a formula.
 ///
 /// # Errors
-/// [`TheoryError`], one variant for each cause.
+/// Returns [`TheoryError`]; each variant names one cause.
 pub fn compare() -> Result<Vec<Comparison>, TheoryError> {
     Ok(vec![
         constant_service(50)?,

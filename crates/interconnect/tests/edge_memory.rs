@@ -59,7 +59,8 @@ fn a_host_is_small_and_so_is_a_connection() {
     }
 }
 
-/// Settings of hosts on a fat tree, which can be built several times.
+/// A fat tree, its hosts, and the rails of each host. The test builds a new network from this value
+/// for each measurement.
 struct Setting {
     topology: Topology,
     hosts: u32,

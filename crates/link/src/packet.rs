@@ -87,7 +87,7 @@ impl PacketLink {
     /// Opens a link on the interface that `config` names.
     ///
     /// # Errors
-    /// [`PacketError`], one variant for each cause.
+    /// Returns [`PacketError`]; each variant names one cause.
     pub fn open(config: &PacketConfig) -> Result<Self, PacketError> {
         let watch = Watch::new();
         let (interface, station) = usable(config)?;

@@ -74,7 +74,7 @@ impl UdpLink {
     /// interfaces.
     ///
     /// # Errors
-    /// [`UdpError`], one variant for each cause.
+    /// Returns [`UdpError`]; each variant names one cause.
     pub fn bind(address: SocketAddr, config: &UdpConfig) -> Result<Self, UdpError> {
         config.check()?;
         let family = Family::of(&address);

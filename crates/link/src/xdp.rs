@@ -72,7 +72,7 @@ impl XdpLink {
     /// Opens a link on a queue of an interface.
     ///
     /// # Errors
-    /// [`XdpError`], one variant for each cause.
+    /// Returns [`XdpError`]; each variant names one cause.
     pub fn open(config: &XdpConfig) -> Result<Self, XdpError> {
         let watch = Watch::new();
         let (interface, station) = usable(config)?;
@@ -116,7 +116,7 @@ impl XdpLink {
     /// check whether the driver supports XDP; only opening the link shows that.
     ///
     /// # Errors
-    /// [`XdpError`], one variant for each cause.
+    /// Returns [`XdpError`]; each variant names one cause.
     pub fn check(config: &XdpConfig) -> Result<(), XdpError> {
         let (interface, station) = usable(config)?;
         let claim = claim(config, &interface)?;

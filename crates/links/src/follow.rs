@@ -54,7 +54,7 @@ impl NamedLinks {
     /// them must get the identifier `first`, and each further link the next identifier.
     ///
     /// # Errors
-    /// [`BindError`], one variant for each cause.
+    /// Returns [`BindError`]; each variant names one cause.
     pub fn open(
         opener: Opener,
         wanted: Wanted,
@@ -156,7 +156,7 @@ impl NamedLinks {
     /// local address from which the kernel sends to that peer.
     ///
     /// # Errors
-    /// [`BindError`], one variant for each cause.
+    /// Returns [`BindError`]; each variant names one cause.
     pub fn reach(
         &self,
         runtime: &Runtime,
@@ -203,7 +203,7 @@ impl NamedLinks {
     /// peers whose IP addresses are known. Waits for each answer for at most `limit`.
     ///
     /// # Errors
-    /// [`PacketError`], one variant for each cause.
+    /// Returns [`PacketError`]; each variant names one cause.
     pub fn find_stations(
         &self,
         peers: &[PeerSpec],

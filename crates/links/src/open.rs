@@ -78,7 +78,7 @@ impl Opener {
     /// Opens the link with this name.
     ///
     /// # Errors
-    /// [`BindError`], one variant for each cause.
+    /// Returns [`BindError`]; each variant names one cause.
     pub fn open_named(&self, name: &str) -> Result<Box<dyn Link>, BindError> {
         Ok(self.open(&name.parse()?, &host()?)?.link)
     }

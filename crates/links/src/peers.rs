@@ -62,7 +62,7 @@ pub trait IntoPeers {
     /// Returns the addresses of the peer. Resolves names.
     ///
     /// # Errors
-    /// [`PeerSpecError`], one variant for each cause.
+    /// Returns [`PeerSpecError`]; each variant names one cause.
     fn into_peers(self) -> Result<Vec<PeerSpec>, PeerSpecError>;
 }
 
@@ -70,7 +70,7 @@ impl PeerSpec {
     /// Parses a list of addresses, which commas separate, and resolves names.
     ///
     /// # Errors
-    /// [`PeerSpecError`], one variant for each cause.
+    /// Returns [`PeerSpecError`]; each variant names one cause.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, PeerSpecError> {
         let mut peers = Vec::new();
         for item in text.split(',').map(str::trim) {

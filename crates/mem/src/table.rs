@@ -293,7 +293,7 @@ impl MemoryTable {
     /// If the thread does not catch faults, the program then gets the signal.
     ///
     /// # Errors
-    /// [`RegisterError`], one variant for each cause.
+    /// Returns [`RegisterError`]; each variant names one cause.
     pub fn register_whole_address_space(
         &self,
         domain: ProtectionDomain,
@@ -314,7 +314,7 @@ impl MemoryTable {
     /// would read from the address. Atomics on a ghost region fail.
     ///
     /// # Errors
-    /// [`RegisterError`], one variant for each cause.
+    /// Returns [`RegisterError`]; each variant names one cause.
     pub fn register_ghost(
         &self,
         domain: ProtectionDomain,

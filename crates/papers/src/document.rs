@@ -183,7 +183,7 @@ impl Document {
     /// [`crate::reading::read`] does.
     ///
     /// # Errors
-    /// [`DocumentError`], one variant for each cause.
+    /// Returns [`DocumentError`]; each variant names one cause.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
         // The error text can quote control characters of the document.
         let malformed = |error: serde_json::Error| {

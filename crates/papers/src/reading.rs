@@ -6,7 +6,7 @@ use crate::printed;
 /// Parses the text of a document. The document must be about an item of one of the papers.
 ///
 /// # Errors
-/// [`DocumentError`], one variant for each cause.
+/// Returns [`DocumentError`]; each variant names one cause.
 pub fn read(text: &str) -> Result<Document, DocumentError> {
     let document = Document::parse(text)?;
     let item = printed::paper(&document.paper).and_then(|paper| paper.item(&document.item));

@@ -16,7 +16,7 @@ impl Runtime {
     /// Attaches another link.
     ///
     /// # Errors
-    /// [`AttachError`], one variant for each cause.
+    /// Returns [`AttachError`]; each variant names one cause.
     pub fn attach_link(&self, link: Box<dyn Link>) -> Result<LinkId, AttachError> {
         self.shared.command(move |driver, host, _now, _memory| driver.attach(host, link))?
     }
@@ -49,7 +49,7 @@ impl Runtime {
     /// Attaches a protocol that the threads of the runtime drive beside the engine.
     ///
     /// # Errors
-    /// [`MachineError`], one for each cause. The machine is then dropped.
+    /// Returns [`MachineError`]; each variant names one cause. The machine is then dropped.
     pub fn attach_machine(&self, machine: Box<dyn Machine>) -> Result<MachineId, MachineError> {
         let shared = Arc::downgrade(&self.shared);
         self.shared.command(move |driver, host, _now, _memory| {

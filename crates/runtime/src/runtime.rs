@@ -175,7 +175,7 @@ impl Runtime {
     /// for events.
     ///
     /// # Errors
-    /// [`StartError`], one variant for each cause.
+    /// Returns [`StartError`]; each variant names one cause.
     pub fn start(
         config: RuntimeConfig,
         links: Vec<Box<dyn Link>>,
@@ -296,7 +296,7 @@ impl Runtime {
     /// operation completes with an error. Operations of one thread keep their order.
     ///
     /// # Errors
-    /// [`SubmitError`], one variant for each cause.
+    /// Returns [`SubmitError`]; each variant names one cause.
     #[inline]
     pub fn post(
         &self,
@@ -312,7 +312,7 @@ impl Runtime {
     /// pieces of memory. Ignores the place and length in the request itself.
     ///
     /// # Errors
-    /// [`SubmitError`], one variant for each cause.
+    /// Returns [`SubmitError`]; each variant names one cause.
     pub fn post_list(
         &self,
         connection: ConnectionHandle,
@@ -547,7 +547,7 @@ impl Runtime {
     /// datagrams that this host sends to the group.
     ///
     /// # Errors
-    /// [`AuxiliaryError`], one for each cause.
+    /// Returns [`AuxiliaryError`]; each variant names one cause.
     pub fn join_group(
         &self,
         port: DatagramPort,
@@ -579,7 +579,7 @@ impl Runtime {
     /// while connections exist that peers opened with its help.
     ///
     /// # Errors
-    /// [`AuxiliaryError`], one for each cause.
+    /// Returns [`AuxiliaryError`]; each variant names one cause.
     pub fn open_redirect_port(
         &self,
         address: SocketAddr,

@@ -258,7 +258,8 @@ impl Shared {
         (outcome, worked)
     }
 
-    /// Records how many frames a thread on watch found, and whether its last sleep was an interval.
+    /// Records how many frames a thread on watch found, and whether its last sleep was an interval
+    /// in which frames stay unread.
     fn on_looked(&self, frames: u64, slept_interval: bool) {
         if frames == 0 && !slept_interval {
             return;

@@ -133,7 +133,8 @@ impl Setting {
         self.server.runtime.drive().expect("not forked");
     }
 
-    /// Polls all sources except the first until all their operations are complete, in order.
+    /// Polls all sources except the first until all their operations are complete. Checks that the
+    /// operations of each source complete in order.
     fn complete_others(&self) {
         let mut done = vec![0; self.sources.len()];
         while done.iter().skip(1).any(|&done| done < EACH) {
@@ -147,8 +148,8 @@ impl Setting {
         }
     }
 
-    /// Polls the first source until all its operations are complete. The test must not have polled
-    /// it before.
+    /// Polls the first source until all its operations are complete. Checks that they complete in
+    /// order. The test must not have polled this source before.
     fn complete_first(&self) {
         let first = &self.sources[0];
         assert_eq!(first.waiting.lock().expect("no thread panics").len() as u64, EACH - 1);

@@ -64,11 +64,12 @@ pub struct Parameters {
     /// Memory of the sender for fragments of operations that must wait for earlier operations, in
     /// bytes.
     pub order_pool_bytes: u32,
-    /// Number of bytes in flight on one link that the sender's driver can buffer.
+    /// Size of the receive buffer of one link at the end that sends these parameters, in bytes of
+    /// frames.
     pub receive_buffer_bytes: u32,
     /// Longest time for which the sender delays an acknowledgement, in nanoseconds.
     pub ack_delay_max_ns: u32,
-    /// The sender has posted receives for all messages before this number.
+    /// The end that sends these parameters has posted receives for all messages before this number.
     pub receive_credit: MessageNumber,
     /// Number of the listener at the endpoint that receives the parameters. 0 by default, and
     /// always 0 in an Accept.

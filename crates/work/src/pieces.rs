@@ -57,7 +57,7 @@ impl<'a> PieceList<'a> {
     /// have these bytes.
     ///
     /// # Errors
-    /// A [`PieceListError`], one variant for each rule.
+    /// Returns [`PieceListError`]; each variant names one rule that the list breaks.
     pub fn new(pieces: &'a [Piece]) -> Result<Self, PieceListError> {
         if pieces.len() > PIECES_MAX {
             return Err(PieceListError::TooMany(pieces.len()));

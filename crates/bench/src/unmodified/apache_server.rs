@@ -73,7 +73,7 @@ impl Apache<'_> {
     /// Starts the server and waits until it listens. Also returns the folder of its counters.
     ///
     /// # Errors
-    /// [`ProgramError`], one variant for each cause.
+    /// Returns [`ProgramError`]; each variant names one cause.
     pub fn start(&self, way: Way, folder: &Folder) -> Result<(Running, PathBuf), ProgramError> {
         let failed = |source| ProgramError::Io { program: NAME.to_string(), source };
         let file =

@@ -39,7 +39,7 @@ impl Client {
     /// Runs the client once, for about `seconds`.
     ///
     /// # Errors
-    /// [`ProgramError`], one variant for each cause.
+    /// Returns [`ProgramError`]; each variant names one cause.
     pub fn run(
         self,
         place: &ProgramPlace<'_>,

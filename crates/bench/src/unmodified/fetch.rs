@@ -23,7 +23,7 @@ pub struct Fetched {
 /// compares them byte by byte.
 ///
 /// # Errors
-/// [`ProgramError`], one variant for each cause.
+/// Returns [`ProgramError`]; each variant names one cause.
 pub fn verify(
     place: &ProgramPlace<'_>,
     way: Way,

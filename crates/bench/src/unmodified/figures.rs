@@ -100,7 +100,7 @@ pub struct Case {
     pub group: String,
     /// The position on the axis of the group: bytes, an exponent, or a number of hosts.
     pub at: f64,
-    /// The way that was compared with kernel TCP.
+    /// The way of connecting that the benchmark compared with kernel TCP.
     pub other: Way,
     /// The measured quantities; empty if the case could not run.
     pub figures: Vec<Figure>,
@@ -138,7 +138,7 @@ impl Case {
     /// that other cases are still measured.
     ///
     /// # Errors
-    /// [`ProgramError`], one variant for each cause.
+    /// Returns [`ProgramError`]; each variant names one cause.
     #[must_use]
     pub fn measure(
         mut self,

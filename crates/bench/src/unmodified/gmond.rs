@@ -29,7 +29,7 @@ pub struct Reporter<'a> {
 /// Starts `reporter` and waits until it listens. Also returns the folder of its counters.
 ///
 /// # Errors
-/// [`ProgramError`], one variant for each cause.
+/// Returns [`ProgramError`]; each variant names one cause.
 pub fn start(
     place: &ProgramPlace<'_>,
     way: Way,
@@ -62,7 +62,7 @@ impl Gatherer<'_> {
     /// Gathers once, or for some time.
     ///
     /// # Errors
-    /// [`ProgramError`], one variant for each cause.
+    /// Returns [`ProgramError`]; each variant names one cause.
     pub fn gather(
         &self,
         task: &Task,
@@ -96,7 +96,7 @@ impl Gatherer<'_> {
     /// its start. Returns the bytes of the shortest and of the longest answer.
     ///
     /// # Errors
-    /// [`ProgramError`], one variant for each cause.
+    /// Returns [`ProgramError`]; each variant names one cause.
     pub fn await_answers(
         &self,
         hosts: &[SocketAddr],
@@ -124,7 +124,7 @@ impl Gatherer<'_> {
     /// Gathers for some time. Also measures the CPU time of `servers`, the processes of the hosts.
     ///
     /// # Errors
-    /// [`ProgramError`], one variant for each cause.
+    /// Returns [`ProgramError`]; each variant names one cause.
     pub fn sample(
         &self,
         task: &Task,

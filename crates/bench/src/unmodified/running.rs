@@ -121,7 +121,7 @@ impl Running {
     /// Starts the command line `words`. Error texts and output files contain `name`.
     ///
     /// # Errors
-    /// [`ProgramError`], one variant for each cause.
+    /// Returns [`ProgramError`]; each variant names one cause.
     pub fn start(
         place: &ProgramPlace<'_>,
         name: &str,
@@ -156,7 +156,7 @@ impl Running {
     /// Waits until a process listens on `port` in the program's namespace.
     ///
     /// # Errors
-    /// [`ProgramError`], one variant for each cause.
+    /// Returns [`ProgramError`]; each variant names one cause.
     pub fn await_listening(&mut self, port: u16) -> Result<(), ProgramError> {
         let started = Stopwatch::start();
         while !started.has_passed(LISTENS_WITHIN) {
@@ -178,7 +178,7 @@ impl Running {
     /// Waits until the program has printed `text`.
     ///
     /// # Errors
-    /// [`ProgramError`], one variant for each cause.
+    /// Returns [`ProgramError`]; each variant names one cause.
     pub fn await_printed(&mut self, text: &str) -> Result<(), ProgramError> {
         let started = Stopwatch::start();
         while !started.has_passed(LISTENS_WITHIN) {
@@ -200,7 +200,7 @@ impl Running {
     /// Waits at most `limit` for the end of the program.
     ///
     /// # Errors
-    /// [`ProgramError`], one variant for each cause.
+    /// Returns [`ProgramError`]; each variant names one cause.
     pub fn finish(self, limit: Duration) -> Result<Finished, ProgramError> {
         self.finish_unless(limit, |_| false)
     }
@@ -210,7 +210,7 @@ impl Running {
     /// result.
     ///
     /// # Errors
-    /// [`ProgramError`], one variant for each cause.
+    /// Returns [`ProgramError`]; each variant names one cause.
     pub fn finish_after(
         self,
         text: &str,
@@ -321,7 +321,7 @@ impl Drop for Running {
 /// Finds the executable of an installed program in `PATH` or in the system's folders for servers.
 ///
 /// # Errors
-/// [`ProgramError`], one variant for each cause.
+/// Returns [`ProgramError`]; each variant names one cause.
 pub fn find(program: &'static str, package: &'static str) -> Result<String, ProgramError> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&folders)

@@ -27,7 +27,7 @@ impl Server {
     /// `folder`.
     ///
     /// # Errors
-    /// [`ProgramError`], one variant for each cause.
+    /// Returns [`ProgramError`]; each variant names one cause.
     pub fn start(
         self,
         place: &ProgramPlace<'_>,

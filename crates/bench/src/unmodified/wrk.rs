@@ -54,7 +54,7 @@ impl Load<'_> {
     /// Applies the load once. Measures the CPU time of `server` too.
     ///
     /// # Errors
-    /// [`ProgramError`], one variant for each cause.
+    /// Returns [`ProgramError`]; each variant names one cause.
     pub fn run(&self, way: Way, server: &Running, folder: &Folder) -> Result<Sample, ProgramError> {
         let failed = |source| ProgramError::Io { program: NAME.to_string(), source };
         let counters = folder.counters().map_err(failed)?;

@@ -87,7 +87,7 @@ impl Document {
     /// trips, and a duration.
     ///
     /// # Errors
-    /// [`DocumentError`], one variant for each cause.
+    /// Returns [`DocumentError`]; each variant names one cause.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
         let document: Self = first_document(text)?;
         if document.version != VERSION {

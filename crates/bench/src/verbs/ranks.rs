@@ -44,15 +44,15 @@ impl Ranks {
         &self.stand_in
     }
 
-    /// Returns the words before a command that runs on the first host.
+    /// Returns the words to put before a command, so that the command runs on the first host.
     pub(super) fn on_first(&self) -> Vec<String> {
         on(&self.hosts, 0, &self.folder)
     }
 }
 
-/// Returns the words before a command that runs on a host. They give each host its own name and
-/// shared memory. Otherwise an MPI would treat both ranks as processes of one host, and use shared
-/// memory between them.
+/// Returns the words to put before a command, so that the command runs on a host. The words give
+/// each host a name and shared memory of its own. Without this, an MPI would treat both ranks as
+/// processes of one host, and use shared memory between them.
 fn on(hosts: &[RankHost; 2], index: usize, folder: &Path) -> Vec<String> {
     let host = &hosts[index];
     let enter = format!("mount -t tmpfs none /dev/shm && hostname host{index} && exec \"$@\"");

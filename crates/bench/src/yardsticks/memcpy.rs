@@ -10,8 +10,9 @@ use crate::transports::MEMCPY;
 
 /// Repeated `memcpy` of a message within the client's process.
 ///
-/// The copy has one source and one target, each of the size of a message. A stream of writes also
-/// has one source and one target, so both use the caches in the same way. The server does nothing.
+/// The copy reads one buffer and writes another. Each buffer has the size of a message. A stream of
+/// writes also reads one such buffer and writes another, so the copy and the stream use the caches
+/// in the same way. The server does nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct Memcpy;
 

@@ -19,8 +19,7 @@ impl<T: Copy> SendHalf<T> {
     ///
     /// The peer acknowledges many frames at a time. Between two acknowledgements, the window opens
     /// with time, at the measured rate, like with an acknowledgement of each frame. So some frames
-    /// are *presumed delivered*. Their number, and the time for which they are presumed delivered,
-    /// are limited.
+    /// are *presumed delivered*. `AHEAD_FRAMES_MAX` and `AHEAD_NS_MAX` limit their number.
     pub fn window_left(&self, now: Instant) -> u32 {
         let room = self.packets.room(self.packets_max as usize) as u32;
         let travelling = self.in_flight_bytes.saturating_sub(self.presumed_bytes(now));
@@ -207,6 +206,6 @@ pub const ASK_FRAMES_MAX: u32 = 64;
 /// that time.
 const AHEAD_FRAMES_MAX: u32 = 144;
 
-/// Longest time for which frames are presumed delivered, in nanoseconds: 166 frames at 1 Gb/s, 16
-/// frames at 100 Mb/s.
+/// Most frames that are presumed delivered, as the time in which the link carries them at the
+/// measured rate, in nanoseconds: 166 frames at 1 Gb/s, 16 frames at 100 Mb/s.
 const AHEAD_NS_MAX: u64 = 2_000_000;

@@ -78,7 +78,7 @@ pub enum CalibrationError {
 /// Determines the costs. Calls `on_trials` after each simulation of all measurements.
 ///
 /// # Errors
-/// [`CalibrationError`], one variant for each cause.
+/// Returns [`CalibrationError`]; each variant names one cause.
 pub fn calibrate(
     setting: &Setting<'_>,
     measurements: &[Measurement],

@@ -196,7 +196,8 @@ const ROUNDS_MAX: u32 = 6;
 const STEPS_MAX: u32 = 12;
 const TRIES_MAX: u32 = 4;
 
-/// The search ends if a step reduces the sum of squares to more than this fraction of its value.
+/// The search ends if the sum of squares after a step is more than this fraction of the sum before
+/// the step.
 const ENOUGH: f64 = 0.995;
 
 #[cfg(test)]

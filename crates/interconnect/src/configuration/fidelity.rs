@@ -58,7 +58,7 @@ impl Configuration {
     /// Measures the network without other load.
     ///
     /// # Errors
-    /// [`ConfigurationError`], one variant for each cause.
+    /// Returns [`ConfigurationError`]; each variant names one cause.
     pub fn idle_network(&self) -> Result<IdleNetwork, ConfigurationError> {
         // Coarse models have no acknowledgements and no windows, so this measurement has none
         // either. Acknowledgements would count as crossed links, and windows would delay frames.

@@ -10,7 +10,7 @@ impl Configuration {
     /// network is an Ethernet with the same rates.
     ///
     /// # Errors
-    /// [`PriceListError`], one variant for each cause.
+    /// Returns [`PriceListError`]; each variant names one cause.
     pub fn wanted(&self) -> Result<Wanted<'_>, PriceListError> {
         let fabric = match self.fabric {
             FabricConfiguration::Ethernet(_) | FabricConfiguration::Fluid(_) => {
@@ -43,7 +43,7 @@ impl Configuration {
     /// per second. Returns `None` for LogGP, because a formula has no links.
     ///
     /// # Errors
-    /// [`ConfigurationError`], one variant for each cause.
+    /// Returns [`ConfigurationError`]; each variant names one cause.
     pub fn bisection(&self) -> Result<Option<Bisection>, ConfigurationError> {
         let Some(rates) = self.fabric.rates() else { return Ok(None) };
         let table = RouteTable::new(&self.topology, self.routing)?;

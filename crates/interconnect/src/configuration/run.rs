@@ -34,7 +34,7 @@ impl Configuration {
     /// Runs the configuration, on one thread.
     ///
     /// # Errors
-    /// [`ConfigurationError`], one variant for each cause.
+    /// Returns [`ConfigurationError`]; each variant names one cause.
     pub fn run(&self) -> Result<Outcome, ConfigurationError> {
         Self { threads: 1, ..self.clone() }.run_watched(&InTurns, Watch::default())
     }
@@ -43,7 +43,7 @@ impl Configuration {
     /// several threads, `driver` runs as many parts. A recorded run always has one thread.
     ///
     /// # Errors
-    /// [`ConfigurationError`], one variant for each cause.
+    /// Returns [`ConfigurationError`]; each variant names one cause.
     pub fn run_watched(
         &self,
         driver: &dyn Driver,
@@ -102,7 +102,7 @@ impl Configuration {
     /// while they wait.
     ///
     /// # Errors
-    /// [`ConfigurationError`], one variant for each cause.
+    /// Returns [`ConfigurationError`]; each variant names one cause.
     pub fn deadlock_risk(&self) -> Result<Option<Vec<String>>, ConfigurationError> {
         let channels = match &self.fabric {
             FabricConfiguration::Wormhole(_) => 1,
@@ -123,7 +123,7 @@ impl Configuration {
     /// run on the hosts from 0.
     ///
     /// # Errors
-    /// [`ConfigurationError`], one variant for each cause.
+    /// Returns [`ConfigurationError`]; each variant names one cause.
     pub fn run_divided(
         &self,
         workload: impl Separable,
@@ -167,7 +167,7 @@ impl Configuration {
     /// Runs another workload, of `ranks` ranks, on one thread. The ranks run on the hosts from 0.
     ///
     /// # Errors
-    /// [`ConfigurationError`], one variant for each cause.
+    /// Returns [`ConfigurationError`]; each variant names one cause.
     pub fn run_workload(
         &self,
         workload: impl Workload,
@@ -179,7 +179,7 @@ impl Configuration {
     /// Runs a workload as [`Self::run_workload`] does, recorded or watched.
     ///
     /// # Errors
-    /// [`ConfigurationError`], one variant for each cause.
+    /// Returns [`ConfigurationError`]; each variant names one cause.
     pub fn run_workload_watched(
         &self,
         workload: impl Workload,

@@ -67,7 +67,7 @@ impl Configuration {
     /// `Break`, the measurement stops.
     ///
     /// # Errors
-    /// [`ConfigurationError`], one variant for each cause.
+    /// Returns [`ConfigurationError`]; each variant names one cause.
     pub fn slowdowns(
         &self,
         records: &Records,

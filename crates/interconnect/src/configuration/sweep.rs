@@ -25,7 +25,7 @@ pub struct Point {
 /// `read` reads the files that the configuration names, as in [`Configuration::parse_with_files`].
 ///
 /// # Errors
-/// [`ConfigurationError`], one variant for each cause.
+/// Returns [`ConfigurationError`]; each variant names one cause.
 pub fn parse_sweep(
     file: &str,
     text: &str,

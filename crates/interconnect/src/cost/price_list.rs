@@ -150,7 +150,7 @@ impl PriceList {
     /// Reads a price list. Errors call the text `file`.
     ///
     /// # Errors
-    /// [`PriceListError`], one variant for each cause.
+    /// Returns [`PriceListError`]; each variant names one cause.
     pub fn parse(file: &str, text: &str) -> Result<Self, PriceListError> {
         let list: PriceFile = toml::from_str(text)
             .map_err(|cause| PriceListError::Syntax { file: file.to_owned(), cause })?;
@@ -174,7 +174,7 @@ impl PriceList {
     /// Returns the cheapest part of a kind with a rate of at least `rate_bps` bits per second.
     ///
     /// # Errors
-    /// [`PriceListError`], one variant for each cause.
+    /// Returns [`PriceListError`]; each variant names one cause.
     pub fn cheapest(
         &self,
         kind: PartKind,

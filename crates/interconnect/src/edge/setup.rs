@@ -97,7 +97,7 @@ impl EdgeFabric {
     /// the run. Does nothing if the configuration connects on demand.
     ///
     /// # Errors
-    /// [`EdgeError`], one variant for each cause.
+    /// Returns [`EdgeError`]; each variant names one cause.
     pub fn connect_ahead(&mut self, pairs: &[(u32, u32)]) -> Result<(), EdgeError> {
         if !self.configuration.connects_ahead || pairs.is_empty() {
             return Ok(());

@@ -46,7 +46,7 @@ impl Goal {
     /// uses these bits is an error.
     ///
     /// # Errors
-    /// [`GoalError`], one variant for each cause.
+    /// Returns [`GoalError`]; each variant names one cause.
     pub fn with_rendezvous_above(mut self, bytes: u32) -> Result<Self, GoalError> {
         for program in &self.ranks {
             for operation in &program.operations {

@@ -178,7 +178,7 @@ impl Networks {
     /// Builds the networks of these configurations.
     ///
     /// # Errors
-    /// [`PaperError`], one variant for each cause.
+    /// Returns [`PaperError`]; each variant names one cause.
     pub fn new(configurations: &Configurations) -> Result<Self, PaperError> {
         let ethernet = Topology::leaf_spine(4, 64, 1, configurations.ethernet_trunks)?;
         let tree = RouteTable::new(&ethernet, Routing::SpanningTree { root: 4 })?;

@@ -28,7 +28,7 @@ impl Cost {
 /// Returns the costs of the three interconnects, and the contradictions found in the paper.
 ///
 /// # Errors
-/// [`PriceListError`], one variant for each cause.
+/// Returns [`PriceListError`]; each variant names one cause.
 pub fn costs(networks: &Networks) -> Result<(Vec<Cost>, Vec<String>), PriceListError> {
     let list = list_1999()?;
     let costs: Result<Vec<Cost>, PriceListError> =
@@ -75,7 +75,7 @@ fn cost(
 /// Returns the price list of the paper.
 ///
 /// # Errors
-/// [`PriceListError`], one variant for each cause.
+/// Returns [`PriceListError`]; each variant names one cause.
 pub fn list_1999() -> Result<PriceList, PriceListError> {
     PriceList::parse("prices1999.toml (included)", LIST_1999)
 }

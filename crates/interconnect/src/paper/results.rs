@@ -68,10 +68,11 @@ pub struct Curve {
     /// Size of messages, in bytes.
     pub bytes: u32,
     /// Pairs of host overhead and completion time in µs, in ascending order of overhead. The
-    /// overhead is a fraction of the overhead of 1999, from 0.
+    /// overhead is a fraction of the overhead that hosts had in the year 1999, from 0.
     pub points: Vec<(f64, f64)>,
     /// Host overhead at which the hosts alone would take as long as the network alone, as a
-    /// fraction of the overhead of 1999. With less overhead, the network is the bottleneck.
+    /// fraction of the overhead that hosts had in the year 1999. With less overhead, the network is
+    /// the bottleneck.
     pub knee: f64,
 }
 
@@ -120,8 +121,8 @@ impl Cell {
 }
 
 impl Curve {
-    /// Returns the completion time in µs at a host overhead, given as a fraction of the overhead of
-    /// 1999; `None` if there is no such point.
+    /// Returns the completion time in µs at a host overhead, given as a fraction of the overhead
+    /// that hosts had in the year 1999; `None` if there is no such point.
     pub fn at(&self, share: f64) -> Option<f64> {
         self.points.iter().find(|(at, _)| (at - share).abs() < 1e-9).map(|(_, time_us)| *time_us)
     }
@@ -131,7 +132,7 @@ impl Reproduction {
     /// Runs all experiments.
     ///
     /// # Errors
-    /// [`PaperError`], one variant for each cause.
+    /// Returns [`PaperError`]; each variant names one cause.
     pub fn new(configurations: &Configurations) -> Result<Self, PaperError> {
         let networks = Networks::new(configurations)?;
         let mut runs = Runs { configurations, networks: &networks, hash: 0, events: 0 };
@@ -304,5 +305,5 @@ fn columns(latency: &Summary) -> Row {
 /// Length of the long token of `token_pass`, in bytes.
 const TOKEN_BYTES: u32 = 15_000_000;
 
-/// Host overheads of Fig. 6 except 0, as fractions of the overhead of 1999.
+/// Host overheads of Fig. 6 except 0, as fractions of the overhead that hosts had in the year 1999.
 const OVERHEADS: [f64; 4] = [0.1, 0.2, 0.5, 1.0];

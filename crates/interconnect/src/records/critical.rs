@@ -147,7 +147,7 @@ impl Records {
     /// Returns the steps that determined the end of the run.
     ///
     /// # Errors
-    /// [`PathError`], one variant for each cause.
+    /// Returns [`PathError`]; each variant names one cause.
     pub fn critical_path(&self) -> Result<CriticalPath, PathError> {
         let left_out = PathError::LeftOut {
             messages: self.left_out.messages,

@@ -45,7 +45,7 @@ impl Paths {
     /// `channels` is their number. If lanes are cables, `channels` must be 1.
     ///
     /// # Errors
-    /// [`RoutingError`], one variant for each cause.
+    /// Returns [`RoutingError`]; each variant names one cause.
     pub fn new(
         topology: &Topology,
         table: &RouteTable,

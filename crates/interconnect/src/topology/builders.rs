@@ -6,7 +6,7 @@ impl Topology {
     /// Builds one switch with `hosts` hosts.
     ///
     /// # Errors
-    /// [`TopologyError`], one variant for each cause.
+    /// Returns [`TopologyError`]; each variant names one cause.
     pub fn star(hosts: u32) -> Result<Self, TopologyError> {
         Self::leaf_spine(1, hosts, 0, 0).map(|topology| topology.renamed(format!("star {hosts}")))
     }
@@ -14,7 +14,7 @@ impl Topology {
     /// Builds a chain of switches with `hosts` hosts each and `trunks` cables between neighbours.
     ///
     /// # Errors
-    /// [`TopologyError`], one variant for each cause.
+    /// Returns [`TopologyError`]; each variant names one cause.
     pub fn cascade(switches: u32, hosts: u32, trunks: u32) -> Result<Self, TopologyError> {
         let name = format!("cascade {switches}x{hosts}, {trunks} trunks");
         require(&name, "trunks", trunks.into(), 1, LANES_MAX)?;
@@ -31,7 +31,7 @@ impl Topology {
     /// leaf has `trunks` cables to each spine. The leaves have the lowest switch numbers.
     ///
     /// # Errors
-    /// [`TopologyError`], one variant for each cause.
+    /// Returns [`TopologyError`]; each variant names one cause.
     pub fn leaf_spine(
         leaves: u32,
         hosts: u32,
@@ -57,7 +57,7 @@ impl Topology {
     /// hosts. The switches are numbered in this order: edge, aggregation, core.
     ///
     /// # Errors
-    /// [`TopologyError`], one variant for each cause.
+    /// Returns [`TopologyError`]; each variant names one cause.
     pub fn fat_tree(radix: u32) -> Result<Self, TopologyError> {
         let name = format!("fat tree {radix}");
         require(&name, "radix", radix.into(), 2, 128)?;
@@ -88,7 +88,7 @@ impl Topology {
     /// switches.
     ///
     /// # Errors
-    /// [`TopologyError`], one variant for each cause.
+    /// Returns [`TopologyError`]; each variant names one cause.
     pub fn torus(sizes: &[u32], hosts: u32, lanes: u32) -> Result<Self, TopologyError> {
         Self::grid_of(sizes, hosts, lanes, true)
     }
@@ -96,7 +96,7 @@ impl Topology {
     /// Builds a mesh: a torus without the cables from the last position to the first.
     ///
     /// # Errors
-    /// [`TopologyError`], one variant for each cause.
+    /// Returns [`TopologyError`]; each variant names one cause.
     pub fn mesh(sizes: &[u32], hosts: u32, lanes: u32) -> Result<Self, TopologyError> {
         Self::grid_of(sizes, hosts, lanes, false)
     }
@@ -105,7 +105,7 @@ impl Topology {
     /// coordinate.
     ///
     /// # Errors
-    /// [`TopologyError`], one variant for each cause.
+    /// Returns [`TopologyError`]; each variant names one cause.
     pub fn hyperx(sizes: &[u32], hosts: u32, lanes: u32) -> Result<Self, TopologyError> {
         let name = format!("HyperX {}, {hosts} hosts each", times(sizes));
         let (mut builder, grid) = grid_builder(name, sizes, hosts, lanes, false)?;
@@ -129,7 +129,7 @@ impl Topology {
     /// × global + 1 groups, so that each group has one cable to each other group.
     ///
     /// # Errors
-    /// [`TopologyError`], one variant for each cause.
+    /// Returns [`TopologyError`]; each variant names one cause.
     pub fn dragonfly(switches: u32, hosts: u32, global: u32) -> Result<Self, TopologyError> {
         let name = format!("dragonfly {switches}x{hosts}, {global} global");
         require(&name, "global cables of a switch", global.into(), 1, LANES_MAX)?;

@@ -7,7 +7,7 @@ use super::{Builder, Topology, TopologyError};
 /// the text `file`.
 ///
 /// # Errors
-/// [`TopologyError`], one variant for each cause.
+/// Returns [`TopologyError`]; each variant names one cause.
 pub fn parse_edge_list(file: &str, text: &str) -> Result<Topology, TopologyError> {
     let mut cables = Vec::new();
     let (mut hosts, mut switches) = (0_u64, 0_u64);

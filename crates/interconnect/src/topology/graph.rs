@@ -122,7 +122,7 @@ impl Topology {
     /// Each host must have one cable, and each node must be able to reach all other nodes.
     ///
     /// # Errors
-    /// [`TopologyError`], one variant for each cause.
+    /// Returns [`TopologyError`]; each variant names one cause.
     pub fn graph(
         hosts: &[String],
         switches: &[String],

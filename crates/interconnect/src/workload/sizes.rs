@@ -101,7 +101,7 @@ impl SizeTable {
     /// length; `#` starts a comment. Errors call the text `file`.
     ///
     /// # Errors
-    /// [`SizesError`], one variant for each cause.
+    /// Returns [`SizesError`]; each variant names one cause.
     pub fn parse(file: &str, text: &str) -> Result<Self, SizesError> {
         let mut points = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -130,7 +130,7 @@ impl SizeTable {
     /// Creates a table from points: lengths in bytes, and fractions in parts per billion.
     ///
     /// # Errors
-    /// [`SizesError`], one variant for each cause.
+    /// Returns [`SizesError`]; each variant names one cause.
     pub fn from_points(file: &str, points: Vec<(u32, u32)>) -> Result<Self, SizesError> {
         for end in 1..=points.len() {
             Self::check_order(&points[..end]).map_err(|what| SizesError::Line {

@@ -127,7 +127,7 @@ pub fn memory_lock() -> io::Result<MemoryLock> {
 /// Opens a packet socket that receives no frames, and closes it.
 ///
 /// # Errors
-/// [`ProbeError`], one variant for each cause.
+/// Returns [`ProbeError`]; each variant names one cause.
 pub fn probe_packet_socket() -> Result<(), ProbeError> {
     open_socket(libc::AF_PACKET, libc::SOCK_RAW).map(drop)
 }
@@ -135,7 +135,7 @@ pub fn probe_packet_socket() -> Result<(), ProbeError> {
 /// Opens an unbound `AF_XDP` socket, and closes it.
 ///
 /// # Errors
-/// [`ProbeError`], one variant for each cause.
+/// Returns [`ProbeError`]; each variant names one cause.
 pub fn probe_xdp_socket() -> Result<(), ProbeError> {
     open_socket(libc::AF_XDP, libc::SOCK_RAW).map(drop)
 }
@@ -143,7 +143,7 @@ pub fn probe_xdp_socket() -> Result<(), ProbeError> {
 /// Creates anonymous memory that can be sealed, and frees it.
 ///
 /// # Errors
-/// [`ProbeError`], one variant for each cause.
+/// Returns [`ProbeError`]; each variant names one cause.
 pub fn probe_shared_memory() -> Result<(), ProbeError> {
     // SAFETY: the name is terminated and outlives the call.
     let fd = unsafe {
@@ -155,7 +155,7 @@ pub fn probe_shared_memory() -> Result<(), ProbeError> {
 /// Loads an XDP program that passes every packet, and unloads it. The program is never attached.
 ///
 /// # Errors
-/// [`ProbeError`], one variant for each cause.
+/// Returns [`ProbeError`]; each variant names one cause.
 pub fn probe_bpf_program() -> Result<(), ProbeError> {
     // r0 = XDP_PASS; exit
     let instructions: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
@@ -175,7 +175,7 @@ pub fn probe_bpf_program() -> Result<(), ProbeError> {
 /// other processes.
 ///
 /// # Errors
-/// [`ProbeError`], one variant for each cause.
+/// Returns [`ProbeError`]; each variant names one cause.
 pub fn program_name(id: u32) -> Result<String, ProbeError> {
     let mut attributes = [0_u64; 16];
     let [first, ..] = &mut attributes;

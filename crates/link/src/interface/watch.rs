@@ -141,8 +141,8 @@ pub(crate) const ASK_NS: u64 = 100_000_000;
 /// Interval between attempts to use an unusable interface, in nanoseconds.
 pub(crate) const RETRY_NS: u64 = 50_000_000;
 
-/// Maximum number of queued events. Between two turns, after which the engine polls events, a link
-/// queues at most about one event per peer.
+/// Maximum number of queued events. The runtime always reads all queued events of a link at once.
+/// Between two such reads, a link queues at most about one event per peer.
 const EVENTS_MAX: usize = 64;
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ impl BarePacket {
     /// Both ends must use the same port.
     ///
     /// # Errors
-    /// [`PacketError`], one variant for each cause.
+    /// Returns [`PacketError`]; each variant names one cause.
     pub fn open(
         config: &PacketConfig,
         receive: BareReceive,

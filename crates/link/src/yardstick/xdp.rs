@@ -27,7 +27,7 @@ impl BareXdp {
     /// Both ends must use the same port.
     ///
     /// # Errors
-    /// [`XdpError`], one variant for each cause.
+    /// Returns [`XdpError`]; each variant names one cause.
     pub fn open(config: &XdpConfig, content_bytes: u16) -> Result<Self, XdpError> {
         let bare = Bare::open(config)?;
         let framing: Framing = bare.framing;

@@ -56,7 +56,7 @@ impl Sockets {
     /// After this call, register the exit handler that calls [`Sockets::finish`].
     ///
     /// # Errors
-    /// [`StartError`], with one variant for each cause.
+    /// Returns [`StartError`]; each variant names one cause.
     pub fn start(
         settings: Arc<Settings>,
         descriptors: Arc<dyn DescriptorTable>,

@@ -1,4 +1,5 @@
-//! A stream: one moved connection, with two rings on a link group.
+//! A stream: one connection that has moved from TCP to the edge, or is moving. It has two rings on
+//! a link group.
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
