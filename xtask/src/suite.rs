@@ -52,7 +52,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     step("crates from outside", &deny::test)?;
     step("programs and libraries", &|| build_libraries(workspace))?;
     step(TESTS, &|| {
-        test_programs::run(workspace, steps_beside(workspace)?, &mut skips.borrow_mut())
+        test_programs::run(workspace, steps_beside(workspace), &mut skips.borrow_mut())
     })?;
     step("known failures", &|| known_failures::test(workspace, &workspace.packages))?;
     if !failed.is_empty() {
@@ -138,9 +138,10 @@ fn build_libraries(workspace: &Workspace) -> Result<Count, XtaskError> {
 
 /// Returns the steps that run beside the tests, because they only compute: each is a command with an
 /// exit status.
-fn steps_beside(workspace: &Workspace) -> Result<[(&'static str, Command); 3], XtaskError> {
-    let start_error = |cause| XtaskError::Start { program: "xtask".into(), cause };
-    let own = std::env::current_exe().map_err(start_error)?;
+fn steps_beside(workspace: &Workspace) -> [(&'static str, Command); 3] {
+    // The build of all tests has replaced the file of the running program, which thus cannot run
+    // itself again.
+    let own = workspace.program_in("dev", "xtask");
     let chore = |name| {
         let mut command = Command::new(&own);
         command.arg(name);
@@ -150,9 +151,9 @@ fn steps_beside(workspace: &Workspace) -> Result<[(&'static str, Command); 3], X
     // to that of a release build.
     let mut torture = Command::new(workspace.program_in("dev", "ethernot"));
     torture.args(["sim", "torture", "--seeds", TORTURE_SEEDS]);
-    Ok([
+    [
         ("models of threads", chore("loom")),
         ("Python package", chore("python")),
         ("torture", torture),
-    ])
+    ]
 }

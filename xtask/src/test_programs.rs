@@ -105,7 +105,7 @@ pub(crate) fn run(
         let title = name.into();
         Job { title, command, kind: Kind::Step }
     }));
-    run_lanes([of_host, computing], skips, &mut |line| println!("{line}"))
+    Ok(run_lanes([of_host, computing], skips, &mut |line| println!("{line}")))
 }
 
 /// Builds the test programs. Returns `None` if the build fails; cargo has printed the error.
@@ -156,11 +156,7 @@ impl TestProgram {
 
 /// Runs the commands of each lane one after the other, and the lanes at the same time. Passes the
 /// output of each command to `print` when it has ended.
-fn run_lanes(
-    lanes: [Lane; 2],
-    skips: &mut Skips,
-    print: &mut dyn FnMut(&str),
-) -> Result<Count, XtaskError> {
+fn run_lanes(lanes: [Lane; 2], skips: &mut Skips, print: &mut dyn FnMut(&str)) -> Count {
     let (sender, finished) = mpsc::channel();
     let mut count = Count::NONE;
     thread::scope(|scope| {
@@ -169,8 +165,7 @@ fn run_lanes(
             scope.spawn(move || run_lane(lane, &sender));
         }
         drop(sender);
-        for result in finished {
-            let Finished { title, shown, count: of_job, skipped, seconds } = result?;
+        for Finished { title, shown, count: of_job, skipped, seconds } in finished {
             print(&format!("   {title} ({seconds:.1} s)"));
             for line in shown {
                 print(&line);
@@ -178,16 +173,20 @@ fn run_lanes(
             count.add(of_job);
             skips.append(skipped);
         }
-        Ok(count)
-    })
+    });
+    count
 }
 
-/// Runs commands one after the other and sends their results. Ends if there is no receiver.
-fn run_lane(lane: Lane, finished: &Sender<Result<Finished, XtaskError>>) {
+/// Runs commands one after the other and sends their results. A command that cannot start counts as
+/// a failure. Ends if there is no receiver.
+fn run_lane(lane: Lane, finished: &Sender<Finished>) {
     for job in lane {
-        let program = job.title.clone();
-        let result = run_job(job);
-        let result = result.map_err(|cause| XtaskError::Start { program, cause });
+        let title = job.title.clone();
+        let result = run_job(job).unwrap_or_else(|cause| {
+            let shown = vec![format!("{title}: cannot run: {cause}")];
+            let (count, skipped) = (Count::ONE_FAILED, Skips::default());
+            Finished { title, shown, count, skipped, seconds: 0.0 }
+        });
         if finished.send(result).is_err() {
             return;
         }
@@ -296,15 +295,26 @@ mod tests {
         let lanes = [vec![shell(passes), shell(fails)], vec![shell("kill $$"), shell(passes)]];
         let mut printed = Vec::new();
         let mut print = |line: &str| printed.push(line.to_owned());
-        let count = run_lanes(lanes, &mut Skips::default(), &mut print).expect("a shell");
+        let count = run_lanes(lanes, &mut Skips::default(), &mut print);
         assert!(
             printed.iter().any(|line| line == "kill $$: ended without the result of its tests")
         );
         assert_eq!(count, Count { passed: 7, failed: 3, skipped: 2 });
-        let command = Command::new("/nowhere/program");
-        let missing = Job { title: "missing".into(), command, kind: Kind::Tests };
-        let result = run_lanes([vec![missing], Vec::new()], &mut Skips::default(), &mut |_line| ());
-        assert!(matches!(result, Err(XtaskError::Start { .. })));
+    }
+
+    #[test]
+    fn a_command_that_cannot_start_fails_and_the_next_one_runs() {
+        let job = |program: &str| Job {
+            title: program.into(),
+            command: Command::new(program),
+            kind: Kind::Step,
+        };
+        let lane = vec![job("/nowhere/program"), job("true")];
+        let mut printed = String::new();
+        let mut print = |line: &str| printed.push_str(line);
+        let count = run_lanes([lane, Vec::new()], &mut Skips::default(), &mut print);
+        assert_eq!(count, Count { passed: 1, failed: 1, skipped: 0 });
+        assert!(printed.contains("/nowhere/program: cannot run: No such file"), "{printed}");
     }
 
     #[test]
