@@ -160,10 +160,12 @@ pub(crate) fn cargo() -> Command {
 /// dependencies several times.
 pub(crate) fn build_for_tests(packages: &[&str], targets: &[&str]) -> Command {
     let mut command = cargo();
-    command.args(["build", "--quiet"]);
+    command.arg("build");
     if std::env::var_os(BUILD_ALL).is_some() {
+        // Not quiet, because this takes minutes and cargo then shows the progress.
         command.args(["--workspace", "--all-targets"]);
     } else {
+        command.arg("--quiet");
         command.args(packages.iter().flat_map(|package| ["--package", package])).args(targets);
     }
     command
