@@ -10,12 +10,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::building::checked;
+use crate::building::{self, checked};
 use crate::error::XtaskError;
 use crate::floor;
 use crate::libraries_sockets as sockets;
 use crate::perf_programs;
-use crate::workspace::{Workspace, build_for_tests, cargo};
+use crate::workspace::Workspace;
 
 const PACKAGE: &str = "libibverbs-abi";
 const ARCHIVE: &str = "libethernot_verbs.a";
@@ -62,15 +62,8 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
 /// Builds the libraries and returns their folder.
 pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, XtaskError> {
     let packages = [PACKAGE, PATHS_PACKAGE, C_PACKAGE, sockets::PACKAGE];
-    let mut command = if is_release {
-        let mut command = cargo();
-        command.args(["build", "--quiet", "--release", "--lib"]);
-        command.args(packages.iter().flat_map(|package| ["--package", package]));
-        command
-    } else {
-        build_for_tests(&packages, &["--lib"])
-    };
-    checked(&mut command)?;
+    let profile = if is_release { "release" } else { "dev" };
+    checked(&mut building::build(profile, &packages, &["--lib"]))?;
     let profile = workspace.target_dir.join(if is_release { "release" } else { "debug" });
     let folder = profile.join("lib/ethernot");
     let _alone = lock(&folder.join(MADE_OF))?;

@@ -7,9 +7,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use crate::building;
 use crate::count::Count;
 use crate::error::XtaskError;
-use crate::workspace::{Workspace, build_for_tests, cargo};
+use crate::workspace::{Workspace, cargo};
 
 /// Further packages that the environment must have.
 const TOOLS: [&str; 2] = ["maturin>=1.9,<2", "pytest"];
@@ -262,7 +263,7 @@ impl Package {
 
 /// Returns the command that builds the server to which tests connect.
 fn server() -> Command {
-    build_for_tests(&["ethernot"], &["--example", "key_value"])
+    building::build("dev", &["ethernot"], &["--example", "key_value"])
 }
 
 /// Returns whether cargo reports that `Cargo.lock` is out of date. This is a fault of the project,

@@ -15,11 +15,12 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use crate::building::BUILD_ALL;
 use crate::count::Count;
 use crate::error::XtaskError;
 use crate::skips::Skips;
 use crate::test_output::TestReader;
-use crate::workspace::{BUILD_ALL, Package, Workspace, cargo};
+use crate::workspace::{Package, Workspace, cargo};
 
 /// Crates whose tests only compute.
 const COMPUTING: [&str; 16] = [

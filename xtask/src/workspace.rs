@@ -152,28 +152,6 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Returns a command that builds `targets` of packages in the dev profile.
-///
-/// If [`BUILD_ALL`] is set, the command builds the whole workspace with its tests. Cargo builds a
-/// dependency once for each set of its features, and a few packages may need fewer features than
-/// the whole workspace. If a test run built different sets of packages, cargo would build many
-/// dependencies several times.
-pub(crate) fn build_for_tests(packages: &[&str], targets: &[&str]) -> Command {
-    let mut command = cargo();
-    command.arg("build");
-    if std::env::var_os(BUILD_ALL).is_some() {
-        // Not quiet, because this takes minutes and cargo then shows the progress.
-        command.args(["--workspace", "--all-targets"]);
-    } else {
-        command.arg("--quiet");
-        command.args(packages.iter().flat_map(|package| ["--package", package])).args(targets);
-    }
-    command
-}
-
-/// The environment variable that `./x test` sets for [`build_for_tests`].
-pub(crate) const BUILD_ALL: &str = "X_BUILD_ALL";
-
 /// Returns the root of the sources. Uses the variable that cargo sets when it runs a program,
 /// because the program may have been built when the folder had another name. Without the variable,
 /// returns the folder of the build.

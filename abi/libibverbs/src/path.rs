@@ -11,8 +11,8 @@ use crate::failure::{invalid, silent};
 
 /// Looks up an absolute path. Returns:
 ///
-/// - 0 for a folder. The text has a line for each name in the folder. The line begins with a letter
-///   for the kind of the entry, as in `ls -l`.
+/// - 0 for a folder. The text has a line for each name in the folder. The line begins with the
+///   character of the kind of the entry, as in `ls -l`.
 /// - 1 for a file. The text is the content of the file.
 /// - 2 for a character device.
 /// - 3 for a symbolic link. The text is the target of the link.

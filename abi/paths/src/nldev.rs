@@ -110,7 +110,7 @@ fn bodies(request: &Request<'_>, body: fn(u32, &str) -> Vec<u8>) -> Vec<Vec<u8>>
     let wanted = request.number(DEVICE_INDEX);
     let is_wanted = |index: u32| wanted.is_none_or(|wanted| wanted == index);
     let names = read(DEVICES).unwrap_or_default();
-    // Skip the first letter of each line, which is the kind of file.
+    // Skip the first character of each line, which is the kind of file.
     let names = names.lines().filter_map(|line| line.get(1..));
     let all = (0..).zip(names).filter(|(index, _)| is_wanted(*index));
     all.map(|(index, name)| body(index, name)).collect()

@@ -12,7 +12,7 @@ pub(crate) enum Standing {
     Elsewhere,
     /// No object. The path is below a virtual folder.
     Nothing,
-    /// A folder. The text has a line for each name; the first letter of the line is the kind of the
+    /// A folder. The text has a line for each name; the first character of the line is the kind of the
     /// file.
     Folder,
     /// A file. The text is its contents.

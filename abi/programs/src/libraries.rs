@@ -73,7 +73,7 @@ pub fn ethernot() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         // If the variable is set, xtask has built the program together with all tests
-        // (`build_for_tests` of xtask).
+        // (`building::build` of xtask).
         if env::var_os("X_BUILD_ALL").is_none() || profile() == "release" {
             cargo(&["build", "--quiet", "--package", "ethernot-cli"]);
         }

@@ -24,7 +24,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Self {
-        // The build of all tests has built the example (`build_for_tests` of xtask).
+        // The build of all tests has built the example (`building::build` of xtask).
         if env::var_os("X_BUILD_ALL").is_none() || profile() == "release" {
             cargo(&["build", "--quiet", "--package", "ethernot", "--example", "key_value"]);
         }

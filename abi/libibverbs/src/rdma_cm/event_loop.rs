@@ -37,7 +37,7 @@ pub(super) fn on_destroy(channel: *const rdma_event_channel) {
 }
 
 /// Returns whether the calling thread waits for events of `channel` in a loop.
-pub(super) fn is_of(channel: *const rdma_event_channel) -> bool {
+pub(super) fn takes_events_of(channel: *const rdma_event_channel) -> bool {
     !channel.is_null() && CHANNEL.get() == channel
 }
 

@@ -34,7 +34,8 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
         }
         // SAFETY: the caller meets the requirements of this function. After a channel is destroyed,
         // its shell is kept.
-        if event_loop::is_of(channel) && unsafe { Channel::ours(channel, "channel") }.is_err() {
+        let exists = unsafe { Channel::ours(channel, "channel") }.is_ok();
+        if !exists && event_loop::takes_events_of(channel) {
             event_loop::wait_for_exit();
         }
         // SAFETY: the caller meets the requirements of this function. `take` succeeds only if the
