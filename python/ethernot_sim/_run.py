@@ -29,10 +29,15 @@ class Saturation:
     """Whether the load was more than hosts and links can carry."""
 
     is_saturated: bool
-    messages_under_way: Optional[tuple[float, float]]
+    messages_in_flight: Optional[tuple[float, float]]
     """Mean numbers of messages in flight early and late in the run, if the number grew during the run."""
     links: Table
     """The links whose queues grew during the run: `link`, `early_wait_us`, `late_wait_us`, `busy_share`."""
+
+    @property
+    def messages_under_way(self) -> Optional[tuple[float, float]]:
+        """Returns `messages_in_flight`, whose former name this is."""
+        return self.messages_in_flight
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,7 @@ class Result:
         """Returns whether the load was more than hosts and links can carry. Needs `record=True`."""
         found = self._recorded("saturation")
         return Saturation(
-            bool(found["is_saturated"]), found["messages_under_way"], Table(found["links"])
+            bool(found["is_saturated"]), found["messages_in_flight"], Table(found["links"])
         )
 
     @property

@@ -124,7 +124,7 @@ fn saturation<'py>(
     let growth = outcome.backlog.growth();
     let dict = PyDict::new(python);
     dict.set_item("is_saturated", growth.is_some() || !found.is_empty())?;
-    dict.set_item("messages_under_way", growth.map(|growth| (growth.early, growth.late)))?;
+    dict.set_item("messages_in_flight", growth.map(|growth| (growth.early, growth.late)))?;
     dict.set_item("links", links)?;
     Ok(dict)
 }

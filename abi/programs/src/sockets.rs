@@ -305,7 +305,7 @@ impl Counters {
     /// Returns whether a connection stayed on TCP because another process uses the UDP port with
     /// the number of the TCP port.
     fn had_no_rendezvous_socket(&self) -> bool {
-        self.reasons.iter().any(|(reason, _)| reason == "no-door")
+        self.reasons.iter().any(|(reason, _)| reason == "no-rendezvous-socket")
     }
 
     fn add(&mut self, value: &Value) {

@@ -159,7 +159,7 @@ fn is_the_same_with(
     // If another process has the UDP port of a rendezvous socket, the connection stays on TCP. Run
     // the program again in that case.
     let had_rendezvous_socket =
-        |(_, counters): &(Output, String)| !counters.contains("\"no-door\"");
+        |(_, counters): &(Output, String)| !counters.contains("\"no-rendezvous-socket\"");
     let mut runs = (0..3).map(|_| preloaded(&program, arguments, variable));
     let Some((output, counters)) = runs.find(had_rendezvous_socket) else {
         panic!("{name} {arguments:?}: three ports in a row are taken");

@@ -208,10 +208,13 @@ fn to_text(configuration: &Configuration, cost: &Cost) -> String {
 
 fn to_json(configuration: &Configuration, cost: &Cost) -> Value {
     let Cost { list, bill, bisection, hosts, completed_us } = cost;
+    let prices = json!({ "name": list.name, "file": list.file, "currency": list.currency });
     json!({
         "topology": configuration.topology.name(),
         "hosts": hosts,
-        "book": { "name": list.name, "file": list.file, "currency": list.currency },
+        "price_list": prices,
+        // The former name of the key above, for programs that read it.
+        "book": prices,
         "lines": bill.lines.iter().map(|line| json!({
             "part": line.part.name,
             "kind": line.part.kind.to_string(),

@@ -22,7 +22,7 @@ const SERVICE: u32 = 0x0106_1234;
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Environment variable that passes the address of the redirect port to the other process.
-const REDIRECT_PORT: &str = "ETHERNOT_TEST_DOOR";
+const REDIRECT_PORT: &str = "ETHERNOT_TEST_REDIRECT_PORT";
 
 /// Creates an endpoint in a slot of its own.
 fn in_a_slot(random: u16) -> (Side, u16) {

@@ -114,7 +114,7 @@ impl Reason {
             Self::Port => "port",
             Self::Network => "network",
             Self::NoEndpoint => "no-endpoint",
-            Self::NoRendezvousSocket => "no-door",
+            Self::NoRendezvousSocket => "no-rendezvous-socket",
             Self::NoOffer => "no-offer",
             Self::NoAnswer => "no-answer",
             Self::Blocked => "blocked",

@@ -144,12 +144,12 @@ pub(super) fn to_json(outcome: &Outcome, topology: &Topology, has_path: bool) ->
         links.collect::<Vec<_>>()
     });
     let growth = outcome.backlog.growth();
+    let in_flight = growth.map(|growth| json!({ "early": growth.early, "late": growth.late }));
     json!({
         "is_saturated": growth.is_some() || links.as_ref().is_some_and(|links| !links.is_empty()),
-        "messages_under_way": growth.map(|growth| json!({
-            "early": growth.early,
-            "late": growth.late,
-        })),
+        "messages_in_flight": in_flight,
+        // The former name of the key above, for programs that read it.
+        "messages_under_way": in_flight,
         "saturated_links": links,
         "critical_path": path,
     })
