@@ -181,7 +181,9 @@ def test_a_recorded_run_reports_links_queues_ports_saturation_and_causes() -> No
     assert 0.9 < by_share["busy_share"] <= 1 and by_share["rate_bps"] == 10_000_000_000
     assert max(result.queues["wait_max_us"]) == max(result.links["wait_max_us"])
     assert sum(result.ports["lost"]) == result.packets_lost > 0
-    assert isinstance(result.saturation.is_saturated, bool)
+    saturation = result.saturation
+    assert isinstance(saturation.is_saturated, bool)
+    assert saturation.messages_under_way == saturation.messages_in_flight
     slowdown = result.slowdown
     assert slowdown["messages"] <= result.messages
     assert 1 <= slowdown["min"] <= slowdown["median"] <= slowdown["p99"] <= slowdown["max"]

@@ -238,6 +238,8 @@ fn a_sweep_stops_when_the_disk_is_full_and_goes_on_later() {
 fn the_bill_of_the_study_is_that_of_its_topology() {
     let folder = Folder::new("cost");
     let cost = folder.json(&["cost", "cluster.toml", "--json", "--simulate"]);
+    assert_eq!(cost["price_list"], cost["book"], "the former name of the key");
+    assert!(cost["price_list"]["currency"].is_string(), "{cost}");
     let expected = f64::from(16 * 700 + 3 * 50_000 + 18 * 75);
     assert_eq!(cost["total"].as_f64(), Some(expected));
     assert_eq!(cost["watts"], Value::Null);
