@@ -22,6 +22,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use link::XdpMode;
+use strsim::osa_distance;
 
 pub use error::BindError;
 pub use follow::{Follower, Linked, NamedLinks, Wanted};
@@ -211,37 +212,9 @@ impl RawOptions {
 /// Returns the name that the user probably meant by `wrong`: the most similar name, if it differs
 /// in at most a third of the characters of `wrong`.
 pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let distances = names.map(|name| (distance(wrong, name), name));
+    let distances = names.map(|name| (osa_distance(wrong, name), name));
     let limit = wrong.chars().count().max(3) / 3;
     distances.filter(|&(distance, _)| distance <= limit).min_by_key(|&(d, _)| d).map(|(_, n)| n)
-}
-
-/// Returns the smallest number of changes that turn one word into the other. A change inserts,
-/// removes or replaces a character, or swaps two neighbouring characters (optimal string
-/// alignment).
-fn distance(from: &str, to: &str) -> usize {
-    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
-    // Keep only the last three rows of the table.
-    let mut before: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=to.len()).collect();
-    for (line, &letter) in from.iter().enumerate() {
-        let mut row = vec![line + 1];
-        for (column, &other) in to.iter().enumerate() {
-            let at = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX);
-            let mut best = at(&last, column) + usize::from(letter != other);
-            best = best.min(at(&last, column + 1) + 1).min(at(&row, column) + 1);
-            let is_swapped = line > 0
-                && column > 0
-                && from.get(line - 1) == Some(&other)
-                && to.get(column - 1) == Some(&letter);
-            if is_swapped {
-                best = best.min(at(&before, column - 1) + 1);
-            }
-            row.push(best);
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -257,20 +230,5 @@ mod tests {
         assert_eq!(near("enp3s1"), Some("enp3s0"));
         assert_eq!(near("wlan"), Some("wlan0"));
         assert_eq!(near("infiniband"), None);
-    }
-
-    #[test]
-    fn distances_count_single_mistakes() {
-        for (from, to, expected) in [
-            ("", "", 0),
-            ("a", "", 1),
-            ("", "ab", 2),
-            ("kitten", "sitting", 3),
-            ("paket", "packet", 1),
-            ("xpd", "xdp", 1),
-        ] {
-            assert_eq!(distance(from, to), expected, "{from} {to}");
-            assert_eq!(distance(to, from), expected, "{to} {from}");
-        }
     }
 }
