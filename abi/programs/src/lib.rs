@@ -29,7 +29,7 @@ mod wheels;
 pub use clean_root::CleanRoot;
 pub use client::{build_client, build_mpi_client, build_mpi_tool, build_plain_client};
 pub use libfabric::{fi_pingpong, fi_pingpong_with};
-pub use libraries::{Libraries, ethernot, xtask};
+pub use libraries::{Libraries, ethernot};
 pub use meeting::{Ends, Meeting};
 pub use mpi::Mpi;
 pub use network::{Network, Sent, Side};

@@ -2,7 +2,6 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::{env, fs, process};
 
@@ -24,8 +23,7 @@ impl Libraries {
     }
 
     fn build() -> Self {
-        cargo(&["run", "--quiet", "--package", "xtask", "--", "libraries"]);
-        let source = target_folder().join(profile()).join("lib/ethernot");
+        let source = testbed::built::libraries();
         let folder = env::temp_dir().join(format!("ethernot-libraries-{}", process::id()));
         copy_libraries(&source, &folder).unwrap_or_else(|error| {
             panic!("libraries of {} were not copied: {error}", source.display())
@@ -71,38 +69,7 @@ impl Libraries {
 /// Returns the path of the `ethernot` program, built once per test program.
 pub fn ethernot() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        // If the variable is set, xtask has built the program together with all tests
-        // (`building::build` of xtask).
-        if env::var_os("X_BUILD_ALL").is_none() || profile() == "release" {
-            cargo(&["build", "--quiet", "--package", "ethernot-cli"]);
-        }
-        target_folder().join(profile()).join("ethernot")
-    })
-}
-
-/// Runs `xtask` with these arguments; returns its output and exit status.
-///
-/// # Panics
-/// If cargo cannot be started.
-pub fn xtask(arguments: &[&str]) -> Output {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["run", "--quiet", "--package", "xtask", "--"]).args(arguments);
-    command.output().expect("cargo runs")
-}
-
-/// Runs cargo with the profile of this build.
-fn cargo(arguments: &[&str]) {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(arguments);
-    if profile() == "release" {
-        command.arg("--release");
-    }
-    let output = command.output().expect("cargo runs");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "cargo {arguments:?}: {error}");
+    BUILT.get_or_init(|| testbed::built::build("ethernot-cli", &[]).join("ethernot"))
 }
 
 /// Copies the libraries and the programs of `tools/perf`, but not the symbolic links that give the
@@ -141,15 +108,3 @@ fn copy_libraries(source: &Path, folder: &Path) -> std::io::Result<()> {
 
 /// The folder of the `tools/perf` programs, beside the libraries.
 const PERF: &str = "perf";
-
-/// Returns the profile of this build.
-const fn profile() -> &'static str {
-    if cfg!(debug_assertions) { "debug" } else { "release" }
-}
-
-/// Returns cargo's target folder. Test programs are in `PROFILE/deps` below it.
-pub(crate) fn target_folder() -> PathBuf {
-    let program = env::current_exe().expect("a program knows where it is");
-    let folder = program.ancestors().nth(3).expect("test programs lie in target/PROFILE/deps");
-    folder.to_owned()
-}

@@ -5,7 +5,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use bench::namespaces::{NamespacePair, are_possible};
+use testbed::namespace::are_possible;
+use testbed::pair::NamespacePair;
 
 /// One of the two processes of a test.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

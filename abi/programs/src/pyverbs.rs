@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::libraries::target_folder;
+use testbed::built::target_folder;
 
 /// Returns the folder of the suite. If the host has installed its packages without documentation,
 /// this is the folder into which `./x` has unpacked the suite. Returns `None` and prints the reason

@@ -8,7 +8,7 @@ use std::process::{self, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, io};
 
-use bench::namespaces::NamespacePair;
+use testbed::pair::NamespacePair;
 
 use crate::libraries::{Libraries, ethernot};
 use crate::network::{Network, Sent};

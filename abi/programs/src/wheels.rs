@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::libraries::target_folder;
+use testbed::built::target_folder;
 
 /// Returns the folder of the virtual environment with this wheel. Returns `None` and prints the
 /// reason if the wheel is missing or has a different version.

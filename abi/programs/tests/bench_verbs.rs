@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use bench::process::NAMESPACE_DIRECTORY;
 use bench::verbs::curves::{Curve, Method};
 use bench::verbs::mpi::Mpi;
 use bench::verbs::{FORMAT, Report};
 use programs::{Libraries, Network, Program, Running, Side, are_installed};
+use testbed::namespace::NAMESPACE_DIRECTORY;
 
 /// Starts `ethernot bench verbs` with the libraries under test.
 fn bench_verbs(words: &str) -> Option<Running> {

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use programs::{CleanRoot, Network, Program, Side, are_installed, expect_both, xtask};
+use programs::{CleanRoot, Network, Program, Side, are_installed, expect_both};
+use testbed::built::xtask;
 
 /// Programs of rdma-core that use the device.
 const PROGRAMS: [&str; 2] = ["rping", "ibv_devinfo"];

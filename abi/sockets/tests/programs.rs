@@ -214,7 +214,7 @@ fn limited(program: &Path, arguments: &[&str]) -> Command {
 fn compiled(name: &str) -> Option<PathBuf> {
     static COMPILED: AtomicU32 = AtomicU32::new(0);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
-    let folder = target_folder().join("sockets-programs");
+    let folder = testbed::built::target_folder().join("sockets-programs");
     fs::create_dir_all(&folder).expect("a folder is made");
     let program = folder.join(name);
     // Another test may be running the same program, so compile to a new file.
@@ -236,27 +236,5 @@ fn compiled(name: &str) -> Option<PathBuf> {
 
 fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
-        command.args(["run", "--quiet", "--package", "xtask", "--", "libraries"]);
-        if profile() == "release" {
-            command.arg("--release");
-        }
-        let output = command.output().expect("cargo runs");
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{command:?}: {error}");
-        target_folder().join(profile()).join("lib/ethernot/libethernot-sockets.so")
-    })
-}
-
-const fn profile() -> &'static str {
-    if cfg!(debug_assertions) { "debug" } else { "release" }
-}
-
-/// Returns the target folder. Test programs are in `PROFILE/deps` of this folder.
-fn target_folder() -> PathBuf {
-    let program = env::current_exe().expect("a program knows where it is");
-    let folder = program.ancestors().nth(3).expect("test programs lie in target/PROFILE/deps");
-    folder.to_owned()
+    BUILT.get_or_init(|| testbed::built::libraries().join("libethernot-sockets.so"))
 }

@@ -7,12 +7,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock;
 use crate::cpu;
 use crate::machine::Machine;
-use crate::namespaces::NamespaceError;
 use crate::run::Observer;
-use crate::star::Star;
 use crate::unmodified::apache_server::{Apache, Mpm};
 use crate::unmodified::fetch;
 use crate::unmodified::figures::Case;
@@ -21,6 +18,9 @@ use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
 use crate::unmodified::way::{PathTaken, Way};
 use crate::unmodified::wrk::{self, Load};
 use crate::zipf::{self, Zipf};
+use testbed::clock;
+use testbed::namespace::NamespaceError;
+use testbed::star::Star;
 
 /// The user's choices for this benchmark.
 #[derive(Debug, Clone)]

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Stopwatch;
 use crate::control::{Channel, ControlError, Reply, Request, VERSION, unexpected};
 use crate::cpu::{self, SoftirqThreads};
 use crate::machine::Machine;
 use crate::results::Sample;
 use crate::transport::{ClientSide, Latencies, Phase, Setup, Test, TransportError};
 use crate::transports;
+use testbed::clock::Stopwatch;
 
 /// The parameters of one sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -3,17 +3,18 @@
 use serde::{Deserialize, Serialize};
 
 use crate::client::SampleRequest;
-use crate::clock;
-use crate::lever::Lever;
 use crate::multiedge::LinkKind;
-use crate::namespaces::{Direction, NamespaceError, NamespacePair};
 use crate::plan::{Options, PathChoice};
 use crate::process::Line;
 use crate::results::Sample;
 use crate::run::{Bench, Observer, RunError};
-use crate::switched::LinkShape;
 use crate::transport::{Setup, Test, Waiting, counter};
 use crate::transports::EDGE;
+use testbed::clock;
+use testbed::lever::Lever;
+use testbed::namespace::NamespaceError;
+use testbed::pair::{Direction, NamespacePair};
+use testbed::switched::LinkShape;
 
 /// A way to cut the second link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

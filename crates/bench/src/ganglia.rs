@@ -7,18 +7,18 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock;
 use crate::cpu;
 use crate::machine::Machine;
-use crate::namespaces::NamespaceError;
 use crate::run::Observer;
-use crate::star::Star;
 use crate::unmodified::figures::Case;
 use crate::unmodified::folder::Folder;
 use crate::unmodified::gatherer::Task;
 use crate::unmodified::gmond::{self, Gatherer, Reporter};
 use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
 use crate::unmodified::way::{PathTaken, Way};
+use testbed::clock;
+use testbed::namespace::NamespaceError;
+use testbed::star::Star;
 
 /// The user's choices for this benchmark.
 #[derive(Debug, Clone)]

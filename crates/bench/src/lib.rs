@@ -10,18 +10,13 @@
 
 pub mod apache;
 pub mod busy;
-pub mod cleanup;
 pub mod client;
-pub mod clock;
 pub mod control;
 pub mod cpu;
 pub mod failover;
 pub mod ganglia;
-pub mod lever;
 pub mod machine;
-pub mod mptcp;
 pub mod multiedge;
-pub mod namespaces;
 pub mod plan;
 pub mod process;
 pub mod programs;
@@ -30,9 +25,7 @@ pub mod results;
 pub mod run;
 pub mod server;
 pub mod sockets;
-pub mod star;
 pub mod statistics;
-pub mod switched;
 pub mod transport;
 pub mod transports;
 pub mod unmodified;

@@ -13,16 +13,16 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::client::messages_per_operation;
-use crate::clock;
-use crate::mptcp;
 use crate::plan::{Options, PathChoice};
 use crate::results::{Measurement, Results, Sample};
 use crate::run::{self, Observer, RunError};
 use crate::statistics::Summary;
-use crate::switched::LinkShape;
 use crate::transport::{Test, Waiting, counter};
 use crate::transports::{BASELINE, EDGE, MPTCP, MULTIEDGE};
 use crate::yardsticks::bare_stream;
+use testbed::clock;
+use testbed::mptcp;
+use testbed::switched::LinkShape;
 
 pub use self::paper::Paper;
 pub use self::setups::SetUp;

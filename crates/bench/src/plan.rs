@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::switched::LinkShape;
 use crate::transport::{MESSAGE_BYTES_MAX, Test, Transport, Waiting};
 use crate::transports;
+use testbed::switched::LinkShape;
 
 /// The user's choices for a benchmark.
 #[derive(Debug, Clone, PartialEq)]

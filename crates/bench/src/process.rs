@@ -4,7 +4,6 @@
 //! its argument. The child first enters its network namespace. When the parent ends, the kernel
 //! kills the child.
 
-use std::fs::File;
 use std::io::{self, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
@@ -12,17 +11,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use testbed::clock::{self, Stopwatch};
+use testbed::{cleanup, namespace};
 
 use crate::busy;
-use crate::cleanup;
 use crate::client::{Client, SampleRequest};
-use crate::clock::{self, Stopwatch};
 use crate::control::{ControlError, read_line, write_line};
 use crate::cpu;
 use crate::machine::Machine;
@@ -298,12 +296,7 @@ fn enter(spec: &ChildSpec) -> Result<(), String> {
         return Err("the parent process has ended already".to_string());
     }
     if let Some(name) = &spec.namespace {
-        let path = Path::new(NAMESPACE_DIRECTORY).join(name);
-        let file = File::open(&path)
-            .map_err(|error| format!("open network namespace {}: {error}", path.display()))?;
-        setns(file, CloneFlags::CLONE_NEWNET).map_err(|errno| {
-            format!("enter network namespace {name}: {errno}; this needs CAP_SYS_ADMIN")
-        })?;
+        namespace::enter(name)?;
     }
     if let Some(cpu) = spec.cpu {
         cpu::pin_to(cpu).map_err(|error| {
@@ -361,6 +354,3 @@ pub(crate) fn print_line(line: &Line) -> Result<(), String> {
 
 /// Interval at which the parent checks whether a child has ended: 1 ms.
 const LOOK_NS: u64 = 1_000_000;
-
-/// Directory in which `ip netns` keeps named namespaces.
-pub const NAMESPACE_DIRECTORY: &str = "/run/netns";

@@ -9,10 +9,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock;
 use crate::cpu;
 use crate::machine::Machine;
-use crate::namespaces::{NamespaceError, NamespacePair};
 use crate::run::Observer;
 use crate::unmodified::clients::Client;
 use crate::unmodified::fetch;
@@ -24,6 +22,9 @@ use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
 use crate::unmodified::servers::Server;
 use crate::unmodified::way::Way;
 use crate::unmodified::wrk::{self, Load};
+use testbed::clock;
+use testbed::namespace::NamespaceError;
+use testbed::pair::NamespacePair;
 
 /// The user's choices for this benchmark.
 #[derive(Debug, Clone)]

@@ -11,9 +11,9 @@ use crate::plan::{Options, PathChoice};
 use crate::results::{Measurement, Results, Sample};
 use crate::run::{self, Observer, RunError};
 use crate::statistics::{self, Summary};
-use crate::switched::LinkShape;
 use crate::transport::{Test, counter};
 use crate::transports::EDGE;
+use testbed::switched::LinkShape;
 
 /// The path between the two hosts while their costs are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,21 +6,23 @@ use std::process;
 
 use crate::busy;
 use crate::client::SampleRequest;
-use crate::clock;
 use crate::cpu;
 use crate::machine::Machine;
-use crate::mptcp;
-use crate::namespaces::{self, NamespaceError, NamespacePair};
 use crate::plan::{Case, Contender, Options, PathChoice, Plan, PlanError};
 use crate::process::{ChildProcess, ChildSpec, Line, ProcessError, Role};
 use crate::results::{
     FORMAT, Measurement, PathFacts, PathKind, Results, Sample, Settings, TransportFacts, label,
 };
 use crate::statistics;
-use crate::switched::LinkShape;
-use crate::transport::{LinkAddresses, Setup, Test};
+use crate::transport::{Setup, Test};
 use crate::transports::{self, BASELINE, MEMCPY, MPTCP, POLLING_BASELINE, YARDSTICK};
 use crate::yardsticks::udp_segments;
+use testbed::cleanup;
+use testbed::clock;
+use testbed::mptcp;
+use testbed::namespace::{self, NamespaceError};
+use testbed::pair::{LinkAddresses, NamespacePair};
+use testbed::switched::LinkShape;
 
 /// Observes the progress of a run.
 pub trait Observer {
@@ -141,7 +143,7 @@ impl Path {
             PathChoice::Peer(peers) => Self::to_peer(peers, options.link_names.len()),
             PathChoice::Loopback => Ok(Self::over_loopback(options.links)),
             PathChoice::Switched(shapes) => Ok(Self::over_switches(shapes, options, observer)?),
-            PathChoice::Automatic if !namespaces::are_possible() => {
+            PathChoice::Automatic if !namespace::are_possible() => {
                 observer.on_note("not root: measuring over loopback instead of network namespaces");
                 Ok(Self::over_loopback(options.links))
             }
@@ -194,7 +196,7 @@ impl Path {
     /// interface.
     fn over_loopback(links: u32) -> Self {
         let address = |link| IpAddr::V4(Ipv4Addr::new(127, 0, 0, link));
-        let links = (1..=links.clamp(1, namespaces::LINKS_MAX) as u8)
+        let links = (1..=links.clamp(1, namespace::LINKS_MAX) as u8)
             .map(|link| LinkAddresses { client: Some(address(link)), server: address(link) })
             .collect();
         Self {
@@ -225,7 +227,7 @@ impl Path {
 }
 
 fn remove_leftovers(observer: &mut dyn Observer) {
-    for name in namespaces::remove_leftovers() {
+    for name in cleanup::remove_leftovers() {
         observer.on_note(&format!("removed {name}, left behind by a run that was killed"));
     }
 }

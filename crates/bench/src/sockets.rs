@@ -24,12 +24,12 @@ pub mod work;
 use serde::{Deserialize, Serialize};
 
 use crate::busy;
-use crate::clock;
 use crate::cpu;
 use crate::machine::Machine;
 use crate::results::{PathKind, Settings};
 use crate::run::{Observer, RunError};
 use crate::statistics;
+use testbed::clock;
 
 pub use self::cases::{Case, Contender, Test, Wishes};
 pub use self::figures::{Figure, Ratio, Row};

@@ -15,11 +15,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use testbed::pair::LinkAddresses;
 
 /// A kind of measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -129,15 +130,6 @@ impl Waiting {
             Self::Interrupt => "interrupt",
         }
     }
-}
-
-/// The addresses of the two ends of one link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkAddresses {
-    /// The client's address. `None` lets the kernel choose.
-    pub client: Option<IpAddr>,
-    /// The server's address.
-    pub server: IpAddr,
 }
 
 /// Everything both sides must know before they connect.

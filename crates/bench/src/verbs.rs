@@ -26,10 +26,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock;
 use crate::machine::Machine;
-use crate::namespaces::NamespaceError;
 use crate::run::Observer;
+use testbed::clock;
+use testbed::namespace::NamespaceError;
 
 use contender::Device;
 use curves::Availability;

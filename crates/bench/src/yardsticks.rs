@@ -15,16 +15,16 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock;
 use crate::cpu;
 use crate::multiedge::LinkKind;
-use crate::namespaces::NamespacePair;
 use crate::plan::Options;
 use crate::results::Measurement;
 use crate::run::{self, Observer, RunError};
 use crate::statistics::Summary;
 use crate::transport::{Test, counter};
 use crate::transports::EDGE;
+use testbed::clock;
+use testbed::pair::NamespacePair;
 
 pub use tool::{ToolError, become_tool};
 

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use bench::cleanup;
 use bench::plan::{BUSY_MAX, Options, PathChoice};
 use bench::results::Results;
 use bench::transport::{Test, Waiting};
 use clap::{Args, Subcommand, value_parser};
+use testbed::cleanup;
 
 use crate::failover_command;
 use crate::link_names::{Links, parse_count_or_links, try_links};

@@ -2,9 +2,9 @@
 
 use bench::failover::{self, Cut, Wishes};
 use bench::plan::Options;
-use bench::switched::LinkShape;
 use bench::transport::Test;
 use clap::Args;
+use testbed::switched::LinkShape;
 
 use crate::progress::Progress;
 use crate::quantities::{parse_rate, parse_seconds, parse_size};

@@ -3,12 +3,12 @@
 use bench::plan::Options;
 use bench::reality::{self, FittedPoint, FreePath, HostCosts, Samples};
 use bench::run::Observer;
-use bench::switched::{self, ETHERNET_HEADER_BYTES, LinkShape};
 use bench::transport::Test;
 use fabric::polling::calibration::{self, Calibration, CalibrationError, Setting};
 use fabric::polling::{Costs, Exercise};
 use fabric::{Jitter, LinkModel, Overhead, TokenBucket, stream};
 use indicatif::{ProgressBar, ProgressStyle};
+use testbed::switched::{self, ETHERNET_HEADER_BYTES, LinkShape};
 
 use crate::{Failure, own_program, shaped_command};
 

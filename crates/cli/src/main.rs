@@ -122,7 +122,7 @@ enum Simulation {
 }
 
 fn main() -> ExitCode {
-    if let Err(error) = bench::cleanup::end_with_parent() {
+    if let Err(error) = testbed::cleanup::end_with_parent() {
         eprintln!("ethernot: ask to be ended with the parent process: {error}");
         return ExitCode::FAILURE;
     }

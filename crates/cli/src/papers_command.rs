@@ -9,13 +9,13 @@ mod verbs_series;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use bench::clock;
 use clap::Args;
 use papers::difference::differences;
 use papers::document::Document;
 use papers::judge::{Counts, Why, judge};
 use papers::printed::{self, Chosen};
 use serde_json::{Value, json};
+use testbed::clock;
 
 use self::folder::{Folder, Found};
 use self::measuring::Wanted;

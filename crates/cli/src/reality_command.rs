@@ -4,7 +4,6 @@ use std::panic::resume_unwind;
 use std::thread;
 
 use bench::client::WARM_UP_SHARE;
-use bench::clock;
 use bench::multiedge::{self, LinkKind, SetUp, Wishes, setups};
 use bench::plan::Options;
 use bench::reality::{
@@ -14,6 +13,7 @@ use bench::transport::Test;
 use clap::Args;
 use fabric::polling::{self, Costs, Length, Outcome, Pauses, Trial};
 use fabric::scenario::TransferError;
+use testbed::clock;
 
 use crate::Failure;
 use crate::host_costs::{self, Free};

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use bench::multiedge::LinkKind;
 use bench::transport::Test;
-use bench::{cleanup, namespaces};
 use clap::Args;
+use testbed::{cleanup, namespace};
 
 use crate::Failure;
 use crate::output::{check_writable, terminal_columns, write_results, write_text};
@@ -35,7 +35,7 @@ pub(crate) struct OutputArguments {
 /// Checks that `command` may make namespaces. Installs a signal handler that removes the namespaces
 /// after an interruption.
 pub(crate) fn begin(command: &str) -> Result<(), Failure> {
-    if !namespaces::are_possible() {
+    if !namespace::are_possible() {
         return Err(format!(
             "{command} makes network namespaces, which needs root (CAP_SYS_ADMIN and \
              CAP_NET_ADMIN): run it with sudo"

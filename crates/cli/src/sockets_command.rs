@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use bench::cleanup;
-use bench::namespaces::{MTU_MAX, MTU_MIN};
 use bench::plan::BUSY_MAX;
 use bench::sockets::cases::ITERATIONS_MAX;
 use bench::sockets::work::{MESSAGE_BYTES_MAX, STREAMS_MAX};
 use bench::sockets::{self, Contender, Test, Wishes};
 use clap::Args;
+use testbed::cleanup;
+use testbed::namespace::{MTU_MAX, MTU_MIN};
 
 use crate::progress::Progress;
 use crate::quantities::{parse_rate, parse_seconds, parse_size};

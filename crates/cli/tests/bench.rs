@@ -10,14 +10,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use bench::namespaces;
-use bench::process::NAMESPACE_DIRECTORY;
 use bench::reality::{Quantity, Report};
 use bench::results::{Measurement, PathKind, Results};
 use bench::transport::{Test, Waiting};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use shared::can_make_namespaces;
+use testbed::cleanup;
+use testbed::namespace::NAMESPACE_DIRECTORY;
 
 #[test]
 fn every_test_of_every_transport_runs_over_loopback() {
@@ -174,7 +174,7 @@ fn a_killed_run_is_cleaned_up_by_the_next() {
     until(|| children_of(pid).is_empty());
     // A concurrent test's run may remove the namespaces instead.
     until(|| {
-        namespaces::remove_leftovers();
+        cleanup::remove_leftovers();
         namespaces_of(pid).is_empty()
     });
 }

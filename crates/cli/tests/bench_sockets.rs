@@ -9,11 +9,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use bench::process::NAMESPACE_DIRECTORY;
 use bench::sockets::{self, Contender, Report, Test};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use shared::can_make_namespaces;
+use testbed::namespace::NAMESPACE_DIRECTORY;
 
 const QUICK: [&str; 10] = [
     "bench",

@@ -2,19 +2,16 @@
 //! killed, and that other programs can then use the interfaces. Needs root: each test has two
 //! hosts, which are network namespaces.
 
-#[expect(dead_code, reason = "connections are not needed here")]
-#[path = "../../ethernot/tests/hosts/mod.rs"]
-mod hosts;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command, Stdio};
 
-use hosts::{Host, until};
+use ethernot::Endpoint;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use testbed::host::{Host, until};
 
 #[test]
 fn udp_links_leave_nothing_behind() {
@@ -39,7 +36,7 @@ fn xdp_links_leave_nothing_behind() {
 #[test]
 fn shared_memory_leaves_nothing_behind() {
     let Some([host, _peer]) = Host::pair() else { return };
-    if let Err(error) = host.endpoint("shm") {
+    if let Err(error) = host.run(|| Endpoint::with_links("shm").map(drop)) {
         println!("skipped: {error}");
         return;
     }

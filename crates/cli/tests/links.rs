@@ -1,14 +1,11 @@
 //! Tests invalid links on the command line: each error names the problem and the remedy.
 
-#[expect(dead_code, reason = "only hosts are needed here, not endpoints")]
-#[path = "../../ethernot/tests/hosts/mod.rs"]
-mod hosts;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
-use hosts::Host;
+use ethernot::Endpoint;
 use nix::unistd::geteuid;
+use testbed::host::Host;
 
 #[test]
 fn without_rights_raw_links_name_the_right_and_how_to_get_it() {
@@ -59,18 +56,18 @@ fn an_interface_that_is_down_or_without_address_is_reported() {
 #[test]
 fn a_port_in_use_is_named() {
     let Some([host, _peer]) = Host::pair() else { return };
-    let holder = host.endpoint("packet:edge0:7000").unwrap();
+    let holder = endpoint(&host, "packet:edge0:7000").unwrap();
     fails(&host, "packet:edge0:7000", &["7000", "edge0", "in use"]);
     drop(holder);
     host.ip("address add 10.9.9.1/24 dev edge0");
-    let _holder = host.endpoint("udp:edge0:7000").unwrap();
+    let _holder = endpoint(&host, "udp:edge0:7000").unwrap();
     fails(&host, "udp:10.9.9.1:7000", &["10.9.9.1:7000", "in use"]);
 }
 
 #[test]
 fn an_xdp_program_of_somebody_else_is_named_and_left_alone() {
     let Some([host, _peer]) = Host::pair() else { return };
-    let Ok(holder) = host.endpoint("xdp:edge0") else {
+    let Ok(holder) = endpoint(&host, "xdp:edge0") else {
         println!("skipped: this kernel has no XDP links");
         return;
     };
@@ -122,6 +119,11 @@ fn ends_in_different_vlans_do_not_meet_and_say_so() {
     let error = error(&output);
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("02:00:00:00:00:02") && error.contains("VLAN"), "{error}");
+}
+
+/// Makes an endpoint on a host.
+fn endpoint(host: &Host, links: &'static str) -> Result<Endpoint, String> {
+    host.run(move || Endpoint::with_links(links).map_err(|error| error.to_string()))
 }
 
 /// Checks that the server refuses `links` with an error that contains all `parts`.

@@ -11,10 +11,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use bench::process::NAMESPACE_DIRECTORY;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use shared::can_make_namespaces;
+use testbed::namespace::NAMESPACE_DIRECTORY;
 
 #[test]
 fn a_paper_that_is_killed_at_twenty_moments_has_all_its_items_in_the_end() {

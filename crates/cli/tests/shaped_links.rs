@@ -12,11 +12,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use bench::process::NAMESPACE_DIRECTORY;
 use bench::{failover, multiedge, yardsticks};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use shared::can_make_namespaces;
+use testbed::namespace::NAMESPACE_DIRECTORY;
 
 const MULTIEDGE: [&str; 10] = [
     "bench",
@@ -134,7 +134,7 @@ fn an_interrupted_run_leaves_nothing() {
         let children = children_of(running.id());
         kill(Pid::from_raw(running.id().cast_signed()), Signal::SIGINT).unwrap();
         let status = running.wait().unwrap();
-        assert_eq!(status.code(), Some(bench::cleanup::STATUS_INTERRUPTED), "{arguments:?}");
+        assert_eq!(status.code(), Some(testbed::cleanup::STATUS_INTERRUPTED), "{arguments:?}");
         // When the namespaces are removed, the kernel removes their interfaces and the programs
         // attached to these.
         assert_eq!(namespaces_of(running.id()), Vec::<String>::new(), "{arguments:?}");

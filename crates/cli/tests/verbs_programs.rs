@@ -1,10 +1,6 @@
 //! Tests stock RDMA programs under `ethernot run`, between two hosts, which are network namespaces.
 //! Needs root and the programs.
 
-#[expect(dead_code, reason = "endpoints of this process are not needed here")]
-#[path = "../../ethernot/tests/hosts/mod.rs"]
-mod hosts;
-
 #[path = "verbs_programs/captured.rs"]
 mod captured;
 
@@ -17,10 +13,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use hosts::{Host, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use testbed::host::{Host, until};
 
 #[test]
 fn everybody_sees_the_device() {

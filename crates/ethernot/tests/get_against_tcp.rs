@@ -17,8 +17,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use ethernot::{Connection, Endpoint};
-use hosts::Host;
 use store::{Client, LIMIT, Server, VALUE_MAX, first_slot};
+use testbed::host::Host;
 
 /// Number of turns for each variant.
 const TURNS: usize = 7;

@@ -8,8 +8,9 @@ mod hosts;
 use std::time::{Duration, Instant};
 
 use ethernot::{Closed, ConnectOptions, Endpoint, Terms, WaitError};
-use hosts::{Host, LIMIT};
+use hosts::LIMIT;
 use nix::sys::signal::Signal;
+use testbed::host::Host;
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "how long it took is printed, not judged")]

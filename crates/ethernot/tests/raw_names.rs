@@ -6,7 +6,8 @@ mod hosts;
 use std::sync::Arc;
 
 use ethernot::{ConnectError, Endpoint, LinkState, PeerSpec};
-use hosts::{Host, Target, until, write};
+use hosts::{EndpointHost as _, Target, write};
+use testbed::host::{Host, until};
 
 #[test]
 fn peers_on_raw_ethernet_are_found_by_station_and_by_broadcast() {

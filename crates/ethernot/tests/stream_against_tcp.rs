@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use ethernot::{ByteStream, ConnectOptions, Endpoint};
-use hosts::{Host, LIMIT};
+use hosts::LIMIT;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -23,6 +23,7 @@ use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use testbed::host::Host;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};

@@ -4,7 +4,8 @@
 mod hosts;
 
 use ethernot::{Buffer, Endpoint, LinkState, OperationOptions, PeerSpec, RemoteRegion, Rights};
-use hosts::{Host, LIMIT, Target, until};
+use hosts::{EndpointHost as _, LIMIT, Target};
+use testbed::host::{Host, until};
 
 #[test]
 fn what_is_written_is_what_is_read_back() {

@@ -3,7 +3,6 @@
 mod pair;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,6 +15,7 @@ use mem::{Buffer, Region, Rights};
 use pair::Side;
 use runtime::{AuxiliaryError, Interest, RuntimeConfig};
 use semantics::{Completion, CompletionKind, Piece, PieceList, Receive};
+use testbed::host::{in_namespace, ip};
 use wire_edge::{PeerAddr, QueuePairNumber, route_header};
 
 const KEY: u32 = 0x8001_0000;
@@ -363,26 +363,4 @@ fn members_of_a_group_of_ipv6_get_what_is_sent_there() {
         ip("link set edge1 up");
         share_a_group(own.into(), Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0x83, 1).into());
     });
-}
-
-/// Runs a test on a thread in a network namespace of its own. The namespace ends with the thread.
-fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    let thread = thread::spawn(move || {
-        // SAFETY: takes no pointers; only this thread changes its namespace.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            return println!("skipped: a network namespace needs root");
-        }
-        if Command::new("ip").arg("-V").output().is_err() {
-            return println!("skipped: the command `ip` is not installed");
-        }
-        test();
-    });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
-}
-
-fn ip(arguments: &str) {
-    let status = Command::new("ip").args(arguments.split(' ')).status().expect("it is installed");
-    assert!(status.success(), "ip {arguments}");
 }

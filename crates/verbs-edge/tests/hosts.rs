@@ -1,12 +1,8 @@
 //! Tests of queue pairs on two hosts with an Ethernet between them.
 
 mod ends;
-#[expect(dead_code, reason = "endpoints of the native surface are not made here")]
-#[path = "../../ethernot/tests/hosts/mod.rs"]
-mod hosts;
-
 use ends::{Program, with_links};
-use hosts::Host;
+use testbed::host::Host;
 use verbs::{AsyncEventKind, PortState, SendOpcode};
 use verbs_edge::Settings;
 

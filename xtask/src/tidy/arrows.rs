@@ -46,6 +46,8 @@ const ROOMS: &[Room] = &[
     Room { name: "fabric", lean: Lean::SansIo, is_unsafe: false },
     // Simulates clusters and their networks; hosts may run the engine.
     Room { name: "interconnect", lean: Lean::SansIo, is_unsafe: false },
+    // Hosts on one machine, for measurements and tests. Depends on nothing.
+    Room { name: "testbed", lean: Lean::On(&[]), is_unsafe: false },
     Room { name: "bench", lean: Lean::Below, is_unsafe: false },
     // Shows results, whose format `bench` defines; does not depend on the crates that produce them.
     Room { name: "report", lean: Lean::On(&["papers", "bench"]), is_unsafe: false },

@@ -1,6 +1,5 @@
 //! Builds the files that tests of C programs need: the library, the programs, and a server in Rust.
 
-use std::env;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,10 +8,7 @@ use std::sync::OnceLock;
 /// Returns the folder with the library, its header and its pkg-config file.
 pub(crate) fn libraries() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        cargo(&["run", "--quiet", "--package", "xtask", "--", "libraries"]);
-        target_folder().join(profile()).join("lib/ethernot")
-    })
+    BUILT.get_or_init(testbed::built::libraries)
 }
 
 /// A running server of the key-value store, in Rust.
@@ -24,11 +20,8 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Self {
-        // The build of all tests has built the example (`building::build` of xtask).
-        if env::var_os("X_BUILD_ALL").is_none() || profile() == "release" {
-            cargo(&["build", "--quiet", "--package", "ethernot", "--example", "key_value"]);
-        }
-        let program = target_folder().join(profile()).join("examples/key_value");
+        let folder = testbed::built::build("ethernot", &["--example", "key_value"]);
+        let program = folder.join("examples/key_value");
         let mut process = Command::new(program)
             .args(["serve", "127.0.0.1:0"])
             .stdout(Stdio::piped())
@@ -61,31 +54,4 @@ pub(crate) fn compiles(compiler: &str, arguments: &[&str]) -> bool {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{compiler} {arguments:?}: {error}");
     true
-}
-
-/// Runs cargo with the profile of this build.
-fn cargo(arguments: &[&str]) {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(arguments);
-    if profile() == "release" {
-        command.arg("--release");
-    }
-    let output = command.output().expect("cargo runs");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "cargo {arguments:?}: {error}");
-}
-
-const fn profile() -> &'static str {
-    if cfg!(debug_assertions) { "debug" } else { "release" }
-}
-
-/// Returns the target folder, which contains the test programs in `PROFILE/deps`.
-fn target_folder() -> PathBuf {
-    let program = env::current_exe().expect("a program knows where it is");
-    program
-        .ancestors()
-        .nth(3)
-        .map(Path::to_owned)
-        .expect("test programs lie in target/PROFILE/deps")
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::switched::LinkShape;
+use testbed::switched::LinkShape;
 
 /// Links between two hosts, and the order of delivery over them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::wire::Wire;
 use super::work::{Action, Exchange, Outcome, StreamOutcome, Task, Wanted};
-use crate::clock::Stopwatch;
 use crate::cpu;
 use crate::process::{Line, print_line};
 use crate::transport::Latencies;
+use testbed::clock::Stopwatch;
 
 /// Runs the client process. A line on standard input is the start signal. The process ends after
 /// its connections are closed and its input has ended.

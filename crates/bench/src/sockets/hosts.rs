@@ -4,12 +4,13 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::cases::{Test, Wishes};
-use crate::namespaces::{self, NamespaceError};
 use crate::results::PathKind;
 use crate::run::{Observer, RunError};
-use crate::star::Star;
-use crate::switched::LinkShape;
-use crate::transport::LinkAddresses;
+use testbed::cleanup;
+use testbed::namespace::{self, NamespaceError};
+use testbed::pair::LinkAddresses;
+use testbed::star::Star;
+use testbed::switched::LinkShape;
 
 /// Hosts, or the loopback interface of this host. Drop removes them.
 #[derive(Debug)]
@@ -29,11 +30,11 @@ impl Hosts {
         if wishes.loopback {
             return Ok(Self::LOOPBACK);
         }
-        if !namespaces::are_possible() {
+        if !namespace::are_possible() {
             observer.on_note("not root: measuring over loopback instead of network namespaces");
             return Ok(Self::LOOPBACK);
         }
-        for name in namespaces::remove_leftovers() {
+        for name in cleanup::remove_leftovers() {
             observer.on_note(&format!("removed {name}, left behind by a run that was killed"));
         }
         let has_several = |test: &Test| test.has_clients() && *test != Test::MultiStream;

@@ -22,11 +22,11 @@ use ethernot::{
 };
 
 use super::idle_limit::IdleLimit;
-use crate::clock::Stopwatch;
 use crate::transport::{
     Advertisement, ClientSide, Latencies, Observed, PHASE_TIME_MAX, Phase, ServerSide, Setup, Test,
     Transport, TransportError, Waiting, counter,
 };
+use testbed::clock::Stopwatch;
 
 /// Remote writes over the edge protocol.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use crate::clock::Stopwatch;
 use crate::transport::{PHASE_TIME_MAX, TransportError};
+use testbed::clock::Stopwatch;
 
 /// Limits busy polling to [`PHASE_TIME_MAX`] without progress. Reads the clock only every
 /// [`POLLS_PER_LOOK`] polls, so the clock does not slow down polling.

@@ -14,11 +14,11 @@ use nix::sys::time::TimeVal;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::idle_limit::{IdleLimit, timed_out};
-use crate::clock::Stopwatch;
 use crate::transport::{
     self, Advertisement, ClientSide, Latencies, MESSAGE_BYTES_MAX, Observed, PHASE_TIME_MAX, Phase,
     ServerSide, Setup, Test, Transport, TransportError,
 };
+use testbed::clock::Stopwatch;
 
 /// Kernel TCP, blocking or busy-polling, or MPTCP.
 #[derive(Debug)]

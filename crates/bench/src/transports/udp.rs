@@ -5,11 +5,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use super::idle_limit::IdleLimit;
-use crate::clock::Stopwatch;
 use crate::transport::{
     Advertisement, ClientSide, Latencies, Observed, Phase, ServerSide, Setup, Test, Transport,
     TransportError, counter,
 };
+use testbed::clock::Stopwatch;
 
 /// Busy-polled UDP without retransmission.
 ///

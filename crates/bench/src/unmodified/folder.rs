@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::cleanup;
+use testbed::cleanup;
 
 /// A folder inside the system's folder for temporary files. Drop and Ctrl-C remove it.
 #[derive(Debug)]

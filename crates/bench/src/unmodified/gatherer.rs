@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Stopwatch;
+use testbed::clock::Stopwatch;
 
 /// The parameters of a gatherer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

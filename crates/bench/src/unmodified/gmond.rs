@@ -12,8 +12,8 @@ use super::folder::Folder;
 use super::gatherer::{Gathered, Task};
 use super::running::{ProgramError, ProgramPlace, Running, find};
 use super::way::{PathTaken, Side, Way};
-use crate::clock::{self, Stopwatch};
 use crate::process::{ChildSpec, Role, SUBCOMMAND};
+use testbed::clock::{self, Stopwatch};
 
 /// A `gmond` that answers at an address and receives no reports from other hosts.
 #[derive(Debug, Clone, Copy)]

@@ -12,9 +12,9 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::time::TimeVal;
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
-use crate::cleanup;
-use crate::clock::{self, Stopwatch};
 use crate::process::{ChildSpec, Role, SUBCOMMAND};
+use testbed::cleanup;
+use testbed::clock::{self, Stopwatch};
 
 /// Why a program failed.
 #[derive(Debug, thiserror::Error)]

@@ -4,8 +4,8 @@
 use std::hint::black_box;
 use std::thread;
 
-use crate::clock::Stopwatch;
 use crate::cpu;
+use testbed::clock::Stopwatch;
 
 /// Returns the variation of the times of the work, in percent of the shortest time, on the CPU with
 /// the larger variation. Without `cpus`, runs the work on any CPU.

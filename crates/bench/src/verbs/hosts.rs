@@ -9,12 +9,14 @@ use super::mpi::Mpis;
 use super::ranks::{RankHost, Ranks};
 use super::traffic::Traffic;
 use super::{Steering, VerbsError, Wishes};
-use crate::clock::{self, Stopwatch};
 use crate::cpu;
-use crate::namespaces::{NamespacePair, end_inhabitants, remove_leftovers};
 use crate::run::Observer;
 use crate::unmodified::folder::Folder;
 use crate::unmodified::running::ProgramPlace;
+use testbed::cleanup::remove_leftovers;
+use testbed::clock::{self, Stopwatch};
+use testbed::namespace::end_inhabitants;
+use testbed::pair::NamespacePair;
 
 /// The two hosts. Drop removes them.
 #[derive(Debug)]

@@ -6,13 +6,13 @@ use link::yardstick::packet::{BarePacket, BareReceive};
 use link::yardstick::shm::BareShm;
 use link::yardstick::xdp::BareXdp;
 
-use crate::clock::Stopwatch;
 use crate::transport::{
     Advertisement, ClientSide, Latencies, Observed, Phase, ServerSide, Setup, Test, Transport,
     TransportError,
 };
 use crate::transports::EDGE_HEADER_BYTES;
 use crate::transports::idle_limit::IdleLimit;
+use testbed::clock::Stopwatch;
 
 /// Frames of the same size as the edge protocol's frames in a ping-pong. The ends poll and do not
 /// retransmit. The links must have no loss, because a lost frame ends the measurement.

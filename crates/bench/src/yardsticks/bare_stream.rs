@@ -9,12 +9,12 @@ use link::yardstick::packet::{BarePacket, BareReceive};
 use nix::errno::Errno;
 
 use super::bare::{ENVELOPE_BYTES, ETHERNET_MTU, PORT, STATION, Station, listed, station};
-use crate::clock::Stopwatch;
 use crate::transport::{
     Advertisement, ClientSide, Latencies, Observed, Phase, ServerSide, Setup, Test, Transport,
     TransportError,
 };
 use crate::transports::idle_limit::IdleLimit;
+use testbed::clock::Stopwatch;
 
 /// Sends full frames without content over all links, at the rate of each link.
 ///

@@ -6,9 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::Hosts;
-use crate::cleanup;
-use crate::clock::{self, Stopwatch};
 use crate::process::{ChildSpec, Role, SUBCOMMAND};
+use testbed::cleanup;
+use testbed::clock::{self, Stopwatch};
 
 /// Why a third-party program has no result.
 #[derive(Debug, thiserror::Error)]

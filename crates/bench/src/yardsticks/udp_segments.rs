@@ -435,7 +435,8 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::transport::{LinkAddresses, Waiting};
+    use crate::transport::Waiting;
+    use testbed::pair::LinkAddresses;
 
     fn setup(message_bytes: u64) -> Setup {
         Setup {

@@ -6,11 +6,12 @@ use std::process::{self, Command, Stdio};
 use std::time::Instant;
 
 use bench::machine::{self, Machine};
-use bench::{apache, cleanup, clock, ganglia, multiedge, sockets, verbs};
+use bench::{apache, ganglia, multiedge, sockets, verbs};
 use interconnect::paper::Reproduction;
 use interconnect::paper::configurations::Configurations;
 use papers::document::{self, Document, Seen, Series};
 use papers::printed::Item;
+use testbed::{cleanup, clock};
 
 use super::folder::Folder;
 use super::series::{self, Curves};

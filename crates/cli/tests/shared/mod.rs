@@ -1,6 +1,7 @@
 //! Checks of the host, common to several tests.
 
-use bench::namespaces::{NamespacePair, are_possible};
+use testbed::namespace::are_possible;
+use testbed::pair::NamespacePair;
 
 /// Returns whether the test can make and use network namespaces. If not, prints the reason. Also
 /// checks that `ip` can make its mounts private, which is impossible in a chroot.

@@ -1,27 +1,16 @@
 //! A network namespace for one test, with a pair of interfaces.
 
 use std::process::Command;
-use std::thread;
+
+pub(crate) use testbed::host::ip;
 
 /// Runs `test` in a new namespace with two connected interfaces `edge0` (10.9.9.1) and `edge1`
 /// (10.9.8.1). The namespace ends with the thread.
 pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    let thread = thread::spawn(move || {
-        // SAFETY: the call takes no pointers, and only this thread changes its namespace.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            println!("skipped: a network namespace needs root");
-            return;
-        }
-        if Command::new("ip").arg("-V").output().is_err() {
-            println!("skipped: the command `ip` is not installed");
-            return;
-        }
+    testbed::host::in_namespace(|| {
         make_interfaces();
         test();
     });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
 }
 
 /// Creates the pair of interfaces.
@@ -37,11 +26,6 @@ pub(crate) fn make_interfaces() {
 /// Runs `ip` and returns whether it succeeded.
 pub(crate) fn may(arguments: &str) -> bool {
     Command::new("ip").args(arguments.split(' ')).output().unwrap().status.success()
-}
-
-pub(crate) fn ip(arguments: &str) {
-    let status = Command::new("ip").args(arguments.split(' ')).status().unwrap();
-    assert!(status.success(), "ip {arguments}");
 }
 
 /// Waits until `edge0` is up or down, because the kernel reports a changed carrier with a delay.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use ethernot::{Completion, Connection, Endpoint, OperationFlags, Order, RemoteRegion, WaitError};
 
 use super::{END_OF_PHASE, Half, WORD_BYTES, other, unless_timed_out};
-use crate::clock::{self, Stopwatch};
 use crate::transport::{Latencies, PHASE_TIME_MAX, TransportError, Waiting};
 use crate::transports::idle_limit::IdleLimit;
+use testbed::clock::{self, Stopwatch};
 
 impl Half {
     /// Streams `count` messages, and regularly writes a word on connection `small`. Records the

@@ -9,9 +9,9 @@
 use ethernot::{CompletionKind, Order, RemoteRegion, Request, Source};
 
 use super::{Half, other};
-use crate::clock;
 use crate::transport::{Observed, Setup, TransportError, counter};
 use crate::transports::idle_limit::IdleLimit;
+use testbed::clock;
 
 /// Highest number of messages that are in flight or not yet checked.
 pub(super) const SLOTS: u64 = 16;

@@ -1,4 +1,5 @@
-//! The only module of this crate that reads a clock or sleeps.
+//! The clock of measurements: the only module that reads a clock or sleeps, here and in crates that
+//! measure.
 
 #![expect(
     clippy::disallowed_methods,

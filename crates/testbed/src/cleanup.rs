@@ -16,7 +16,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getppid};
 
-use crate::namespaces;
+use crate::namespace;
 
 /// All registered namespaces, child processes and folders. A thread creates and removes namespaces
 /// only while it holds the lock. Therefore the handler of a signal cannot run between creation and
@@ -46,7 +46,7 @@ pub fn on_signals() -> Result<(), ctrlc::Error> {
         }
         for name in registry.namespaces.drain(..) {
             // If the removal fails, the next run tries again.
-            let _ = namespaces::remove_namespace(&name);
+            let _ = namespace::remove_namespace(&name);
         }
         for folder in registry.folders.drain(..) {
             let _ = fs::remove_dir_all(folder);
@@ -80,22 +80,36 @@ pub fn end_with_parent() -> Result<(), Errno> {
 /// Environment variable with the process id of a parent whose children end with it.
 pub const ENDS_WITH: &str = "ETHERNOT_ENDS_WITH";
 
-/// Registers a child process.
-pub(crate) fn register_child(pid: u32) {
+/// Removes the namespaces of processes that ended without removing them. Returns the names of the
+/// removed namespaces.
+///
+/// If a namespace cannot be removed, the next run tries again. The usual cause is that another run
+/// has just removed it.
+pub fn remove_leftovers() -> Vec<String> {
+    let _registry = lock();
+    // Without this directory, no process has made a namespace yet.
+    let Ok(entries) = fs::read_dir(namespace::NAMESPACE_DIRECTORY) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let leftovers = names.filter(|name| namespace::is_leftover(name));
+    leftovers.filter(|name| namespace::remove_namespace(name).is_ok()).collect()
+}
+
+/// Registers a child process, which must lead its own process group.
+pub fn register_child(pid: u32) {
     lock().children.push(pid);
 }
 
 /// Unregisters a child process that has been waited for.
-pub(crate) fn forget_child(pid: u32) {
+pub fn forget_child(pid: u32) {
     lock().children.retain(|&child| child != pid);
 }
 
 /// Makes a folder and registers it while it holds the lock, so that no signal is handled between
 /// the two steps.
-pub(crate) fn make_folder(
-    path: &Path,
-    make: impl FnOnce(&Path) -> io::Result<()>,
-) -> io::Result<()> {
+///
+/// # Errors
+/// Returns the error of `make`.
+pub fn make_folder(path: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let mut registry = lock();
     make(path)?;
     registry.folders.push(path.to_path_buf());
@@ -103,7 +117,7 @@ pub(crate) fn make_folder(
 }
 
 /// Removes a folder and its contents.
-pub(crate) fn remove_folder(path: &Path) {
+pub fn remove_folder(path: &Path) {
     // If this fails, the system's cleaner of temporary files removes the folder later.
     let _ = fs::remove_dir_all(path);
     lock().folders.retain(|folder| folder != path);

@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::cleanup;
 use crate::clock;
-use crate::namespaces::NamespaceError;
+use crate::namespace::NamespaceError;
 
 /// A program in a switch's namespace that waits for its commands. Drop kills it.
 #[derive(Debug)]

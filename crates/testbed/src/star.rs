@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::cleanup;
-use crate::namespaces::{NamespaceError, ip, name_of, remove_namespace, tc};
+use crate::namespace::{HOSTS_MAX, NamespaceError, ip, name_of, remove_namespace, tc};
 use crate::switched::LinkShape;
 
 /// Hosts that reach each other through one switch. Drop removes all namespaces.
@@ -107,10 +107,6 @@ impl Drop for Star {
     }
 }
 
-/// Highest number of hosts. One byte of the address is the number of the host, and one machine must
-/// do the work of all hosts.
-pub const HOSTS_MAX: u32 = 64;
-
 const BRIDGE: &str = "bridge";
 const INTERFACE: &str = "link1";
 
@@ -119,8 +115,8 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::namespaces::are_possible;
-    use crate::process::NAMESPACE_DIRECTORY;
+    use crate::namespace::NAMESPACE_DIRECTORY;
+    use crate::namespace::are_possible;
 
     #[test]
     fn hosts_exist_while_the_star_does() {

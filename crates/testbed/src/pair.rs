@@ -1,71 +1,24 @@
 //! Creates two network namespaces on one machine: a client's host and a server's host, joined by
 //! veth pairs. Each link may have a switch in the middle.
-//!
-//! The names contain the process id and start time of their creator, so that a later run can find
-//! the namespaces that a crashed run left behind.
 
-use std::fs;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::MetadataExt;
-use std::process::{self, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, geteuid};
+use serde::{Deserialize, Serialize};
 
 use crate::cleanup;
 use crate::lever::Lever;
-use crate::process::NAMESPACE_DIRECTORY;
+use crate::namespace::{
+    LINKS_MAX, MTU_MAX, MTU_MIN, NamespaceError, ip, name_of, remove_namespace, tc,
+};
 use crate::switched::{LinkShape, filter_at};
-use crate::transport::LinkAddresses;
 
-/// Why namespaces could not be made or removed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum NamespaceError {
-    /// `ip` could not be started.
-    #[error("run `{command}`: {source}; install iproute2, or use --loopback")]
-    Start {
-        /// The whole command.
-        command: String,
-        /// The error of the system call.
-        source: io::Error,
-    },
-    /// `ip` failed.
-    #[error(
-        "`{command}` failed: {message}; network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and mounts that can be made private (a chroot has none), --loopback does not"
-    )]
-    Failed {
-        /// The whole command.
-        command: String,
-        /// The error text of the command.
-        message: String,
-    },
-    /// The link has no switch.
-    #[error("link {link} has no switch that could cut it")]
-    NoSwitch {
-        /// The link, from 1.
-        link: u32,
-    },
-    /// The number of links is out of range.
-    #[error("{links} links: between 1 and {LINKS_MAX} are possible")]
-    Links {
-        /// The number.
-        links: u32,
-    },
-    /// The number of hosts of a star is out of range.
-    #[error("{hosts} hosts: between 1 and {} are possible", crate::star::HOSTS_MAX)]
-    Hosts {
-        /// The number.
-        hosts: u32,
-    },
-    /// IPv4 on a veth pair cannot have this MTU.
-    #[error("MTU {mtu}: between {MTU_MIN} and {MTU_MAX} bytes are possible")]
-    Mtu {
-        /// The number.
-        mtu: u32,
-    },
+/// The addresses of the two ends of one link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkAddresses {
+    /// The client's address. `None` lets the kernel choose.
+    pub client: Option<IpAddr>,
+    /// The server's address.
+    pub server: IpAddr,
 }
 
 /// Two namespaces. Drop removes them with their interfaces.
@@ -262,64 +215,6 @@ impl Drop for NamespacePair {
     }
 }
 
-/// Returns whether this process has the user id of root, which is needed to make namespaces.
-pub fn are_possible() -> bool {
-    geteuid().is_root()
-}
-
-/// Removes the namespaces of processes that ended without removing them. Returns the names of the
-/// removed namespaces.
-///
-/// If a namespace cannot be removed, the next run tries again. The usual cause is that another run
-/// has just removed it.
-pub fn remove_leftovers() -> Vec<String> {
-    let _registry = cleanup::lock();
-    // Without this directory, no process has made a namespace yet.
-    let Ok(entries) = fs::read_dir(NAMESPACE_DIRECTORY) else { return Vec::new() };
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let is_leftover =
-        |name: &String| maker(name).is_some_and(|(pid, start)| start_time(pid) != Some(start));
-    names.filter(is_leftover).filter(|name| remove_namespace(name).is_ok()).collect()
-}
-
-/// Returns a function that makes names for the namespaces of one network from a role.
-pub(crate) fn name_of() -> impl Fn(&str) -> String {
-    let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
-    let own = process::id();
-    let start = start_time(own).unwrap_or_default();
-    move |side| format!("{NAME_PREFIX}{own}-{start}-{ordinal}-{side}")
-}
-
-/// Removes a namespace, if it exists, and kills the processes inside. Without this kill, server
-/// processes whose parent was killed would keep the namespace alive.
-pub(crate) fn remove_namespace(name: &str) -> Result<(), NamespaceError> {
-    if fs::exists(format!("{NAMESPACE_DIRECTORY}/{name}")).unwrap_or(true) {
-        end_inhabitants(name);
-        ip(&["netns", "delete", name])?;
-    }
-    Ok(())
-}
-
-/// Kills the processes in a namespace made by this program.
-pub(crate) fn end_inhabitants(name: &str) {
-    let identity = |path: String| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
-    let Some(namespace) = identity(format!("{NAMESPACE_DIRECTORY}/{name}")) else { return };
-    // If `ip` failed halfway, it left a file without a namespace. Such a file has the device number
-    // of its folder.
-    if identity("/proc/self/ns/net".to_string())
-        .is_none_or(|own| own.0 != namespace.0 || own == namespace)
-    {
-        return;
-    }
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
-        if identity(format!("/proc/{pid}/ns/net")) == Some(namespace) {
-            // Fails only if the process has already ended.
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-    }
-}
-
 /// Joins two interfaces by a veth pair. Each interface is given as namespace and name, and has only
 /// one queue. With several queues, the switch could pass a frame to any of them, but a link over
 /// `AF_XDP` reads only one queue.
@@ -342,98 +237,23 @@ fn build_switch(switch: &str, mtu: u32, shape: &LinkShape) -> Result<(), Namespa
     Ok(())
 }
 
-pub(crate) fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
-    call("ip", arguments)
-}
-
-pub(crate) fn tc(namespace: &str, arguments: &[impl AsRef<str>]) -> Result<(), NamespaceError> {
-    let arguments = arguments.iter().map(AsRef::as_ref);
-    call("tc", &["-n", namespace].into_iter().chain(arguments).collect::<Vec<_>>())
-}
-
 /// Returns the words as one line of a `tc` batch.
 fn batch_line(words: &[String]) -> String {
     let quoted = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>();
     quoted.join(" ") + "\n"
 }
 
-fn call(program: &'static str, arguments: &[&str]) -> Result<(), NamespaceError> {
-    let command = || format!("{program} {}", arguments.join(" "));
-    let output = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|source| NamespaceError::Start { command: command(), source })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let message = String::from_utf8_lossy(&output.stderr).trim().to_string();
-    Err(NamespaceError::Failed { command: command(), message })
-}
-
-/// Returns the process id and start time of a namespace's creator, if [`name_of`] made the name.
-fn maker(name: &str) -> Option<(u32, u64)> {
-    let mut parts = name.strip_prefix(NAME_PREFIX)?.split('-');
-    let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    let _ordinal: u32 = parts.next()?.parse().ok()?;
-    let side = parts.next()?;
-    let is_numbered =
-        |kind| side.strip_prefix(kind).is_some_and(|n: &str| n.parse::<u32>().is_ok());
-    let is_side =
-        matches!(side, "client" | "server") || is_numbered("switch") || is_numbered("host");
-    (is_side && parts.next().is_none()).then_some((pid, start))
-}
-
-/// Returns the start time of a process in clock ticks since boot, or `None` if there is no such
-/// process.
-fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field, the process name, may contain spaces and parentheses. The start time is
-    // field 22.
-    let (_, fields) = stat.rsplit_once(") ")?;
-    fields.split(' ').nth(19)?.parse().ok()
-}
-
-/// Highest number of links. The link number is one byte of the addresses. No benchmark needs more
-/// interfaces per host.
-pub const LINKS_MAX: u32 = 16;
-/// Smallest MTU that IPv4 allows on an interface.
-pub const MTU_MIN: u32 = 68;
-/// Largest MTU of a veth pair.
-pub const MTU_MAX: u32 = 65_535;
-
 /// The ports of a switch toward the client and toward the server.
 const CLIENT_PORT: &str = "client";
 const SERVER_PORT: &str = "server";
 
-const NAME_PREFIX: &str = "ethernot-bench-";
-
-static NEXT_ORDINAL: AtomicU32 = AtomicU32::new(0);
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
-
-    #[test]
-    fn only_names_of_ours_have_a_maker() {
-        assert_eq!(maker("ethernot-bench-12-345-0-client"), Some((12, 345)));
-        assert_eq!(maker("ethernot-bench-12-345-0-switch2"), Some((12, 345)));
-        assert_eq!(maker("ethernot-bench-12-345-0-host16"), Some((12, 345)));
-        for foreign in [
-            "blue",
-            "ethernot-bench-",
-            "ethernot-bench-12-345-0-other",
-            "ethernot-bench-12-345-0-client-x",
-        ] {
-            assert_eq!(maker(foreign), None, "{foreign}");
-        }
-    }
-
-    #[test]
-    fn a_running_process_has_a_start_time() {
-        assert!(start_time(process::id()).is_some());
-        assert_eq!(start_time(u32::MAX), None);
-    }
+    use crate::cleanup::remove_leftovers;
+    use crate::namespace::{NAMESPACE_DIRECTORY, are_possible};
 
     #[test]
     fn impossible_layouts_are_refused_before_anything_is_made() {

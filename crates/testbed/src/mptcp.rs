@@ -3,7 +3,8 @@
 
 use std::fs;
 
-use crate::namespaces::{NamespaceError, NamespacePair, ip};
+use crate::namespace::{NamespaceError, ip};
+use crate::pair::NamespacePair;
 
 /// Returns the reason why this host does not support MPTCP; `None` if it does.
 pub fn why_not() -> Option<String> {
@@ -17,7 +18,10 @@ pub fn why_not() -> Option<String> {
 
 /// Lets connections between the hosts of `pair` use all links. The server announces its further
 /// addresses, and the client connects to each.
-pub(crate) fn use_all_links(pair: &NamespacePair) -> Result<(), NamespaceError> {
+///
+/// # Errors
+/// Returns [`NamespaceError`]; each variant names one cause.
+pub fn use_all_links(pair: &NamespacePair) -> Result<(), NamespaceError> {
     for host in [pair.client(), pair.server()] {
         let limits =
             ["mptcp", "limits", "set", "subflows", PATHS_MAX, "add_addr_accepted", PATHS_MAX];

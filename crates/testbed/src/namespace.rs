@@ -1,0 +1,215 @@
+//! One network namespace: its name, entering it, removing it, and the commands that change it.
+//!
+//! The names contain the process id and start time of their creator, so that a later run can find
+//! the namespaces that a crashed run left behind.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{self, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+
+/// Why namespaces could not be made or removed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NamespaceError {
+    /// `ip` could not be started.
+    #[error("run `{command}`: {source}; install iproute2, or use --loopback")]
+    Start {
+        /// The whole command.
+        command: String,
+        /// The error of the system call.
+        source: io::Error,
+    },
+    /// `ip` failed.
+    #[error(
+        "`{command}` failed: {message}; network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and mounts that can be made private (a chroot has none), --loopback does not"
+    )]
+    Failed {
+        /// The whole command.
+        command: String,
+        /// The error text of the command.
+        message: String,
+    },
+    /// The link has no switch.
+    #[error("link {link} has no switch that could cut it")]
+    NoSwitch {
+        /// The link, from 1.
+        link: u32,
+    },
+    /// The number of links is out of range.
+    #[error("{links} links: between 1 and {LINKS_MAX} are possible")]
+    Links {
+        /// The number.
+        links: u32,
+    },
+    /// The number of hosts of a star is out of range.
+    #[error("{hosts} hosts: between 1 and {} are possible", HOSTS_MAX)]
+    Hosts {
+        /// The number.
+        hosts: u32,
+    },
+    /// IPv4 on a veth pair cannot have this MTU.
+    #[error("MTU {mtu}: between {MTU_MIN} and {MTU_MAX} bytes are possible")]
+    Mtu {
+        /// The number.
+        mtu: u32,
+    },
+}
+
+/// Returns whether this process has the user id of root, which is needed to make namespaces.
+pub fn are_possible() -> bool {
+    geteuid().is_root()
+}
+
+/// Moves the calling thread to a network namespace.
+///
+/// # Errors
+/// Returns a text that names the namespace, if it does not exist or may not be entered.
+pub fn enter(name: &str) -> Result<(), String> {
+    let path = Path::new(NAMESPACE_DIRECTORY).join(name);
+    let file = File::open(&path)
+        .map_err(|error| format!("open network namespace {}: {error}", path.display()))?;
+    setns(file, CloneFlags::CLONE_NEWNET).map_err(|errno| {
+        format!("enter network namespace {name}: {errno}; this needs CAP_SYS_ADMIN")
+    })
+}
+
+/// Returns a function that makes names for the namespaces of one network from a role.
+pub(crate) fn name_of() -> impl Fn(&str) -> String {
+    let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
+    let own = process::id();
+    let start = start_time(own).unwrap_or_default();
+    move |side| format!("{NAME_PREFIX}{own}-{start}-{ordinal}-{side}")
+}
+
+/// Removes a namespace, if it exists, and kills the processes inside. Without this kill, server
+/// processes whose parent was killed would keep the namespace alive.
+pub(crate) fn remove_namespace(name: &str) -> Result<(), NamespaceError> {
+    if fs::exists(format!("{NAMESPACE_DIRECTORY}/{name}")).unwrap_or(true) {
+        end_inhabitants(name);
+        ip(&["netns", "delete", name])?;
+    }
+    Ok(())
+}
+
+/// Kills the processes in a namespace that this program made.
+pub fn end_inhabitants(name: &str) {
+    let identity = |path: String| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    let Some(namespace) = identity(format!("{NAMESPACE_DIRECTORY}/{name}")) else { return };
+    // If `ip` failed halfway, it left a file without a namespace. Such a file has the device number
+    // of its folder.
+    if identity("/proc/self/ns/net".to_string())
+        .is_none_or(|own| own.0 != namespace.0 || own == namespace)
+    {
+        return;
+    }
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
+        if identity(format!("/proc/{pid}/ns/net")) == Some(namespace) {
+            // Fails only if the process has already ended.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+}
+
+pub(crate) fn ip(arguments: &[&str]) -> Result<(), NamespaceError> {
+    call("ip", arguments)
+}
+
+pub(crate) fn tc(namespace: &str, arguments: &[impl AsRef<str>]) -> Result<(), NamespaceError> {
+    let arguments = arguments.iter().map(AsRef::as_ref);
+    call("tc", &["-n", namespace].into_iter().chain(arguments).collect::<Vec<_>>())
+}
+
+fn call(program: &'static str, arguments: &[&str]) -> Result<(), NamespaceError> {
+    let command = || format!("{program} {}", arguments.join(" "));
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|source| NamespaceError::Start { command: command(), source })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_string();
+    Err(NamespaceError::Failed { command: command(), message })
+}
+
+/// Returns whether a name is of a namespace whose creator has ended.
+pub(crate) fn is_leftover(name: &str) -> bool {
+    maker(name).is_some_and(|(pid, start)| start_time(pid) != Some(start))
+}
+
+/// Returns the process id and start time of a namespace's creator, if [`name_of`] made the name.
+fn maker(name: &str) -> Option<(u32, u64)> {
+    let mut parts = name.strip_prefix(NAME_PREFIX)?.split('-');
+    let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let _ordinal: u32 = parts.next()?.parse().ok()?;
+    let side = parts.next()?;
+    let is_numbered =
+        |kind| side.strip_prefix(kind).is_some_and(|n: &str| n.parse::<u32>().is_ok());
+    let is_side =
+        matches!(side, "client" | "server") || is_numbered("switch") || is_numbered("host");
+    (is_side && parts.next().is_none()).then_some((pid, start))
+}
+
+/// Returns the start time of a process in clock ticks since boot, or `None` if there is no such
+/// process.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field, the process name, may contain spaces and parentheses. The start time is
+    // field 22.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(19)?.parse().ok()
+}
+
+/// Directory in which `ip netns` keeps named namespaces.
+pub const NAMESPACE_DIRECTORY: &str = "/run/netns";
+
+/// Highest number of links. The link number is one byte of the addresses. No benchmark needs more
+/// interfaces per host.
+pub const LINKS_MAX: u32 = 16;
+/// Smallest MTU that IPv4 allows on an interface.
+pub const MTU_MIN: u32 = 68;
+/// Largest MTU of a veth pair.
+pub const MTU_MAX: u32 = 65_535;
+
+/// Highest number of hosts. One byte of the address is the number of the host, and one machine must
+/// do the work of all hosts.
+pub const HOSTS_MAX: u32 = 64;
+
+const NAME_PREFIX: &str = "ethernot-bench-";
+
+static NEXT_ORDINAL: AtomicU32 = AtomicU32::new(0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_ours_have_a_maker() {
+        assert_eq!(maker("ethernot-bench-12-345-0-client"), Some((12, 345)));
+        assert_eq!(maker("ethernot-bench-12-345-0-switch2"), Some((12, 345)));
+        assert_eq!(maker("ethernot-bench-12-345-0-host16"), Some((12, 345)));
+        for foreign in [
+            "blue",
+            "ethernot-bench-",
+            "ethernot-bench-12-345-0-other",
+            "ethernot-bench-12-345-0-client-x",
+        ] {
+            assert_eq!(maker(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_running_process_has_a_start_time() {
+        assert!(start_time(process::id()).is_some());
+        assert_eq!(start_time(u32::MAX), None);
+    }
+}
