@@ -24,6 +24,7 @@
 
 mod capture;
 mod clock;
+mod credentials;
 mod delay;
 mod ethernet;
 mod events;
@@ -55,6 +56,7 @@ use delivery::{Instant, LinkCaps, LinkEvent, RxFrame, SettingError, TxBatch};
 pub use capture::{
     Capture, CaptureClock, CaptureFile, CaptureOutput, CaptureStatistics, CapturedFrame,
 };
+pub use credentials::is_trusted;
 pub use delay::Delay;
 pub use ethernet::{EthernetHeader, Station, fuzz_ethernet_frame};
 pub use fault::{Cut, Fault, FaultConfig, FaultStatistics};

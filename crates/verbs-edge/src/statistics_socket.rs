@@ -3,18 +3,14 @@
 
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::fd::AsFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use engine::Engine;
-use nix::sys::socket::getsockopt;
-use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::geteuid;
-use runtime::Runtime;
+use runtime::{LocalListener, Runtime};
 use verbs::{CompletionQueue, QueuePair, QueuePairState, QueuePairType, Registry};
 
 use super::addresses::Places;
@@ -30,7 +26,7 @@ use crate::statistics::{
 /// ends.
 #[derive(Debug)]
 pub(crate) struct Statistics {
-    listener: UnixListener,
+    listener: LocalListener,
     registry: Arc<Registry>,
     device: String,
     addresses: Vec<IpAddr>,
@@ -46,7 +42,7 @@ impl Statistics {
         places: &Places,
         registry: &Arc<Registry>,
     ) -> Option<Arc<Self>> {
-        let listener = listen().ok()?;
+        let listener = LocalListener::listen(SOCKET).ok()?;
         Some(Arc::new(Self {
             listener,
             registry: Arc::clone(registry),
@@ -59,7 +55,7 @@ impl Statistics {
     /// Makes the runtime call the hooks when a process connects to the socket.
     pub(crate) fn watch(&self, runtime: &Runtime) {
         // If this fails, the device only answers no requests for statistics.
-        let _unwatched = runtime.watch_listener(self.listener.as_fd(), KEY);
+        let _unwatched = runtime.watch_listener(self.listener.descriptor(), KEY);
     }
 
     /// Answers requests of processes that may read the statistics.
@@ -68,8 +64,8 @@ impl Statistics {
     /// separate thread writes the report, because the report may be larger than the socket's
     /// buffer.
     pub(crate) fn answer(&self, report: impl Fn() -> (DeviceReport, Kept)) {
-        while let Ok((stream, _)) = self.listener.accept() {
-            if may_know(&stream) && self.writing.load(Ordering::Relaxed) < WRITING_MAX {
+        while let Some(stream) = self.listener.accept() {
+            if self.writing.load(Ordering::Relaxed) < WRITING_MAX {
                 self.write(stream, report());
             }
         }
@@ -184,43 +180,11 @@ fn queue_pair_report(
     report
 }
 
-/// Listens at a name that contains the number of this process.
-///
-/// The name may already be in use. Either another device of the process uses it, or a process with
-/// the same number in another container of this network namespace. In this case, another number
-/// precedes the process number.
-fn listen() -> io::Result<UnixListener> {
-    let process = std::process::id();
-    let names = (1..=NAMES_MAX).map(|place| match place {
-        1 => format!("{SOCKET}{process}"),
-        place => format!("{SOCKET}{place}-{process}"),
-    });
-    let mut refused = io::ErrorKind::AddrInUse.into();
-    for name in names {
-        let address = SocketAddr::from_abstract_name(name)?;
-        match UnixListener::bind_addr(&address) {
-            Ok(listener) => {
-                listener.set_nonblocking(true)?;
-                return Ok(listener);
-            }
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => refused = error,
-            Err(error) => return Err(error),
-        }
-    }
-    Err(refused)
-}
-
 /// Returns the name of this process's program. If the process has set a name for itself, returns
 /// that name.
 fn program() -> String {
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     name.trim_end().into()
-}
-
-/// Returns whether the connecting process belongs to the same user or to root.
-fn may_know(stream: &UnixStream) -> bool {
-    getsockopt(stream, PeerCredentials)
-        .is_ok_and(|asks| asks.uid() == 0 || asks.uid() == geteuid().as_raw())
 }
 
 fn write(mut stream: UnixStream, report: &DeviceReport) -> io::Result<()> {
@@ -232,9 +196,6 @@ fn write(mut stream: UnixStream, report: &DeviceReport) -> io::Result<()> {
 /// Key by which the hooks recognize a request for statistics.
 pub(crate) const KEY: u64 = 0x7374_6174;
 
-/// Maximum number of names with the same process number, for several devices and containers.
-const NAMES_MAX: u32 = 64;
-
 /// Maximum number of threads that write reports at the same time. Requests are rare, and each
 /// request needs one thread.
 const WRITING_MAX: u32 = 4;
@@ -245,6 +206,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::os::linux::net::SocketAddrExt;
 
     use super::*;
 
@@ -254,7 +216,7 @@ mod tests {
     }
 
     fn ask(statistics: &Statistics) -> UnixStream {
-        let address = statistics.listener.local_addr().expect("it is bound");
+        let address = statistics.listener.address().expect("it is bound");
         let name = address.as_abstract_name().expect("it has an abstract name");
         assert!(name.starts_with(SOCKET.as_bytes()));
         assert!(name.ends_with(std::process::id().to_string().as_bytes()));
@@ -278,16 +240,6 @@ mod tests {
         statistics.answer(|| (report.clone(), Vec::new()));
         let received: DeviceReport = serde_json::from_slice(&read(stream)).expect("it is a report");
         assert_eq!(received, report);
-    }
-
-    #[test]
-    fn several_devices_of_a_process_have_names_of_their_own() {
-        let all = [listening(), listening(), listening()];
-        let name = |statistics: &Arc<Statistics>| statistics.listener.local_addr().ok();
-        let names = all
-            .each_ref()
-            .map(|one| name(one).and_then(|name| name.as_abstract_name().map(<[u8]>::to_vec)));
-        assert!(names[0] != names[1] && names[1] != names[2] && names[0] != names[2]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use wire_edge::PeerAddr;
 
 use super::ring::{FILE_BYTES, FRAME_BYTES_MAX};
+use crate::credentials::is_trusted;
 
 /// The first message from the connecting end, sent with the descriptor of the shared memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -112,25 +113,6 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
             return Ok(Some(socket));
         }
     }
-}
-
-/// Returns whether the process at the other end runs as the same user, or as root.
-fn is_trusted(socket: BorrowedFd<'_>) -> io::Result<bool> {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `peer`.
-    check(unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut len,
-        )
-    })?;
-    // SAFETY: no memory is passed.
-    let own = unsafe { libc::geteuid() };
-    Ok(peer.uid == own || peer.uid == 0)
 }
 
 /// Creates memory to share: [`FILE_BYTES`] bytes of zero. No process can change its size.
