@@ -4,14 +4,12 @@
 //! netlink). It does not read `/sys/class/net`, because that folder shows the interfaces of the
 //! network namespace in which it was mounted. The process may be in another namespace.
 
-mod ethtool;
 mod interfaces;
-pub(crate) mod netlink;
 mod probe;
 mod route;
 mod watch;
 
-pub use ethtool::Channels;
+pub use crate::ethtool::Channels;
 pub use interfaces::{AttachedProgram, Interface, InterfaceAddress, ProgramMode, interfaces};
 pub use probe::{
     Capabilities, Capability, MemoryLock, ProbeError, has_file_capabilities, memory_lock,

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::ethtool::{self, Channels};
-use super::netlink::{Socket, attributes, text, u16_at, u32_at};
+use crate::ethtool::{self, Channels};
+use crate::netlink::{Socket, attributes, text, u16_at, u32_at};
 
 /// A network interface.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -120,7 +120,10 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     let driver = ethtool::Asker::open()?;
     let mut features = ethtool::XdpFeatures::open();
     for interface in &mut found {
-        driver.complete(interface);
+        let name = interface.name.as_bytes();
+        interface.driver = driver.driver(name);
+        interface.channels = driver.channels(name);
+        interface.rate = driver.rate(name);
         interface.xdp_features = features.as_mut().and_then(|all| all.of(interface.index));
     }
     Ok(found)

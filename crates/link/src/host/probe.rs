@@ -193,7 +193,7 @@ pub fn program_name(id: u32) -> Result<String, ProbeError> {
     if result < 0 {
         return Err(last_error());
     }
-    Ok(super::netlink::text(info.get(PROGRAM_NAME..PROGRAM_NAME + 16).unwrap_or_default()))
+    Ok(crate::netlink::text(info.get(PROGRAM_NAME..PROGRAM_NAME + 16).unwrap_or_default()))
 }
 
 fn pair(first: u32, second: u32) -> u64 {

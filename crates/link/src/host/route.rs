@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 
 use super::interfaces::ip;
-use super::netlink::{Socket, attributes, put_attribute, u32_at};
+use crate::netlink::{Socket, attributes, put_attribute, u32_at};
 
 /// The route to an address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

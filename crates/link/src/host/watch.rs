@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::netlink::Socket;
+use crate::netlink::Socket;
 
 /// Waits for changes of interfaces and their addresses.
 ///

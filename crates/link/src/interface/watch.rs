@@ -7,7 +7,7 @@ use delivery::{Instant, LinkCaps, LinkEvent};
 
 use super::retry::RetryTimer;
 use crate::events::Events;
-use crate::host::netlink::Socket;
+use crate::netlink::Socket;
 
 /// Follows the interface of a driver: its MTU, carrier and address, and whether it exists.
 ///

@@ -1,14 +1,14 @@
 //! Resolves an IP address to a station, through the kernel's neighbour table.
 
 use std::io;
-use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant as HostInstant};
 
 use super::PacketError;
 use crate::Interface;
 use crate::ethernet::Station;
+use crate::netlink::{Socket, attributes, put_attribute, u16_at};
 use crate::wait::wait_readable;
 
 /// Finds the station that has `address` on the network of `interface`.
@@ -50,7 +50,8 @@ pub fn resolve(interface: &str, address: IpAddr, limit: Duration) -> Result<Stat
         }
         let next = knock_at.unwrap_or(deadline).min(deadline);
         wait_readable(&[table.news.as_fd()], next.saturating_duration_since(now).min(LOOK));
-        table.discard_news();
+        // Ignore errors: the next search fails, too, if the socket is unusable.
+        let _ = table.news.take_events();
     }
 }
 
@@ -71,188 +72,53 @@ fn knock(interface: &Interface, address: IpAddr) {
 
 /// The kernel's neighbour table.
 struct Table {
-    requests: OwnedFd,
+    requests: Socket,
     /// A socket that becomes readable when an entry has changed.
-    news: OwnedFd,
-    sequence: u32,
-}
-
-/// A request for one entry, in the kernel's format.
-#[repr(C)]
-struct Request {
-    header: libc::nlmsghdr,
-    neighbour: NeighbourMessage,
-    attribute: Attribute,
-    address: [u8; 16],
-}
-
-/// `struct ndmsg`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct NeighbourMessage {
-    family: u8,
-    padding: [u8; 3],
-    interface_index: i32,
-    state: u16,
-    flags: u8,
-    kind: u8,
-}
-
-/// `struct rtattr`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Attribute {
-    bytes: u16,
-    kind: u16,
+    news: Socket,
 }
 
 impl Table {
     fn open() -> io::Result<Self> {
-        Ok(Self { requests: netlink(0)?, news: netlink(RTMGRP_NEIGH)?, sequence: 0 })
-    }
-
-    fn discard_news(&self) {
-        let mut byte = [0_u8; 1];
-        for _ in 0..NEWS_MAX {
-            // SAFETY: the kernel writes at most one byte, the length of the buffer.
-            let received = unsafe {
-                let fd = self.news.as_raw_fd();
-                libc::recv(fd, byte.as_mut_ptr().cast(), byte.len(), libc::MSG_DONTWAIT)
-            };
-            if received < 0 {
-                break;
-            }
-        }
+        Ok(Self { requests: Socket::route(0)?, news: Socket::route(RTMGRP_NEIGH)? })
     }
 
     /// Returns the station of the entry, if the state of the entry permits the kernel to send to
     /// that station.
     fn find(&mut self, interface: &Interface, address: IpAddr) -> io::Result<Option<Station>> {
-        self.sequence += 1;
-        let mut request = Request {
-            // SAFETY: all-zero bytes are a valid header.
-            header: unsafe { zeroed() },
-            neighbour: NeighbourMessage {
-                family: libc::AF_INET as u8,
-                padding: [0; 3],
-                interface_index: interface.index.cast_signed(),
-                state: 0,
-                flags: 0,
-                kind: 0,
-            },
-            attribute: Attribute { bytes: 0, kind: NDA_DST },
-            address: [0; 16],
-        };
-        let address_bytes = match address {
-            IpAddr::V4(v4) => {
-                if let Some(room) = request.address.first_chunk_mut() {
-                    *room = v4.octets();
-                }
-                4
-            }
-            IpAddr::V6(v6) => {
-                request.neighbour.family = libc::AF_INET6 as u8;
-                request.address = v6.octets();
-                16
-            }
-        };
-        request.attribute.bytes = (size_of::<Attribute>() + address_bytes) as u16;
-        let len = size_of::<Request>() - 16 + address_bytes;
-        request.header.nlmsg_len = len as u32;
-        request.header.nlmsg_type = libc::RTM_GETNEIGH;
-        request.header.nlmsg_flags = libc::NLM_F_REQUEST as u16;
-        request.header.nlmsg_seq = self.sequence;
-        // SAFETY: `request` is plain data without padding and at least `len` bytes long.
-        let sent =
-            unsafe { libc::send(self.requests.as_raw_fd(), (&raw const request).cast(), len, 0) };
-        if sent < 0 {
-            return Err(io::Error::last_os_error());
+        let mut request = Vec::with_capacity(NDMSG_BYTES + 20);
+        let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        request.extend_from_slice(&[family as u8, 0, 0, 0]);
+        request.extend_from_slice(&interface.index.to_ne_bytes());
+        // State, flags and type are those of the answer.
+        request.resize(NDMSG_BYTES, 0);
+        match address {
+            IpAddr::V4(v4) => put_attribute(&mut request, NDA_DST, &v4.octets()),
+            IpAddr::V6(v6) => put_attribute(&mut request, NDA_DST, &v6.octets()),
         }
-        self.read_answer()
-    }
-
-    fn read_answer(&self) -> io::Result<Option<Station>> {
-        let mut buffer = [0_u8; ANSWER_BYTES];
-        loop {
-            // The kernel answers before `send` returns, so this call does not wait.
-            // SAFETY: the kernel writes at most the length of the buffer.
-            let received = unsafe {
-                let fd = self.requests.as_raw_fd();
-                libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT)
-            };
-            let Ok(received) = usize::try_from(received) else {
-                let error = io::Error::last_os_error();
-                match error.kind() {
-                    io::ErrorKind::Interrupted => continue,
-                    io::ErrorKind::WouldBlock => return Ok(None),
-                    _ => return Err(error),
-                }
-            };
-            return parse(buffer.get(..received).unwrap_or_default(), self.sequence);
+        let mut station = None;
+        let asked = self.requests.ask(libc::RTM_GETNEIGH, 0, &request, &mut |answer: &[u8]| {
+            station = station_of(answer);
+        });
+        match asked {
+            Ok(()) => Ok(station),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }
 
-/// Parses the kernel's answer. Returns the station, or `None` if the entry has no usable station.
-fn parse(message: &[u8], sequence: u32) -> io::Result<Option<Station>> {
-    let number = |at: usize| message.get(at..at + 4)?.first_chunk().map(|b| u32::from_ne_bytes(*b));
-    let half = |at: usize| message.get(at..at + 2)?.first_chunk().map(|b| u16::from_ne_bytes(*b));
-    let (Some(kind), Some(answered)) = (half(4), number(8)) else { return Ok(None) };
-    if answered != sequence {
-        return Ok(None);
-    }
-    if kind == libc::NLMSG_ERROR as u16 {
-        let errno = number(HEADER_BYTES).map_or(0, |number| -number.cast_signed());
-        return match errno {
-            0 | libc::ENOENT => Ok(None),
-            _ => Err(io::Error::from_raw_os_error(errno)),
-        };
-    }
-    let state = half(HEADER_BYTES + 8).unwrap_or(0);
-    if kind != libc::RTM_NEWNEIGH || state & NUD_VALID == 0 {
-        return Ok(None);
-    }
-    let mut at = HEADER_BYTES + size_of::<NeighbourMessage>();
-    while let (Some(bytes), Some(kind)) = (half(at), half(at + 2)) {
-        let bytes = usize::from(bytes);
-        if bytes < size_of::<Attribute>() {
-            break;
-        }
-        let value = message.get(at + size_of::<Attribute>()..at + bytes).unwrap_or_default();
-        if kind == NDA_LLADDR {
-            return Ok(value.try_into().ok());
-        }
-        at += bytes.next_multiple_of(4);
-    }
-    Ok(None)
+/// Returns the station in a `struct ndmsg` with its attributes, or `None` if the entry has no usable
+/// station.
+fn station_of(entry: &[u8]) -> Option<Station> {
+    let state = u16_at(entry, 8)?;
+    (state & NUD_VALID != 0).then_some(())?;
+    let mut attributes = attributes(entry.get(NDMSG_BYTES..)?);
+    let (_, station) = attributes.find(|&(kind, _)| kind == NDA_LLADDR)?;
+    station.try_into().ok()
 }
 
-fn netlink(groups: u32) -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: `socket` takes no pointers.
-    let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just returned this descriptor; it has no other owner.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: all-zero bytes are a valid `sockaddr_nl`.
-    let mut name: libc::sockaddr_nl = unsafe { zeroed() };
-    name.nl_family = libc::AF_NETLINK as libc::sa_family_t;
-    name.nl_groups = groups;
-    let len = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
-    // SAFETY: `name` is `len` initialised bytes, which the kernel only reads.
-    if unsafe { libc::bind(socket.as_raw_fd(), (&raw const name).cast(), len) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(socket)
-}
-
-/// Bytes of `struct nlmsghdr`.
-const HEADER_BYTES: usize = size_of::<libc::nlmsghdr>();
-
-/// Size of the answer buffer. An entry with its attributes takes about 100 bytes.
-const ANSWER_BYTES: usize = 4096;
+/// Size of `struct ndmsg`: family, padding, interface number, state, flags, type.
+const NDMSG_BYTES: usize = 12;
 
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
@@ -271,24 +137,16 @@ const KNOCK: Duration = Duration::from_millis(500);
 /// Longest wait for a notification, because notifications can be lost.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Maximum number of notifications discarded per call.
-const NEWS_MAX: usize = 64;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Returns an answer about an entry in `state` with these attributes.
-    fn answer(state: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
-        let mut bytes = vec![0; HEADER_BYTES + size_of::<NeighbourMessage>()];
-        bytes[4..6].copy_from_slice(&libc::RTM_NEWNEIGH.to_ne_bytes());
-        bytes[8..12].copy_from_slice(&7_u32.to_ne_bytes());
-        bytes[HEADER_BYTES + 8..HEADER_BYTES + 10].copy_from_slice(&state.to_ne_bytes());
+    /// Returns an entry in `state` with these attributes.
+    fn entry(state: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut bytes = vec![0; NDMSG_BYTES];
+        bytes[8..10].copy_from_slice(&state.to_ne_bytes());
         for (kind, value) in attributes {
-            bytes.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
-            bytes.extend_from_slice(&kind.to_ne_bytes());
-            bytes.extend_from_slice(value);
-            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            put_attribute(&mut bytes, *kind, value);
         }
         bytes
     }
@@ -297,36 +155,26 @@ mod tests {
     fn station_of_a_good_entry_is_found() {
         let attributes: [(u16, &[u8]); 2] =
             [(NDA_DST, &[10, 0, 0, 1]), (NDA_LLADDR, &[1, 2, 3, 4, 5, 6])];
-        assert_eq!(parse(&answer(2, &attributes), 7).unwrap(), Some([1, 2, 3, 4, 5, 6]));
-        assert_eq!(parse(&answer(1, &attributes), 7).unwrap(), None, "incomplete");
-        assert_eq!(parse(&answer(2, &attributes), 8).unwrap(), None, "not what was asked");
-        assert_eq!(parse(&answer(2, &attributes[..1]), 7).unwrap(), None);
-        let short: [(u16, &[u8]); 1] = [(NDA_LLADDR, &[1, 2, 3])];
-        assert_eq!(parse(&answer(2, &short), 7).unwrap(), None);
+        assert_eq!(station_of(&entry(2, &attributes)), Some([1, 2, 3, 4, 5, 6]));
+        assert_eq!(station_of(&entry(1, &attributes)), None, "incomplete");
+        assert_eq!(station_of(&entry(2, &attributes[..1])), None);
+        assert_eq!(station_of(&entry(2, &[(NDA_LLADDR, &[1, 2, 3])])), None);
     }
 
     #[test]
-    fn errors_are_distinguished_from_missing_entries() {
-        let error = |errno: i32| {
-            let mut bytes = vec![0; HEADER_BYTES + 4];
-            bytes[4..6].copy_from_slice(&(libc::NLMSG_ERROR as u16).to_ne_bytes());
-            bytes[8..12].copy_from_slice(&7_u32.to_ne_bytes());
-            bytes[HEADER_BYTES..].copy_from_slice(&(-errno).to_ne_bytes());
-            parse(&bytes, 7).map_err(|error| error.raw_os_error())
-        };
-        assert_eq!(error(libc::ENOENT), Ok(None));
-        assert_eq!(error(libc::EPERM), Err(Some(libc::EPERM)));
-    }
-
-    #[test]
-    fn any_bytes_are_parsed() {
-        let whole = answer(2, &[(NDA_LLADDR, &[1; 6])]);
-        for end in 0..whole.len() {
-            let _ = parse(&whole[..end], 7);
+    fn an_entry_that_is_cut_short_has_no_station() {
+        let whole = entry(2, &[(NDA_LLADDR, &[1; 6])]);
+        for end in 0..NDMSG_BYTES + 10 {
+            assert_eq!(station_of(&whole[..end]), None, "{end} bytes");
         }
-        let mut endless = whole.clone();
-        endless[HEADER_BYTES + 12..HEADER_BYTES + 14].fill(0);
-        assert_eq!(parse(&endless, 7).unwrap(), None);
+    }
+
+    #[test]
+    fn an_address_without_an_entry_has_no_station() {
+        let interface = Interface::named("lo").unwrap();
+        let found = Table::open()
+            .and_then(|mut table| table.find(&interface, Ipv4Addr::new(192, 0, 2, 1).into()));
+        assert_eq!(found.unwrap(), None);
     }
 
     #[test]

@@ -21,7 +21,7 @@ impl Socket {
     }
 
     /// Opens a socket of the generic family.
-    pub(super) fn generic() -> io::Result<Self> {
+    pub(crate) fn generic() -> io::Result<Self> {
         Self::open(libc::NETLINK_GENERIC, 0)
     }
 
@@ -48,7 +48,7 @@ impl Socket {
 
     /// Sends a request, and calls `on_message` with the body of each message of the answer. The
     /// function adds `NLM_F_REQUEST` to `flags`. With `NLM_F_DUMP`, the answer has many messages.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &mut self,
         kind: u16,
         flags: c_int,
@@ -154,7 +154,7 @@ fn outcome(body: &[u8]) -> io::Result<()> {
 
 /// Iterates over the attributes in `bytes`; each is a type and its content. Stops at the first
 /// truncated attribute.
-pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (length, kind) = (usize::from(u16_at(bytes, 0)?), u16_at(bytes, 2)?);
         let content = bytes.get(ATTRIBUTE_HEADER_BYTES..length)?;
@@ -165,7 +165,7 @@ pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
 }
 
 /// Appends an attribute.
-pub(super) fn put_attribute(to: &mut Vec<u8>, kind: u16, content: &[u8]) {
+pub(crate) fn put_attribute(to: &mut Vec<u8>, kind: u16, content: &[u8]) {
     let length = (ATTRIBUTE_HEADER_BYTES + content.len()) as u16;
     to.extend_from_slice(&length.to_ne_bytes());
     to.extend_from_slice(&kind.to_ne_bytes());
@@ -174,17 +174,17 @@ pub(super) fn put_attribute(to: &mut Vec<u8>, kind: u16, content: &[u8]) {
 }
 
 /// Returns the number at `offset`, in host byte order.
-pub(super) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     bytes.get(offset..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
 /// Returns the number at `offset`, in host byte order.
-pub(super) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     bytes.get(offset..)?.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))
 }
 
 /// Returns the text of a zero-terminated string.
-pub(super) fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
 }
@@ -232,6 +232,16 @@ mod tests {
                 attributes(message.body).for_each(drop);
             }
             attributes(&bytes).for_each(drop);
+        }
+    }
+
+    #[test]
+    fn attributes_end_where_one_is_cut_short() {
+        let bytes = [8, 0, 4, 0, 9, 0, 0, 0, 5, 0, 1, 0x80, 7, 0, 0, 0, 12, 0, 2, 0, 1];
+        let read: Vec<_> = attributes(&bytes).map(|(kind, value)| (kind, value.to_vec())).collect();
+        assert_eq!(read, [(4, vec![9, 0, 0, 0]), (1, vec![7])]);
+        for length in 0..4 {
+            assert_eq!(attributes(&[length, 0, 1, 0]).count(), 0);
         }
     }
 

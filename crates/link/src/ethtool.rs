@@ -5,8 +5,7 @@ use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-use super::interfaces::Interface;
-use super::netlink::{Socket, attributes, put_attribute, text, u16_at, u32_at};
+use crate::netlink::{Socket, attributes, put_attribute, text, u16_at, u32_at};
 
 /// Number of queues of an interface that are in use, by kind.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -20,6 +19,12 @@ pub struct Channels {
 }
 
 impl Channels {
+    /// Returns the number of pairs of a receive queue and a transmit queue. Queues without a partner
+    /// count as pairs.
+    pub(crate) fn pairs(self) -> u32 {
+        self.combined + self.receive.max(self.transmit)
+    }
+
     /// Returns the number of queues that receive. `AF_XDP` sockets bind to these queues.
     pub const fn receiving(self) -> u32 {
         self.receive + self.combined
@@ -28,12 +33,12 @@ impl Channels {
 
 /// A socket for ethtool requests to drivers.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(crate) struct Asker {
     socket: OwnedFd,
 }
 
 impl Asker {
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
         // SAFETY: takes no pointers.
         let mut fd = unsafe { libc::socket(libc::AF_INET, kind, 0) };
@@ -48,27 +53,30 @@ impl Asker {
         Ok(Self { socket: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// Sets the fields of `interface` that its driver reports. The other fields stay unknown.
-    pub(super) fn complete(&self, interface: &mut Interface) {
-        let name = interface.name.as_bytes();
+    /// Returns the name of the driver of interface `name`.
+    pub(crate) fn driver(&self, name: &[u8]) -> Option<String> {
         let mut info = [0; DRIVER_INFO_BYTES];
-        if self.ask(name, GET_DRIVER_INFO, &mut info) {
-            interface.driver = info.get(4..36).map(text).filter(|name| !name.is_empty());
-        }
+        self.ask(name, GET_DRIVER_INFO, &mut info).then_some(())?;
+        info.get(4..36).map(text).filter(|name| !name.is_empty())
+    }
+
+    /// Returns the queues in use of interface `name`.
+    pub(crate) fn channels(&self, name: &[u8]) -> Option<Channels> {
         let mut channels = [0; CHANNELS_BYTES];
-        if self.ask(name, GET_CHANNELS, &mut channels) {
-            let at = |offset| u32_at(&channels, offset).unwrap_or(0);
-            interface.channels =
-                Some(Channels { receive: at(20), transmit: at(24), combined: at(32) });
-        }
+        self.ask(name, GET_CHANNELS, &mut channels).then_some(())?;
+        let at = |offset| u32_at(&channels, offset).unwrap_or(0);
+        Some(Channels { receive: at(20), transmit: at(24), combined: at(32) })
+    }
+
+    /// Returns the nominal rate of interface `name`, in bits per second.
+    pub(crate) fn rate(&self, name: &[u8]) -> Option<u64> {
         let mut settings = [0; SETTINGS_BYTES];
-        if self.ask(name, GET_SETTINGS, &mut settings) {
-            let low = u64::from(u16_at(&settings, 12).unwrap_or(0));
-            let high = u64::from(u16_at(&settings, 28).unwrap_or(0));
-            let megabits = high << 16 | low;
-            let is_known = !matches!(megabits, 0 | 0xffff | 0xffff_ffff);
-            interface.rate = is_known.then_some(megabits * 1_000_000);
-        }
+        self.ask(name, GET_SETTINGS, &mut settings).then_some(())?;
+        let low = u64::from(u16_at(&settings, 12).unwrap_or(0));
+        let high = u64::from(u16_at(&settings, 28).unwrap_or(0));
+        let megabits = high << 16 | low;
+        let is_known = !matches!(megabits, 0 | 0xffff | 0xffff_ffff);
+        is_known.then_some(megabits * 1_000_000)
     }
 
     /// Asks the driver of interface `name` to fill `answer`, a structure of ethtool. Returns false
@@ -94,14 +102,14 @@ impl Asker {
 
 /// Queries for the XDP features of drivers (generic netlink family `netdev`, Linux 6.3).
 #[derive(Debug)]
-pub(super) struct XdpFeatures {
+pub(crate) struct XdpFeatures {
     socket: Socket,
     family: u16,
 }
 
 impl XdpFeatures {
     /// Returns `None` if the kernel does not have the family.
-    pub(super) fn open() -> Option<Self> {
+    pub(crate) fn open() -> Option<Self> {
         let mut socket = Socket::generic().ok()?;
         // `struct genlmsghdr`: command, version, two bytes reserved.
         let mut body = vec![CTRL_GET_FAMILY, 1, 0, 0];
@@ -119,7 +127,7 @@ impl XdpFeatures {
     }
 
     /// Returns the features of an interface as bits of `netdev_xdp_act`.
-    pub(super) fn of(&mut self, index: u32) -> Option<u64> {
+    pub(crate) fn of(&mut self, index: u32) -> Option<u64> {
         let mut body = vec![NETDEV_GET, 1, 0, 0];
         put_attribute(&mut body, NETDEV_IFINDEX, &index.to_ne_bytes());
         let mut features = None;
