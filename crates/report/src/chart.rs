@@ -5,7 +5,8 @@ use std::ops::Range;
 use plotters::coord::combinators::{BindKeyPoints, IntoLogRange};
 use plotters::prelude::*;
 
-use crate::format::{digits, short_size};
+use crate::axes::with_axes;
+use crate::format::short_size;
 
 /// One curve.
 #[derive(Debug, Clone)]
@@ -89,30 +90,10 @@ fn draw_on(
     let root = SVGBackend::with_string(svg, SIZE_PIXELS).into_drawing_area();
     let x_ticks: Vec<f64> = axes.sizes.iter().map(|&bytes| bytes as f64).collect();
     let y_ticks = ticks(&axes.y);
-    let mut chart = ChartBuilder::on(&root)
-        .margin(8)
-        .margin_right(16)
-        .x_label_area_size(44)
-        .y_label_area_size(64)
-        .build_cartesian_2d(
-            axes.x.log_scale().with_key_points(x_ticks),
-            axes.y.log_scale().with_key_points(y_ticks),
-        )
-        .map_err(|error| error.to_string())?;
-    let text = || ("sans-serif", 15).into_font().color(&TEXT);
-    chart
-        .configure_mesh()
-        .axis_style(GRID)
-        .bold_line_style(GRID)
-        .light_line_style(TRANSPARENT)
-        .label_style(text())
-        .x_label_formatter(&|bytes| short_size(*bytes as u64))
-        .y_label_formatter(&|value| tick_label(*value))
-        .x_desc(axis)
-        .y_desc(value_axis)
-        .axis_desc_style(text())
-        .draw()
-        .map_err(|error| error.to_string())?;
+    let x = axes.x.log_scale().with_key_points(x_ticks);
+    let y = axes.y.log_scale().with_key_points(y_ticks);
+    let size = |bytes: f64| short_size(bytes as u64);
+    let mut chart = with_axes(&root, (x, y), [axis, value_axis], &size)?;
     for one in series {
         let colour = series_colour(one.colour);
         let points = || one.points.iter().filter(|p| p.median > 0.0 && p.message_bytes > 0);
@@ -180,21 +161,8 @@ fn even_ticks(range: &Range<f64>) -> Vec<f64> {
     choices.find(|ticks| ticks.len() >= TICKS_MIN).unwrap_or_default()
 }
 
-pub(crate) fn tick_label(value: f64) -> String {
-    if value >= 0.001 {
-        let text = digits(value);
-        let text = if text.contains('.') { text.trim_end_matches('0') } else { &text };
-        text.trim_end_matches('.').to_string()
-    } else {
-        format!("{value:.0e}")
-    }
-}
-
-/// Placeholder colours. [`with_classes`] replaces each of them by a variable of the page's style
-/// sheet.
-pub(crate) const TEXT: RGBColor = RGBColor(1, 1, 1);
-pub(crate) const GRID: RGBColor = RGBColor(2, 2, 2);
-
+/// Returns the placeholder of a colour of curves. [`with_classes`] replaces it by a variable of the
+/// page's style sheet.
 pub(crate) fn series_colour(colour: usize) -> RGBColor {
     RGBColor(3, 3, (colour % COLOURS) as u8)
 }
@@ -254,6 +222,7 @@ const SIZE_PIXELS: (u32, u32) = (520, 350);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::axes::tick_label;
 
     #[test]
     fn every_point_has_its_note_and_no_colour_is_fixed() {

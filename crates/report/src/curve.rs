@@ -4,9 +4,8 @@ use plotters::coord::combinators::{BindKeyPoints, IntoLogRange};
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
-use crate::chart::{
-    COLOURS, ChartError, GRID, TEXT, series_colour, tick_label, ticks, with_classes,
-};
+use crate::axes::{tick_label, with_axes};
+use crate::chart::{COLOURS, ChartError, series_colour, ticks, with_classes};
 
 /// A curve and its axes.
 #[derive(Debug)]
@@ -57,29 +56,7 @@ where
     let top = curve.points.iter().map(|point| point.1).fold(0.0, f64::max);
     let top = if top > 0.0 { top * 1.04 } else { 1.0 };
     let root = SVGBackend::with_string(svg, SIZE_PIXELS).into_drawing_area();
-    let text = || ("sans-serif", 15).into_font().color(&TEXT);
-    let mut chart = ChartBuilder::on(&root)
-        .margin(8)
-        .margin_right(20)
-        .x_label_area_size(44)
-        .y_label_area_size(64)
-        .build_cartesian_2d(x, 0.0..top)
-        .map_err(|error| error.to_string())?;
-    chart
-        .configure_mesh()
-        .axis_style(GRID)
-        .bold_line_style(GRID)
-        .light_line_style(TRANSPARENT)
-        .label_style(text())
-        .x_labels(7)
-        .y_labels(6)
-        .x_label_formatter(&|at| mark(*at))
-        .y_label_formatter(&|value| mark(*value))
-        .x_desc(curve.x_axis)
-        .y_desc(curve.y_axis)
-        .axis_desc_style(text())
-        .draw()
-        .map_err(|error| error.to_string())?;
+    let mut chart = with_axes(&root, (x, 0.0..top), [curve.x_axis, curve.y_axis], &tick_label)?;
     let mut line = Vec::with_capacity(curve.points.len() * 2 + 1);
     if curve.has_steps {
         line.push((start, 0.0));
@@ -101,12 +78,6 @@ where
     chart.draw_series(line).map_err(|error| error.to_string())?;
     drop(chart);
     root.present().map_err(|error| error.to_string())
-}
-
-/// Returns the label of a tick. Because of rounding errors, the value of the tick at 0 may differ
-/// slightly from 0.
-fn mark(value: f64) -> String {
-    if value.abs() < 1e-9 { "0".to_string() } else { tick_label(value) }
 }
 
 /// Smallest ratio of x values for a logarithmic axis.

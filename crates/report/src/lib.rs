@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod apache;
+mod axes;
 mod bars;
 mod chart;
 mod curve;

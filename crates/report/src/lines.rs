@@ -6,9 +6,8 @@ use plotters::coord::combinators::{BindKeyPoints, IntoLogRange};
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
-use crate::chart::{
-    ChartError, GRID, TEXT, series_colour, tick_label, ticks, widened, with_classes, with_notes,
-};
+use crate::axes::{tick_label, with_axes};
+use crate::chart::{ChartError, series_colour, ticks, widened, with_classes, with_notes};
 
 /// One line.
 #[derive(Debug, Clone)]
@@ -84,7 +83,7 @@ fn from_zero(values: &[f64]) -> Range<f64> {
 
 fn draw_on<X, Y>(
     svg: &mut String,
-    [x_axis, y_axis]: [&str; 2],
+    axes: [&str; 2],
     (x, y): (X, Y),
     lines: &[Line],
 ) -> Result<(), String>
@@ -95,29 +94,7 @@ where
     Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
     let root = SVGBackend::with_string(svg, SIZE_PIXELS).into_drawing_area();
-    let text = || ("sans-serif", 15).into_font().color(&TEXT);
-    let mut chart = ChartBuilder::on(&root)
-        .margin(8)
-        .margin_right(20)
-        .x_label_area_size(44)
-        .y_label_area_size(64)
-        .build_cartesian_2d(x, y)
-        .map_err(|error| error.to_string())?;
-    chart
-        .configure_mesh()
-        .axis_style(GRID)
-        .bold_line_style(GRID)
-        .light_line_style(TRANSPARENT)
-        .label_style(text())
-        .x_labels(7)
-        .y_labels(6)
-        .x_label_formatter(&|value| mark(*value))
-        .y_label_formatter(&|value| mark(*value))
-        .x_desc(x_axis)
-        .y_desc(y_axis)
-        .axis_desc_style(text())
-        .draw()
-        .map_err(|error| error.to_string())?;
+    let mut chart = with_axes(&root, (x, y), axes, &tick_label)?;
     for line in lines {
         let colour = series_colour(line.colour);
         let places = || line.points.iter().map(|point| (point.x, point.y));
@@ -129,12 +106,6 @@ where
     }
     drop(chart);
     root.present().map_err(|error| error.to_string())
-}
-
-/// Returns the label of a tick. Because of rounding errors, the value of the tick at 0 may differ
-/// slightly from 0.
-fn mark(value: f64) -> String {
-    if value.abs() < 1e-9 { "0".to_string() } else { tick_label(value) }
 }
 
 const SIZE_PIXELS: (u32, u32) = (520, 350);

@@ -502,6 +502,11 @@ pub(super) const FILES: &[File] = &[
             ("MACHINE_KEYS", Is(Layout)),
         ],
     },
+    File {
+        package: "runtime",
+        place: "local_listener.rs",
+        constants: &[("NAMES_MAX", Is(Capacity))],
+    },
     File { package: "runtime", place: "park.rs", constants: &[("WAITERS_EXPECTED", Is(Capacity))] },
     File {
         package: "runtime",
