@@ -56,7 +56,8 @@ pub fn fat_tree(radix: u32, duration_ps: u64) -> Result<Benchmark<Ethernet>, Ben
     configuration.propagation_ps = 10_000;
     let ethernet = Ethernet::new(&topology, routes, configuration);
     let hosts = topology.hosts();
-    // A frame of 1538 bytes, with its gap, takes 80 ps for each byte.
+    // With headers and gap, a frame occupies the link for the time of 1538 bytes, 80 ps per byte. A
+    // host that sends one frame in twice this time uses half the rate of its link.
     let interval_ps = 2 * 1538 * 80;
     let workload =
         OpenLoad::new(hosts, Pattern::Uniform, Sizes::Fixed(1500), interval_ps, duration_ps, 1);
@@ -133,8 +134,9 @@ pub fn loggp(duration_ps: u64) -> Benchmark<LogGp> {
     Benchmark { simulation, hosts, network_bytes: 0, ports: hosts as usize }
 }
 
-/// Creates a GOAL trace in which 1024 ranks pass messages round a ring, `rounds` times, with the
-/// LogGP model. This function parses the trace, so the time of the run does not include parsing.
+/// Creates a benchmark that replays a GOAL trace with the LogGP model. In the trace, 1024 ranks
+/// pass messages round a ring, `rounds` times. This function parses the trace, so the time of the
+/// run does not include parsing.
 ///
 /// # Errors
 /// Returns [`BenchmarkError`]; each variant names one cause.
@@ -148,9 +150,9 @@ pub fn goal(rounds: u32) -> Result<Benchmark<LogGp, Goal>, BenchmarkError> {
     Ok(Benchmark { simulation, hosts: ranks, network_bytes: 0, ports: ranks as usize })
 }
 
-/// Creates connected hosts with the real engine and ghost payloads on one switch of 10 Gb/s. In
-/// each of `rounds` rounds, each host sends a message of 64 KiB to the host half the ring away. The
-/// interval between two interrupts is at least 10 µs.
+/// Creates connected hosts with the real engine on one switch of 10 Gb/s. Payloads have lengths,
+/// but no bytes. In each of `rounds` rounds, host h sends a message of 64 KiB to host h + n / 2,
+/// modulo the number n of hosts. The interval between two interrupts of a host is at least 10 µs.
 ///
 /// # Errors
 /// Returns [`BenchmarkError`]; each variant names one cause.

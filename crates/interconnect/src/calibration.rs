@@ -1,9 +1,9 @@
 //! Fits the parameters of a model to measured latencies.
 //!
-//! A message of k bytes takes a + b k from one program to another. The latencies do not show which
-//! part of this time is spent in the hosts and which in the network. Therefore the caller supplies
-//! the known parameters of the network. The remaining time is divided equally between the two
-//! hosts, as in the study of 1999 (see [`paper`](super::paper)).
+//! The time of a message of k bytes from one program to another is a + b k, with constants a and b.
+//! The latencies do not show which part of this time is spent in the hosts and which in the
+//! network. Therefore the caller supplies the known parameters of the network. The remaining time
+//! is divided equally between the two hosts, as in the study of 1999 (see [`paper`](super::paper)).
 
 use super::loggp::LogGpConfiguration;
 use super::simulation::HostCosts;
@@ -15,11 +15,12 @@ pub struct Measurements {
     pub latencies: Vec<(u64, f64)>,
     /// Minimum time between two messages of a stream from one host, in µs; 0 if it is not known.
     pub interval_us: f64,
-    /// Rate of the link, in bits per second. If this is `None`, the whole time per byte is assigned
-    /// to the network.
+    /// Rate of the link, in bits per second. If this is `None`, the whole measured time per byte is
+    /// assigned to the network.
     pub link_rate_bps: Option<u64>,
     /// Latency of the network alone, in µs. It includes the switches, but not the time per byte. If
-    /// this is `None`, the whole fixed time is assigned to the network.
+    /// this is `None`, the whole part of the measured time that does not depend on the length of
+    /// messages is assigned to the network.
     pub network_latency_us: Option<f64>,
 }
 
@@ -28,7 +29,8 @@ pub struct Measurements {
 pub struct Calibration {
     /// Parameters of the LogGP model.
     pub loggp: LogGpConfiguration,
-    /// Costs of the hosts, for the LogGP model or any other.
+    /// Costs of messages at the hosts. They are suitable for the LogGP model and for all other
+    /// fabrics.
     pub costs: HostCosts,
     /// Root mean square of the relative errors, in percent.
     pub rms_error_percent: f64,
@@ -61,7 +63,7 @@ pub enum CalibrationError {
     Known {
         /// Name of the parameter.
         what: &'static str,
-        /// Its value, with unit.
+        /// Value of the parameter, with unit.
         known: String,
         /// Maximum value that the measurements permit, with unit.
         most: String,
@@ -92,8 +94,8 @@ pub fn calibrate(measurements: &Measurements) -> Result<Calibration, Calibration
             byte_ps.min(per_byte_ps)
         }
     };
-    // The model charges G for k − 1 bytes, the fitted line for k bytes. The fixed time therefore
-    // includes the time of one byte.
+    // The fitted line charges for k bytes, but the model charges G for only k − 1 bytes. Therefore
+    // the time G of one byte is added to the fixed time.
     let fixed_ps = start_ps + byte_ps;
     let latency_ps = match network_latency_us {
         None => fixed_ps.max(0.0),
@@ -136,7 +138,8 @@ fn latency_us(bytes: u64, loggp: &LogGpConfiguration, costs: &HostCosts) -> f64 
     (hosts + network) / PS_PER_US
 }
 
-/// Returns the relative errors in percent: root mean square, and maximum.
+/// Returns the relative errors of the model's latencies in percent: the root mean square, and the
+/// maximum.
 fn errors(latencies: &[(u64, f64)], loggp: &LogGpConfiguration, costs: &HostCosts) -> (f64, f64) {
     let mut squares = 0.0;
     let mut worst = 0.0_f64;
@@ -174,8 +177,8 @@ fn line(latencies: &[(u64, f64)]) -> Result<(f64, f64), CalibrationError> {
 }
 
 const PS_PER_US: f64 = 1e6;
-/// A link's known time per byte may exceed the measured slope by this factor, because of
-/// measurement errors.
+/// Largest accepted ratio of a link's known time per byte to the measured slope. A ratio slightly
+/// above 1 can come from measurement errors.
 const TOLERANCE: f64 = 1.02;
 
 #[cfg(test)]
@@ -188,7 +191,8 @@ mod tests {
     const LOGGP: LogGpConfiguration = LogGpConfiguration::new(3_000_000, 700_000, 800);
     const LENGTHS: [u64; 7] = [1, 8, 64, 512, 4_096, 65_536, 1_048_576];
 
-    /// Returns the latencies of a simulated ping-pong on the model.
+    /// Returns the lengths of messages, and their one-way latencies in µs in a simulated ping-pong
+    /// with the LogGP model.
     fn measured(costs: HostCosts) -> Vec<(u64, f64)> {
         let one_way = |bytes| {
             let token = TokenPass::new(2, bytes as u32, 0, 2);

@@ -64,8 +64,8 @@ pub enum Exchange {
     /// In step i, rank r sends to r + i and receives from r − i.
     Shifted,
     /// In each step, the ranks exchange in pairs. If the number of ranks is a power of two, rank r
-    /// exchanges with rank r xor i in step i. Otherwise it exchanges with rank i − r, modulo the
-    /// number of ranks.
+    /// exchanges with rank r xor i in step i. Otherwise rank r exchanges with rank i − r, modulo
+    /// the number of ranks.
     Pairwise,
     /// In a single step, each rank sends to all other ranks, the next rank first. Then the rank
     /// waits for their messages.
@@ -82,8 +82,8 @@ pub enum Reduction {
     /// Ranks exchange all data with partners at distances 1, 2, 4, … This algorithm has the fewest
     /// steps.
     RecursiveDoubling,
-    /// Rabenseifner's algorithm. Ranks exchange and sum halves with partners at distances …, 4, 2,
-    /// 1. Then the ranks gather the sums in the reverse order.
+    /// Rabenseifner's algorithm. Ranks exchange and sum halves with partners at distances that
+    /// shrink: …, 4, 2 and 1. Then the ranks gather the sums in the reverse order.
     Rabenseifner,
 }
 
@@ -162,7 +162,8 @@ struct State {
     step: u32,
     /// Whether the messages of the current step have been sent.
     is_waiting: bool,
-    /// Number of messages received for the current step, then for each later step.
+    /// Numbers of messages received: the first entry is for the current step, the others are for
+    /// the steps after it.
     received: VecDeque<u32>,
 }
 
@@ -174,7 +175,7 @@ impl State {
 }
 
 impl CollectiveLoop {
-    /// Creates the program of all ranks.
+    /// Creates the workload in which all ranks repeat the collective of `configuration`.
     pub fn new(configuration: CollectiveConfiguration) -> Self {
         let states = vec![State::default(); configuration.ranks as usize];
         Self { configuration, states, finished: 0 }
@@ -259,8 +260,9 @@ impl Workload for CollectiveLoop {
         self.finished == self.configuration.ranks
     }
 
-    /// Returns the progress of one rank as the progress of all. For an incast, this rank is the
-    /// target, because ranks that only send are ahead of the target.
+    /// Returns the fraction of the repetitions that one rank has finished. It stands for the
+    /// progress of all ranks. For an incast, this rank is the target, because ranks that only send
+    /// are ahead of the target.
     fn done(&self, _now_ps: u64) -> Option<f64> {
         let rank = match self.configuration.collective {
             Collective::Incast { target, .. } => target,
@@ -308,7 +310,8 @@ impl Separable for CollectiveLoop {
     }
 }
 
-/// Tag of the only wake-up of a rank, which makes it continue.
+/// Tag of all wake-ups of ranks. A rank asks for a wake-up only at the end of a computation, and
+/// then continues with its next step.
 const STEP: u32 = 0;
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub struct Configuration {
     pub edge: Option<EdgeConfiguration>,
     /// Workload of the ranks.
     pub workload: WorkloadConfiguration,
-    /// Bounds of the run.
+    /// Length of the warm-up, and the limits of events and time at which a run stops.
     pub limits: Limits,
     /// Seed of all random numbers.
     pub seed: u64,
@@ -81,7 +81,7 @@ pub struct Configuration {
     pub threads: u32,
     /// All settings, defaults included, as TOML.
     pub effective: String,
-    /// The text as it was read.
+    /// The file as its author wrote it. Errors name its lines and show its values.
     written: Written,
 }
 
@@ -146,7 +146,7 @@ pub struct MemberConfiguration {
     pub workload: WorkloadConfiguration,
     /// Start time, in picoseconds.
     pub start_ps: u64,
-    /// Class of its messages, if switches classify by workload.
+    /// Class of the workload's messages, if switches classify by workload.
     pub class: u8,
 }
 
@@ -192,7 +192,7 @@ pub enum ConfigurationError {
         /// Values that are allowed.
         expected: String,
     },
-    /// An error of another kind, with its place in the file.
+    /// Any other error, with its place in the file.
     #[error("{place}: {cause}")]
     Within {
         /// File, line and section.
@@ -256,15 +256,15 @@ pub enum ConfigurationError {
     /// The workload waits for messages whose packets were lost and are not retransmitted.
     #[error("{wrong}; {packets} packets were lost, and the workload waits for their messages")]
     Lossy {
-        /// The setting that causes the losses.
+        /// Error about the setting that permits the losses.
         wrong: Box<Self>,
         /// Number of packets lost.
         packets: u64,
     },
-    /// Packets were lost, and the configuration does not retransmit them.
+    /// Packets were lost, and the configured hosts do not retransmit packets.
     #[error("{wrong}; {packets} packets were lost")]
     Unrepaired {
-        /// The setting that causes the losses.
+        /// Error about the setting that permits the losses.
         wrong: Box<Self>,
         /// Number of packets lost.
         packets: u64,
@@ -284,7 +284,7 @@ pub enum ConfigurationError {
 }
 
 impl Configuration {
-    /// Reads a configuration that names no other files. Errors call the text `file`.
+    /// Reads a configuration that names no other files. `file` is the name of the text in errors.
     ///
     /// # Errors
     /// Returns [`ConfigurationError`]; each variant names one cause.
@@ -442,7 +442,7 @@ impl Configuration {
 }
 
 impl WorkloadConfiguration {
-    /// Returns the name of the workload in a configuration.
+    /// Returns the value of `kind` in `[workload]` that selects this kind of workload.
     const fn kind(&self) -> &'static str {
         match self {
             Self::TokenPass { .. } => "token_pass",
@@ -634,20 +634,24 @@ fn read_costs(keys: &mut Reader) -> Result<HostCosts, ConfigurationError> {
     })
 }
 
-/// About eighteen minutes. A step of a run takes at most a small multiple of this time, and a run
-/// ends at 2^62 ps. Sums of times therefore never overflow.
+/// Maximum value of a time in a configuration: about eighteen minutes. A single action of a run
+/// takes at most a small multiple of this time, and a run ends at 2^62 ps. Sums of times therefore
+/// never overflow.
 const TIME_MAX_PS: u64 = 1 << 50;
-/// With this time per byte, the longest message takes 2^54 ps.
+/// Maximum time per byte. With this time per byte, the longest message takes 2^54 ps.
 const BYTE_TIME_MAX_PS: u64 = 1 << 24;
-/// One gibibyte.
+/// Maximum length of a message: one gibibyte.
 const MESSAGE_MAX_BYTES: u64 = 1 << 30;
-/// If each character takes `BYTE_TIME_MAX_PS`, this many characters take 2^44 ps.
+/// Maximum value of the settings of worms that are in characters. A character is the unit that a
+/// wormhole network transmits. If each character takes `BYTE_TIME_MAX_PS`, this many characters
+/// take 2^44 ps.
 const CHARACTERS_MAX: u64 = 1 << 20;
-/// At this rate a byte takes 16 µs. Counted in units of 1/256 ps, this is just below 2^32.
+/// Minimum rate. At this rate, a byte takes 16 µs. The simulator counts the time of a byte in units
+/// of 1/256 ps, and this time is just below 2^32 such units.
 const RATE_MIN_BPS: u64 = 500_000;
-/// At this rate a byte takes 1 ps.
+/// Maximum rate. At this rate, a byte takes 1 ps.
 const RATE_MAX_BPS: u64 = 8_000_000_000_000;
-/// At this MTU the longest message has 16 million frames.
+/// Minimum MTU. At this MTU, the longest message has 16 million frames.
 const MTU_MIN_BYTES: u64 = 64;
 /// Maximum number of parts of a run.
 const THREADS_MAX: u64 = super::ethernet::PARTS_MAX as u64;

@@ -119,11 +119,11 @@ struct State {
     collective: Matching<Message>,
     /// Number of messages sent to each rank.
     sent: BTreeMap<u32, u64>,
-    /// For each sender, the number of its messages that were passed to matching, in the order of
-    /// sending.
+    /// For each sender, how many of its messages were passed to matching. The messages of a sender
+    /// are passed to matching in the order of sending.
     received: BTreeMap<u32, u64>,
-    /// Messages that arrived before an earlier message of the same sender. The key is the sender
-    /// and the message's number.
+    /// Messages that overtook an earlier message of the same sender in the network. The key is the
+    /// sender and the message's number.
     early: BTreeMap<(u32, u64), Flight>,
     /// Number of steps that the rank has started in all collectives.
     steps: u32,
@@ -145,7 +145,8 @@ impl Rank {
         self.shared.borrow().now_ps
     }
 
-    /// Occupies the processor for `time_ns` nanoseconds, after the work that it already has.
+    /// Occupies the processor for `time_ns` nanoseconds. If the processor has other work, the time
+    /// begins when this work ends.
     pub async fn compute(&self, time_ns: u64) {
         self.begin_computing(time_ns.saturating_mul(1_000)).await;
     }
@@ -153,15 +154,15 @@ impl Rank {
     /// Sends a message, and waits until the processor has finished the send.
     ///
     /// # Panics
-    /// If there is no rank `to`, or the tag is [`ANY`].
+    /// Panics if there is no rank `to`, or the tag is [`ANY`].
     pub async fn send(&self, to: u32, bytes: u32, tag: u32) {
         self.isend(to, bytes, tag).await;
     }
 
-    /// Sends a message that carries the number `value`, like [`Self::send`].
+    /// Sends a message as [`Self::send`] does. The message carries the number `value`.
     ///
     /// # Panics
-    /// If there is no rank `to`, or the tag is [`ANY`].
+    /// Panics if there is no rank `to`, or the tag is [`ANY`].
     pub async fn send_value(&self, to: u32, bytes: u32, tag: u32, value: f64) {
         self.begin_sending(Channel::Program, to, Message { from: 0, tag, bytes, value }).await;
     }
@@ -170,7 +171,7 @@ impl Rank {
     /// [`ANY`].
     ///
     /// # Panics
-    /// If there is no rank `source`.
+    /// Panics if there is no rank `source`.
     pub async fn recv(&self, source: u32, tag: u32) -> Message {
         self.irecv(source, tag).await
     }
@@ -178,7 +179,7 @@ impl Rank {
     /// Starts to send a message. The program can await the returned request, but need not.
     ///
     /// # Panics
-    /// If there is no rank `to`, or the tag is [`ANY`].
+    /// Panics if there is no rank `to`, or the tag is [`ANY`].
     pub fn isend(&self, to: u32, bytes: u32, tag: u32) -> Sending {
         let value = 0.0;
         self.begin_sending(Channel::Program, to, Message { from: 0, tag, bytes, value })
@@ -188,12 +189,12 @@ impl Rank {
     /// request before the message arrives, the receive still consumes the message.
     ///
     /// # Panics
-    /// If there is no rank `source`.
+    /// Panics if there is no rank `source`.
     pub fn irecv(&self, source: u32, tag: u32) -> Receiving {
         self.begin_receiving(Channel::Program, source, tag)
     }
 
-    /// Waits for all requests.
+    /// Waits for all requests. Returns their results in the order of `requests`.
     pub async fn wait_all<F: Future>(
         &self,
         requests: impl IntoIterator<Item = F>,
@@ -210,14 +211,15 @@ impl Rank {
         self.collective(Collective::Barrier { bytes: 1 }).await;
     }
 
-    /// Combines the numbers of all ranks, and returns the result to each rank. Uses recursive
-    /// doubling with messages of `bytes` bytes, at least 1.
+    /// Combines `value` of all ranks, and returns the result to each rank. Uses recursive doubling
+    /// with messages of `bytes` bytes, at least 1.
     pub async fn all_reduce(&self, bytes: u32, value: f64, operation: Operation) -> f64 {
         let (bytes, reduction) = (bytes.max(1), Reduction::RecursiveDoubling);
         self.step_through(Collective::AllReduce { bytes, reduction }, value, operation).await
     }
 
-    /// Sends the number of `root` to all ranks, in messages of `bytes` bytes.
+    /// Sends `value` of the rank `root` to all ranks, in messages of `bytes` bytes. Returns this
+    /// value at every rank.
     pub async fn broadcast(&self, root: u32, bytes: u32, value: f64) -> f64 {
         self.step_through(Collective::Broadcast { bytes, root }, value, Operation::Sum).await
     }
@@ -282,7 +284,8 @@ impl Rank {
         let (bytes, origin) = (message.bytes, Origin::default());
         shared.actions.push(Action::Send { to, bytes, tag, name: NAMELESS, origin });
         drop(shared);
-        // The processor starts its next work only when the send has ended.
+        // The send is complete when this computation of length 0 ends, because the processor starts
+        // the computation only after the send.
         self.begin_computing(0)
     }
 

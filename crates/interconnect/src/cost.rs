@@ -120,7 +120,7 @@ impl PriceList {
         };
         take(&mut bill, self.cheapest(PartKind::Cable, fabric, rates.host_bps), hosts);
         lacks.extend(whole.err());
-        // The price list can lack a part twice: as the cable of hosts and as the cable of switches.
+        // The same part can be missing twice: as the cable of hosts and as the cable of switches.
         lacks.dedup_by_key(|lack| lack.to_string());
         match lacks.pop() {
             Some(only) if lacks.is_empty() => return Err(only),
@@ -232,11 +232,12 @@ impl Demand {
         if self.trunks > 0 && rates.trunk_bps > host_bps { rates.trunk_bps } else { host_bps }
     }
 
-    /// Returns how many ports a part lacks for a switch. Returns `None` if all ports of the part
-    /// are slower than one of the cables.
+    /// Returns how many ports a part lacks for a switch. Returns `None` if no port of the part is
+    /// fast enough for one of the cables.
     fn ports_missing(self, part: &Part, rates: LinkRates) -> Option<u32> {
         let mut needs = [(self.hosts, rates.host_bps), (self.trunks, rates.trunk_bps)];
-        // The fastest cables get ports first, because only the fastest cables need the uplinks.
+        // Only the fastest cables can need the uplinks, which are the further ports of a switch.
+        // Therefore the fastest cables get ports first.
         needs.sort_by_key(|need| std::cmp::Reverse(need.1));
         let (mut ports, mut uplinks, mut missing) = (part.ports, part.uplink_ports, 0);
         for (count, rate_bps) in needs {

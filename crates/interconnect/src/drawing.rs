@@ -38,7 +38,8 @@ struct Heat<'a> {
 }
 
 impl Heat<'_> {
-    /// Returns the heat of the hottest link among both directions of these cables.
+    /// Returns the heat of the hottest link of these cables. Each cable has a link for each
+    /// direction.
     fn of(&self, cables: impl IntoIterator<Item = u32>) -> f64 {
         let links = cables.into_iter().flat_map(|cable| [2 * cable, 2 * cable + 1]);
         let heats = links.filter_map(|link| self.links.get(link as usize));

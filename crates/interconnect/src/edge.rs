@@ -71,17 +71,17 @@ pub struct EdgeConfiguration {
     pub envelope_bytes: u32,
     /// Maximum number of frames that a driver accepts at a time; at most 64.
     pub segments: u16,
-    /// Whether the driver accepts several equal frames at the cost of one, as a UDP driver with
-    /// segmentation offload does. The engine then makes longer batches for each link.
+    /// Whether the driver accepts several frames of equal length at the cost of one frame, as a UDP
+    /// driver with segmentation offload does. The engine then makes longer batches for each link.
     pub offloads: bool,
     /// Maximum number of frames that wait in a host for its link.
     pub transmit_queue_frames: u32,
     /// Maximum number of frames that wait for the processor of a host; at most 32768. Further
     /// frames are lost.
     pub receive_queue_frames: u32,
-    /// Minimum time between two interrupts for frames, in picoseconds. A frame that arrives earlier
-    /// waits for the next interrupt. After a pause of at least this time, the next frame causes an
-    /// interrupt immediately. 0 means that the host polls.
+    /// Minimum time between two interrupts for frames, in picoseconds. If a frame arrives sooner
+    /// after an interrupt, it waits for the next interrupt. Otherwise it causes an interrupt
+    /// immediately. 0 means that the host polls.
     pub interrupt_interval_ps: u64,
     /// Processor time of frames and operations.
     pub costs: EdgeCosts,
@@ -124,7 +124,8 @@ impl EdgeConfiguration {
     /// Rejects settings with which a run is impossible.
     ///
     /// # Errors
-    /// [`SettingError`] names the setting and its range.
+    /// Returns [`SettingError`] if a setting is out of range. The error names the setting and its
+    /// range.
     pub fn check(&self) -> Result<(), SettingError> {
         let within =
             |setting, value: u32, wanted| SettingError::unless_within(setting, &value, &wanted);
@@ -225,7 +226,8 @@ pub struct EdgeFabric {
     rails: Vec<Ethernet>,
     hosts: Vec<EngineHost>,
     memory: MemoryTable,
-    /// Completions of all hosts. At the end of its turn, each host removes its own completions.
+    /// Completions of all hosts. A host removes its own completions after its engine has run, at
+    /// the end of its turn.
     queue: Arc<CompletionQueue>,
     frames: Frames,
     open_operations: OpenOperations,
@@ -254,7 +256,8 @@ pub struct EdgeFabric {
     counts: Counts,
 }
 
-/// Scratch memory for the turn of one host; all hosts share it.
+/// Scratch memory that a host uses while its engine runs. All hosts share this memory, because only
+/// one of them runs at a time.
 #[derive(Debug, Default)]
 struct Work {
     scratch: Scratch,
@@ -263,7 +266,8 @@ struct Work {
     whole: Vec<u8>,
     arrived: Vec<u32>,
     placed: Vec<GhostPlacement>,
-    /// Frames that will arrive soon, and their destinations.
+    /// Frames that will arrive soon. Each entry has the index of the message that carries the frame
+    /// through the Ethernet, and the destination host.
     coming: Vec<(u32, u32)>,
 }
 
@@ -289,8 +293,8 @@ struct Stream {
     in_flight: u32,
     /// Whether the stream is in its host's list of streams that have something to post.
     is_blocked: bool,
-    /// For each message that is posted completely and is not complete: its number of outstanding
-    /// operations.
+    /// For each message whose operations are all posted but not all complete: the number of its
+    /// outstanding operations.
     ending: VecDeque<u32>,
     /// Number of outstanding operations of the first message in `waiting`.
     since_end: u32,
@@ -412,7 +416,7 @@ impl EdgeFabric {
         self.bytes.as_ref().map_or(Ok(()), |bytes| bytes.check(pairs, ranks))
     }
 
-    /// Checks at the end of a run that no host has written to memory after it was erased.
+    /// Checks at the end of a run that no host has written to erased memory.
     pub fn check_erased(&mut self) {
         if let Some(bytes) = &mut self.bytes {
             bytes.check_erased(&mut self.open_operations);
@@ -422,8 +426,8 @@ impl EdgeFabric {
     /// Handles frames that have arrived from the rails, and frames that the rails have lost.
     fn on_rails(&mut self, context: &mut Context) {
         self.on_rails_lost(context);
-        // All frames are collected before the first is handled. Handling a frame can deliver
-        // messages of the workload, and those must not be taken for frames.
+        // All frames are collected before the first is handled. Handling a frame can add delivered
+        // messages of the workload to `context`, and this function must not take those for frames.
         let mut arrived = std::mem::take(&mut self.work.arrived);
         arrived.extend(std::iter::from_fn(|| context.take_delivered()));
         for message in arrived.drain(..) {
@@ -571,8 +575,9 @@ impl Fabric for EdgeFabric {
         }
         self.hosts[source as usize].block(&mut self.streams, stream);
         let now_ps = context.wheel.now_ps();
-        // The turn is scheduled and not run immediately, because a rank posts several messages at
-        // the same time. One turn then handles them together.
+        // The host's engine does not run now, but in a turn that is scheduled for the same time or
+        // later. A rank posts several messages at the same time, and one turn handles them
+        // together.
         let ready_ps = self.hosts[source as usize].free_ps.max(now_ps);
         self.schedule_turn(context, source, ready_ps);
     }
@@ -655,8 +660,9 @@ impl Fabric for EdgeFabric {
     }
 }
 
-/// Number of completion queue entries that are reserved for the notifications of one turn. If
-/// operations could use all entries, two hosts could wait forever for each other's notifications.
+/// Number of completion queue entries that are reserved for the notifications of one turn of a
+/// host. If operations could use all entries, two hosts could wait forever for each other's
+/// notifications.
 const NOTIFICATIONS: usize = 4096;
 
 /// Maximum memory of all hosts together, in bytes.
@@ -668,9 +674,10 @@ const FRAME_BYTES_MAX: u16 = 65_507;
 /// A time later than any event.
 const NEVER_PS: u64 = u64::MAX;
 
-/// Bit position of the rail in the place of an event. The lower bits are the number of a link or
-/// switch of the rail. The two bits above the rail distinguish events of the rail's Ethernet. One
-/// bit stands for the engine of a switch, the other bit for the queue of a link.
+/// Bit position of the rail in `Event::place`, the number that identifies the link, switch or host
+/// of an event. The lower bits are the number of a link or switch of the rail. The two bits above
+/// the rail distinguish events of the rail's Ethernet: one bit stands for the engine of a switch,
+/// the other bit for the queue of a link.
 const RAIL_SHIFT: u32 = 25;
 const RAIL_BITS: u32 = 3;
 const RAIL_MASK: u32 = (1 << RAIL_BITS) - 1;
@@ -688,13 +695,14 @@ pub(super) const RECEIVE_QUEUE_MAX: u32 = 1 << 15;
 /// Maximum number of rails.
 pub(super) const RAILS_MAX: u64 = 1 << RAIL_BITS;
 
-/// Mark of places that belong to no rail. Both bits above the rail are set, which never happens in
-/// places of an Ethernet. The lower bits are the kind and the number.
+/// Flags in `Event::place` of an event that belongs to no rail: both bits above the rail are set.
+/// The Ethernet of a rail never sets both bits, because it has no transport. The lower bits are the
+/// kind of the event and the number of a host or an outage.
 const OWN: u32 = 0b11 << 28;
 const NUMBER_MASK: u32 = (1 << RAIL_SHIFT) - 1;
 /// Event: an outage starts or ends.
 const CHANGE: u32 = OWN;
-/// Event: a host runs a turn.
+/// Event: a host runs a turn, in which it receives frames, runs its engine and sends frames.
 const TURN: u32 = OWN | 1 << RAIL_SHIFT;
 /// Event: a timer of an engine may be due.
 const TIMER: u32 = OWN | 2 << RAIL_SHIFT;

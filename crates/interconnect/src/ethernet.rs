@@ -61,8 +61,8 @@ pub use transport::{
 pub struct Ethernet {
     configuration: EthernetConfiguration,
     hosts: u32,
-    /// Number of switches of one rail. In tables of switches, switch s of rail r has index r ·
-    /// switches + s.
+    /// Number of switches of one rail. In tables of switches, the index of switch s of rail r is
+    /// `r * switches + s`.
     switches: u32,
     /// Number of links of one rail. Link l of rail r is port r · links + l.
     links: u32,
@@ -75,7 +75,8 @@ pub struct Ethernet {
     /// Output ports that were computed before the frames arrive. The frame that arrives first is
     /// the last entry.
     foreseen: Vec<Foreseen>,
-    /// State of each frame that only queues and detours need; empty if the network has neither.
+    /// The part of each frame's state that only stored queues and detours need. Empty if the
+    /// network has neither.
     states: Vec<FrameState>,
     /// Serialisation time of a byte on links to hosts and on links between switches, in 1/256 ps.
     byte_times: [u32; 2],
@@ -83,12 +84,13 @@ pub struct Ethernet {
     cables: Arc<[CableLimits]>,
     /// Names of the nodes; `None` if nodes have only numbers.
     names: Option<Arc<[String]>>,
-    /// For each switch, the time when its engine can start the next frame from a host.
+    /// For each switch, the time when its engine can start the next frame from a host. The engine
+    /// limits the rate of such frames.
     engines_ps: Vec<u64>,
     nics: Vec<Nic>,
     adaptive: Option<Box<Adaptive>>,
     queues: Option<Box<Queues>>,
-    /// Backlog of each port. Empty unless buffers are limited and queues are not stored.
+    /// Backlog of each port, if buffers are limited and queues are not stored; otherwise empty.
     backlogs: Vec<Backlog>,
     exchange: Option<Box<Exchange>>,
     transport: Option<Box<Transport>>,
@@ -101,7 +103,7 @@ pub struct Ethernet {
     /// Whether the link of each port is down; empty until the first link fails.
     down: Vec<bool>,
     hops: u64,
-    /// Whether the state is too large for the fastest caches.
+    /// Whether the state of the network is too large for the fastest caches.
     is_large: bool,
     /// Whether the network uses no optional feature, so that the short code suffices
     /// ([`Ethernet::can_be_plain`]).
@@ -142,7 +144,7 @@ struct Foreseen {
     link: u32,
 }
 
-/// State of a frame that only queues and detours need.
+/// The part of a frame's state that only stored queues and detours need.
 #[derive(Clone, Copy, Debug)]
 struct FrameState {
     /// Host at whose switch the detour ends. [`DIRECT`] on the shortest route; [`UNDECIDED`] before
@@ -161,7 +163,8 @@ struct FrameState {
 struct Nic {
     /// Time when the card can fetch the next frame.
     free_ps: u64,
-    /// Number of messages or frames sent.
+    /// Number of messages that the card has sent, or of frames if each frame uses the next port.
+    /// This number modulo the number of ports is the port of the next message or frame.
     turn: u32,
 }
 
@@ -254,8 +257,9 @@ impl Ethernet {
             + self.nics.len() * size_of::<Nic>()
     }
 
-    /// Sends a frame out of a switch, after the look-up. `base` is the first port of the switch's
-    /// rail. If the frame has just arrived, `input` is the port of the link on which it arrived.
+    /// Chooses the port through which a frame leaves a switch, and sends the frame through it.
+    /// `base` is the first port of the switch's rail. If the frame has just arrived, `input` is the
+    /// port of the link on which it arrived.
     #[inline]
     fn forward(&mut self, context: &mut Context, at: (u32, u32), index: u32, input: Option<u32>) {
         let frame = *self.frames.get(index);
@@ -297,8 +301,9 @@ impl Ethernet {
         ways.copied().find(|&way| !self.is_down(base + way)).unwrap_or(link)
     }
 
-    /// Returns the candidate that becomes free first; if several become free at the same time, the
-    /// first of these. Candidates that are up take precedence.
+    /// Returns the candidate that becomes free first. If several become free at the same time,
+    /// returns the first of these. Candidates whose link is up take precedence over links that are
+    /// down.
     fn least_loaded(&self, candidates: &[u32], base: u32) -> u32 {
         let free_ps = |link: &u32| (self.is_down(base + *link), self.drained_ps(base + *link));
         candidates.iter().copied().min_by_key(free_ps).unwrap_or_default()
@@ -313,7 +318,7 @@ impl Ethernet {
         self.ports[port as usize].free_ps + waiting_ps
     }
 
-    /// Sends a frame, at `ready_ps` or later, and schedules its arrival.
+    /// Sends a frame through a port, at `ready_ps` or later, and schedules its arrival.
     #[inline]
     fn transmit(
         &mut self,
@@ -449,8 +454,9 @@ impl Ethernet {
     /// Drops a frame that found no buffer, or whose link is down.
     #[cold]
     fn lose(&mut self, context: &mut Context, link: u32, index: u32) {
-        // In an undivided run, the name equals the message's index. In a divided run it differs,
-        // but `drop_packet` then does not use it.
+        // A frame contains the `name` of its message. In an undivided run, the name equals the
+        // message's index. In a divided run, they differ, but `drop_packet` then does not use the
+        // name.
         let name = self.frames.remove(index).message;
         *self.dropped.entry(link).or_default() += 1;
         context.drop_packet(name);
@@ -488,7 +494,8 @@ impl Ethernet {
         }
     }
 
-    /// Returns the index of the message whose frames carry `name`.
+    /// Returns the index of a message. `name` is the number with which frames refer to this
+    /// message.
     #[inline]
     fn message(&self, name: u32) -> u32 {
         self.exchange.as_ref().map_or(name, |exchange| exchange.message(name))
@@ -506,8 +513,9 @@ impl Ethernet {
         if base == 0 { switch } else { switch + base / self.links * self.switches }
     }
 
-    /// Passes a frame from a host through the rate-limited engine of a switch. Returns true if the
-    /// engine handles it now. Otherwise schedules the frame and returns false.
+    /// Passes a frame from a host through the engine of a switch, which limits the rate of such
+    /// frames. Returns true if the engine handles the frame now. Otherwise schedules the frame and
+    /// returns false.
     fn pass_engine(&mut self, context: &mut Context, place: u32, index: u32) -> bool {
         let engine = &mut self.engines_ps[place as usize];
         let start_ps = (*engine).max(context.wheel.now_ps());
@@ -519,7 +527,8 @@ impl Ethernet {
         is_now
     }
 
-    /// Returns the flow of a frame that leaves a host through `link`.
+    /// Returns the value by which a frame chooses between equal routes, if the frame leaves a host
+    /// through `link`.
     #[inline]
     fn flow(&self, source: u32, destination: u32, link: u32) -> u32 {
         let EthernetConfiguration { choice, salt, .. } = self.configuration;
@@ -808,12 +817,15 @@ fn rate_bps(byte_time: u32) -> u64 {
     8_000_000_000_000 * 256 / u64::from(byte_time.max(1))
 }
 
-/// Size of a state that fits in the caches together with its frames (some hundred ports), in bytes.
+/// Maximum size of a network's state, in bytes, with which the state and the frames fit in the
+/// caches together. A network of this size has some hundred ports.
 const CACHED_BYTES: usize = 1 << 16;
-/// Mark of places that are engines of switches. A place without marks is a link.
+/// Flag in `Event::place`: the engine of a switch handles the event. It limits the rate of frames
+/// from hosts. Without a flag, the place is the number of a link.
 const ENGINE: u32 = 1 << 29;
-/// Mark of places that are queues of links. The two marks together mean hosts with a transport. An
-/// Ethernet inside an edge fabric has no transport, so the edge fabric can use these places.
+/// Flag in `Event::place`: the queue of a link handles the event. Both flags together mean an event
+/// of a host with a transport. An Ethernet inside an edge fabric has no transport, so the edge
+/// fabric can use places with both flags.
 const QUEUE: u32 = 1 << 28;
 const PORTS_MAX: u32 = QUEUE;
 /// Mask of the node. A topology has at most 2^20 hosts and at most 2^20 switches.

@@ -141,7 +141,7 @@ struct Packet {
     message: u32,
     source: u32,
     destination: u32,
-    /// Indices of the packet's next hop, and of the end of its hops between routers.
+    /// Index of the packet's next hop, and the index at which its hops between routers end.
     path: u32,
     path_end: u32,
     /// Length of the frame on the link to the host, in bytes.
@@ -315,7 +315,7 @@ impl FlitFabric {
         }
     }
 
-    /// Schedules an event of a link, at `time_ps` or later when the link is free.
+    /// Schedules an event of a link at `time_ps`, or when the link becomes free if this is later.
     #[inline]
     fn wake(&mut self, context: &mut Context, link: u32, time_ps: u64) {
         let output = &mut self.links[link as usize];
@@ -376,7 +376,8 @@ impl FlitFabric {
         }
     }
 
-    /// Sends the first flit of an input over a free link, if it has a channel and a credit.
+    /// Sends the first flit of an input over a free link, if the flit has a channel and a credit.
+    /// Otherwise returns what the flit waits for.
     #[inline]
     fn try_send(&mut self, context: &mut Context, input: u32, link: u32) -> Wait {
         let now_ps = context.wheel.now_ps();
@@ -464,7 +465,7 @@ impl FlitFabric {
         Err(wait)
     }
 
-    /// Removes the first flit of an input, and returns its credit to the sender.
+    /// Removes the first flit of an input, and gives a credit back to the sender.
     #[inline]
     fn take(&mut self, context: &mut Context, input: u32, index: u32, is_tail: bool) {
         if is_tail {
@@ -541,7 +542,8 @@ impl FlitFabric {
         format!("  {place} waits for {name}")
     }
 
-    /// Returns the input for which the first flit of `input` waits.
+    /// Returns the input whose flits must move before the first flit of `input` can move; `None` if
+    /// the flit's link is not known.
     fn awaited(&self, input: u32) -> Option<u32> {
         let own = self.inputs[input as usize];
         if own.link == NONE {
@@ -551,7 +553,9 @@ impl FlitFabric {
         if own.has_channel {
             return Some(own.link * channels + u32::from(own.channel));
         }
-        // If no packet owns the channel, a credit is missing: the buffer at the other end is full.
+        // If a packet owns the channel, the flit waits for the input of this packet. If no packet
+        // owns the channel, a credit is missing: the flit waits for the buffer at the other end,
+        // which is full.
         let ends = own.link * channels..(own.link + 1) * channels;
         let owners = ends.map(|end| (end, self.outputs[end as usize].owner));
         let mut waits = owners.map(|(end, owner)| if owner == NONE { end } else { owner });
@@ -566,7 +570,7 @@ enum Wait {
     Sent,
     /// A credit that becomes usable at this time, in picoseconds.
     Until(u64),
-    /// Another flit or packet. When it moves, it schedules an event of the link.
+    /// Another flit or packet. When that flit or packet moves, it schedules an event of the link.
     ForOther,
 }
 
@@ -674,9 +678,10 @@ impl Fabric for FlitFabric {
 const NEVER: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
 /// Maximum number of virtual channels, which is more than any router has. With this many channels,
-/// the place of an event can still number all links of the largest topology.
+/// the numbers of all channels of the largest topology still fit in `Event::place`.
 const CHANNELS_MAX: u8 = 16;
-/// Mask of the kind of a place. Kind 0 is the end of a channel.
+/// Mask of the bits of `Event::place` that contain the kind of the event. Kind 0 is the arrival of
+/// a flit at the end of a channel.
 const KINDS: u32 = 3 << 28;
 const WAKE: u32 = 1 << 28;
 const ENTER: u32 = 2 << 28;

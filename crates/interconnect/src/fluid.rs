@@ -58,8 +58,8 @@ struct Flow {
 }
 
 impl Fluid {
-    /// Creates a network of fluids over a topology. For each pair of hosts, all messages use the
-    /// same one of its equal routes.
+    /// Creates a network of fluids over a topology. If there are several equal routes between two
+    /// hosts, all messages from one of these hosts to the other use the same route.
     pub fn new(topology: &Topology, routes: RouteTable, configuration: FluidConfiguration) -> Self {
         let links = || (0..).zip(topology.links());
         let capacity = |(number, link): (u32, &Link)| {
@@ -227,8 +227,8 @@ const DELIVERED: u32 = 1;
 /// Kind of the event that computes the rates after messages have started. This event is ordered
 /// after all deliveries of the same time, because a rank that gets a message can send immediately.
 const BEGUN: u32 = 2;
-/// A message ends when fewer bits than this are left. The time when a message ends is rounded up to
-/// a picosecond. Even a link of 8 Tb/s carries more bits than this in a picosecond.
+/// A message with fewer bits left than this has ended. So small a remainder is a rounding error,
+/// because times are whole picoseconds, and a link of 8 Tb/s carries 8 bits in a picosecond.
 const ENDED_BITS: f64 = 1e-3;
 /// Width of a slot of the event wheel. Slots are long, because events of this fabric are far apart.
 const SLOT_PS: u64 = 1_000_000;

@@ -19,11 +19,12 @@
 //! for their receive.
 //!
 //! * Durations are in nanoseconds.
-//! * `X requires Y` makes X wait for the end of Y; `X irequires Y` makes X wait for its start.
+//! * `X requires Y` makes X wait for the end of Y; `X irequires Y` makes X wait for the start
+//!   of Y.
 //! * A send ends when it is posted. A receive ends when a message with its source and tag has
 //!   arrived.
 //! * Messages are matched in the order of arrival. `-1` as source or tag matches any source or tag.
-//! * `cpu` and `nic` are stored but have no effect, because a host has one of each.
+//! * The options `cpu` and `nic` are stored but have no effect, because a host has one of each.
 //! * Every rank needs a block, even an empty one.
 //! * `//` and `/* */` start comments.
 
@@ -44,7 +45,7 @@ use rendezvous::{Offer, Rendezvous};
 #[derive(Clone, Debug)]
 pub struct Goal {
     file: String,
-    /// Meaning of an operation's number in errors, which depends on the form of the file.
+    /// Whether errors name an operation by its line in the file or by its number within the rank.
     unit: Unit,
     ranks: Vec<Program>,
     operations: u64,
@@ -72,8 +73,8 @@ struct Program {
     start_dependents: Vec<u32>,
     matching: Matching<Offer>,
     rendezvous: Rendezvous,
-    /// Operations whose dependencies are met, but which have not started. Each call for a rank
-    /// leaves this list empty.
+    /// Operations whose dependencies are met, but which have not started. Each method of `Workload`
+    /// starts these operations before it returns, so the list is empty between calls.
     ready: Vec<u32>,
     /// The operation that was started last.
     latest: u32,
@@ -86,8 +87,8 @@ struct Operation {
     kind: Kind,
     /// Number of operations for which this operation still waits.
     waits: u32,
-    /// Start and number of the entries of this operation in the list `dependents`, and in the list
-    /// `start_dependents`.
+    /// For the lists `dependents` and `start_dependents`: the position of this operation's first
+    /// entry, and the number of its entries.
     dependents: (u32, u32),
     start_dependents: (u32, u32),
     /// In the text form, the line, from 1. In the binary form, the number within the rank, from 0.
@@ -104,7 +105,7 @@ enum Kind {
 }
 
 impl Goal {
-    /// Reads a trace in text form. Errors call the file `file`.
+    /// Reads a trace in text form. `file` is the name of the file in errors.
     ///
     /// # Errors
     /// Returns [`GoalError`]; each variant names one cause.
@@ -112,7 +113,7 @@ impl Goal {
         parser::parse(file, text)
     }
 
-    /// Reads a trace in binary form. Errors call the file `file`.
+    /// Reads a trace in binary form. `file` is the name of the file in errors.
     ///
     /// # Errors
     /// Returns [`GoalError`]; each variant names one cause.
@@ -120,7 +121,7 @@ impl Goal {
         binary::decode(file, bytes)
     }
 
-    /// Reads a trace in either form. Errors call the file `file`.
+    /// Reads a trace in either form. `file` is the name of the file in errors.
     ///
     /// # Errors
     /// Returns [`GoalError`]; each variant names one cause.
@@ -212,7 +213,8 @@ impl Goal {
                     false
                 }
                 Kind::Send { to, bytes, tag } => {
-                    // If no operation depends on a send, the simulation need not report its end.
+                    // If no operation depends on a send, the simulation need not report the end of
+                    // the send.
                     let is_reported = reports_sent && (dependents.1 > 0 || start_dependents.1 > 0);
                     let name = if is_reported { index } else { NAMELESS };
                     actions.send_named(to, bytes, tag, name);
@@ -273,8 +275,8 @@ impl Program {
         }
     }
 
-    /// Returns the place of an operation that can never start, because its requirements form a
-    /// circle.
+    /// Returns the line or number of an operation that can never start, because its requirements
+    /// form a circle. Returns `None` if there is no circle.
     fn circle(&self) -> Option<u32> {
         let mut waits: Vec<u32> = self.operations.iter().map(|operation| operation.waits).collect();
         let mut open: Vec<u32> =
@@ -403,7 +405,8 @@ impl Separable for Goal {
     }
 }
 
-/// Mark of notifications about the start of a receive. Its end is notified without the mark.
+/// Flag in the `name` of a notification: it reports the start of a receive. Without the flag, it
+/// reports the end of a receive.
 const STARTED: u32 = 1 << 31;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! hosts, which are connected by a [`Fabric`](simulation::Fabric). All fabrics use the same
 //! topologies, routes and workloads. Times are integers in picoseconds.
 //!
-//! Every run of a configuration is equal, bit for bit, in every build and on every machine.
+//! All runs of a configuration are equal, bit for bit, in every build and on every machine.
 //! [`Outcome::hash`](simulation::Outcome::hash) shows whether two runs are equal. To achieve this:
 //!
 //! * Simultaneous events are ordered by their contents, not by when they were scheduled.

@@ -2,13 +2,13 @@
 //!
 //! A message of k bytes leaves its sender when both processor and interface are free. At the
 //! sender, the message occupies the processor for the overhead o
-//! ([`HostCosts`](super::simulation::HostCosts)) and the interface for g + (k − 1) G. Its first
-//! byte reaches the receiver after o + L. The receiver accepts the message when both its processor
-//! and its interface are free. At the receiver, the message occupies the interface for g + (k − 1)
-//! G and the processor for o. If [`LogGpConfiguration::holds_receiver`] is set, the message also
-//! occupies the receiver's processor for (k − 1) G before o. These rules are the model of
-//! `LogGOPSim`. If several tasks could start, the task that was created first starts first, as in
-//! that simulator.
+//! ([`HostCosts`](super::simulation::HostCosts)) and the interface for `g + (k − 1) G`. Its first
+//! byte reaches the receiver after `o + L`. The receiver accepts the message when both its
+//! processor and its interface are free. At the receiver, the message occupies the interface for
+//! `g + (k − 1) G` and the processor for o. If [`LogGpConfiguration::holds_receiver`] is set, the
+//! message also occupies the receiver's processor for `(k − 1) G` before o. These rules are the
+//! model of `LogGOPSim`. If several tasks could start, the task that was created first starts
+//! first, as in that simulator.
 //!
 //! Without `holds_receiver`, the processor works for o after the last byte has arrived, as in the
 //! model of Alexandrov and others. The model is fast enough for traces that are too long for other
@@ -48,9 +48,9 @@ impl LogGpConfiguration {
     }
 }
 
-/// Hosts with a latency between them and no network. If processors are busy while bytes arrive, the
-/// run orders sends and receptions, and messages do not pass through this fabric
-/// ([`Fabric::loggp`]). Otherwise messages pass through this fabric.
+/// Hosts with a latency between them and no network. If `holds_receiver` is set, the run itself
+/// orders sends and receptions, and messages do not pass through this fabric ([`Fabric::loggp`]).
+/// Otherwise messages pass through this fabric.
 #[derive(Debug)]
 pub struct LogGp {
     configuration: LogGpConfiguration,
@@ -102,8 +102,8 @@ impl Fabric for LogGp {
     }
 }
 
-/// Mark of places whose events are the arrival of a message's last byte. Other events are the
-/// arrival of its first byte.
+/// Flag in `Event::place`: the event is the arrival of a message's last byte. Without the flag, the
+/// event is the arrival of a message's first byte.
 const LAST_BYTE: u32 = 1 << 29;
 
 #[cfg(test)]

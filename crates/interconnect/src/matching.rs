@@ -156,7 +156,7 @@ impl<T> Waiting<T> {
         }
     }
 
-    /// Returns the index of the first item of a key in the row.
+    /// Returns the index in `row` of the first item with a key.
     fn place(&self, key: u64) -> Option<usize> {
         let front = self.row.front()?;
         let place = if front.key == key {
@@ -169,19 +169,19 @@ impl<T> Waiting<T> {
         self.row.get(place).filter(|entry| entry.key == key).map(|_| place)
     }
 
-    /// Returns the sequence number of the first item of a key in the tree.
+    /// Returns the sequence number of the first item with a key in the tree `others`.
     fn other(&self, key: u64) -> Option<u64> {
         let mut of_key = self.others.range((key, 0)..=(key, u64::MAX));
         of_key.next().map(|(&(_, number), _)| number)
     }
 
-    /// Returns the sequence number of the first item of a key.
+    /// Returns the sequence number of the first item with a key.
     fn first(&self, key: u64) -> Option<u64> {
         let in_row = self.place(key).map(|place| self.row[place].number);
         in_row.into_iter().chain(self.other(key)).min()
     }
 
-    /// Removes and returns the first item of a key.
+    /// Removes and returns the first item with a key.
     #[inline]
     fn take(&mut self, key: u64) -> Option<T> {
         if self.others.is_empty() && self.row.front().is_some_and(|front| front.key == key) {
@@ -192,7 +192,7 @@ impl<T> Waiting<T> {
         self.search(key)
     }
 
-    /// Removes empty entries from the front of the row.
+    /// Removes empty entries from the front of `row`.
     #[inline]
     fn drop_gone(&mut self) {
         while self.row.front().is_some_and(|front| front.value.is_none()) {
@@ -200,7 +200,7 @@ impl<T> Waiting<T> {
         }
     }
 
-    /// Removes and returns the first item of a key, from the row or the tree.
+    /// Removes and returns the first item with a key, from `row` or from the tree `others`.
     fn search(&mut self, key: u64) -> Option<T> {
         let place = self.place(key);
         let in_row = place.map_or(u64::MAX, |place| self.row[place].number);

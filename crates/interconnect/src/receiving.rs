@@ -17,7 +17,7 @@ pub struct ReceivingConfiguration {
     pub interrupts: Option<InterruptConfiguration>,
 }
 
-/// Settings of a host's interrupts. While its processor handles the messages of an interrupt, the
+/// Settings of a host's interrupts. While the processor handles the messages of an interrupt, the
 /// host accepts further messages without another interrupt.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct InterruptConfiguration {
@@ -29,7 +29,8 @@ pub struct InterruptConfiguration {
     /// Number of frames that cause an interrupt. The host raises the interrupt when its pending
     /// complete messages have this many frames. 0 and 1 mean an interrupt after each message.
     pub coalesce_frames: u32,
-    /// Maximum time from the first message to the interrupt, in picoseconds; 0 means no delay.
+    /// Maximum time from the first pending message to the interrupt, in picoseconds; 0 means no
+    /// delay.
     pub coalesce_ps: u64,
 }
 
@@ -84,7 +85,7 @@ pub(super) enum Noticed {
     /// The processor handles the message after its current work, without an interrupt.
     Now,
     /// The caller must schedule an interrupt for this time. If another interrupt happens earlier,
-    /// it delivers the message.
+    /// that interrupt delivers the message.
     At(u64),
     /// An interrupt that is already scheduled delivers the message.
     Later,

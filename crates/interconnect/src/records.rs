@@ -22,10 +22,10 @@ use links::LinkTable;
 /// Maximum number of records of a run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RecordLimits {
-    /// Maximum number of messages, of 80 bytes each. Also the maximum number of work items of
-    /// processors, of 48 bytes each.
+    /// Maximum number of recorded messages; a record has 80 bytes. Also the maximum number of
+    /// recorded work items of processors; such a record has 48 bytes.
     pub messages: usize,
-    /// Maximum number of crossings of links by packets, of 64 bytes each.
+    /// Maximum number of recorded crossings of links by packets; a record has 64 bytes.
     pub crossings: usize,
 }
 
@@ -109,9 +109,9 @@ pub struct Crossing {
     pub ready_ps: u64,
     /// Time when the packet's first bit left, in picoseconds.
     pub started_ps: u64,
-    /// Time at which the part of the packet has left on which its arrival depends, in picoseconds.
-    /// This part is the whole packet if the next node stores the packet, and the head if the head
-    /// continues alone.
+    /// Time at which the part of the packet that the next node waits for has left, in picoseconds.
+    /// If the next node stores the packet, this part is the whole packet. If the head continues
+    /// alone, this part is the head.
     pub sent_ps: u64,
     /// Time when the packet or its head reached the other end, in picoseconds.
     pub arrived_ps: u64,
@@ -180,8 +180,8 @@ pub struct Recorder {
     /// For each live packet, by its index in the fabric, its last crossing; [`NONE`] if it has
     /// none.
     crossing_of: Vec<u32>,
-    /// For each channel of each link, the crossing that occupies the channel if its end is not
-    /// known yet; otherwise [`NONE`].
+    /// For each channel of each link, the crossing that occupies the channel and whose end is not
+    /// known yet; [`NONE`] if there is no such crossing.
     open: Vec<u32>,
     channels: usize,
     /// For each rank, its unfinished work.
@@ -248,7 +248,8 @@ impl Recorder {
         }
     }
 
-    /// Sets whether hosts have a transport. Its windows delay the frames of a message.
+    /// Sets whether hosts have a transport. The windows of a transport delay the frames of a
+    /// message.
     #[must_use]
     pub fn with_windows(self, has_windows: bool) -> Self {
         Self { has_windows, ..self }
@@ -522,8 +523,9 @@ impl Records {
         (link.busy_ps as f64 / self.completed_ps.max(1) as f64).min(1.0)
     }
 
-    /// Returns how long the packet of a message that arrived last had waited for links, in
-    /// picoseconds. Returns `None` if some crossings of this packet were not recorded.
+    /// Returns how long the last packet of a message waited for links, in picoseconds. The last
+    /// packet is the one that arrived last. Returns `None` if some crossings of this packet were
+    /// not recorded.
     pub fn link_wait_ps(&self, message: &MessageRecord) -> Option<u64> {
         let mut next = Some(message.last_crossing?);
         let mut wait_ps = 0;

@@ -55,7 +55,8 @@ pub enum Choice {
     /// Frames of a flow in close succession take the same link. After a gap, the flow takes the
     /// link that becomes free first.
     Flowlet {
-        /// Minimum time since the last frame of the flow, in picoseconds.
+        /// Minimum pause between two frames of the flow after which the flow can take another link,
+        /// in picoseconds.
         gap_ps: u64,
     },
     /// UGAL: each packet takes the shortest route, on the link that becomes free first, or a detour
@@ -89,14 +90,16 @@ impl Choice {
 }
 
 /// Returns the flow of packets from `source` to `destination`. The hash processes source and
-/// destination one after the other. Two pairs of hosts that differ in the same bits are therefore
-/// different flows. Another salt changes all flows.
+/// destination one after the other. Therefore even pairs such as (1, 2) and (2, 1) are different
+/// flows, which an exclusive or of both numbers would not distinguish. Another salt changes all
+/// flows.
 #[inline]
 pub(super) const fn flow(source: u32, destination: u32, salt: u64) -> u32 {
     mix(mix(source as u64, FLOW ^ salt), destination as u64) as u32
 }
 
-/// Returns the salt for hashes of flows in runs with this seed. Workloads use the seed itself.
+/// Returns the salt for hashes of flows in runs with this seed. Workloads use the seed itself, so
+/// the random numbers of routes and workloads are independent.
 pub const fn salt(seed: u64) -> u64 {
     mix(mix(seed, SALT), SALT)
 }
@@ -110,8 +113,9 @@ const SALT: u64 = 1 << 41;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LanePolicy {
     /// If the path crosses the wrap of a dimension, packets use lane 0 before the wrap and lane 1
-    /// after it. In a dimension without a crossed wrap, packets choose any lane and keep it for
-    /// that dimension. Under this rule, packets cannot wait for each other in a circle.
+    /// after it. In a dimension whose wrap the path does not cross, packets choose any lane and
+    /// keep this lane for the dimension. Under this rule, packets cannot wait for each other in a
+    /// circle.
     Dateline,
     /// In each dimension, packets use lane 1 if the path crosses the wrap, and lane 0 if it does not
     /// (`dim_order` of `BookSim2`). Most packets use lane 0.
@@ -197,7 +201,7 @@ pub struct RouteTable {
 /// Table row of a switch.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// Column of the switch itself; [`NO_COLUMN`] if it has no hosts.
+    /// Column of the switch itself; [`NO_COLUMN`] if the switch has no hosts.
     column: u32,
     /// Start of the row in `entries`.
     entries: u32,

@@ -4,7 +4,8 @@
 //! A load saturates a network in two cases:
 //!
 //! * The mean latency reaches [`SATURATED_LATENCIES`] times the latency of the idle network.
-//! * Some messages do not arrive soon after ranks have stopped posting.
+//! * Some messages have not arrived at the end of the run, which is some time after ranks have
+//!   stopped posting.
 //!
 //! The search increases the load in steps until a load saturates the network. Then it bisects the
 //! range between this load and the load of the previous step.
@@ -71,7 +72,7 @@ pub struct Curve {
 /// Progress of a search, as `watch` gets it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// The load, in percent.
+    /// The load of each host, in percent of the rate of its link.
     pub load_percent: f64,
     /// Number of the run among the runs of this load, from 1.
     pub run: u32,
@@ -183,8 +184,8 @@ pub(super) fn limits_at_load(limits: Limits, until_ps: u64) -> Limits {
     Limits { warmup_ps, stop_ps, ..limits }
 }
 
-/// Number of idle latencies. If the mean latency reaches this many idle latencies, the load
-/// saturates the network.
+/// A load saturates the network if the mean latency is at least this many times the latency of the
+/// idle network.
 pub const SATURATED_LATENCIES: f64 = 3.0;
 /// Load at which a network counts as idle, in percent.
 pub const IDLE_PERCENT: f64 = 1.0;

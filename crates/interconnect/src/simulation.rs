@@ -31,7 +31,7 @@ pub trait Fabric {
     /// Accepts a message that its host hands over now.
     fn inject(&mut self, context: &mut Context, message: u32);
 
-    /// Handles an event that the fabric scheduled; its place is below [`FABRIC_PLACES`].
+    /// Handles an event that the fabric scheduled; its `place` is below [`FABRIC_PLACES`].
     fn handle(&mut self, context: &mut Context, event: Event);
 
     /// Prefetches the state that the events of the next wheel slot need ([`Wheel::due`]). The run
@@ -68,8 +68,8 @@ pub trait Fabric {
         None
     }
 
-    /// Returns the number of links that packets have crossed so far, summed over all packets. A
-    /// flit fabric counts flits.
+    /// Returns the number of link crossings so far, summed over all packets. A flit fabric sums
+    /// over all flits.
     fn hops(&self) -> u64;
 
     /// Returns the slot width for the [`Wheel`], in picoseconds: half of the shortest usual time
@@ -89,7 +89,7 @@ pub struct Context {
     pub recorder: Option<Box<Recorder>>,
     delivered: Vec<u32>,
     dropped: u64,
-    /// Bits that are added to the place of each scheduled event.
+    /// Bits that are added to `Event::place` of each scheduled event.
     place_base: u32,
     /// Messages that lost a packet; `None` before the first call of [`Self::take_lost`].
     lost: Option<Vec<u32>>,
@@ -110,8 +110,8 @@ impl Context {
         }
     }
 
-    /// Sets bits that are added to the place of each event scheduled from now on. A fabric that
-    /// contains other fabrics uses these bits to distinguish them.
+    /// Sets bits that are added to `Event::place` of each event scheduled from now on. A fabric
+    /// that contains other fabrics uses these bits to distinguish the events of these fabrics.
     pub const fn set_place_base(&mut self, place_base: u32) {
         self.place_base = place_base;
     }
@@ -124,8 +124,8 @@ impl Context {
     }
 
     /// Removes and returns a message that lost a packet, if there is one. A fabric that contains
-    /// other fabrics calls this function if it repairs their losses. Lost messages are recorded
-    /// only after the first call.
+    /// other fabrics calls this function if it repairs their losses. The context remembers lost
+    /// messages only after the first call.
     pub fn take_lost(&mut self) -> Option<u32> {
         self.lost.get_or_insert_default().pop()
     }
@@ -238,7 +238,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Returns limits that measure the whole run. The limit of 2^36 events can take an hour.
+    /// Returns limits that measure the whole run. The run stops after 2^36 events, which can take
+    /// an hour.
     fn default() -> Self {
         Self { warmup_ps: 0, events: 1 << 36, stop_ps: u64::MAX }
     }
@@ -262,8 +263,8 @@ pub struct Simulation<F, W> {
     receiving: ReceivingConfiguration,
     /// Interrupts of the hosts; `None` if hosts poll.
     interrupts: Option<Interrupts>,
-    /// Order of the work of processors and interfaces in the LogGP model. `None` in other models.
-    /// In those, processors and interfaces handle requests one after another.
+    /// Order of the work of processors and interfaces in the LogGP model. `None` in other models,
+    /// in which processors and interfaces handle requests one after another.
     processors: Option<Box<Processors>>,
     /// Whether a receiving processor is busy while bytes arrive.
     holds_receivers: bool,
@@ -343,7 +344,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     /// Runs the simulation to its end.
     ///
     /// # Errors
-    /// [`Stuck`] if the run ends before its workload has finished.
+    /// Returns [`Stuck`] if the run ends before its workload has finished.
     pub fn run(self) -> Result<Outcome, Stuck> {
         self.run_to_end().map(|(outcome, _)| outcome)
     }
@@ -351,7 +352,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     /// Runs the simulation to its end. Also returns the fabric, which has further counters.
     ///
     /// # Errors
-    /// [`Stuck`] if the run ends before its workload has finished.
+    /// Returns [`Stuck`] if the run ends before its workload has finished.
     pub fn run_to_end(self) -> Result<(Outcome, F), Stuck> {
         self.run_watched(&mut |_| ControlFlow::Continue(()))
     }
@@ -359,7 +360,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     /// Runs the simulation to its end, and reports the progress every few thousand events.
     ///
     /// # Errors
-    /// [`Stuck`] if the run ends before its workload has finished, or `watch` stops it.
+    /// Returns [`Stuck`] if the run ends before its workload has finished, or `watch` stops it.
     pub fn run_watched(mut self, watch: &mut Watcher<'_>) -> Result<(Outcome, F), Stuck> {
         let mut check = CHECK_EVENTS.min(self.limits.events);
         for rank in 0..self.hosts.len() as u32 {
@@ -574,7 +575,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.costs.receive(bytes) + self.receiving.reassembly_ps(bytes)
     }
 
-    /// Makes the processor of a rank's host process a message.
+    /// Makes the processor of a rank's host receive a message.
     fn process(&mut self, rank: u32, index: u32) {
         let bytes = self.context.messages.get(index).bytes;
         let mut cost_ps = self.receive_ps(bytes);
@@ -646,7 +647,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     }
 
     /// Gives the next requests of a rank the sequence number of the work that its processor has
-    /// just finished. If its processor is busy or was idle, gives them a new sequence number, which
+    /// just finished. If the processor is busy or was idle, gives them a new sequence number, which
     /// orders them after all earlier events.
     #[inline]
     fn go_on(&mut self, rank: u32) {
@@ -760,12 +761,12 @@ const CHECK_EVENTS: u64 = 4_096;
 /// End of virtual time: about two months. Sums of earlier times never overflow.
 const END_PS: u64 = 1 << 62;
 
-/// Places below this number belong to the fabric.
+/// Events belong to the fabric if their `place` is below this number.
 pub const FABRIC_PLACES: u32 = 1 << 30;
 const WAKE: u32 = 1 << 30;
 const INJECT: u32 = 2 << 30;
 const RECEIVED: u32 = 3 << 30;
-/// Events for an interrupt of a host, and for a message from a host to itself.
+/// Events of two kinds: a host has an interrupt, or a host gets a message that it sent to itself.
 const INTERRUPT: u32 = WAKE | OTHER;
 const LOOPBACK: u32 = INJECT | OTHER;
 /// Event in which processors start waiting tasks. It comes after all tasks that end at the same

@@ -31,7 +31,7 @@ impl<T: Copy> Slab<T> {
     /// Returns the value with this number, which must be live.
     ///
     /// # Panics
-    /// If no value ever had this number.
+    /// Panics if no value ever had this number.
     #[inline]
     pub fn get(&self, index: u32) -> &T {
         &self.values[index as usize]
@@ -40,7 +40,7 @@ impl<T: Copy> Slab<T> {
     /// Returns a mutable reference to the value with this number, which must be live.
     ///
     /// # Panics
-    /// If no value ever had this number.
+    /// Panics if no value ever had this number.
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> &mut T {
         &mut self.values[index as usize]

@@ -7,7 +7,8 @@ pub struct Summary {
     min_ps: u64,
     max_ps: u64,
     sum_ps: u128,
-    /// Sum of squares, in ps². Even 2^64 times of four seconds each do not overflow this sum.
+    /// Sum of the squares of all times, in ps². Even 2^64 values of four seconds each do not
+    /// overflow this sum.
     squares: u128,
 }
 
@@ -86,7 +87,7 @@ pub fn confidence_95(values: &[f64]) -> Option<f64> {
 }
 
 /// Student's t for 95 % (two-sided), for 1 to 30 degrees of freedom. For more degrees of freedom,
-/// `STUDENT_95_MANY` is used. There, t exceeds the value of the normal distribution by at most 4 %.
+/// `STUDENT_95_MANY` is used, which is at most 4 % too large.
 const STUDENT_95: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,

@@ -60,7 +60,7 @@ pub fn compare() -> Result<Vec<Comparison>, TheoryError> {
     ])
 }
 
-/// Compares the waiting time in an M/D/1 queue: ρ S / 2 (1 − ρ).
+/// Compares the waiting time in an M/D/1 queue: ρ S / (2 (1 − ρ)) for load ρ and service time S.
 fn constant_service(load_percent: u64) -> Result<Comparison, TheoryError> {
     let outcome = queue(load_percent, Sizes::Fixed(SIZE_BYTES))?;
     let load = load_percent as f64 / 100.0;
@@ -72,7 +72,7 @@ fn constant_service(load_percent: u64) -> Result<Comparison, TheoryError> {
     })
 }
 
-/// Compares the waiting time in an M/M/1 queue: ρ S / (1 − ρ).
+/// Compares the waiting time in an M/M/1 queue: ρ S / (1 − ρ) for load ρ and mean service time S.
 fn exponential_service(load_percent: u64) -> Result<Comparison, TheoryError> {
     let outcome = queue(load_percent, Sizes::Exponential(SIZE_BYTES))?;
     let load = load_percent as f64 / 100.0;
@@ -99,7 +99,8 @@ fn queue(load_percent: u64, sizes: Sizes) -> Result<Outcome, TheoryError> {
     Ok(Simulation::new(ethernet, load, &[0, 1], HostCosts::default()).run()?)
 }
 
-/// Compares the time of one frame through a chain of switches that store and forward.
+/// Compares the time of one frame through a chain of switches that store and forward. According to
+/// theory, this is the sum of the frame's times on all links and of the latencies of the switches.
 fn tandem() -> Result<Comparison, TheoryError> {
     let outcome = row(1_000)?;
     Ok(Comparison {
@@ -110,8 +111,8 @@ fn tandem() -> Result<Comparison, TheoryError> {
     })
 }
 
-/// Compares the time of ten frames through the chain. The frames belong to one message and follow
-/// each other without gaps.
+/// Compares the time of ten frames through the chain of switches. The frames belong to one message
+/// and follow each other without gaps.
 fn pipelined_tandem() -> Result<Comparison, TheoryError> {
     let outcome = row(10_000)?;
     Ok(Comparison {
@@ -197,7 +198,7 @@ fn ping_pong() -> Result<Comparison, TheoryError> {
 
 /// Compares max-min fair rates on two trunks of 1 Gb/s. Three messages cross the first trunk. One
 /// of these messages and a fourth message cross the second trunk. Each message on the first trunk
-/// gets a third of its rate. The fourth message gets two thirds of the second trunk.
+/// gets a third of this trunk's rate. The fourth message gets two thirds of the second trunk.
 fn max_min_share() -> Result<Comparison, TheoryError> {
     let trace = "num_ranks 6\n\
                  rank 0 {\nsend 100000000b to 4\nsend 100000000b to 3\n}\n\
@@ -241,7 +242,7 @@ fn bare() -> EthernetConfiguration {
 /// Length of a frame in bytes; its service time is 8 µs.
 const SIZE_BYTES: u32 = 1_000;
 const SERVICE_US: f64 = 8.0;
-/// Time of the byte after which a switch forwards a frame, in µs.
+/// Time in which a link carries the one byte that a switch needs before it forwards a frame, in µs.
 const HEADER_US: f64 = 0.008;
 /// With this many arrivals, the mean wait at load 0.8 has a standard error below 1 %.
 const ARRIVALS: u64 = 600_000;

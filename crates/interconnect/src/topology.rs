@@ -225,7 +225,8 @@ impl Topology {
         !self.settings.is_empty()
     }
 
-    /// Returns the topology with changed settings for each cable that has its own settings.
+    /// Returns the topology with other cable settings. For each cable that has its own settings,
+    /// `change` gets the settings and returns the new ones.
     #[must_use]
     pub fn with_cable_settings(&self, change: impl Fn(CableSettings) -> CableSettings) -> Self {
         let settings = self.settings.iter().copied().map(change).collect();
@@ -352,7 +353,8 @@ impl Builder {
         self.join_along(a, b, lanes, LinkKind::Switch { dimension: 0, is_wrap: false });
     }
 
-    /// Adds parallel cables with these numbers between two switches.
+    /// Adds parallel cables between two switches. `lanes` contains the indices of these cables
+    /// among all parallel cables.
     fn join_from(&mut self, a: u32, b: u32, lanes: std::ops::Range<u32>) {
         let kind = LinkKind::Switch { dimension: 0, is_wrap: false };
         for lane in lanes {

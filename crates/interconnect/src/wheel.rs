@@ -76,8 +76,9 @@ pub struct Wheel {
     buckets: Vec<u32>,
     /// For each bucket, one bit that says whether the bucket has events.
     occupied: Vec<u64>,
-    /// Events to be moved into their buckets before the next turn. If there are very many events,
-    /// buckets are not in the caches. With this list, their memory can be fetched at the same time.
+    /// Events to be moved into their buckets before the wheel turns to the next slot. If there are
+    /// very many events, buckets are not in the caches. With this list, the wheel can fetch the
+    /// memory of many buckets at the same time.
     staged: Vec<Event>,
     blocks: Vec<Block>,
     /// For each block, the previous block of its chain, in the form of `buckets`. For a vacant
@@ -89,7 +90,7 @@ pub struct Wheel {
     /// their slots yet.
     overflow: BinaryHeap<Reverse<Event>>,
     slot_shift: u32,
-    /// Difference of two counts of recent slots: crowded slots minus other slots; at least 0.
+    /// Number of crowded slots minus number of other slots, among recent slots; at least 0.
     crowded: u32,
     /// Value of `crowded` at which slots become narrower. This value doubles whenever narrower
     /// slots do not help.
@@ -212,8 +213,8 @@ impl Wheel {
     }
 
     /// Returns the events of the next slot that are known so far, in chunks and without order. A
-    /// fabric can prefetch the state that these events need. Returns nothing if there are few
-    /// events.
+    /// fabric can prefetch the state that these events need. Returns no events if the wheel has so
+    /// few that prefetching does not help.
     pub fn ahead(&self) -> impl Iterator<Item = &[Event]> {
         let bucket = if self.is_deep() { self.next_occupied(self.current_slot) } else { None };
         let mask = self.buckets.len() - 1;
@@ -227,7 +228,7 @@ impl Wheel {
         self.len > DEEP
     }
 
-    /// Prefetches the blocks of the slot after the next slot. The previous turn prefetched the
+    /// Prefetches the blocks of the slot after the next slot. The previous call has prefetched the
     /// blocks of the next slot.
     #[inline]
     fn fetch_ahead(&self) {
@@ -241,8 +242,9 @@ impl Wheel {
         }
     }
 
-    /// Returns the time of the next event, in picoseconds. Does not turn the wheel. An event
-    /// scheduled later for an earlier time can therefore still enter the ring.
+    /// Returns the time of the next event, in picoseconds. This call does not advance to the slot
+    /// of that event. An event that is scheduled later for an earlier time can therefore still
+    /// enter the ring.
     pub fn next_ps(&self) -> Option<u64> {
         if let Some(event) = self.current.last() {
             return Some(event.time_ps);
@@ -389,8 +391,8 @@ impl Wheel {
 
     /// Halves the width of slots. The caller must not be processing a slot. With narrower slots,
     /// more events are beyond the ring. If these events cost more than sorting saves, this function
-    /// doubles the number of buckets. If that number is at its maximum, this function changes
-    /// nothing.
+    /// also doubles the number of buckets. If the width or the number of buckets cannot be changed
+    /// further, this function leaves both unchanged.
     fn narrow(&mut self) {
         self.crowded = 0;
         let count = self.buckets.len();
@@ -453,7 +455,7 @@ fn sort_latest_first(events: &mut [Event]) {
     }
 }
 
-/// Returns the index within its block of the event that was added last.
+/// Returns the index of the most recently added event within its block.
 #[inline]
 const fn first_of(last: u32) -> usize {
     (LAST - (last & LAST)) as usize
@@ -462,11 +464,12 @@ const fn first_of(last: u32) -> usize {
 /// Number of events that makes a slot crowded. Sorting more events than this costs more than
 /// visiting a few more slots.
 const CROWD: usize = 32;
-/// Number of events in a slot from which the cause must be ranks in step. So many events do not
-/// coincide by chance.
+/// If a slot has this many events or more, ranks that work in step have scheduled them. So many
+/// events do not coincide by chance.
 const STEP: usize = 4 * CROWD;
-/// Number of crowded slots after which slots become narrower. A single crowded slot is not enough.
-/// In a synchronised workload, events have equal times, and narrower slots cannot separate them.
+/// Number of crowded slots after which slots become narrower. A single crowded slot is not enough:
+/// a synchronised workload has many events at the same time, and narrower slots cannot separate
+/// these events.
 const CROWDED_TURNS: u32 = 8;
 
 /// Number of buckets. A network schedules events some microseconds ahead (serialisation and
@@ -535,8 +538,8 @@ mod tests {
             assert_eq!(wheel.pop(), Some(expected));
             let reach = [1, 100, 10_000, 1_000_000, 100_000_000][random.below(5) as usize];
             let time_ps = wheel.now_ps() + random.below(reach);
-            // Places grow, so no event is scheduled before an event that has already happened at
-            // the same time.
+            // Each event has a larger place than all earlier ones. Therefore no event is scheduled
+            // before an event that has already happened at the same time.
             let event = Event { time_ps, place: subject, subject };
             wheel.push(event);
             heap.push(Reverse(event));

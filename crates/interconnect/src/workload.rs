@@ -24,16 +24,18 @@ pub trait Workload {
     /// Handles a message that the rank has received.
     fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions);
 
-    /// Handles two kinds of reports. In the first, the processor has sent the message that the rank
-    /// called `name` ([`Actions::reports_sent`]). The second is the call that the rank requested
-    /// with `name` ([`Actions::take_turn`]).
+    /// Handles a report to a rank. There are two kinds of reports:
+    ///
+    /// - The processor has sent the message that the rank called `name`
+    ///   ([`Actions::reports_sent`]).
+    /// - The rank has requested this call with `name` ([`Actions::take_turn`]).
     fn on_sent(&mut self, rank: u32, name: u32, actions: &mut Actions) {
         let _ = (rank, name, actions);
     }
 
     /// Returns whether the actions of a rank are ordered only by dependencies, as in a trace. In
     /// this case, the processor computes while a send waits for the interface. Otherwise a rank
-    /// continues only after it has sent.
+    /// continues only after its send has ended.
     fn is_unordered(&self) -> bool {
         false
     }
@@ -134,9 +136,9 @@ impl Actions {
         Self { now_ps: 0, list: Vec::new(), origin: Origin::default(), reports_sent }
     }
 
-    /// Returns whether the run reports that a named message has been sent ([`Workload::on_sent`]).
-    /// The run does so in the LogGP model, because a send can wait for an interface there. In other
-    /// models, a message is sent when it is posted.
+    /// Returns whether the run reports that a message with a `name` has been sent
+    /// ([`Workload::on_sent`]). The run does so in the LogGP model, because a send can wait for an
+    /// interface there. In other models, a message is sent when it is posted.
     pub const fn reports_sent(&self) -> bool {
         self.reports_sent
     }
@@ -161,7 +163,8 @@ impl Actions {
         self.send_named(to, bytes, tag, NAMELESS);
     }
 
-    /// Occupies the processor for `time_ps` after its current work, and then notifies the rank.
+    /// Occupies the processor for `time_ps` picoseconds, after the processor's current work. Then
+    /// notifies the rank.
     #[inline]
     pub fn compute(&mut self, time_ps: u64, tag: u32) {
         self.list.push(Action::Compute { time_ps, tag });
@@ -173,7 +176,7 @@ impl Actions {
     }
 }
 
-/// Name of a message without a name. The run does not report that such a message has been sent.
+/// Value of `name` for a message whose sending the run does not report.
 pub(super) const NAMELESS: u32 = u32::MAX;
 
 /// A token on a ring of ranks. Each rank waits for the token from the left, waits for a delay, and
@@ -188,8 +191,8 @@ pub struct TokenPass {
 }
 
 impl TokenPass {
-    /// Creates a token of `bytes` bytes that `ranks` ranks pass on `passes` times in total. A rank
-    /// waits for the delay before each pass, except before the first pass.
+    /// Creates a token of `bytes` bytes. `ranks` ranks pass the token to the right, `passes` times
+    /// in total. A rank waits for the delay before each pass, except before the first pass.
     pub fn new(ranks: u32, bytes: u32, delay_ps: u64, passes: u32) -> Self {
         let passes_left = (0..ranks).map(|rank| passes / ranks + u32::from(rank < passes % ranks));
         Self { bytes, delay_ps, passes, passes_left: passes_left.collect() }
@@ -265,9 +268,9 @@ pub struct MeshConfiguration {
     /// Time for which each rank computes in each iteration, in picoseconds.
     pub compute_ps: u64,
     /// Order in which a rank sends to its neighbours, as indices into +x, −x, +y, −y. The rank at
-    /// (x, y) starts x + y places later in this order. If all ranks started at the same place, all
-    /// messages that are sent at the same time would have different destinations. No two messages
-    /// would then compete for a port.
+    /// (x, y) starts x + y places later in this order. Therefore messages that are sent at the same
+    /// time can have the same destination and compete for a port. If all ranks started at the same
+    /// place of the order, all these destinations would be different.
     pub order: [u8; 4],
 }
 
@@ -466,7 +469,8 @@ impl Workload for OpenLoad {
         Some(self.until_ps)
     }
 
-    /// Returns true, because an open load does not wait for messages; the network may lose them.
+    /// Returns true, because an open load does not wait for messages. It ends even if the network
+    /// loses messages.
     fn is_finished(&self) -> bool {
         true
     }

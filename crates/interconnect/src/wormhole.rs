@@ -3,7 +3,7 @@
 //!
 //! A worm takes one event per hop. The simulation does not model single bytes: on each link of its
 //! path, the worm is an interval of time. In the following, the head gets link i at time Tᵢ, and
-//! the worm has L characters.
+//! the worm has L characters. The unit of time is the time of one character.
 //!
 //! * If the head is never stopped after link i, the tail has crossed link i at Tᵢ + L, and the link
 //!   is then free.
@@ -527,10 +527,10 @@ impl Lanes {
 }
 
 const NONE: u32 = u32::MAX;
-/// Mark of places for this event: a waiting worm gets a link.
+/// Flag in `Event::place`: a waiting worm gets a link.
 const RELEASE: u32 = 1 << 29;
-/// Mark of places for this event: a worm has reached its host completely. An event at a place
-/// without a mark is the arrival of a worm's head at the end of a link.
+/// Flag in `Event::place`: a worm has reached its host completely. Without a flag, the event is the
+/// arrival of a worm's head at the end of a link.
 const DELIVERED: u32 = 1 << 28;
 /// Maximum number of lanes among which a worm chooses.
 const LANES: usize = 8;

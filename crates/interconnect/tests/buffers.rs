@@ -81,7 +81,8 @@ fn found_share(load: f64, least: usize) -> f64 {
     1.0 - chances.iter().sum::<f64>() * (1.0 - load)
 }
 
-/// Checks several latencies of the switch, and all settings that make the switch store queues.
+/// Compares losses with theory, at several latencies of the switch and with all settings that make
+/// the switch store queues.
 #[test]
 fn a_buffer_loses_what_theory_says() {
     let mut worst = 0.0_f64;

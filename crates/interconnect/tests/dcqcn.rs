@@ -56,14 +56,14 @@ fn two_senders_converge_to_fair_shares() {
             "the second from {start}: the first has {mean:.3}, index {usual:.3}, least {worst:.3}"
         );
         assert!((mean - 0.5).abs() < 0.04, "{mean}: {shares:.3?}");
-        // At most one frame of a hundred is marked, so one flow gets a notification before the
-        // other.
+        // At most one frame of a hundred is marked. Therefore one flow gets a notification before
+        // the other, and the rates are not exactly equal.
         assert!(usual > 0.97 && worst > 0.8, "{usual} {worst}: {shares:.3?}");
     }
 }
 
-/// Returns the queue lengths of the link to host 0, in bytes at 40 Gb/s. A length is measured
-/// whenever a frame arrives in the second half of the run.
+/// Returns the queue lengths of the link to host 0, in bytes. The link has 40 Gb/s. A length is
+/// measured whenever a frame arrives in the second half of the run.
 fn queue(outcome: &Outcome) -> Vec<f64> {
     let records = outcome.records.as_ref().expect("it was recorded");
     let late = records.crossings.iter().filter(|it| {

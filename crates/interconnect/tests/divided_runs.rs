@@ -56,7 +56,7 @@ impl Cluster {
                     assert_eq!(figures(whole), figures(divided), "{count} parts");
                 }
                 // A divided run with too many events stops only at the end of a window. Its number
-                // of events therefore differs from the undivided run.
+                // of events therefore differs from that of the undivided run.
                 (Err(Stuck::Endless { .. }), Err(Stuck::Endless { .. })) => {}
                 (Err(whole), Err(divided)) => assert_eq!(whole, divided, "{count} parts"),
                 _ => panic!("{count} parts: {whole:?}, {divided:?}"),
@@ -166,8 +166,9 @@ fn clusters(queues: impl Strategy<Value = QueueConfiguration>) -> impl Strategy<
                 (topology, choice, queues, nic, receiving),
                 (forwarding, buffer_bytes, cost_ps, latency_ps, propagation_ps, is_limited),
             )| {
-                // Frames that wait for the engine of a switch occupy no buffer, but pauses of
-                // lossless classes depend on the used buffer.
+                // The engine of a switch (which limits the rate of frames from hosts) and lossless
+                // classes exclude each other. Frames that wait for the engine occupy no buffer, but
+                // pauses of lossless classes depend on the used buffer.
                 let has_engine = is_limited && queues.lossless == 0;
                 let configuration = EthernetConfiguration {
                     choice,
@@ -238,7 +239,8 @@ proptest! {
             compute_ps: 1_000_000,
             order: [0, 1, 3, 2],
         });
-        // In a mesh of height 1, a rank is its own neighbour twice.
+        // In a mesh of height 1, a rank is its own neighbour twice. Its messages to itself do not
+        // count as delivered, so two messages remain in each iteration.
         let outcome = cluster.compare(&mesh, hosts).expect("nothing is lost");
         prop_assert_eq!(outcome.delivered, u64::from(hosts * 2 * iterations));
         let token = TokenPass::new(hosts, 100, 5_000, 2 * hosts + 1);

@@ -164,7 +164,8 @@ fn the_examples_are_what_they_say() {
     assert!(configuration.edge.is_some_and(|edge| edge.outages.len() == 1));
 }
 
-/// Runs the paper's cluster twice: with real memory in each host, and with ghost regions.
+/// Runs the paper's cluster twice: with payloads of real bytes, and with payloads that have only
+/// lengths.
 fn bytes_and_ghosts(more: &str) -> [(Outcome, Counts); 2] {
     let text = |payload| {
         multiedge(&format!(
@@ -183,7 +184,7 @@ fn hosts_with_bytes_do_what_those_with_ghosts_do() {
         assert_eq!(bytes.hash, ghost.hash, "{more}");
         assert_eq!((bytes.completed_ps, bytes.events), (ghost.completed_ps, ghost.events));
         let Counts { bytes_placed_again, .. } = with_bytes;
-        // The counter of bytes placed more than once exists only with ghost regions.
+        // Bytes that are placed more than once are counted only for payloads without real bytes.
         assert_eq!(with_bytes, Counts { bytes_placed_again, ..with_ghosts });
     }
 }
@@ -197,9 +198,8 @@ fn bytes_that_take_too_much_memory_are_refused() {
     assert!(error.contains("takes 7680000000 bytes") && error.contains("240 pairs"), "{error}");
 }
 
-/// Runs four hosts that send to one host over a switch with congestion marks. The first mark
-/// returns after some time. The switch's buffer can hold all frames that the hosts send before that
-/// time.
+/// Runs four hosts that send to one host over a switch with congestion marks. The switch's buffer
+/// can hold all frames that the hosts send before they learn of the first mark.
 fn incast(more: &str) -> (Outcome, Counts) {
     run(&format!(
         "[topology]\nkind = \"star\"\nhosts = 5\n[fabric]\nshared_bytes = 400_000\n\

@@ -47,7 +47,8 @@ fn packets_and_fluids_take_the_same_links() {
     println!("figure: equal flows: {equal}");
 }
 
-/// Runs with different seeds must differ. The hashes of flows therefore depend on the seed.
+/// Flows choose their links by a hash. This hash must depend on the seed, because otherwise the
+/// same flows would share a link in all runs.
 #[test]
 fn the_seed_decides_which_flows_share_a_link() {
     let spread = |seed: u32| {

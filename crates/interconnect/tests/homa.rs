@@ -128,20 +128,21 @@ fn the_longest_message_does_not_starve() {
         };
         (message(true), message(false))
     };
-    // 48 MB take 39 ms. In 16 ms, a tenth of the link carries 2 MB.
+    // The short messages have 48 MB together, which take 39 ms. The long message has 2 MB, which a
+    // tenth of the link carries in 16 ms.
     let ((with, _), (without, others)) = (delivered_ps(10), delivered_ps(0));
     println!("{with} with a share, {without} without, others until {others}");
     assert!(with < others / 4 * 3, "{with} {others}");
     assert!(without >= others, "{without} {others}");
 }
 
-/// Many senders send at the same time. The queue contains two kinds of frames: frames that need no
-/// grant, and granted frames of only a few messages.
+/// Many senders send at the same time. The queue stays short, because it contains only frames that
+/// need no grant, and granted frames of only a few messages.
 #[test]
 fn an_incast_has_a_short_queue() {
     let run = |host: &str| {
-        // Neither transport uses marks. The switch marks frames, because results list only ports
-        // with marks or losses.
+        // Neither transport uses marks. The switch marks frames only so that the results list its
+        // ports: results list no ports without marks and losses.
         let outcome = run(&format!(
             "[topology]\nhosts = 33\n[fabric]\nclasses = {}\necn_max_bytes = 1000\n[host]\n\
              {host}[workload]\nkind = \"incast\"\nbytes = \"200 kB\"\niterations = 3\n",

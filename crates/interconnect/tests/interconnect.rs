@@ -12,8 +12,8 @@ use interconnect::topology::Topology;
 use interconnect::workload::{OpenLoad, Pattern, Sizes};
 use interconnect::wormhole::{Arbiter, LaneSelection, Wormhole, WormholeConfiguration};
 
-/// The hash is equal in debug and release builds and on every machine, so the test compares it with
-/// a constant.
+/// The hash of all results is equal in debug and release builds and on every machine, so the test
+/// compares it with a constant.
 #[test]
 fn the_paper_comes_out_as_it_did() {
     let result = Reproduction::new(&Configurations::default()).expect("it runs");
@@ -132,7 +132,8 @@ fn full_queues_drop_and_what_is_left_is_counted() {
     let outcome = Simulation::new(ethernet, load, &placement, HostCosts::default()).run();
     let outcome = outcome.expect("an open load ends");
     assert!(outcome.dropped > 0);
-    // In a millisecond, 1 Gb/s carries at most 120 such frames, and the queue stores 20 more.
+    // In a millisecond, 1 Gb/s carries at most 120 frames of 1000 bytes, and the queue stores 20
+    // more.
     assert!(outcome.delivered < 150, "{}", outcome.delivered);
 }
 

@@ -1,7 +1,7 @@
 //! Compares routers that have a clock with reference figures of the `BookSim2` router.
 //!
-//! The figures are not output of `BookSim2`. A program outside this project computed them cycle by
-//! cycle. The program implements the stages of the `iq_router` (commit 27eb224), the iSLIP
+//! These figures are not output of `BookSim2`. A program outside this project computed them cycle
+//! by cycle. The program implements the stages of the `iq_router` (commit 27eb224), the iSLIP
 //! allocator, buffer states, k-ary n-cubes, dimension-order routing and the traffic manager (commit
 //! 923f1a9).
 //!
@@ -9,9 +9,10 @@
 //!   `routing_delay = vc_alloc_delay = sw_alloc_delay = st_final_delay = 1`, `credit_delay = 0`,
 //!   `alloc_iters = 1`, `use_noc_latency = 1`.
 //! * Arrivals are Bernoulli. After 10000 cycles of warm-up, 30000 cycles are measured. A run
-//!   continues until all packets of these cycles have arrived. For references with two figures,
-//!   these numbers are 6000 and 20000 cycles.
-//! * References with four figures, or with a figure that was 2 % off, are means of three seeds.
+//!   continues until all packets of these cycles have arrived. For references with two latencies,
+//!   the warm-up has 6000 cycles, and 20000 cycles are measured.
+//! * References with four latencies are means of three seeds. Other references are means of three
+//!   seeds if the simulator differed by 2 % from one of their latencies.
 
 use std::ops::ControlFlow;
 
@@ -30,9 +31,9 @@ struct Network {
     pattern: &'static str,
 }
 
-/// Reference results of a network. `points` are pairs of a load, in flits per cycle and host, and
-/// the mean latency at this load, in cycles. The loads are below nine tenths of saturation.
-/// Saturation is the load at which latency is three times that of an idle network.
+/// Reference results of a network. `latencies` are pairs of a load, in flits per cycle and host,
+/// and the mean latency at this load, in cycles. The loads are below nine tenths of `saturation`,
+/// which is the load at which the latency is three times that of an idle network.
 struct Reference {
     network: Network,
     latencies: &'static [(f64, f64)],
@@ -198,8 +199,8 @@ fn a_deadlock_is_found_and_its_circle_named() {
     }
 }
 
-/// Compares results for other values of single parameters, on a mesh with two channels near
-/// saturation.
+/// Changes one parameter at a time and compares the latency with the reference, on a mesh with two
+/// channels near saturation.
 #[test]
 fn each_parameter_of_a_router_changes_what_it_changes_in_the_reference() {
     let near = |fabric: &str, expected: f64, tolerance: f64| {

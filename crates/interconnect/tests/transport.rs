@@ -42,7 +42,9 @@ fn efficiency(recovery: &str, window: u32, round_trip_frames: f64, loss_ppm: u32
 #[test]
 fn go_back_n_has_the_goodput_of_the_textbook() {
     for (window, loss_ppm) in [(9, 10_000), (33, 1_000), (33, 10_000), (33, 50_000)] {
-        // The acknowledgement of the next frame reveals a loss, one round trip later.
+        // The acknowledgement of the frame after a lost frame reveals the loss. When it arrives,
+        // the sender has sent one window of frames, from the lost frame on, because the round trip
+        // is one frame shorter than the window.
         let measured = efficiency("go_back_n", window, f64::from(window) - 1.0, loss_ppm);
         let loss = f64::from(loss_ppm) / 1e6;
         let theory = (1.0 - loss) / (1.0 - loss + loss * f64::from(window));
@@ -102,9 +104,10 @@ fn flows(round_trip_ps: f64, (count, bytes): (u32, u32), host: &str, fabric: &st
     )
 }
 
-/// Compares queues with section 3.3 of Alizadeh and others, SIGCOMM 2010. With N flows, the queue
-/// oscillates between K + N and K + N − N (W + 1) α / 2. There W = (C RTT + K) / N and α² (1 − α/4)
-/// = (2 W + 1) / (W + 1)².
+/// Compares queues with section 3.3 of Alizadeh and others, SIGCOMM 2010. K is the queue length
+/// from which the switch marks frames, and C is the rate of the link. With N flows, the queue
+/// oscillates between K + N and K + N − N (W + 1) α / 2. In this formula, W = (C RTT + K) / N, and
+/// α follows from α² (1 − α/4) = (2 W + 1) / (W + 1)².
 #[test]
 fn the_queue_of_dctcp_is_that_of_its_paper_and_the_link_is_full() {
     for (count, k) in [(2, 40.0), (2, 65.0), (4, 65.0)] {
@@ -183,8 +186,8 @@ fn share_of_second(host: &str, fabric: &str) -> (f64, f64) {
     let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
     let outcome = configuration(&text).run_workload_watched(Late, 3, watch).expect("it ends");
     let records = outcome.records.expect("it was recorded");
-    // A new flow grows by one frame per round trip, so the first half of its duration is not
-    // measured.
+    // The window of a new flow grows by one frame per round trip. The first half of the flow's
+    // duration is therefore not measured.
     let second = &records.messages[1];
     let half_ps = u64::midpoint(second.posted_ps, second.delivered_ps);
     let is_shared = |ps: u64| (half_ps..second.delivered_ps).contains(&ps);
@@ -315,7 +318,8 @@ fn equal_senders_have_equal_shares_of_a_full_buffer() {
     }
 }
 
-/// Two trunks that are always busy send to a third trunk of equal rate.
+/// Two trunks that are always busy send to a third trunk of equal rate. Each of the two must get
+/// half of this rate.
 #[test]
 fn equal_trunks_have_equal_shares_of_a_full_buffer() {
     let topology = "kind = \"leaf_spine\"\nleaves = 3\nhosts = 4\nspines = 1\n";
@@ -366,7 +370,8 @@ fn results_depend_on_the_seed_and_not_on_threads() {
     assert!(equal.is_empty(), "{equal:?}");
 }
 
-/// The time for which a message waits for a window does not count as the time of its frames.
+/// On the critical path, the time for which a message waits for a window counts as time in the
+/// transport, not as transmission time of its frames.
 #[test]
 fn the_critical_path_knows_windows() {
     let text = "[topology]\nhosts = 2\n[fabric]\nlatency_ps = \"20 us\"\n[host]\ntransport = \
@@ -376,7 +381,8 @@ fn the_critical_path_knows_windows() {
     let path = outcome.records.expect("it was recorded").critical_path().expect("all was kept");
     let (kind, share) = path.by_kind()[0];
     assert_eq!(kind, interconnect::records::StepKind::Engine);
-    // Nine of ten pairs of frames wait for a round trip of about 43 µs.
+    // The message has twenty frames, and the window has two. Nine of the ten pairs of frames wait
+    // for a round trip of about 43 µs.
     assert!(share.total_ps > 350_000_000, "{share:?}");
 }
 

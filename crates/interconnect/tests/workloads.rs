@@ -45,8 +45,9 @@ fn times_of_a_workload_count_from_its_start() {
         let alone = run(&format!("{NETWORK}[workload]\n{kind}"));
         let later = run(&format!(
             "{NETWORK}[[workload]]\nkind = \"barrier\"\n[[workload]]\nstart_ps = \"5 ms\"\n{}",
-            // In this run, the second workload has another seed than alone. Random times would
-            // differ, so it gets a pattern without random numbers.
+            // In this run, the seed of the second workload differs from its seed in the run alone.
+            // Random times would therefore differ, so the workload gets a pattern without random
+            // numbers.
             kind.replace("load_percent = 30\nsizes = \"exponential\"", "pattern = \"shift\"")
         ));
         let [barrier, own] = later.workloads.as_slice() else { panic!("{kind}") };

@@ -79,9 +79,9 @@ pub struct Point {
     pub at: f64,
     /// The measured value.
     pub value: f64,
-    /// The lowest of the samples that were kept.
+    /// The lowest sample, without the samples that the command dropped.
     pub min: f64,
-    /// The highest of the samples that were kept.
+    /// The highest sample, without the samples that the command dropped.
     pub max: f64,
     /// The samples; empty if the command does not report them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -98,7 +98,7 @@ pub struct Seen {
     pub id: String,
     /// Whether the statement holds.
     pub holds: bool,
-    /// The figures from which the command concluded this.
+    /// The figures from which the command concluded whether the statement holds.
     pub saw: String,
     /// The reason why the statement does not hold; `None` if it holds or no reason is known.
     pub reason: Option<String>,
@@ -172,15 +172,15 @@ impl Document {
     /// Returns the text of the document's file. Its last field is a checksum.
     ///
     /// # Errors
-    /// [`serde_json::Error`] if the document cannot be written as JSON.
+    /// Returns [`serde_json::Error`] if the document cannot be written as JSON.
     pub fn to_text(&self) -> Result<String, serde_json::Error> {
         let text = serde_json::to_string_pretty(self)?;
         let start = text.strip_suffix(END).unwrap_or(&text);
         Ok(format!("{start}{MARK}{}\"{END}", checksum(start)))
     }
 
-    /// Parses the text of a file. Does not check whether the item exists, as
-    /// [`crate::reading::read`] does.
+    /// Parses the text of a file. Only [`crate::reading::read`] also checks whether the item
+    /// exists.
     ///
     /// # Errors
     /// Returns [`DocumentError`]; each variant names one cause.

@@ -51,7 +51,8 @@ pub struct Item {
     /// Words that describe how the second run differs. The names of its panels end with these words.
     #[serde(default)]
     pub retest_name: String,
-    /// Beginnings of names of panels. The item gets the panels whose names start with one of these.
+    /// Prefixes of names of panels. The item gets the panels whose names start with one of these
+    /// prefixes.
     #[serde(default)]
     pub take: Vec<String>,
     /// Approximate duration of a quick run, in seconds.
@@ -151,7 +152,7 @@ pub enum Kind {
     Ratio,
     /// A statement in words, which can be checked.
     Statement,
-    /// A drawing of which the text gives no number.
+    /// A value that the paper only draws, without a number in its text.
     DrawnOnly,
 }
 
@@ -372,7 +373,7 @@ mod tests {
 
     #[test]
     fn all_figures_and_tables_are_listed_and_each_has_a_command_or_waits() {
-        // There are 34 items with data, and one slide that states the gain.
+        // There are 34 items with data, and one slide that states the gain of a TCP offload engine.
         assert_eq!(all().iter().map(|paper| paper.items.len()).sum::<usize>(), 35);
         for paper in all() {
             for item in &paper.items {

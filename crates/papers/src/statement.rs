@@ -34,8 +34,8 @@ pub enum CheckKind {
     Flat,
     /// The quotient of the two series changes along the axis by a factor of at most `within`.
     Alike,
-    /// The growth of the series from the first to the last point is at most `within` times the
-    /// growth of the other series.
+    /// The growth of a series is its last value divided by its first value. The growth of the
+    /// series is at most `within` times the growth of the other series.
     Scales,
     /// Each value is at least `within` times the value of the other series at the same point.
     Above,

@@ -1,5 +1,6 @@
-//! Checks that the data contain exactly the numbers and statements of the reference, and that no
-//! source file contains a printed number.
+//! Checks that the data contain exactly the numbers and statements of `reference.txt` and
+//! `statements.txt`, which were typed independently of the data. Also checks that no source file
+//! contains a printed number.
 
 use std::collections::BTreeMap;
 use std::fs;

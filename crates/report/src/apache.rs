@@ -1,5 +1,5 @@
 //! Shows measurements of Apache over kernel TCP and over the edge: a table for a terminal, and a
-//! page with the papers' charts.
+//! page with the same charts as in the papers.
 
 use std::fmt::Write;
 
@@ -23,7 +23,7 @@ pub fn apache_table(report: &Report, columns: u16) -> String {
 /// Makes a self-contained HTML page of the report.
 ///
 /// # Errors
-/// [`ChartError`] if a chart cannot be drawn.
+/// Returns [`ChartError`] if a chart cannot be drawn.
 pub fn apache_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot: Apache over the edge";
     let mut body = String::new();

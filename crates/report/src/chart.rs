@@ -137,7 +137,7 @@ pub(crate) fn ticks(range: &Range<f64>) -> Vec<f64> {
     choices.find(|ticks| ticks.len() >= TICKS_MIN).unwrap_or_else(|| even_ticks(range))
 }
 
-/// Returns each power of ten times each of `steps`, if it lies in `range`.
+/// Returns all products of a power of ten and one of `steps` that lie in `range`.
 fn multiples(range: &Range<f64>, steps: &[f64]) -> Vec<f64> {
     let exponents = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
     exponents

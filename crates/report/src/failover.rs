@@ -31,7 +31,7 @@ pub fn failover_table(report: &Report, columns: u16) -> String {
 /// Makes a self-contained HTML page of the report.
 ///
 /// # Errors
-/// A chart cannot be drawn.
+/// Returns an error if a chart cannot be drawn.
 pub fn failover_page(report: &Report) -> Result<String, std::io::Error> {
     let title = "Ethernot: a link is cut";
     let mut body = String::new();
@@ -80,7 +80,7 @@ fn cells(outcome: &Outcome) -> [String; HEADER.len()] {
 }
 
 /// Returns the throughput over time as one line of at most `room` block characters. The line starts
-/// at the middle between the start of the stream and the cut.
+/// at half of the time from the start of the stream to the cut.
 fn course(outcome: &Outcome, room: usize) -> String {
     let from = outcome.cut_at_ms / 2;
     let shown_ms = outcome.timeline.len().saturating_sub(from as usize);

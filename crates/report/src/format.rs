@@ -49,7 +49,8 @@ pub(crate) fn short_size(bytes: u64) -> String {
 /// Formats a date and time in UTC from seconds since 1970.
 pub(crate) fn date(unix_seconds: u64) -> String {
     let (days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    // Count from 1 March of year 0, so that the leap day is the last day of a 400-year cycle.
+    // The days count from 1 March of year 0. A leap day is then the last day of its year, and of
+    // each 400-year cycle.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era =

@@ -36,7 +36,7 @@ pub fn multiedge_table(report: &Report, columns: u16) -> String {
 /// Makes a self-contained HTML page of the report.
 ///
 /// # Errors
-/// [`ChartError`] if a chart cannot be drawn.
+/// Returns [`ChartError`] if a chart cannot be drawn.
 pub fn multiedge_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot and MultiEdge";
     let mut body = String::new();

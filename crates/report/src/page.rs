@@ -14,7 +14,7 @@ use crate::table::{HEADER, facts, notes, rows};
 /// Makes the HTML page that shows `results`.
 ///
 /// # Errors
-/// [`ChartError`] if a chart cannot be drawn.
+/// Returns [`ChartError`] if a chart cannot be drawn.
 pub fn page(results: &Results) -> Result<String, ChartError> {
     let labels = labels(results);
     let title = "Ethernot benchmark";
@@ -117,7 +117,8 @@ fn labels(results: &Results) -> Vec<String> {
     labels
 }
 
-/// Returns a self-contained document. `style` is added to the style sheet of all pages.
+/// Returns a self-contained document. `style` contains rules that are added to the style sheet
+/// common to all pages.
 pub(crate) fn document(title: &str, style: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -128,7 +129,7 @@ pub(crate) fn document(title: &str, style: &str, body: &str) -> String {
     )
 }
 
-/// Escapes `text` for HTML text and attribute values. Escaping is necessary because results may
+/// Escapes `text` for HTML text and attribute values. Escaping is necessary because results can
 /// come from a file or from another host.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")

@@ -15,7 +15,7 @@ use crate::rows::page_table;
 /// Makes a self-contained HTML page with counts, a matrix of all items, and each figure.
 ///
 /// # Errors
-/// [`ChartError`] if a chart cannot be drawn.
+/// Returns [`ChartError`] if a chart cannot be drawn.
 pub fn papers_page(
     papers: &[Chosen],
     documents: &[Document],
@@ -250,7 +250,7 @@ fn charts(body: &mut String, item: &Item, document: &Document) -> Result<(), Cha
 }
 
 fn curve(number: usize, series: &Measured) -> Series {
-    // Skip the colour of the printed points.
+    // Our curves do not use the colour of the printed points.
     let colour = if number >= PAPER_COLOUR { number + 1 } else { number };
     let point = |point: &papers::document::Point| Point {
         message_bytes: point.at as u64,

@@ -28,7 +28,7 @@ pub fn reality_table(report: &Report, columns: u16) -> String {
 /// Makes a self-contained HTML page of the report.
 ///
 /// # Errors
-/// [`ChartError`] if a chart cannot be drawn.
+/// Returns [`ChartError`] if a chart cannot be drawn.
 pub fn reality_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot: simulation and reality";
     let mut body = String::new();

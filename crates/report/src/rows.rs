@@ -30,7 +30,7 @@ pub(crate) fn terminal_table<const N: usize>(
 }
 
 /// Returns a table for a page. A row with text in its first column begins a case. A line separates
-/// it from the row above it.
+/// such a row from the row above.
 pub(crate) fn page_table<const N: usize>(
     header: &[Column; N],
     rows: impl IntoIterator<Item = [String; N]>,

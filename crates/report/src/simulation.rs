@@ -113,7 +113,7 @@ pub struct LinkOnPath {
 /// Makes a self-contained HTML page of the run.
 ///
 /// # Errors
-/// [`ChartError`] if a chart cannot be drawn.
+/// Returns [`ChartError`] if a chart cannot be drawn.
 pub fn simulation_page(run: &Simulation) -> Result<String, ChartError> {
     let title = "Ethernot simulation";
     let mut body = String::new();

@@ -11,7 +11,7 @@ use crate::format::{digits, scaled, size};
 use crate::rows::{Column, terminal_table};
 
 /// Draws one table for each MTU, for a terminal of `columns` columns. Below the tables, lists the
-/// refused samples.
+/// samples that do not count, with the reasons.
 pub fn sockets_table(report: &Report, columns: u16) -> String {
     let mut text = format!("{}\n\n", conditions(report));
     for mtu in mtus(report) {
@@ -71,7 +71,7 @@ pub(crate) fn mtus(report: &Report) -> Vec<u32> {
     mtus
 }
 
-/// Returns the refused samples, one line for each reason.
+/// Returns the samples that do not count, one line for each reason.
 pub(crate) fn refusals(report: &Report) -> impl Iterator<Item = String> {
     report.refused.iter().map(|refused| {
         let (samples, what) = (refused.samples, &refused.what);

@@ -16,7 +16,7 @@ use crate::sockets::{HEADER, NOTES, conditions, mtus, refusals, rows};
 /// Makes a self-contained HTML page of the report.
 ///
 /// # Errors
-/// [`ChartError`] if a chart cannot be drawn.
+/// Returns [`ChartError`] if a chart cannot be drawn.
 pub fn sockets_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot: ordinary sockets over the edge";
     let mut body = String::new();
@@ -222,7 +222,8 @@ fn curves(measured: &[&Row], quantity: &Quantity) -> Vec<Series> {
     Contender::ALL.into_iter().enumerate().map(of_contender).collect()
 }
 
-/// Returns, as single points, the papers' ratios to the host's own stack for messages of one byte.
+/// Returns one point for each latency of a one-byte message that the papers print as a ratio to the
+/// host's own TCP stack.
 fn printed_ratios() -> Vec<Point> {
     let values = paper::values();
     let latencies = values.iter().filter(|printed| printed.test == Test::Latency);

@@ -1,5 +1,5 @@
-//! Parts of tables and pages that all benchmarks of unmodified programs use: a case over kernel TCP
-//! and over another way, and the comparison of both.
+//! Parts of tables and pages that all benchmarks of unmodified programs use. They show a case over
+//! kernel TCP and over one other way to carry bytes, and the comparison of the two.
 
 use bench::statistics::Summary;
 use bench::unmodified::figures::{Case, Figure, Quantity};
@@ -9,8 +9,8 @@ use crate::chart::{self, ChartError, Point, Series};
 use crate::format::{digits, scaled};
 use crate::page::escaped;
 
-/// Returns three cells: the quantity over TCP, the quantity over the other way, and the ratio.
-/// Returns dashes if there is no figure.
+/// Returns three cells: the quantity over kernel TCP, the quantity over the other way, and the
+/// ratio. Returns dashes if there is no figure.
 pub(crate) fn cells(case: &Case, quantity: Quantity) -> [String; 3] {
     let Some(figure) = case.figure(quantity) else { return DASHES.map(str::to_string) };
     let value = |summary: &Summary| match quantity {
@@ -32,7 +32,8 @@ pub(crate) fn ratio_of(case: &Case, quantity: Quantity) -> String {
     case.figure(quantity).map_or_else(|| DASHES[0].to_string(), |figure| ratio(&figure.ratio))
 }
 
-/// Returns the way that the counters prove, or the reason why the case has no figures.
+/// Returns in words what the library's counters show about the connections of a case: whether they
+/// moved to the edge or stayed with TCP. If the case could not run, returns the reason.
 pub(crate) fn way(case: &Case) -> String {
     if let Some(reason) = &case.cannot_run {
         return format!("cannot run: {reason}");

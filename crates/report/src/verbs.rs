@@ -35,7 +35,7 @@ pub fn verbs_table(report: &Report, columns: u16) -> String {
 /// Makes a self-contained HTML page of the report.
 ///
 /// # Errors
-/// [`ChartError`] if a chart cannot be drawn.
+/// Returns [`ChartError`] if a chart cannot be drawn.
 pub fn verbs_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot: measurements of verbs devices";
     let mut body = String::new();

@@ -74,7 +74,8 @@ const WAIT: Chart = Chart {
     place: |point| (point.interval_us, point.round_us[2]),
 };
 
-/// Adds one chart for each size, with a line for each carrier.
+/// Adds one chart for each size. A chart has a line for each carrier: the device, TCP, or an MPI
+/// over one of these two.
 fn charts(
     body: &mut String,
     availability: &Availability,

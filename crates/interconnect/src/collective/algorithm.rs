@@ -3,7 +3,7 @@
 use super::{Collective, Exchange, Peers, Reduction, Step};
 
 impl Collective {
-    /// Returns the number of steps among `ranks` ranks.
+    /// Returns the number of steps of the collective if `ranks` ranks take part.
     pub fn steps(&self, ranks: u32) -> u32 {
         if ranks < 2 {
             return 0;
@@ -83,9 +83,9 @@ fn all_to_all(ranks: u32, rank: u32, step: u32, bytes: u32, exchange: Exchange) 
     }
 }
 
-/// Returns a step of a ring all-reduce. In the first step, each rank sends the piece with its own
-/// number to the right. In the first half of the steps, each rank adds the received piece to its
-/// own data. In the second half, the ranks pass complete sums round the ring.
+/// Returns a step of a ring all-reduce. In step 0, rank r sends piece r to the right. In the first
+/// half of the steps, each rank adds the received piece to its own data. In the second half, the
+/// ranks pass complete sums round the ring.
 fn ring_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32) -> Step {
     let is_summing = step < ranks - 1;
     let sent = if is_summing {
@@ -103,9 +103,10 @@ fn ring_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32) -> Step {
 }
 
 /// Returns a step of recursive doubling or of Rabenseifner's algorithm. These algorithms need a
-/// power of two of ranks. For any other number of ranks, there is one step before and one after the
-/// algorithm. In the step before, the first rank of each pair sends its data to the second rank,
-/// and then pauses. In the step after, the second rank sends the result back.
+/// power of two of ranks. For any other number of ranks, there is one more step before the
+/// algorithm and one after it, so that the two ranks of a pair act as one rank. In the step before,
+/// the first rank of each pair sends its data to the second rank, which then takes part for both.
+/// In the step after, the second rank sends the result back.
 fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Reduction) -> Step {
     let folded = Folded::new(ranks);
     let is_paired = rank < 2 * folded.extra;
@@ -130,7 +131,7 @@ fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Re
     let is_halving = round < doublings;
     let distance = if is_halving { folded.ranks >> (round + 1) } else { 1 << (round - doublings) };
     let partner = place ^ distance;
-    // Returns the bytes of the block of `distance` parts that contains the part `place`.
+    // Returns the length in bytes of the block of `distance` parts that contains the part `place`.
     let of = |place: u32| {
         let start = place & !(distance - 1);
         part(bytes, start, start + distance, folded.ranks)
@@ -166,10 +167,12 @@ fn exchanged(partner: u32, bytes: u32, reduced_bytes: u32) -> Step {
     Step { from: Peers::One(partner), reduced_bytes, ..send(partner, bytes) }
 }
 
-/// Ranks reduced to a power of two. Of each of the first `extra` pairs of ranks, only the second
-/// rank takes part.
+/// A number of ranks, reduced to a power of two. The first `2 · extra` ranks form pairs of
+/// neighbours. Only the second rank of each pair takes part in the algorithm; all ranks without a
+/// pair take part too.
 struct Folded {
-    /// The power of two.
+    /// Number of ranks that take part: the largest power of two that does not exceed the number of
+    /// all ranks.
     ranks: u32,
     /// Number of pairs.
     extra: u32,

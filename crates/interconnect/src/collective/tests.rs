@@ -36,8 +36,8 @@ fn run_on(
         .expect("it ends")
 }
 
-/// Returns the time from posting a message to its receipt, if both hosts are idle: 2 o + L + (k −
-/// 1) G.
+/// Returns the time from posting a message to its receipt, if both hosts are idle:
+/// `2 o + L + (k − 1) G`.
 fn message_ps(bytes: u32) -> u64 {
     let bytes = u64::from(bytes);
     2 * (O_PS + O_PS_PER_BYTE * bytes) + LOGGP.latency_ps + (bytes - 1) * LOGGP.byte_ps
@@ -75,7 +75,8 @@ fn a_barrier_takes_the_logarithm_rounded_up() {
 
 #[test]
 fn a_broadcast_takes_the_height_of_its_tree() {
-    // A sender is free again after the overhead or the gap, long before its message has arrived.
+    // A sender can start its next message after the overhead or the gap. Both are much shorter than
+    // the time until a message arrives. Each step therefore takes the time of one message.
     for (ranks, root) in [(2, 1), (16, 0), (16, 5), (64, 63)] {
         let outcome = run(Collective::Broadcast { bytes: 500, root }, ranks, 1);
         assert_eq!(outcome.completed_ps, u64::from(ranks.ilog2()) * message_ps(500));
@@ -201,7 +202,7 @@ fn everyone_hears_of_everyone_or_of_the_root() {
     }
 }
 
-/// Returns, for each rank, the ranks whose data has reached it at the end.
+/// Returns, for each rank, the ranks whose data this rank has at the end, as a bit mask.
 fn spread(collective: Collective, ranks: u32) -> Vec<u64> {
     let mut known: Vec<u64> = (0..ranks).map(|rank| 1 << rank).collect();
     for step in 0..collective.steps(ranks) {

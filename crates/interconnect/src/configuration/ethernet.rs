@@ -30,7 +30,8 @@ pub(super) fn read_ethernet(
         latency_ps: keys.number("latency_ps", 500_000, 0, TIME_MAX_PS)?,
         host_frame_interval_ps: keys.number("host_frame_interval_ps", 0, 0, TIME_MAX_PS)?,
         buffer_bytes: keys.number("buffer_bytes", 0, 0, BUFFER_MAX_BYTES)?,
-        // The reader of the section `[host]` reads the jitter later.
+        // Placeholder: the jitter is read after the section `[host]`, because only some kinds of
+        // hosts permit this key.
         jitter_percent: 0,
         forwarding: match header_bytes {
             0 => Forwarding::StoreAndForward,
@@ -40,7 +41,7 @@ pub(super) fn read_ethernet(
         salt: 0,
         nic: read_nic(keys)?,
         queues: read_queues(keys)?,
-        // The reader of the section `[host]` reads these keys later.
+        // Placeholders: the reader of the section `[host]` reads these keys later.
         transport: None,
         homa: None,
     })
@@ -125,8 +126,9 @@ fn read_queues(keys: &mut Reader) -> Result<QueueConfiguration, ConfigurationErr
     Ok(queues)
 }
 
-/// Reads the random delay of frames at switches. The delay affects results only if hosts react to
-/// losses.
+/// Reads the maximum random delay of a frame at a switch, in percent of the frame's transmission
+/// time. The key exists only if hosts react to losses. For other hosts, the caller sets the delay
+/// to 0.
 pub(super) fn read_jitter(keys: &mut Reader) -> Result<u32, ConfigurationError> {
     Ok(keys.number("jitter_percent", 100, 0, JITTER_MAX_PERCENT)? as u32)
 }
@@ -136,8 +138,9 @@ pub(super) fn check_ethernet(
     keys: &Reader,
     ethernet: &EthernetConfiguration,
 ) -> Result<(), ConfigurationError> {
-    // Frames that wait for the engine of a switch occupy no buffer. The switch could therefore not
-    // pause their sender.
+    // The engine of a switch limits the rate of frames from hosts. Frames that wait for this engine
+    // occupy no buffer. A switch decides by the used buffer whether to pause a sender, so it could
+    // not pause the senders of these frames.
     if ethernet.queues.lossless != 0 && ethernet.host_frame_interval_ps > 0 {
         let value = ethernet.host_frame_interval_ps;
         return Err(keys.wrong_number("host_frame_interval_ps", value, "0 with lossless classes"));
@@ -163,15 +166,15 @@ pub(super) fn read_receiving(
     let frame_bytes = match fabric {
         FabricConfiguration::Ethernet(ethernet) => ethernet.mtu_bytes,
         FabricConfiguration::Flit(flit) => flit.ports.mtu_bytes,
-        // A worm carries a whole message. The other fabrics do not divide messages.
+        // The other fabrics do not divide messages. A worm, for example, carries a whole message.
         _ => u32::MAX,
     };
     Ok(ReceivingConfiguration { frame_bytes, segment_ps, reassemble_ps, interrupts })
 }
 
-/// The time of 100 frames.
+/// Maximum jitter: 100 times the transmission time of a frame.
 const JITTER_MAX_PERCENT: u64 = 10_000;
-/// One tebibyte.
+/// Maximum size of a buffer: one tebibyte.
 pub(super) const BUFFER_MAX_BYTES: u64 = 1 << 40;
 
 #[cfg(test)]

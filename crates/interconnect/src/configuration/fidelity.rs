@@ -61,7 +61,8 @@ impl Configuration {
     /// Returns [`ConfigurationError`]; each variant names one cause.
     pub fn idle_network(&self) -> Result<IdleNetwork, ConfigurationError> {
         // Coarse models have no acknowledgements and no windows, so this measurement has none
-        // either. Acknowledgements would count as crossed links, and windows would delay frames.
+        // either. Acknowledgements would increase the number of crossed links, and windows would
+        // delay frames.
         let fabric = match self.fabric {
             FabricConfiguration::Ethernet(ethernet) => {
                 FabricConfiguration::Ethernet(EthernetConfiguration {
@@ -97,7 +98,8 @@ impl Configuration {
     }
 
     /// Returns this configuration at another fidelity, with the parameters of `idle`. If the
-    /// configured fabric already is that coarse model, its settings do not change.
+    /// configured fabric is already the coarse model that `fidelity` names, its settings do not
+    /// change.
     #[must_use]
     pub fn at_fidelity(&self, fidelity: Fidelity, idle: &IdleNetwork) -> Self {
         let mut topology = self.topology.clone();
@@ -239,12 +241,14 @@ mod tests {
         let text = "[topology]\nhosts = 9\n[fabric]\nlatency_ps = 0\npropagation_ps = 1000\n";
         let idle = Configuration::parse("a.toml", text).expect("it is valid").idle_network();
         let idle = idle.expect("it ends");
-        // The message crosses two links; on each link, 72 bytes take their time at 10 Gb/s.
+        // The message crosses two links. On each link, it takes 1 ns plus the time of 72 bytes at
+        // 10 Gb/s.
         assert!((idle.latency_ps - 2.0 * (72.0 * 800.0 + 1000.0)).abs() < 1.0, "{idle:?}");
         assert!((idle.gap_ps - (72.0 + 12.0) * 800.0).abs() < 1.0, "{idle:?}");
         assert!((idle.links - 2.0).abs() < 1e-9);
-        // A frame of 1500 bytes occupies the link for 1538 bytes. The message has 44 frames, of
-        // which the last one is partly filled. The switch stores and forwards the first frame.
+        // A frame of 1500 bytes occupies the link for 1538 bytes. The measured time per byte
+        // differs a little from this rate. The reasons are that the last of the 44 frames is partly
+        // filled, and that the switch stores the first frame before it forwards the frame.
         assert!((idle.byte_ps / (800.0 * 1538.0 / 1500.0) - 1.0).abs() < 0.05, "{idle:?}");
     }
 

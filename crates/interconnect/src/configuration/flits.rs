@@ -62,7 +62,8 @@ pub(super) fn read(
     Ok(configuration)
 }
 
-/// Reads the keys of routers with a clock. If the fabric has no such routers, the keys are unknown.
+/// Reads the keys of routers with a clock. If the fabric has no such routers, this function leaves
+/// the keys unread, so that they are reported as unknown.
 fn read_router(
     keys: &mut Reader,
     channels: u8,
@@ -133,9 +134,10 @@ pub(super) fn check_lanes(
     }
 }
 
-/// The maximum number of ports of a router. More rounds would find no further matches.
+/// Maximum number of rounds of an allocator in one cycle. A router has at most this many ports, so
+/// more rounds would find no further matches.
 const ROUNDS_MAX: u8 = 64;
-/// Far more cycles than the pipeline of any router has.
+/// Maximum duration of a stage, in cycles. Real routers have far shorter pipelines.
 const CYCLES_MAX: u8 = 64;
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ fn read_cable(keys: &Reader, place: usize, value: &Value) -> Result<Cable, Confi
     })
 }
 
-/// Reads a number of a cable; `None` if the cable does not set it.
+/// Reads a numeric setting of a cable; `None` if the cable does not have this setting.
 fn own_number(
     keys: &Reader,
     table: &Table,
@@ -193,8 +193,8 @@ pub(super) fn check_fabric(
 }
 
 impl Configuration {
-    /// Rejects cable buffers that are smaller than a frame, because a transport would retransmit
-    /// such a frame forever.
+    /// Rejects cable buffers that are smaller than a frame. Such a buffer would drop every full
+    /// frame, and a transport would retransmit the frame forever.
     pub(super) fn check_cables(
         &self,
         ethernet: &EthernetConfiguration,
@@ -228,8 +228,9 @@ impl Configuration {
     }
 }
 
-/// Returns the rate that counts as full load of a host, in bits per second. With a target, it is
-/// the rate of the host `target`; otherwise it is the rate of the slowest host cable.
+/// Returns the rate that counts as full load of a host, in bits per second. If there is a target,
+/// this is the rate of the cable of host `target`. Otherwise it is the rate of the slowest host
+/// cable.
 pub(super) fn host_rate_bps(topology: &Topology, target: Option<u32>, default_bps: u64) -> u64 {
     let of = |host| {
         let own = topology.cable_settings(topology.host_link(host)).rate_bps;

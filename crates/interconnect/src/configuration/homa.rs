@@ -145,8 +145,9 @@ mod tests {
     #[test]
     fn a_round_trip_is_that_to_the_farthest_host() {
         let bytes = |text: &str| homa(&format!("{text}{HOMA}")).rtt_bytes;
-        // On a star, the frames take three times their own time, because jitter at the switch can
-        // double it. Four cables and two switch latencies are added.
+        // On a star, the frames take three times their own transmission time: once at the host,
+        // once at the switch, and at most once more as jitter at the switch. Four cables and two
+        // switch latencies are added.
         let star_ps = 3 * 1_598 * 800 + 4 * 10_000 + 2 * 500_000;
         assert_eq!(bytes(""), star_ps / 800);
         // A leaf-spine network adds two cables and two switches in each direction.

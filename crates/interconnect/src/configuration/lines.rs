@@ -17,7 +17,8 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Adds the line of its key to an error, and shows the value as the file contains it.
+    /// Adds to an error the line of the key that the error is about. Shows the value as the file
+    /// contains it.
     pub(super) fn locate(&self, error: ConfigurationError) -> ConfigurationError {
         match error {
             ConfigurationError::UnknownKey { section, key, remedy, .. } => {
@@ -119,7 +120,7 @@ impl Written {
         self.text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
     }
 
-    /// Returns the file. If the key exists, appends its line.
+    /// Returns the name of the file. If the file contains the key, appends the key's line.
     fn place(&self, section: &str, key: &str, value: &str) -> String {
         let entry = self.entry(section, key, value);
         let line = entry.map_or(String::new(), |entry| format!(":{}", entry.line));
@@ -167,7 +168,7 @@ pub(super) fn syntax(file: &str, text: &str, cause: &toml::de::Error) -> Configu
     let before = text.get(..start).unwrap_or_default();
     let line = before.matches('\n').count();
     let content = text.lines().nth(line).unwrap_or_default().trim();
-    // Unquoted values such as `key = 10 Gb/s` get a remedy.
+    // If a value such as `key = 10 Gb/s` lacks its quotes, the error also contains a remedy.
     let remedy = Some(content).and_then(|content| {
         let (key, value) = content.split_once('=')?;
         let (key, value) = (key.trim(), value.split('#').next()?.trim());

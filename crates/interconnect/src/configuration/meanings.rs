@@ -1,5 +1,5 @@
-//! Meanings of the keys, one sentence each. A test compares this list with the keys that readers
-//! read.
+//! Meanings of the keys, one sentence each. A test compares this list with the keys that the code
+//! reads.
 
 /// Returns the meaning of a key of a section; empty if the key is not in the list.
 pub(super) fn meaning(section: &str, name: &str) -> &'static str {

@@ -188,7 +188,8 @@ fn mistakes_are_reported_in_a_sentence_with_key_value_line_and_remedy() {
             Ok(points) => run(&points[0].configuration).expect_err(text).to_string(),
         };
         assert_eq!(error.lines().count(), 1, "{error}");
-        // The test reports all differences together, because changing one word changes many errors.
+        // The test reports all differences together, because one changed word in the code can
+        // change many of these errors.
         if error != *expected {
             messages.push(format!("{text}{error}\n"));
         }

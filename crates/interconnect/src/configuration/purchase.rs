@@ -77,7 +77,8 @@ impl FabricConfiguration {
     }
 
     /// Returns the rates of the links, in bits per second. Returns `None` for LogGP, because a
-    /// formula has no links. For flits, the rates count only payload between routers.
+    /// formula has no links. In a fabric of flits, the rate of a link between routers counts only
+    /// payload.
     pub fn rates(&self) -> Option<LinkRates> {
         let rate = |bytes: u32, time_ps: u64| u64::from(bytes) * 8 * PS_PER_S / time_ps.max(1);
         Some(match self {
@@ -104,6 +105,6 @@ impl FabricConfiguration {
     }
 }
 
-/// Picoseconds in a second. The product of this number and the bits of the longest character, 8 ×
-/// 2^20, stays below 2^64.
+/// Picoseconds in a second. The longest character, the unit that a wormhole network transmits, has
+/// 8 × 2^20 bits. The product of this number of bits and `PS_PER_S` stays below 2^64.
 const PS_PER_S: u64 = 1_000_000_000_000;

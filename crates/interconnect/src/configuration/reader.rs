@@ -12,7 +12,8 @@ use super::units::Unit;
 /// A section of a configuration.
 ///
 /// A method that reads a key checks the value and writes the value to the effective configuration.
-/// It also declares the key: [`Self::finish`] lists the declared keys for the reference.
+/// It also declares the key: [`Self::finish`] returns the declared keys, from which the reference
+/// of all keys is generated.
 pub(super) struct Reader {
     file: String,
     section: String,
@@ -208,7 +209,7 @@ impl Reader {
         Ok(value)
     }
 
-    /// Reads one of a set of words.
+    /// Reads a word, which must be one of `words`.
     pub(super) fn word(
         &mut self,
         key: &str,
@@ -268,8 +269,8 @@ impl Reader {
         self.wrong(key, &Value::String(value.to_owned()), expected.to_owned())
     }
 
-    /// Removes a key and returns its value, if the key exists. The reference shows `default` for
-    /// the key.
+    /// Removes a key and returns its value, if the key exists. The generated reference of all keys
+    /// shows `default` for this key.
     pub(super) fn take(&mut self, key: &str, default: String, values: String) -> Option<Value> {
         self.known.push(Key::new(&self.section, key, default, values));
         self.table.remove(key)
@@ -290,7 +291,7 @@ impl Reader {
         ConfigurationError::UnknownKey { file, section, key, remedy }
     }
 
-    /// Returns an error about one part of a value that has several.
+    /// Returns an error about one part of a value that has several parts.
     pub(super) fn wrong_text(
         &self,
         key: &str,
@@ -307,7 +308,7 @@ impl Reader {
     }
 }
 
-/// Returns the bounds of a number, in words.
+/// Describes the bounds of a number in words.
 pub(super) fn range(unit: Unit, least: u64, most: u64) -> String {
     match unit {
         Unit::Count => format!("a whole number from {least} to {most}"),

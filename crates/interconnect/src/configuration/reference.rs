@@ -19,7 +19,7 @@ pub struct Key {
     pub section: String,
     /// Name of the key.
     pub name: String,
-    /// Unit of a number that is written without one.
+    /// Unit of a number that the author of a configuration writes without a unit.
     pub unit: Unit,
     /// Default value; empty if there is none. If the default depends on other keys, this is the
     /// default that applies when those keys have their own defaults.
@@ -104,7 +104,7 @@ pub fn markdown() -> String {
     text
 }
 
-/// Returns the settings that a key of a section needs; `None` if the section has no such key.
+/// Describes the settings that a key of a section needs; `None` if the section has no such key.
 pub(super) fn needed_here(section: &str, name: &str) -> Option<String> {
     let found = keys().into_iter().filter(|key| key.section == section && key.name == name);
     let mut needs: Vec<String> = found.map(|key| key.needs.join(" and ")).collect();
@@ -112,7 +112,7 @@ pub(super) fn needed_here(section: &str, name: &str) -> Option<String> {
     (!needs.is_empty()).then(|| format!("it needs {}", needs.join(", or ")))
 }
 
-/// Returns the section that has a key of this name.
+/// Describes the section that has a key of this name; `None` if no section has it.
 pub(super) fn elsewhere(name: &str) -> Option<String> {
     let found = keys().into_iter().find(|key| key.name == name);
     found.map(|key| format!("it is a key of [{}]", key.section))
@@ -121,9 +121,9 @@ pub(super) fn elsewhere(name: &str) -> Option<String> {
 /// A key with the word chosen for it: section, key, word.
 type Choice = (String, String, String);
 
-/// Returns the keys that exist with the chosen words. Then tries the other words of each key that
-/// `known` does not contain, and adds the keys that exist with those words. Keys in `known` keep
-/// their word, because another call explores them.
+/// Reads the keys that exist with the chosen words. Then tries the other words of each key that
+/// `known` does not contain, and reads the keys that exist with those words. Returns all keys that
+/// were read. Keys in `known` keep their word, because another call explores them.
 fn explore(chosen: &[Choice], known: &[Key]) -> Vec<Key> {
     let here = read(chosen).unwrap_or_default();
     let is_known = |key: &Key| known.iter().any(|known| known.is(key));
@@ -137,8 +137,7 @@ fn explore(chosen: &[Choice], known: &[Key]) -> Vec<Key> {
             branches.extend(keys.map(|keys| (word, path, keys)));
         }
         let is_in = |keys: &[Key], key: &Key| keys.iter().any(|known| known.is(key));
-        // A key that does not exist by default can exist with several words. The branches then
-        // contain it several times.
+        // If a further key exists with several words of `key`, several branches contain that key.
         let mut with_this: Vec<Key> = Vec::new();
         for other in branches.iter().flat_map(|(_, _, keys)| keys) {
             let has_it = |branch: &&(&String, _, Vec<Key>)| is_in(&branch.2, other);
@@ -227,8 +226,8 @@ fn read(chosen: &[Choice]) -> Option<Vec<Key>> {
     Configuration::from_table(FILE, root).ok().map(|(_, keys)| keys)
 }
 
-/// Name of the file in readings that build the reference. Errors in such readings must not look up
-/// the reference, because the look-up would start the readings again.
+/// File name of the configurations that are read to build the reference. Errors with this file name
+/// must not look up the reference, because the look-up would start to build the reference again.
 pub(super) const FILE: &str = "the reference";
 
 /// All sections, in the order of the generated page.

@@ -276,7 +276,8 @@ impl Configuration {
         }
     }
 
-    /// Returns the same Ethernet with random numbers derived from the seed of the run.
+    /// Returns the given Ethernet settings, with random numbers that are derived from the seed of
+    /// the run.
     const fn salted(&self, ethernet: &EthernetConfiguration) -> EthernetConfiguration {
         EthernetConfiguration { salt: salt(self.seed), ..*ethernet }
     }
@@ -372,7 +373,7 @@ impl Configuration {
 }
 
 impl FabricConfiguration {
-    /// Returns the key that permits losses, and its value.
+    /// Returns the key that permits losses, and its value; `None` if no buffer has a limit.
     fn lossy(&self) -> Option<(&'static str, u64)> {
         let Self::Ethernet(ethernet) = self else { return None };
         let keys = [

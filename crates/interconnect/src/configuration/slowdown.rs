@@ -1,9 +1,9 @@
 //! Slowdowns: latencies of messages divided by their latencies on the empty network.
 //!
-//! To measure the ideal time of a message, another run sends the message alone through the same
-//! network. The run does not do this for each pair of hosts, because many pairs have equal times.
-//! Two routes have equal times if they have equally many links and, at each switch, equally many
-//! alternatives of equal length. One pair of hosts stands for all pairs with such routes.
+//! The ideal time of a message is measured in another run, which sends only this message through
+//! the same network. There is not such a run for each pair of hosts, because many pairs have equal
+//! times. Two routes have equal times if they have equally many links and, at each switch, equally
+//! many alternatives of equal length. One pair of hosts stands for all pairs with such routes.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use super::{Configuration, ConfigurationError, FabricConfiguration, Watch};
 /// Latencies of messages divided by their ideal times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slowdowns {
-    /// Ideal time of each recorded message, in picoseconds; [`NEVER_PS`] if it has none.
+    /// Ideal time of each recorded message, in picoseconds; [`NEVER_PS`] if the message has none.
     alone_ps: Vec<u64>,
     /// Slowdowns of measured messages, ascending.
     sorted: Vec<f64>,
@@ -61,7 +61,7 @@ impl Slowdowns {
 }
 
 impl Configuration {
-    /// Measures the slowdown of each recorded message. The measurement takes about as many events
+    /// Measures the slowdown of each recorded message. The measurement handles about as many events
     /// as the recorded run, or fewer if messages have equal lengths. Every few thousand events,
     /// this function calls `watch` with the progress on one class of routes. If `watch` returns
     /// `Break`, the measurement stops.
@@ -172,8 +172,8 @@ const fn latency_ps(message: &MessageRecord) -> u64 {
 struct Routes<'a> {
     configuration: &'a Configuration,
     table: RouteTable,
-    /// For each class, its index in `pairs`. A class is identified by the numbers of alternatives
-    /// at the switches of its routes.
+    /// For each class, its index in `pairs`. The key of a class lists, for each switch of its
+    /// routes, how many alternative links the switch has.
     known: BTreeMap<Vec<usize>, usize>,
     /// For each class, a pair of hosts that stands for it.
     pairs: Vec<(u32, u32)>,
@@ -250,8 +250,9 @@ impl Workload for Solo {
         }
     }
 
-    /// Waits before sending the next message, until all queues that the last message caused are
-    /// empty. These queues last no longer than the message took, plus `pause_ps`.
+    /// Schedules the next message, or the answer, for a time when all queues are empty. A message
+    /// leaves queues behind in interfaces and switches. These queues are empty at the latest after
+    /// the time that the message itself took, plus `pause_ps`.
     fn on_received(&mut self, _rank: u32, _received: Received, actions: &mut Actions) {
         let taken_ps = actions.now_ps - self.asked_ps;
         actions.wake_at(actions.now_ps + taken_ps + self.pause_ps, 0);

@@ -85,7 +85,7 @@ fn point(
     }
     chosen.reverse();
     let configuration = Configuration::from_written(source, root, read)?;
-    // The names contain complete lists, because two points can differ in a list only.
+    // The names contain complete lists, because two points can be equal except for one list.
     let names: Vec<String> =
         chosen.iter().map(|(key, value)| format!("{key}={}", written(value))).collect();
     Ok(Point { name: names.join(" "), settings: chosen, configuration })

@@ -65,9 +65,9 @@ fn read_windows(
         Congestion::Fixed | Congestion::Dcqcn(_) => most as u32,
         _ => keys.number("initial_window_frames", most.min(10), 1, most)? as u32,
     };
-    // The reference reads each word of `congestion` with defaults for all other keys, although some
-    // words need another setting too. This check would make such a reading fail, so the reference
-    // skips the check.
+    // To list all keys, the module `reference` reads each word of `congestion` with defaults for
+    // all other keys, although some words need another setting too. This check would make such a
+    // reading fail, so it does not apply to these readings.
     if losses.is_none() && congestion != Congestion::Fixed && keys.file() != reference::FILE {
         let expected =
             "\"fixed\" without a transport; [host] transport = \"selective_repeat\" would do";
@@ -177,22 +177,24 @@ impl Configuration {
 
 /// Default window. This many frames are in flight at 10 Gb/s with a round trip of 80 µs.
 const WINDOW_FRAMES: u64 = 64;
-/// Length of the IP and TCP headers, which is less than the smallest payload of a frame.
+/// Default payload of an acknowledgement, in bytes: the length of the IP and TCP headers. This is
+/// less than the smallest payload of a frame, so the frame of the acknowledgement has the minimum
+/// length.
 pub(super) const ACK_BYTES: u64 = 40;
-/// Maximum window. The numbers of frames in flight must span far less than half of the number
-/// space, because otherwise hosts could not order these numbers.
+/// Maximum window. The sequence numbers of the frames in flight must span far less than half of the
+/// number space, because otherwise hosts could not order these numbers.
 const WINDOW_MAX_FRAMES: u64 = 1 << 16;
-/// Half of all frames. With more losses, timeouts would become longer than runs.
+/// Maximum rate of random losses: half of all frames. With more losses, timeouts would become
+/// longer than runs.
 pub(super) const LOSS_MAX_PPM: u64 = 500_000;
-/// One second.
+/// Maximum value of the times of DCQCN: one second.
 const DCQCN_TIME_MAX_PS: u64 = 1_000_000_000_000;
-/// One tebibyte.
+/// Maximum value of DCQCN's byte counter: one tebibyte.
 const COUNTER_MAX_BYTES: u64 = 1 << 40;
-/// One microsecond. A shorter timeout would have no effect, because a host does not check its
-/// timers more often.
+/// Minimum timeout: one microsecond. Real hosts do not check their timers more often.
 pub(super) const TIMEOUT_MIN_PS: u64 = 1_000_000;
-/// One second. After twenty doublings, this is two weeks of virtual time; a run ends after two
-/// months.
+/// Maximum timeout: one second. After twenty doublings, this is two weeks of virtual time; a run
+/// ends after two months.
 pub(super) const TIMEOUT_MAX_PS: u64 = 1_000_000_000_000;
 
 #[cfg(test)]

@@ -100,8 +100,8 @@ impl Unit {
         exact(number, *factor)
     }
 
-    /// Returns the number that the author probably meant. Accepts a unit with wrong upper or lower
-    /// case, and an exponent.
+    /// Returns the number that the author probably meant. Accepts units in wrong upper or lower
+    /// case, and numbers with an exponent, such as `1e6`.
     pub(super) fn guess(self, text: &str) -> Option<u64> {
         let (number, name) = split(text);
         let letters = |name: &str| {
@@ -137,8 +137,9 @@ impl Unit {
             .iter()
             .filter(|(_, factor)| *factor > 1 && value >= *factor && is_short(*factor))
             .filter(|(_, factor)| {
-                // A size is written with a power of two if it is a multiple of that power. Other
-                // sizes use powers of ten if they are at least 10000.
+                // A binary unit (such as KiB) is used only if the size is a multiple of this unit.
+                // A decimal unit (such as kB) is used only for sizes of 10000 bytes or more that
+                // are not a multiple of 1024.
                 self != Self::Size
                     || factor.is_power_of_two() && value.is_multiple_of(*factor)
                     || !factor.is_power_of_two()

@@ -55,7 +55,8 @@ pub(super) fn read_members(
     several.collect::<Result<_, _>>().map(WorkloadConfiguration::Several)
 }
 
-/// Returns the seed of one member of several workloads. The first member has the seed of the run.
+/// Returns the seed of one member of several workloads. `place` is the index of the member. The
+/// first member has the seed of the run.
 pub(super) const fn member_seed(seed: u64, place: usize) -> u64 {
     if place == 0 { seed } else { mix(seed, place as u64) }
 }
@@ -281,7 +282,7 @@ fn read_sizes(keys: &mut Reader, bytes: u32) -> Result<Sizes, ConfigurationError
 impl FabricConfiguration {
     /// Returns the mean time between the messages of a rank, in picoseconds. With this time, each
     /// host sends `load_percent` of the rate of its link. If the rates of hosts differ, the slowest
-    /// host determines the time. For an incast, the target's rate determines it.
+    /// host determines the time. For an incast, the rate of the target determines the time.
     pub(super) fn interval_ps(
         &self,
         pattern: &Pattern,
@@ -300,8 +301,8 @@ impl FabricConfiguration {
         interval_ps.clamp(1, TIME_MAX_PS.into()) as u64
     }
 
-    /// Returns the time that a host's link takes for `bytes` bytes of payload, without headers, in
-    /// picoseconds. If there is a target, uses the link of the host `target`.
+    /// Returns the time in which a host's link carries `bytes` bytes of payload, without headers,
+    /// in picoseconds. If there is a target, this is the link of the host `target`.
     fn host_ps(&self, (topology, target): (&Topology, Option<u32>), bytes: u64) -> u128 {
         let bytes = u128::from(bytes);
         let at_rate = |rate_bps: u64| bytes * 8_000_000_000_000 / u128::from(rate_bps.max(1));
@@ -378,9 +379,9 @@ fn insert_size_table(
     Ok(())
 }
 
-/// Ten times the rate of a host's link.
+/// Maximum load: ten times the rate of a host's link.
 const LOAD_MAX_PERCENT: f64 = 1_000.0;
-/// One, in parts per billion.
+/// The number 1, in parts per billion.
 const WHOLE_PPB: u64 = 1_000_000_000;
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ impl Future for Receiving {
     }
 }
 
-/// A slot of a rank's requests. This value owns the slot until the program takes the result.
+/// A slot of a rank's requests. A `Request` owns its slot until the program takes the result.
 pub(super) struct Request {
     rank: u32,
     slot: u32,

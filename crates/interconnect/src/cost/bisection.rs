@@ -37,9 +37,10 @@ impl LinkRates {
 }
 
 impl Bisection {
-    /// Computes the bisection over the links for which `is_used` returns true. For example, bridges
-    /// block some links. Tries halvings by the numbers of the hosts, across each dimension of a
-    /// grid, and around several switches. For each halving, computes the maximum flow exactly.
+    /// Computes the bisection over the links for which `is_used` returns true. Links can be unused,
+    /// for example because bridges block them. Divides the hosts in several ways: by their numbers,
+    /// across each dimension of a grid, and around several switches. For each halving, computes the
+    /// maximum flow exactly.
     pub fn new(topology: &Topology, rates: LinkRates, is_used: impl Fn(u32) -> bool) -> Self {
         let trunks = Trunks::new(topology, rates, is_used);
         let halvings = halvings(topology);
@@ -139,7 +140,8 @@ impl Trunks {
         Self { switches: topology.switches() as usize, rates }
     }
 
-    /// Returns the maximum flow from the hosts of one half to the hosts of the other half.
+    /// Returns the maximum flow from the hosts of one half to the hosts of the other half, in bits
+    /// per second.
     fn flow_bps(&self, topology: &Topology, of_links: LinkRates, half: &[bool]) -> u64 {
         let (source, sink) = (self.switches, self.switches + 1);
         let mut ends = vec![[0_u64; 2]; self.switches];
@@ -222,8 +224,9 @@ impl Flow {
         self.layers[sink] != UNREACHED
     }
 
-    /// Sends as much flow as possible along one path through the layers. Does not try a node again
-    /// if no path leads from it to the sink.
+    /// Sends as much flow as possible along one path through the layers, and returns the added
+    /// flow. Returns `None` if no path is left. If no path leads from a node to the sink, later
+    /// calls skip this node.
     fn augment(&mut self, source: usize, sink: usize) -> Option<u64> {
         let mut path: Vec<usize> = Vec::new();
         let mut node = source;

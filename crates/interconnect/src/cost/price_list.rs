@@ -147,7 +147,7 @@ pub enum PriceListError {
 }
 
 impl PriceList {
-    /// Reads a price list. Errors call the text `file`.
+    /// Reads a price list. `file` is the name of the text in errors.
     ///
     /// # Errors
     /// Returns [`PriceListError`]; each variant names one cause.

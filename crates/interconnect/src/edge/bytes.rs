@@ -39,7 +39,8 @@ pub(super) struct OperationPlace {
 }
 
 impl OperationPlace {
-    /// Returns the place of an operation in the ghost regions of two hosts.
+    /// Returns where an operation reads and writes, if payloads have no real bytes. Source and
+    /// target each have one region.
     pub(super) fn of_ghost(source: &EngineHost, target: &EngineHost, address: u64) -> Self {
         Self {
             source: source.region.id,
@@ -96,8 +97,9 @@ impl Bytes {
         if bytes > BYTES_MAX { Err(EdgeError::Bytes { bytes, pairs }) } else { Ok(()) }
     }
 
-    /// Writes the bytes of a stream's next operation to memory at its source. `domains` contains
-    /// the protection domains of source and target.
+    /// Writes the bytes of a stream's next operation to the memory at the stream's source. Returns
+    /// where the operation reads its bytes and where it writes them. `domains` contains the
+    /// protection domains of source and target.
     pub(super) fn place(
         &mut self,
         memory: &MemoryTable,
@@ -232,8 +234,8 @@ impl Bytes {
     /// Assembles a frame in `memory`, with a copy of its payload, and returns it.
     ///
     /// # Panics
-    /// If the payload is outside the memory of all sources. In this case the engine sends memory
-    /// that it must not read.
+    /// Panics if the payload is outside the memory of all sources. In this case the engine sends
+    /// memory that it must not read.
     pub(super) fn whole<'a>(&self, frame: &TxFrame<'_>, memory: &'a mut Vec<u8>) -> TxFrame<'a> {
         memory.clear();
         memory.extend_from_slice(frame.header);

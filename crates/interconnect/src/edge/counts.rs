@@ -27,8 +27,8 @@ pub struct Counts {
     pub frames_lost_at_hosts: u64,
     /// Number of frames sent to an address on another rail.
     pub frames_astray: u64,
-    /// Number of bytes placed more than once before their operation was complete. Only ghost
-    /// payloads are counted.
+    /// Number of bytes placed more than once before their operation was complete. Always 0 if
+    /// payloads have real bytes.
     pub bytes_placed_again: u64,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Frames {
 struct Frame {
     /// Address of the first payload byte at the sender.
     origin: u64,
-    /// Number of payload bytes beyond the stored header bytes.
+    /// Number of payload bytes, which come after the header.
     payload_bytes: u32,
     /// Index in [`Frames::long`]; [`SHORT`] if the header is in `header`.
     long: u32,
@@ -56,8 +56,8 @@ const _: () = assert!(RAIL_BITS < 8);
 impl Frames {
     /// Stores a frame that a host sends on a rail. Returns its index.
     pub(super) fn insert(&mut self, rail: u8, frame: &TxFrame<'_>) -> u32 {
-        // Trailing zeros are not stored. Path MTU probes consist of a header and zeros, and small
-        // ghost payloads are zeros too.
+        // Trailing zeros are not stored. Path MTU probes consist of a header and zeros. If payloads
+        // have no real bytes, the engine's short payloads are zeros too.
         let kept = frame.header.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.entries.push(Frame::EMPTY);
@@ -122,8 +122,8 @@ impl Frames {
         self.entries.len() - self.vacant.len()
     }
 
-    /// Calls `use_frame` with the bytes of a frame as its receiver gets them. The payload is its
-    /// stamp, followed by zeros.
+    /// Calls `use_frame` with the bytes of a frame as its receiver gets them. The payload consists
+    /// of a stamp that contains its address at the sender, followed by zeros.
     pub(super) fn with_bytes(
         &self,
         index: u32,

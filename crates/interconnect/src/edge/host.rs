@@ -34,9 +34,10 @@ pub(super) struct EngineHost {
     pub(super) interrupt_ps: u64,
     /// Time for which the next check of the engine's timers is scheduled, in picoseconds.
     pub(super) timer_ps: u64,
-    /// Time for which the next turn is scheduled, in picoseconds.
+    /// Time for which the next turn of the host is scheduled, in picoseconds. In a turn, the engine
+    /// runs.
     pub(super) turn_ps: u64,
-    /// Bit mask of the links whose transmit queues became full in this turn.
+    /// Bit mask of the links whose transmit queues became full in the host's current or last turn.
     pub(super) full: u8,
     /// Whether the host's timers are suspended because no message is pending.
     pub(super) is_suspended: bool,
@@ -44,7 +45,8 @@ pub(super) struct EngineHost {
     pub(super) random: Random,
     /// Rate of the host's cables, in bits per second.
     pub(super) rate_bps: u64,
-    /// Time in which a cable sends a full transmit queue, in picoseconds.
+    /// Time in which a cable of the host carries all frames of a full transmit queue, in
+    /// picoseconds.
     pub(super) queue_ps: u64,
 }
 

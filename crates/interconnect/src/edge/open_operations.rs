@@ -12,9 +12,12 @@ use mem::{GhostPlacement, STAMP_BYTES};
 /// Required order between the operations of a stream.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Order {
-    /// Whether the target performs each operation after all earlier operations.
+    /// Whether fences order the operations. The target then performs each operation only after all
+    /// earlier operations.
     pub is_fenced: bool,
-    /// Whether the target may place an operation early, except for its last bytes.
+    /// Whether the operations are strict. The target may then place most bytes of an operation
+    /// before it has placed earlier operations. It places the last bytes of the operation after all
+    /// earlier operations.
     pub is_strict: bool,
 }
 
@@ -235,7 +238,7 @@ impl OpenOperations {
         self.violate(format!("stream {stream}: operation {number} {what}"));
     }
 
-    /// If a stream's list of operations is empty, keeps its memory for other streams.
+    /// If a stream's list of operations is empty, keeps the memory of this list for other streams.
     fn spare_memory(&mut self, stream: u32) {
         let operations = &mut self.streams[stream as usize].operations;
         if operations.is_empty() {

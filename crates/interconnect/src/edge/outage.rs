@@ -19,8 +19,7 @@ pub struct Outage {
     pub from_ps: u64,
     /// End of the outage, in picoseconds.
     pub until_ps: u64,
-    /// Whether the failure is silent. Hosts do not detect that their cable is down if the failure
-    /// is silent.
+    /// Whether the failure is silent, so that hosts do not detect that their cable is down.
     pub is_silent: bool,
 }
 
@@ -105,7 +104,9 @@ fn links_of(topology: &Topology, place: &str) -> Result<Vec<u32>, OutageError> {
     Ok(links)
 }
 
-/// Splits a name `a-b` into its two nodes. The names of nodes can contain hyphens too.
+/// Splits a name `a-b` into its two nodes. The names of nodes can contain hyphens too, so this
+/// function tries to split at each hyphen. Returns `None` if no split yields the names of two
+/// nodes.
 fn divided(topology: &Topology, place: &str) -> Option<(u32, u32)> {
     place.match_indices('-').find_map(|(at, _)| {
         let (first, second) = (place.get(..at)?, place.get(at + 1..)?);

@@ -54,7 +54,8 @@ impl EdgeFabric {
         }
     }
 
-    /// Accepts a peer's connection request. Its private data contains the number of the pair.
+    /// Accepts a peer's connection request. The private data of the request contains the number of
+    /// the pair.
     pub(super) fn accept(
         &mut self,
         number: u32,
@@ -103,7 +104,8 @@ impl EdgeFabric {
             return Ok(());
         }
         let mut context = Context::new(self.slot_ps());
-        // Engine timers run only while a message is pending, so this counts as a pending message.
+        // Engine timers run only while a message is pending, so the set-up counts as a pending
+        // message.
         self.open_messages = 1;
         for &(a, b) in pairs {
             if a != b

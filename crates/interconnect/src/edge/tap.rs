@@ -33,8 +33,8 @@ pub struct TappedFrame<'a> {
     pub is_sent: bool,
     /// Whether a switch marked the frame for congestion. Always false for a sent frame.
     pub is_marked: bool,
-    /// The frame of the edge protocol. For a ghost payload, these bytes contain the payload's
-    /// address (at most 8 bytes), followed by zeros.
+    /// The frame of the edge protocol. If payloads have no real bytes, the payload in this frame is
+    /// the address of the payload (at most 8 bytes), followed by zeros.
     pub bytes: &'a [u8],
 }
 

@@ -1,5 +1,5 @@
-//! The turn of a host, which runs when its processor is free. The host receives frames, takes
-//! completions and events, posts operations, and sends frames.
+//! The turn of a host, which runs when the processor of the host is free. In a turn, the host
+//! receives frames, takes completions and events, posts operations, and sends frames.
 
 use std::collections::VecDeque;
 
@@ -33,8 +33,8 @@ impl EdgeFabric {
         self.take_completions(context, number);
         self.post_blocked(context, number);
         self.transmit(context, number, now);
-        // Some notifications may have waited for room in the completion queue, so the host empties
-        // the queue again.
+        // Notifications that waited for room in the completion queue can have entered the queue
+        // after the host emptied it. Therefore the host empties the queue again.
         self.take_completions(context, number);
         let host = &self.hosts[number as usize];
         if host.engine.has_work() && host.full == 0 {
@@ -170,8 +170,8 @@ impl EdgeFabric {
         }
     }
 
-    /// Posts operations of streams that have something to post. The streams alternate, one
-    /// operation each.
+    /// Posts operations of streams that have something to post. A stream is all messages from one
+    /// host to another. The streams alternate, one operation each.
     fn post_blocked(&mut self, context: &mut Context, number: u32) {
         let mut left = self.hosts[number as usize].blocked.len();
         while left > 0 {
@@ -193,7 +193,8 @@ impl EdgeFabric {
         }
     }
 
-    /// Posts the next operation of a stream, if there is one and room for it.
+    /// Posts the next operation of a stream, if the stream has an operation and room for it.
+    /// Returns the outcome.
     fn post(&mut self, context: &mut Context, number: u32, index: u32) -> Posted {
         let Self {
             hosts,
@@ -357,7 +358,8 @@ impl EdgeFabric {
         self.on_rails_lost(context);
     }
 
-    /// Schedules a turn for the time when the transmit queue of the first full link is half empty.
+    /// Schedules a turn for the time when the transmit queue of a full link will be half empty. If
+    /// several links are full, chooses the earliest of these times.
     fn wait_for_room(&mut self, context: &mut Context, number: u32) {
         let full = self.hosts[number as usize].full;
         let rails = self.rails.iter().enumerate().filter(|(rail, _)| full >> rail & 1 != 0);

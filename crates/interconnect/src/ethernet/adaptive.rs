@@ -12,7 +12,7 @@ pub(super) struct Adaptive {
     flowlets: Vec<Flowlet>,
 }
 
-/// The most recent flowlet. All flows with the same hash share this entry.
+/// The most recent flowlet of all flows that have the same hash.
 #[derive(Clone, Copy, Debug)]
 struct Flowlet {
     last_ps: u64,
@@ -68,9 +68,9 @@ impl Ethernet {
     }
 
     /// Decides between the shortest route and a detour by universal globally adaptive load
-    /// balancing. The first switch that has its own queues decides. The detour leads over a random
-    /// switch. The frame takes the detour if backlog × hops is smaller there than on the shortest
-    /// route.
+    /// balancing. The first switch on the route decides, and considers only its own queues. The
+    /// detour leads over a random switch. The frame takes the detour if the product of backlog and
+    /// number of links is smaller for the detour than for the shortest route.
     fn detour(&mut self, now_ps: u64, at: (u32, u32), index: u32) -> u32 {
         let (switch, base) = at;
         let frame = *self.frames.get(index);

@@ -37,8 +37,8 @@ impl Backlog {
         self.bytes_max
     }
 
-    /// Adds the counters that another part of a divided network has for the same port. Only one
-    /// part counts a port.
+    /// Adds the counter that another part of a divided network has for the same port. Only one of
+    /// the parts sends frames through this port.
     pub(super) fn merge(&mut self, part: &Self) {
         self.bytes_max = self.bytes_max.max(part.bytes_max);
     }

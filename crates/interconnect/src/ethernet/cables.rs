@@ -69,8 +69,8 @@ impl Ethernet {
             || self.cables.iter().any(|cable| cable.buffer_bytes > 0)
     }
 
-    /// Returns the serialisation times of a byte on the fastest and on the slowest link, in 1/256
-    /// ps.
+    /// Returns the serialisation times of a byte, in 1/256 ps: on the fastest link, and on the
+    /// slowest link.
     pub(super) fn byte_time_bounds(&self) -> (u32, u32) {
         let times = || (0..self.ports.len() as u32).map(|port| self.byte_time(port));
         (times().min().unwrap_or_default(), times().max().unwrap_or_default())

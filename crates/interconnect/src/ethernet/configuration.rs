@@ -27,8 +27,9 @@ pub struct EthernetConfiguration {
     /// the frame at the input. If the switch cuts through, the latency starts with the last bit of
     /// the header.
     pub latency_ps: u64,
-    /// Minimum time between two frames from hosts in the engine of a switch, in picoseconds; 0
-    /// means no limit. This interval limits the rate of frames. An idle engine adds no latency.
+    /// Minimum interval at which the engine of a switch handles frames from hosts, in picoseconds;
+    /// 0 means no limit. The interval does not depend on the lengths of frames. An idle engine adds
+    /// no latency.
     pub host_frame_interval_ps: u64,
     /// Buffer of each output port, in bytes; 0 means no limit. The buffer holds the waiting frames
     /// and the frame being sent, each with its length on the wire without the gap. If a frame does
@@ -238,8 +239,8 @@ impl QueueConfiguration {
 
 /// Number of priority classes in the standard (IEEE 802.1Q).
 pub const CLASSES_MAX: u8 = 8;
-/// Maximum number of rails, which is more than any card has ports. With this many rails, the place
-/// of an event can still number all links of the largest networks.
+/// Maximum number of rails, which is more than any card has ports. With this many rails, the
+/// numbers of all links of the largest networks still fit in `Event::place`.
 pub const RAILS_MAX: u32 = 8;
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub struct PortCounters {
     pub dropped: u64,
     /// Number of frames marked for congestion (ECN).
     pub marked: u64,
-    /// Number of requests to pause a class.
+    /// Number of requests that this port got to pause a class.
     pub pauses: u64,
     /// Paused time, in picoseconds, summed over the classes.
     pub paused_ps: u64,
@@ -26,8 +26,9 @@ pub struct PortCounters {
     pub headroom_bytes_max: u64,
 }
 
-/// A paused class of a link, the class of a link for which its frames wait, and the number of these
-/// frames.
+/// Two links between which frames wait, and the number of these frames. The first entry is a class
+/// of the link on which the frames arrived. The second entry is the paused class of the link
+/// through which they will leave.
 pub(in super::super) type Wait = (Channel, Channel, u32);
 type Channel = (u32, u8);
 
@@ -74,7 +75,7 @@ impl Ethernet {
         }
     }
 
-    /// Explains why nothing moves. `waits` contains the waits of all parts of the network.
+    /// Explains why no frame moves. `waits` contains the waits of all parts of the network.
     pub(in super::super) fn stuck(&self, waits: &[Wait], messages: usize) -> Stuck {
         let mut edges: Vec<_> = waits.iter().map(|&(held, wanted, _)| (held, wanted)).collect();
         edges.sort_unstable();

@@ -19,11 +19,12 @@ use super::{Ethernet, Frame, FrameState, NOWHERE};
 #[derive(Debug, Default)]
 pub struct Parcel {
     arrivals: Vec<Crossing>,
-    /// Messages whose frames will arrive, with their names.
+    /// Messages whose frames will arrive in the other part, each with the name that its frames
+    /// carry.
     messages: Vec<(u32, Message)>,
     /// Names of complete messages. The part that gets this parcel chose these names.
     retired: Vec<u32>,
-    /// Events of queues in the other part.
+    /// Events of queues in the part that gets this parcel.
     events: Vec<Event>,
     /// Transport headers of the arriving frames; empty without a transport.
     segments: Vec<Segment>,
@@ -86,7 +87,7 @@ impl Exchange {
         if part == self.own { name } else { self.borders[part as usize].arriving[name as usize] }
     }
 
-    /// Returns the name of a complete message to the part that chose the name.
+    /// Gives the name of a complete message back to the part that chose the name.
     pub(super) fn retire(&mut self, name: u32) {
         let (part, name) = (name >> NAME_BITS, name & NAME);
         if part != self.own {
@@ -107,8 +108,8 @@ impl Exchange {
 }
 
 impl Clone for Parcel {
-    /// Returns an empty parcel. A network is cloned only to create parts, at which time its parcels
-    /// are empty.
+    /// Returns an empty parcel. A network is cloned only to create its parts. At that time, all of
+    /// its parcels are empty.
     fn clone(&self) -> Self {
         Self::default()
     }
@@ -149,8 +150,9 @@ impl Ethernet {
         };
         let frame_ps = first_ps + propagation_ps;
         match &self.queues {
-            // With stored queues, a switch chooses the route of a frame only when the frame leaves
-            // the queue.
+            // With stored queues, a switch schedules the arrival of a frame at the next node only
+            // when the frame leaves the queue. The latency of the switch has passed at that time.
+            // Without stored queues, the switch schedules the arrival before the latency.
             Some(_) => frame_ps.min(Queues::pause_ps(trunk) + propagation_ps),
             None => frame_ps + configuration.latency_ps,
         }

@@ -67,8 +67,8 @@ pub(super) struct Packet {
     /// In a data frame, the number of the frame. In a request for retransmission, the first missing
     /// frame.
     frame: u32,
-    /// In a data frame, the number of frames of the message. In other packets, the sender may send
-    /// all frames before this number.
+    /// In a data frame, the number of frames of the message. In other packets, the number of the
+    /// first frame that the sender may not send yet.
     until: u32,
     /// Number of this transmission, counted per message and direction.
     transmission: u32,
@@ -92,7 +92,7 @@ enum Kind {
 
 const _: () = assert!(size_of::<Packet>() <= 32);
 
-/// The transport of all hosts of a network, or of all hosts of one part.
+/// The transport of all hosts of a network, or of all hosts in one part of a divided network.
 #[derive(Clone, Debug)]
 pub(super) struct Homa {
     configuration: HomaConfiguration,
@@ -112,8 +112,9 @@ pub(super) struct Homa {
 struct HomaHost {
     sender: Sender,
     receiver: Receiver,
-    /// Times at which the host checks messages for timeouts; never later than a message's deadline.
-    /// Each entry has the time, whether this host is the sender of the message, and the message.
+    /// Times at which the host checks messages for timeouts. The check of a message is never later
+    /// than the time at which the message times out. Each entry has the time, whether this host is
+    /// the sender of the message, and the message.
     timers: BTreeSet<(u64, bool, Key)>,
     /// Time of the scheduled check; [`u64::MAX`] if none is scheduled.
     timer_ps: u64,
@@ -152,7 +153,7 @@ impl Homa {
         &self.counts
     }
 
-    /// Adds the counters of another part.
+    /// Adds the counters of another part of a divided network.
     pub(super) fn merge(&mut self, part: &Self) {
         self.counts.merge(&part.counts);
     }

@@ -6,8 +6,9 @@
 //! section 3.2). A random delay of up to one service time per frame prevents this effect.
 //!
 //! Each frame is delayed when it reaches a switch. Delays at the sending host would leave gaps on
-//! the host's link and so reduce its rate. Delays at the switch leave no gaps: they also separate
-//! the frames of links that are always busy. Frames on a link stay in order.
+//! the host's link and so reduce its rate. Delays at the switch do not reduce the rate of a link.
+//! They also change which of two hosts reaches the queue first if the links of both hosts are
+//! always busy. Frames of the same link stay in order.
 
 use fabric::Random;
 
@@ -26,7 +27,7 @@ pub(super) struct Jitter {
 #[derive(Clone, Debug)]
 struct Late {
     random: Random,
-    /// Time when the last frame reached the switch, in picoseconds.
+    /// Time when the switch handled the last frame of this link, in picoseconds.
     latest_ps: u64,
 }
 
@@ -48,12 +49,13 @@ impl Jitter {
         }
     }
 
-    /// Returns the time at which a switch receives a frame that reaches it at `arrived_ps`. Frames
-    /// of a link are received in the order of arrival.
+    /// Returns the time at which a switch handles a frame that arrives at `arrived_ps`. The switch
+    /// handles the frames of a link in the order of arrival.
     fn delay(&mut self, link: u32, bytes: u32, arrived_ps: u64) -> u64 {
         let most_ps = ((u64::from(bytes) * self.byte_time) >> 8) * self.percent / 100;
         let link = &mut self.links[link as usize];
-        // Without the addition of 1, frames that arrive at the same time could be reordered.
+        // Each time is later by at least 1 than the time of the frame before. With equal times, the
+        // event wheel could change the order of two frames.
         link.latest_ps = (arrived_ps + link.random.below(most_ps)).max(link.latest_ps + 1);
         link.latest_ps
     }

@@ -187,20 +187,22 @@ impl Queues {
         output.bytes - output.sending.map_or(0, |sending| u64::from(sending.bytes))
     }
 
-    /// Returns whether a class is lossless: the switch pauses its sender instead of dropping its
-    /// frames.
+    /// Returns whether a class is lossless. A switch does not drop frames of such a class, but
+    /// pauses the node that sends them.
     pub(super) const fn is_lossless(&self, class: u8) -> bool {
         self.configuration.queues.lossless >> class & 1 == 1
     }
 
-    /// Returns the time of a pause frame on the wire, in picoseconds.
+    /// Returns how long a pause frame occupies a link, in picoseconds. `byte_time` is the time of a
+    /// byte in 1/256 ps.
     pub(super) const fn pause_ps(byte_time: u64) -> u64 {
         (PAUSE_BYTES * byte_time) >> 8
     }
 
     /// Decides whether a switch stores a frame of `bytes` bytes, and reserves the buffer if it
-    /// does. `switch` is an index in tables. The frame arrived at port `input` and leaves through
-    /// port `output`; `buffer_bytes` is the buffer limit of the output.
+    /// does. `switch` is the index of the switch in tables that contain all rails. The frame
+    /// arrived at port `input` and leaves through port `output`; `buffer_bytes` is the buffer limit
+    /// of the output.
     pub(super) fn admit(
         &mut self,
         switch: u32,
@@ -293,7 +295,7 @@ impl Queues {
         is_marked
     }
 
-    /// Adds a frame that was admitted to the queue of its class.
+    /// Adds a frame to the queue of its class, after the switch has decided to store the frame.
     pub(super) fn store(&mut self, port: u32, class: u8, bytes: u32, waiting: Waiting) {
         let output = &mut self.outputs[port as usize];
         output.bytes += u64::from(bytes);
@@ -334,7 +336,8 @@ impl Queues {
         }
     }
 
-    /// Adds the counters of another part. Only one part counts a port.
+    /// Adds the counters of another part of a divided network. Only one of the parts sends frames
+    /// through a port.
     pub(super) fn merge(&mut self, part: &Self) {
         for (output, other) in self.outputs.iter_mut().zip(&part.outputs) {
             let (counters, other) = (&mut output.counters, &other.counters);
@@ -350,7 +353,7 @@ impl Queues {
 }
 
 impl Ethernet {
-    /// Returns the paused classes of links, each with the class of a link that waits for it.
+    /// Returns, for each paused class of a link, from which links the waiting frames came.
     pub(in super::super) fn waits(&self) -> Vec<Wait> {
         let Some(queues) = &self.queues else { return Vec::new() };
         let mut waits: Vec<Wait> = Vec::new();

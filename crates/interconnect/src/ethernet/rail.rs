@@ -49,7 +49,7 @@ impl Ethernet {
     /// and counters are 0.
     ///
     /// # Panics
-    /// If a frame is in flight.
+    /// Panics if a frame is in flight.
     pub fn restart(&mut self) {
         assert!(self.frames.is_empty(), "{} frames are still in flight", self.frames.len());
         for port in &mut self.ports {

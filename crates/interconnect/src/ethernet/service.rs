@@ -235,14 +235,15 @@ impl Ethernet {
         self.schedule_at(context, event, sender);
     }
 
-    /// Returns the switch that sends through a port, as an index in tables.
+    /// Returns the switch that sends through a port, as its index in tables that contain all rails.
     fn switch_of(&self, port: u32) -> u32 {
         self.switch_place(self.ends[port as usize ^ 1].node() - self.hosts, self.base(port))
     }
 }
 
-/// Subjects of events. `READY`: the latency of the switch has passed for a frame. `SERVE`: the port
-/// serves its queue. Any other subject is a pause: its class, and whether the pause starts or ends.
+/// Values of `Event::subject`. `READY`: the latency of the switch has passed for a frame. `SERVE`:
+/// the port serves its queue. Any other value contains a class, and means that a pause of this
+/// class starts or ends.
 const READY: u32 = 0;
 const SERVE: u32 = 1;
 const PAUSE: u32 = 2;

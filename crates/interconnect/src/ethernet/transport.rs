@@ -43,8 +43,8 @@ pub struct TransportConfiguration {
     /// acknowledged for this time. Longer round trips make the timeout longer (RFC 6298). Each
     /// consecutive expiry doubles the timeout.
     pub timeout_ps: u64,
-    /// Loss threshold, 1 or more (RFC 9002, 6.1.1). If an acknowledgement arrives for a frame that
-    /// was sent at least this many frames later, the earlier frame counts as lost.
+    /// Loss threshold, 1 or more (RFC 9002, 6.1.1). A frame counts as lost if a frame that was sent
+    /// at least this many frames later is acknowledged first.
     pub loss_threshold_frames: u32,
     /// Random losses, in frames per million.
     pub loss_ppm: u32,
@@ -132,10 +132,11 @@ pub struct TransportCounts {
     /// Longest round trip, in picoseconds.
     pub round_trip_max_ps: u64,
     round_trips_ps: u64,
-    /// Sum of the window over all acknowledgements, sampled when each arrives, in 1/256 frames.
+    /// Sum of window samples, in 1/256 frames. Each arriving acknowledgement adds the window that
+    /// its connection then has.
     windows_256ths: u64,
-    /// Sum of the rate over all acknowledgements, sampled when each arrives, in 10^6 bits per
-    /// second.
+    /// Sum of rate samples, in 10^6 bits per second. Each arriving acknowledgement adds the rate
+    /// that its connection then has.
     rates_mbps: u64,
 }
 
@@ -234,7 +235,7 @@ enum Kind {
 
 const _: () = assert!(size_of::<Segment>() <= 32);
 
-/// The connections of all hosts of a network, or of all hosts of one part.
+/// The connections of all hosts of a network, or of all hosts in one part of a divided network.
 #[derive(Clone, Debug)]
 pub(super) struct Transport {
     configuration: TransportConfiguration,
@@ -254,7 +255,8 @@ pub(super) struct Transport {
     counts: TransportCounts,
 }
 
-/// A linked list of connections. Each connection contains the index of the next.
+/// A linked list of connections. Each connection contains the index of the next connection in the
+/// list.
 #[derive(Clone, Copy, Debug)]
 struct Ring {
     first: u32,
@@ -282,7 +284,7 @@ impl Transport {
         &self.counts
     }
 
-    /// Adds the counters of another part.
+    /// Adds the counters of another part of a divided network.
     pub(super) fn merge(&mut self, part: &Self) {
         self.counts.merge(&part.counts);
     }
@@ -390,5 +392,5 @@ const fn is_before(number: u32, other: u32) -> bool {
 
 pub(super) use hosts::{NO_MESSAGE, TRANSPORT};
 
-/// End of a ring of connections.
+/// Index that marks the end of a linked list of connections.
 const NONE: u32 = u32::MAX;

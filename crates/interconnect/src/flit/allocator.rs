@@ -6,8 +6,8 @@ pub enum Allocator {
     /// iSLIP: each output grants one of its requests, and each input accepts one of its grants.
     /// Outputs and inputs choose by round robin.
     Islip,
-    /// Wavefront: the allocator grants requests along the diagonals of their matrix. The first
-    /// diagonal moves on each cycle.
+    /// Wavefront: the allocator grants requests along the diagonals of their matrix. Each cycle
+    /// starts with another diagonal.
     Wavefront,
 }
 
@@ -26,9 +26,9 @@ pub(super) struct Request {
 pub(super) struct Turns {
     kind: Allocator,
     rounds: u8,
-    /// For each output, the input that it grants with preference.
+    /// For each output, the input that the output prefers when it grants a request.
     grants: Vec<u16>,
-    /// For each input, the output whose grant it accepts with preference.
+    /// For each input, the output that the input prefers when it accepts a grant.
     accepts: Vec<u16>,
     diagonal: u16,
 }
@@ -69,8 +69,8 @@ impl Turns {
         Self { kind, rounds, grants: vec![0; outputs], accepts: vec![0; inputs], diagonal: 0 }
     }
 
-    /// Matches requests. Each request must be for another pair of input and output. The matching is
-    /// valid until [`Turns::clear`].
+    /// Matches requests. Each request must be for a different pair of input and output. The
+    /// matching is valid until [`Turns::clear`].
     pub(super) fn allocate(&mut self, requests: &mut [Request], matching: &mut Matching) {
         if requests.is_empty() {
             return;
@@ -95,8 +95,9 @@ impl Turns {
         }
     }
 
-    /// Runs one round of grants and acceptances. The first round moves the pointers to the position
-    /// after the accepted one; later rounds do not. Returns whether the round matched anything.
+    /// Runs one round of grants and acceptances. After a match in the first round, the input and
+    /// the output each prefer the partner that comes after the matched one. Matches in later rounds
+    /// do not change preferences. Returns whether the round matched anything.
     fn round(&mut self, requests: &[Request], matching: &mut Matching, is_first: bool) -> bool {
         let Self { grants, accepts, .. } = self;
         let (inputs, outputs) = (accepts.len() as u16, grants.len() as u16);
@@ -159,7 +160,8 @@ impl Turns {
     }
 }
 
-/// Returns how many places come before `place` if `first` has the first turn.
+/// Returns how many places have their turn before `place`, if `first` has the first turn and the
+/// turns go round.
 pub(super) const fn turn(place: u16, first: u16, places: u16) -> u16 {
     if place >= first { place - first } else { place + places - first }
 }
@@ -204,7 +206,8 @@ mod tests {
     fn islip_under_full_load_comes_to_whole_matchings_in_turn() {
         let mut turns = Turns::new(Allocator::Islip, 1, 3, 3);
         let cycles = matches(&mut turns, &FULL, 8);
-        // All outputs grant input 0 first. After that, their pointers differ.
+        // In the first cycle, all outputs prefer input 0, so only one pair is matched. After that,
+        // the outputs prefer different inputs, so soon all pairs are matched.
         assert_eq!(cycles[0], [(0, 0)]);
         assert!(cycles[3..].iter().all(|pairs| pairs.len() == 3), "{cycles:?}");
     }

@@ -343,7 +343,7 @@ impl RouterFabric {
         }
     }
 
-    /// Returns a credit to the sending end of a link, in a cycle.
+    /// Gives a credit back to the sending end of a link, in a cycle.
     fn credit(&mut self, context: &mut Context, link: u32, channel: u8, cycle: u64) {
         let wire = &mut self.wires[link as usize];
         let there = cycle + wire.credit_cycles;
@@ -375,7 +375,7 @@ impl RouterFabric {
     fn inject_flit(&mut self, context: &mut Context, host: u32) {
         let cycle = self.cycle(context);
         if self.sources[host as usize].next != cycle {
-            // The host was scheduled again for another cycle, so this event is outdated.
+            // The host was later scheduled for an earlier cycle, so this event is outdated.
             return;
         }
         self.sources[host as usize].next = NEVER;

@@ -236,8 +236,8 @@ fn operation(nodes: &mut Reader, within: &str, ranks: u32) -> Result<Operation, 
     })
 }
 
-/// Checks the number of requirements of each operation. It must equal the number of operations that
-/// list the operation as a dependent.
+/// Checks the number of requirements of each operation. This number must equal the number of
+/// operations that list the operation as a dependent.
 fn check_waits(program: &Program, begin: usize, part: &Reader) -> Result<(), GoalError> {
     let mut waits = vec![0_u32; program.operations.len()];
     for &dependent in program.dependents.iter().chain(&program.start_dependents) {
@@ -358,10 +358,10 @@ impl<'a> Reader<'a> {
 
 /// Magic number at the start of a file.
 const MAGIC: u64 = 4223;
-/// Magic number of a file that a run of LogGOPSim has used. To save memory, LogGOPSim can modify
-/// the counters in the file.
+/// Magic number of a file that a run of LogGOPSim has used. If LogGOPSim is configured to save
+/// memory, it counts down in the file itself, so the counts in the file are no longer valid.
 const MAGIC_USED_UP: u64 = 2342;
-/// Offset in the file of the byte from which the table of ranks counts.
+/// The offsets in the table of ranks count from this byte of the file.
 const BASE: usize = 8;
 const OPERATION_BYTES: usize = 39;
 const SEND: u8 = 1;

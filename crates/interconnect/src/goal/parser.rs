@@ -178,8 +178,8 @@ struct Block<'a> {
     rank: u32,
     labels: BTreeMap<&'a str, u32>,
     operations: Vec<Operation>,
-    /// Pairs of an operation and an operation that waits for its end. The pairs in `start_edges`
-    /// are for operations that wait for its start.
+    /// Pairs of operations: in `edges`, the second operation waits for the end of the first. In
+    /// `start_edges`, the second operation waits for the start of the first.
     edges: Vec<(u32, u32)>,
     start_edges: Vec<(u32, u32)>,
 }
@@ -370,9 +370,9 @@ pub(super) fn unknown_rank(rank: u32, ranks: u32) -> String {
     format!("there is no rank {rank}, only 0 to {last}; correct it, or `num_ranks`")
 }
 
-/// The maximum number of hosts of a topology.
+/// Maximum number of ranks: the maximum number of hosts of a topology.
 pub(super) const RANKS_MAX: u64 = 1 << 20;
-/// About eighteen minutes, in nanoseconds.
+/// Maximum duration of a calculation in nanoseconds: about eighteen minutes.
 pub(super) const CALCULATION_MAX_NS: u64 = 1 << 40;
 
 #[cfg(test)]

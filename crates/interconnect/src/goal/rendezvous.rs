@@ -156,8 +156,8 @@ mod tests {
     const FREE: HostCosts =
         HostCosts { send_ps: 0, send_ps_per_byte: 0, receive_ps: 0, receive_ps_per_byte: 0 };
 
-    /// Returns a trace of one message, in which rank 1 computes for `computes_ns` before it
-    /// receives.
+    /// Returns a trace of one message, in which rank 1 computes for `computes_ns` nanoseconds
+    /// before it receives.
     fn one_message(bytes: u32, computes_ns: u32) -> String {
         format!(
             "num_ranks 2\nrank 0 {{\nsend {bytes}b to 1 tag 7\n}}\nrank 1 {{\nc: calc {computes_ns}\n\
@@ -184,7 +184,8 @@ mod tests {
         // Rank 1 posts the receive at 9 µs, long after the request has arrived.
         let outcome = replay(&one_message(1_001, 9_000), 1_000, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 9_000_000 + 2 * 1_000_000 + 1_000 * 1_000);
-        // The processor receives eager data when it is free.
+        // The data of an eager message has arrived long before 9 µs. The processor receives the
+        // data when the processor's work ends.
         let outcome = replay(&one_message(1_000, 9_000), 1_000, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 9_000_000 + 999 * 1_000);
     }

@@ -87,7 +87,7 @@ fn reduce(ranks: u32, bytes: u32, computes_ns: u32) -> String {
     })
 }
 
-/// Returns a pipelined chain of ranks that starts at rank 0.
+/// Returns a trace in which data passes along a chain of ranks from rank 0, piece by piece.
 fn chain(ranks: u32, bytes: u32, pieces: u32) -> String {
     trace(ranks, |rank, text| {
         for piece in 0..pieces {

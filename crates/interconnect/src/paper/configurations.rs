@@ -122,7 +122,7 @@ impl Configurations {
     /// Runs a workload of 256 ranks; rank r runs on host `placement[r]`.
     ///
     /// # Errors
-    /// [`Stuck`] if the run ends before its workload has finished.
+    /// Returns [`Stuck`] if the run ends before its workload has finished.
     pub fn run<W: Workload>(
         &self,
         network: &Networks,
@@ -200,8 +200,8 @@ impl Networks {
     }
 }
 
-/// Returns the placement of rank r on host r. Neighbours on the ring of ranks are then neighbours
-/// in the network.
+/// Returns the placement in which rank r runs on host r. Neighbours on the ring of ranks are then
+/// neighbours in the network.
 pub fn linear() -> Vec<u32> {
     (0..RANKS).collect()
 }

@@ -297,7 +297,7 @@ fn stuck(
     PaperError::Stuck { interconnect: interconnect.name(), what: what.to_owned(), cause }
 }
 
-/// Returns the columns of a table row. The values are multiples of a picosecond.
+/// Returns the columns of a table row, in µs. The values are multiples of a picosecond.
 fn columns(latency: &Summary) -> Row {
     [latency.min_us(), latency.mean_us(), latency.max_us(), latency.deviation_us()]
 }

@@ -3,9 +3,9 @@
 //! The path is built from the end to the start. The last notification of a rank has a cause: work
 //! that ended, or a message that arrived. At an earlier notification, the rank requested this work,
 //! or another rank posted this message. That notification has a cause too, and so on until the
-//! start of the run. Each of these events happened as soon as the event before it made it possible.
-//! The steps between them therefore fill the run without a gap. To end earlier, the run would need
-//! a faster step on this path.
+//! start of the run. Each event of this chain happened as soon as the event before it permitted.
+//! The steps between the events therefore fill the run without a gap. To end earlier, the run would
+//! need a faster step on this path.
 
 use std::collections::BTreeMap;
 
@@ -54,8 +54,8 @@ pub enum StepKind {
     Receive,
     /// A packet waited for a link that other packets used.
     LinkWait,
-    /// A link sent the packet, or earlier packets of the same message. If hosts have engines, also
-    /// packets of other messages of the same host.
+    /// A link sent the packet, or earlier packets of the same message. If hosts have engines, the
+    /// earlier packets can also belong to other messages of the same host.
     Serialisation,
     /// A packet was on a cable or inside a switch.
     Latency,
@@ -117,8 +117,8 @@ impl CriticalPath {
         shares(self.steps.iter().map(|step| (step.kind, step)))
     }
 
-    /// Returns the time of each link, ordered by waiting time, the longest first. The first link
-    /// delayed the end of the run most.
+    /// Returns the time that the path spends at each link, ordered by waiting time, the longest
+    /// first. The first link delayed the end of the run most.
     pub fn by_link(&self) -> Vec<(u32, Share)> {
         let steps = self.steps.iter().filter_map(|step| Some((step.link?, step)));
         let mut shares = shares(steps);

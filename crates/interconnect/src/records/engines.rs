@@ -91,8 +91,8 @@ impl Recorder {
         queue.retain(|&other| other != message);
         let next = queue.front().copied().filter(|_| is_first);
         // Earlier frames were attributed to this message, but they can also have carried parts of
-        // the next message. If no frame is attributed to the next message, it therefore gets the
-        // last of these frames.
+        // the next message. If no frame is attributed to the next message, that message therefore
+        // gets the last of these frames.
         let last = self.message(message).and_then(|message| message.last_crossing);
         let started_ps = last.and_then(|last| self.first_start_ps(last));
         if let (Some(message), Some(started_ps)) = (self.message(message), started_ps) {

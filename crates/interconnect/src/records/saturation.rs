@@ -16,9 +16,9 @@ pub struct Backlog {
 /// How much the number of messages in flight has grown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
-    /// Mean number in the second quarter of the posting time.
+    /// Mean number of messages in flight in the second quarter of the posting time.
     pub early: f64,
-    /// Mean number in the last quarter of the posting time.
+    /// Mean number of messages in flight in the last quarter of the posting time.
     pub late: f64,
 }
 
@@ -27,10 +27,11 @@ pub struct Growth {
 pub struct SaturatedLink {
     /// Number of the link.
     pub link: u32,
-    /// Mean of the longest wait in each window of time, over the second quarter of the posting
-    /// time, in picoseconds.
+    /// The longest wait in a window of time, averaged over the windows in the second quarter of the
+    /// posting time, in picoseconds.
     pub early_ps: f64,
-    /// Mean of the longest wait in each window of time, over the last quarter, in picoseconds.
+    /// The longest wait in a window of time, averaged over the windows in the last quarter of the
+    /// posting time, in picoseconds.
     pub late_ps: f64,
     /// Fraction of the second half of the posting time in which the link was occupied, from 0 to 1.
     pub busy: f64,
@@ -67,7 +68,7 @@ impl Backlog {
     }
 
     /// Returns how much the number of messages in flight has grown. Returns `None` if the number
-    /// did not grow for as long as ranks posted.
+    /// did not keep growing until ranks stopped posting.
     pub fn growth(&self) -> Option<Growth> {
         let quarter = |number: u64| {
             let (from, until) =
@@ -114,9 +115,10 @@ impl Records {
     }
 }
 
-/// Returns whether a queue kept growing. The arguments are its mean lengths in three quarters of
-/// the time. If a queue grows steadily from 0, its mean length in the third quarter is 1.7 times
-/// its mean length in the second quarter. In the last quarter, the factor is 2.3.
+/// Returns whether a queue kept growing. The arguments are the mean lengths of the queue in the
+/// second, third and last quarter of the posting time. If a queue grows steadily from 0, the mean
+/// length in the third quarter is 1.7 times the mean length in the second quarter, and the mean
+/// length in the last quarter is 2.3 times that length.
 fn is_growing(second: f64, third: f64, last: f64) -> bool {
     third > second * 1.15 && last > third * 1.1 && last > second * 1.5
 }

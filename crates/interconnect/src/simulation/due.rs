@@ -6,9 +6,9 @@ use std::collections::BinaryHeap;
 /// A queue of numbers that returns the smallest number first.
 ///
 /// Requests of successive ranks have ascending numbers, except that the sequence can start in its
-/// middle and continue from its beginning. It then consists of two ascending runs. The queue stores
-/// two runs in the order of adding, so the smallest number of each run is at its front. Numbers
-/// that fit neither run are stored in a heap.
+/// middle and continue from its beginning. The sequence then consists of two ascending runs. The
+/// queue stores two runs in the order of adding, so the smallest number of each run is at its
+/// front. Numbers that fit neither run are stored in a heap.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     runs: [Run; RUNS],

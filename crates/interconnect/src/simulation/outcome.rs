@@ -33,7 +33,7 @@ pub struct Outcome {
     pub dropped: u64,
     /// Number of events handled.
     pub events: u64,
-    /// Number of links that packets have crossed. A flit fabric counts flits.
+    /// Number of link crossings, summed over all packets. A flit fabric sums over all flits.
     pub hops: u64,
     /// Hash of the time, source, destination and content of all deliveries. The hash does not
     /// depend on the order in which deliveries were recorded.
@@ -95,14 +95,17 @@ impl WorkloadOutcome {
 /// The part of an open load that arrived between the end of the warm-up and the end of posting.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Accepted {
-    /// Payload of the messages whose last byte arrived in this period, in bytes.
+    /// Payload of the messages whose last byte arrived between the end of the warm-up and the end
+    /// of posting, in bytes.
     pub bytes: u64,
-    /// Length of the period, in picoseconds; 0 if the workload is not an open load.
+    /// Time from the end of the warm-up to the end of posting, in picoseconds; 0 if the workload is
+    /// not an open load.
     pub window_ps: u64,
 }
 
 impl Accepted {
-    /// Returns the payload that each of `hosts` hosts received, in bytes per second.
+    /// Returns the payload that each of `hosts` hosts received on average, in bytes per second;
+    /// `None` if the workload is not an open load.
     pub fn rate(&self, hosts: u32) -> Option<f64> {
         let host_seconds = self.window_ps as f64 * 1e-12 * f64::from(hosts);
         (self.window_ps > 0).then(|| self.bytes as f64 / host_seconds)
@@ -126,7 +129,7 @@ impl Progress {
     /// Reports the progress to `watch`, which can stop the run.
     ///
     /// # Errors
-    /// [`Stuck`], if `watch` stops the run.
+    /// Returns [`Stuck`] if `watch` stops the run.
     pub fn report(self, watch: &mut Watcher<'_>) -> Result<(), Stuck> {
         match watch(self) {
             ControlFlow::Continue(()) => Ok(()),

@@ -30,7 +30,7 @@ pub trait Part: Send {
     /// run.
     ///
     /// # Errors
-    /// [`Stuck`] if the part cannot continue.
+    /// Returns [`Stuck`] if the part cannot continue.
     fn run_before(&mut self, end_ps: u64) -> Result<u64, Stuck>;
 
     /// Removes and returns the frames for another part. The driver must call this after each
@@ -91,7 +91,7 @@ pub trait Driver {
     /// Stops if `watch` returns `Break`.
     ///
     /// # Errors
-    /// [`Stuck`] if a part cannot continue or `watch` stops the run.
+    /// Returns [`Stuck`] if a part cannot continue or `watch` stops the run.
     fn drive(
         &self,
         parts: &mut [&mut dyn Part],
@@ -217,7 +217,7 @@ impl<W: Separable> Parts<W> {
     /// Runs all parts to the end.
     ///
     /// # Errors
-    /// [`Stuck`] if the run ends before its workload has finished.
+    /// Returns [`Stuck`] if the run ends before its workload has finished.
     pub fn run(self, driver: &dyn Driver) -> Result<Outcome, Stuck> {
         self.run_watched(driver, &mut |_| ControlFlow::Continue(()))
     }
@@ -225,7 +225,7 @@ impl<W: Separable> Parts<W> {
     /// Runs all parts to the end, and regularly reports the progress.
     ///
     /// # Errors
-    /// [`Stuck`] if the run ends before its workload has finished, or `watch` stops it.
+    /// Returns [`Stuck`] if the run ends before its workload has finished, or `watch` stops it.
     pub fn run_watched(
         mut self,
         driver: &dyn Driver,

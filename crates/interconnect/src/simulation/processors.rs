@@ -26,9 +26,10 @@ pub(super) struct Processors {
     /// Whether the requests of a rank are ordered only by their dependencies.
     is_unordered: bool,
     hosts: Vec<RankHost>,
-    /// Checks for the current time that were added at that time. For a fast comparison, each entry
-    /// combines sequence number, line and rank in one number. These checks are not in the queue of
-    /// events, because there are too many of them.
+    /// Checks of the current time: each entry stands for a line (a queue of tasks) whose first task
+    /// may start now. For a fast comparison, an entry combines sequence number, line and rank in
+    /// one number. Only checks of later times are in the queue of events, because too many checks
+    /// are added for the current time.
     due: Due,
     /// Time of the event that handles the checks in `due`; [`u64::MAX`] if none is scheduled.
     flush_ps: u64,
@@ -50,7 +51,7 @@ struct RankHost {
     lines: [Line; LINES],
     /// Sequence number for the requests that follow the processor's current work.
     number: u64,
-    /// Name that the rank gave the message that the processor sends now.
+    /// The `name` that the rank gave to the message that the processor sends now.
     sending: u32,
 }
 
@@ -61,7 +62,8 @@ struct Line {
     first: Option<Task>,
     /// The tasks after the first; empty if there is no first task.
     others: VecDeque<Task>,
-    /// Time and task number of the scheduled check of the first task.
+    /// Time of the scheduled check whether the first task can start, and the sequence number of
+    /// this task.
     look: (u64, u64),
 }
 
@@ -98,8 +100,8 @@ impl Processors {
         self.next
     }
 
-    /// Assigns a new sequence number to the following requests. It is larger than all earlier
-    /// numbers.
+    /// Assigns a new sequence number to the following requests. The number is larger than all
+    /// earlier numbers.
     pub(super) const fn begin_again(&mut self) {
         self.number = self.renew();
     }
@@ -110,8 +112,8 @@ impl Processors {
         self.number = self.hosts[rank as usize].number;
     }
 
-    /// Returns the name of the message that a rank's processor sends. If it sends none now, returns
-    /// the name of the last message.
+    /// Returns the `name` of the message that a rank's processor sends. If the processor sends none
+    /// now, returns the `name` of the last message.
     fn sending(&self, rank: u32) -> u32 {
         self.hosts[rank as usize].sending
     }
@@ -136,8 +138,8 @@ impl Processors {
         self.arrange(context, rank, line, free_ps);
     }
 
-    /// Schedules a check of the first task of a line. Does nothing if this check is scheduled
-    /// already.
+    /// Schedules a check whether the first task of a queue of tasks can start. Does nothing if this
+    /// check is scheduled already.
     #[inline]
     fn arrange(&mut self, context: &mut Context, rank: u32, line: usize, free_ps: u64) {
         let host = &mut self.hosts[rank as usize];
@@ -162,15 +164,16 @@ impl Processors {
         }
     }
 
-    /// Removes and returns the next check that was added for the current time, if its number is at
-    /// most `number`. Returns its number, and its line and rank.
+    /// Removes and returns the next check that was added for the current time, if its sequence
+    /// number is at most `number`. The first part of the result is this number. The second part
+    /// combines a rank and the index of its queue of tasks in one number.
     #[inline]
     fn next_due(&mut self, number: u64) -> Option<(u64, u32)> {
         let first = self.due.pop_up_to(u128::from(number) << 64 | u128::from(u64::MAX))?;
         Some(((first >> 64) as u64, first as u32))
     }
 
-    /// Returns whether a line has tasks.
+    /// Returns whether a queue contains tasks.
     fn waits(&self, rank: u32, line: usize) -> bool {
         self.hosts[rank as usize].lines[line].first.is_some()
     }
@@ -182,8 +185,8 @@ impl Processors {
         self.next - age as u64
     }
 
-    /// Removes and returns the first task of a line, if the task can start. Returns `None` if the
-    /// line's last scheduled check has another number than `number`.
+    /// Removes and returns the first task of a queue, if the task can start. Returns `None` if the
+    /// last scheduled check of the queue has another sequence number than `number`.
     #[inline]
     fn take(
         &mut self,
@@ -264,7 +267,7 @@ impl Processors {
 }
 
 impl RankHost {
-    /// Returns the earliest time at which a task can start.
+    /// Returns the earliest time at which a task can start, in picoseconds.
     const fn ready_ps(&self, what: What, free_ps: u64) -> u64 {
         let interface_ps = match what {
             What::Send { .. } => self.send_ps,
@@ -316,7 +319,8 @@ impl Default for Line {
 
 /// The methods of a run that use [`Processors`].
 impl<F: Fabric, W: Workload> Simulation<F, W> {
-    /// Handles a check event. First makes the checks of the current time that have smaller numbers.
+    /// Handles the event of a check whether a task can start. First makes the checks of the current
+    /// time that have smaller sequence numbers.
     pub(super) fn on_look(&mut self, event: Event) {
         let is_flush = event.subject == FLUSH;
         let Some(processors) = &mut self.processors else { return };
@@ -329,8 +333,9 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         {
             self.look_at(subject & MESSAGE_MASK, (subject >> LINE_SHIFT) as usize, number);
             if self.context.wheel.has_due_before(LOOK) {
-                // Another event has finished something at this time. Its rank must be notified
-                // before further checks, so the remaining checks are scheduled again.
+                // Another event of this time reports that a task has ended. A rank must be notified
+                // of the end before further checks. Therefore the remaining checks are scheduled
+                // again, after that event.
                 self.context.schedule(event.time_ps, event.place, event.subject);
                 return;
             }
@@ -357,7 +362,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// Starts the first task of a line, if the task can start.
+    /// Starts the first task of a queue, if the task can start.
     #[inline]
     fn look_at(&mut self, rank: u32, line: usize, number: u64) {
         let free_ps = self.free_ps[rank as usize];
@@ -469,18 +474,18 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     }
 }
 
-/// Line of sends. If computations are ordered too, they are also in this line.
+/// Index of the queue of sends. If computations are ordered too, they are also in this queue.
 const OWN: usize = 0;
-/// Line of tasks that take no time.
+/// Index of the queue of tasks that take no time.
 const TURNS: usize = 1;
-/// Line of computations, if they wait only for the processor.
+/// Index of the queue of computations, if computations wait only for the processor.
 const WORKS: usize = 2;
-/// Line of messages that have arrived.
+/// Index of the queue of messages that have arrived.
 const RECEIVES: usize = 3;
 const LINES: usize = 4;
-/// Bit position of the line in a subject. The low bits are a rank. If the line is `LINES`, the low
-/// bits are a message.
+/// Bit position of the index of a queue of tasks in `Event::subject`. The low bits are a rank. If
+/// the index is `LINES`, the low bits are a message.
 const LINE_SHIFT: u32 = 29;
 const MESSAGE_MASK: u32 = (1 << LINE_SHIFT) - 1;
-/// Subject of the event that makes the remaining checks of the current time.
+/// Value of `Event::subject` for the event that makes the remaining checks of the current time.
 const FLUSH: u32 = u32::MAX;

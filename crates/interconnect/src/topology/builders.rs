@@ -125,8 +125,8 @@ impl Topology {
     }
 
     /// Builds a dragonfly. Each group has `switches` switches, which are all connected to each
-    /// other. Each switch has `hosts` hosts and `global` cables to other groups. There are switches
-    /// × global + 1 groups, so that each group has one cable to each other group.
+    /// other. Each switch has `hosts` hosts and `global` cables to other groups. There are
+    /// `switches * global + 1` groups, so that each group has one cable to each other group.
     ///
     /// # Errors
     /// Returns [`TopologyError`]; each variant names one cause.

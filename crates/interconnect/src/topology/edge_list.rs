@@ -3,8 +3,8 @@
 use super::{Builder, Topology, TopologyError};
 
 /// Reads a topology from text. A line `A B` is a cable; a line `A B N` is N parallel cables. The
-/// names `h0`, `h1`, … are hosts, and `s0`, `s1`, … are switches. `#` starts a comment. Errors call
-/// the text `file`.
+/// names `h0`, `h1`, … are hosts, and `s0`, `s1`, … are switches. `#` starts a comment. `file` is
+/// the name of the text in errors.
 ///
 /// # Errors
 /// Returns [`TopologyError`]; each variant names one cause.

@@ -11,7 +11,7 @@ use super::{Builder, Topology, TopologyError};
 pub struct Cable {
     /// Names of the two nodes that the cables connect.
     pub ends: [String; 2],
-    /// Settings in which these cables differ from the network.
+    /// Settings of these cables that differ from the settings of the fabric.
     pub settings: CableSettings,
     /// Number of parallel cables, 1 or more; must be 1 if one end is a host.
     pub count: u32,

@@ -32,8 +32,8 @@ pub struct Flows {
 
 impl Flows {
     /// Creates the flows of a list among `ranks` ranks. Flows with equal source and equal start are
-    /// posted in the order of the list. A flow is not posted if its source is not a rank, or if 2³²
-    /// flows come before it in the list.
+    /// posted in the order of the list. A flow is not posted if its source is not a rank, or if at
+    /// least `u32::MAX` flows come before it in the list.
     pub fn new(ranks: u32, list: Arc<[Flow]>) -> Self {
         let mut order: Vec<u32> = list.iter().zip(0..u32::MAX).map(|(_, at)| at).collect();
         let flow = |at: u32| list[at as usize];
@@ -76,7 +76,8 @@ impl Workload for Flows {
 
     fn on_received(&mut self, _rank: u32, _received: Received, _actions: &mut Actions) {}
 
-    /// Returns true, because flows do not wait for messages; the network may lose them.
+    /// Returns true, because flows do not wait for messages. They end even if the network loses
+    /// messages.
     fn is_finished(&self) -> bool {
         true
     }

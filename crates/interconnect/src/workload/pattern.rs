@@ -66,7 +66,7 @@ impl Pattern {
     /// in column y of row x. Ranks on the diagonal send to themselves.
     ///
     /// # Errors
-    /// [`NeedsRanks`] if the number of ranks is not a square.
+    /// Returns [`NeedsRanks`] if the number of ranks is not a square.
     pub fn transpose(ranks: u32) -> Result<Self, NeedsRanks> {
         let side = ranks.isqrt();
         if side * side != ranks {
@@ -80,7 +80,7 @@ impl Pattern {
     /// inverted. The last rank sends to the first.
     ///
     /// # Errors
-    /// [`NeedsRanks`] if the number of ranks is not a power of two.
+    /// Returns [`NeedsRanks`] if the number of ranks is not a power of two.
     pub fn bit_complement(ranks: u32) -> Result<Self, NeedsRanks> {
         Self::of_bits(ranks, |rank, _| !rank)
     }
@@ -89,7 +89,7 @@ impl Pattern {
     /// reverse order. Ranks whose numbers are palindromes send to themselves.
     ///
     /// # Errors
-    /// [`NeedsRanks`] if the number of ranks is not a power of two.
+    /// Returns [`NeedsRanks`] if the number of ranks is not a power of two.
     pub fn bit_reverse(ranks: u32) -> Result<Self, NeedsRanks> {
         // With only one rank, numbers have no bits, and the shift would be too large.
         Self::of_bits(ranks, |rank, bits| rank.reverse_bits().checked_shr(32 - bits).unwrap_or(0))

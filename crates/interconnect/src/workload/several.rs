@@ -64,7 +64,8 @@ impl Several {
         Self { members }
     }
 
-    /// Calls one workload with its own time, and passes on the actions that it requests.
+    /// Calls one workload with times that count from its start. Adds the actions that the workload
+    /// requests to `actions`.
     fn act(
         &mut self,
         place: usize,
@@ -195,8 +196,8 @@ impl Separable for Several {
                 (OpenLoad(own), OpenLoad(other)) => own.adopt(rank, other),
                 (Flows(own), Flows(other)) => own.adopt(rank, other),
                 (Collective(own), Collective(other)) => own.adopt(rank, other),
-                // All parts are copies of the same run. The two workloads are therefore of the same
-                // kind, and this case does not occur.
+                // `self` and `part` are copies of the same workloads. Members with the same index
+                // are therefore of the same kind, and this case does not occur.
                 _ => {}
             }
         }

@@ -98,7 +98,7 @@ pub enum SizesError {
 
 impl SizeTable {
     /// Reads a table. Each line has a length in bytes, and the fraction of messages up to that
-    /// length; `#` starts a comment. Errors call the text `file`.
+    /// length; `#` starts a comment. `file` is the name of the text in errors.
     ///
     /// # Errors
     /// Returns [`SizesError`]; each variant names one cause.

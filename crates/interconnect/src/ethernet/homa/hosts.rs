@@ -264,7 +264,7 @@ impl Ethernet {
         }
     }
 
-    /// Checks the messages of a host whose timers have expired.
+    /// Checks those messages of a host whose timers have expired.
     fn look_at_late(&mut self, context: &mut Context, host: u32, now_ps: u64) {
         loop {
             let Some(homa) = &mut self.homa else { return };
@@ -284,7 +284,8 @@ impl Ethernet {
         }
     }
 
-    /// Requests missing frames if a message has timed out. Returns the time of the next check.
+    /// If a message has timed out, requests its missing frames from the sender. Returns the time of
+    /// the next check; `None` if no check is needed because no frame is expected.
     fn look_at_incoming(&mut self, context: &mut Context, host: u32, key: Key) -> Option<u64> {
         let now_ps = context.wheel.now_ps();
         let homa = self.homa.as_mut()?;
@@ -330,13 +331,14 @@ impl Homa {
         next.wrapping_sub(1)
     }
 
-    /// If a message has timed out, retransmits its first frame. Returns the time of the next check.
+    /// If a message has timed out, retransmits its first frame. Returns the time of the next check;
+    /// `None` if the message is complete.
     fn look_at_outgoing(&mut self, host: u32, key: Key, now_ps: u64) -> Option<u64> {
         let sender = &self.hosts[host as usize].sender;
         let message = sender.message(key)?;
         let (backoff, news_ps) = (message.backoff, message.news_ps);
-        // The receiver may be silent because this host has not sent the frames yet: it sends
-        // shorter messages first.
+        // The receiver is perhaps silent only because this host has not sent the frames yet. The
+        // host sends shorter messages first.
         if sender.is_ready(key) {
             return Some(now_ps + 2 * self.timeout_ps(0));
         }
@@ -369,7 +371,8 @@ impl Homa {
     }
 }
 
-/// Subjects of events. `PULL`: a host sends its next data frame. `TIMER`: a host checks its timers.
+/// Values of `Event::subject`. `PULL`: a host sends its next data frame. `TIMER`: a host checks its
+/// timers.
 const PULL: u32 = u32::MAX;
 const TIMER: u32 = 0;
 /// First stream of random numbers for losses; each kind of packet uses another stream.

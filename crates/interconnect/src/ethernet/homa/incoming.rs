@@ -20,7 +20,7 @@ pub(super) struct Receiver {
     by_age: BTreeSet<(u64, Key)>,
     /// Number of messages that the host has received or begun to receive.
     known: u64,
-    /// Credit of the oldest message for grants, in hundredths of a frame.
+    /// Number of frames that the host should now grant to the oldest message, in hundredths.
     due_percent: u32,
     /// For each source, the numbers of its complete messages.
     complete: BTreeMap<u32, Complete>,
@@ -204,8 +204,8 @@ impl Receiver {
     }
 
     /// Grants frames of the messages with the fewest remaining frames. Each of these messages gets
-    /// grants until one round trip of frames is in flight. Their frames use the last classes, so
-    /// that earlier classes stay free for shorter messages.
+    /// grants for as many missing frames as fit in a round trip. The granted frames use the last
+    /// classes, so that earlier classes stay free for shorter messages.
     fn grant_to_shortest(&mut self) {
         let mut is_complete = true;
         while is_complete {
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(granted(&mut receiver, 1, 2, 6), []);
         assert_eq!(granted(&mut receiver, 1, 1, 6), [(1, 6, 3)]);
         assert_eq!(granted(&mut receiver, 1, 3, 6), []);
-        // All frames of this message need no grant.
+        // No frame of this message needs a grant.
         assert_eq!(granted(&mut receiver, 2, 0, 3), []);
     }
 

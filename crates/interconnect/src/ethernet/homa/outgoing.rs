@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Key;
 
-/// The messages of a host that their receivers do not have completely.
+/// The messages that a host sends and that their receivers have not received completely.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sender {
     messages: BTreeMap<Key, Outgoing>,
@@ -17,7 +17,7 @@ pub(super) struct Sender {
 /// A message that is being sent.
 #[derive(Clone, Debug)]
 pub(super) struct Outgoing {
-    /// Name of the message, which its frames carry.
+    /// Number by which frames refer to this message.
     pub(super) name: u32,
     pub(super) frames: u32,
     /// Payload of the last frame, in bytes.
@@ -143,13 +143,15 @@ impl Sender {
         Some((key, departure))
     }
 
-    /// Applies a packet from the receiver to its message. Does nothing if the message is complete.
+    /// Applies a packet from the receiver to the message that the packet names. Does nothing if the
+    /// message is complete.
     fn change(&mut self, key: Key, now_ps: u64, change: impl FnOnce(&mut Outgoing)) {
         let Some(message) = self.messages.get_mut(&key) else { return };
         change(message);
         (message.news_ps, message.backoff) = (now_ps, 0);
         if message.may_send() {
             // Grants and retransmissions do not change the place of the message in `ready`.
+            // Inserting the message again therefore has no effect if `ready` contains it already.
             self.ready.insert(message.rank(key));
         }
     }
@@ -175,7 +177,7 @@ impl Sender {
         });
     }
 
-    /// Removes a message that its receiver has completely.
+    /// Removes a message that its receiver has received completely.
     pub(super) fn on_done(&mut self, key: Key) {
         if let Some(message) = self.messages.remove(&key) {
             self.ready.remove(&message.rank(key));

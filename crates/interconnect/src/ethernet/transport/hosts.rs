@@ -66,7 +66,8 @@ impl Ethernet {
         }
     }
 
-    /// Queues a connection for its turn, if it may send now. Schedules a check for frames to send.
+    /// Queues a connection for its turn, if the connection may send now. Also schedules a check for
+    /// frames to send.
     fn offer(&mut self, context: &mut Context, connection: u32) {
         let Some(transport) = &mut self.transport else { return };
         if transport.make_ready(connection, context.wheel.now_ps()) {
@@ -171,7 +172,8 @@ impl Ethernet {
         self.transmit(context, port, index, frame, ready_ps);
     }
 
-    /// Schedules the timer of a connection, if it needs one earlier than scheduled.
+    /// Schedules the timer of a connection, if the connection needs the timer and no timer event is
+    /// scheduled that is early enough.
     fn arm(&mut self, context: &mut Context, connection: u32) {
         let Some(transport) = &mut self.transport else { return };
         let sender = &mut transport.senders[connection as usize];
@@ -286,9 +288,9 @@ impl Ethernet {
     }
 }
 
-/// Mark of places that are hosts with a transport.
+/// Flags in `Event::place` of an event of a host with a transport.
 pub(in super::super) const TRANSPORT: u32 = ENGINE | QUEUE;
-/// Subject of the event in which a host checks for frames to send. Any other subject is a
+/// Value of `Event::subject` if a host checks for frames to send. Any other value is the index of a
 /// connection.
 const PULL: u32 = u32::MAX;
 /// Message number of an acknowledgement frame, which belongs to no message.

@@ -223,7 +223,8 @@ mod tests {
         Sent(u32),
     }
 
-    /// Columns: time in µs; event; rate and target in Mb/s after the event; α in 1/256.
+    /// Columns: time in µs; event; rate and target in Mb/s after the event; α in 1/256. The
+    /// comments give rates in Gb/s.
     #[test]
     fn the_machine_does_what_the_paper_says() {
         use Step::{Notified, Sent};
@@ -239,22 +240,22 @@ mod tests {
             // At 165 µs the timer expires. Fast recovery: the rate becomes the mean of rate and
             // target. At 120 and 175 µs, α decreases to 15/16 of its value.
             (176, Sent(0), 15_312, 20_000, 211.816),
-            // The counter expires: fast recovery again. Fast recovery ends at the second increase
-            // by either.
+            // The counter expires: fast recovery again. Fast recovery ends when the timer or the
+            // counter expires a second time.
             (177, Sent(1_000_000), 17_656, 20_000, 211.816),
             // The counter expires a second time: additive increase to (17.656 + 22) / 2.
             (178, Sent(1_000_000), 19_828, 22_000, 211.816),
             // The timer expires at 265 and 365 µs, its second and third time. The targets are 24
             // and 26.
             (366, Sent(0), 23_957, 26_000, 174.531),
-            // The counter expires a third time. Both timer and counter have expired 3 times, so the
-            // target rises by one hyper step of 4.
+            // The counter expires a third time. Both timer and counter have expired 3 times, which
+            // is 1 more than F. The target therefore rises by one hyper step of 4.
             (366, Sent(1_000_000), 26_978, 30_000, 174.531),
-            // At 465 µs the timer expires a fourth time. The counter has expired 3 times, so the
-            // target rises by one hyper step again.
+            // At 465 µs the timer expires a fourth time. The counter has expired only 3 times, and
+            // the smaller number counts. The target therefore rises by one hyper step again.
             (466, Sent(0), 30_489, 34_000, 153.397),
-            // The counter expires a fourth time. Both are 2 above F, so the target rises by two
-            // hyper steps, up to the rate of the cable.
+            // The counter expires a fourth time. Both numbers are now 2 above F. The target
+            // therefore rises by two hyper steps, but at most to the rate of the cable.
             (466, Sent(1_000_000), 35_244, 40_000, 153.397),
             // The rate becomes 35.244 (1 − 0.5992/2).
             (467, Notified, 24_685, 35_244, 159.809),

@@ -12,7 +12,8 @@ pub(super) struct Sender {
     pub(super) source: u32,
     pub(super) destination: u32,
     pub(super) class: u8,
-    /// Whether the connection waits to send, and the connection that may send after it.
+    /// Whether the connection waits for its turn to send, and the index of the connection whose
+    /// turn is next.
     pub(super) is_ready: bool,
     pub(super) next_ready: u32,
     /// Time of the scheduled timer event; [`u64::MAX`] if none is scheduled.
@@ -47,8 +48,8 @@ pub(super) struct Sender {
 /// State of the frames in flight. It depends on the rule for retransmissions.
 #[derive(Clone, Debug)]
 enum Sending {
-    /// State for go-back-N. `sequence` was sent in the transmission `transmission`. All later
-    /// frames were sent in order after it.
+    /// State for go-back-N. The transmission with the number `transmission` carried the frame
+    /// `sequence`. All later transmissions carried the later frames in order.
     InOrder {
         sequence: u32,
         transmission: u32,
@@ -84,7 +85,7 @@ enum Slot {
 /// A message that is being sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outgoing {
-    /// Name of the message, which its frames carry.
+    /// Number by which frames refer to this message.
     pub(super) name: u32,
     /// Number of frames of the message, and payload of the last frame in bytes.
     pub(super) frames: u32,
@@ -211,7 +212,7 @@ impl Sender {
         Departure { sequence, transmission, message, last_bytes, is_again }
     }
 
-    /// Returns the name of the message to which a frame belongs. If the frame is the message's
+    /// Returns the `name` of the message to which a frame belongs. If the frame is the message's
     /// last, also returns its payload in bytes.
     fn message_of(&self, sequence: u32) -> (u32, Option<u32>) {
         let start = self.messages.front().map_or(0, |message| message.first);
@@ -270,8 +271,8 @@ impl Sender {
         if let Sending::InOrder { sequence, transmission } = &mut self.recovery
             && is_before(self.next, expected)
         {
-            // The receiver already has some frames that the sender was about to retransmit, so it
-            // skips them.
+            // The receiver already has some frames that the sender was about to retransmit. The
+            // sender skips these frames.
             self.next = expected;
             (*sequence, *transmission) = (expected, self.transmission);
         }
@@ -377,7 +378,8 @@ impl Scoreboard {
         self.forget_found(acknowledged);
     }
 
-    /// Removes frames that have arrived from the front of the retransmission list.
+    /// Removes frames from the front of the retransmission list for as long as the first frame of
+    /// the list has already arrived at the receiver.
     fn forget_found(&mut self, start: u32) {
         let (slots, lost) = (&self.slots, &mut self.lost);
         let is_there = |sequence: &mut u32| {
@@ -386,8 +388,8 @@ impl Scoreboard {
         while lost.pop_front_if(is_there).is_some() {}
     }
 
-    /// Records an acknowledgement. Returns the number of frames that no earlier acknowledgement
-    /// confirmed.
+    /// Records an acknowledgement. Returns how many frames this acknowledgement is the first to
+    /// confirm.
     fn settle(&mut self, acknowledged: u32, segment: &Segment) -> u32 {
         let mut newly = 0;
         let mut note = |slot: Slot| {
@@ -435,6 +437,6 @@ impl Scoreboard {
 
 /// Number of the first transmission of a connection.
 const FIRST: u32 = 1;
-/// Maximum number of doublings. A timeout of a second plus the measured time, doubled this often,
-/// stays far below the maximum time.
+/// Maximum number of doublings of a timeout. Even a timeout of a second plus the measured time,
+/// doubled this often, stays far below the end of virtual time.
 const BACKOFF_MAX: u32 = 20;

@@ -27,7 +27,7 @@ pub(super) struct Window {
 /// Facts from an acknowledgement that affect the window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
-    /// Number of frames that no earlier acknowledgement confirmed.
+    /// Number of frames that this acknowledgement is the first to confirm.
     pub(super) newly: u32,
     pub(super) is_marked: bool,
     pub(super) round_trip_ps: u64,
@@ -126,8 +126,9 @@ impl Window {
         inverse.saturating_sub(least) * FRAME / (FRAME - least)
     }
 
-    /// Grows the window by one frame per acknowledged frame below the threshold, and by one frame
-    /// per window above it. Does not grow a window that was not full.
+    /// Grows the window. Below the threshold, the window grows by one frame for each acknowledged
+    /// frame. Above the threshold, it grows by one frame for each acknowledged window. A window
+    /// that was not full does not grow.
     fn grow(&mut self, progress: &Progress) {
         if !progress.was_full {
             return;

@@ -3,8 +3,8 @@
 use super::{Context, RouterFabric, Stage, Stuck};
 
 impl RouterFabric {
-    /// Returns the circle in which packets wait for each other. Starts the search at any buffer
-    /// with flits.
+    /// Returns the circle in which packets wait for each other, or [`Stuck::Silent`] if there is
+    /// none. Starts the search at any buffer with flits.
     pub(super) fn find_circle(&self, context: &Context) -> Stuck {
         let silent = Stuck::Silent { messages: context.messages.len() };
         let Some(mut at) = self.inputs.iter().position(|input| input.len > 0) else {
