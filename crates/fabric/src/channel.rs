@@ -7,7 +7,7 @@ use delivery::{Instant, SettingError};
 
 use crate::Random;
 
-/// The bytes that a link adds to each edge frame on the wire.
+/// The bytes that a link adds to each frame of the edge protocol on the wire.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Overhead {
     /// IP and UDP headers, in bytes; 0 for raw Ethernet frames.
@@ -27,7 +27,7 @@ impl Overhead {
     /// Raw Ethernet frames, without IP and UDP.
     pub const ETHERNET: Self = Self { network_bytes: 0, packet_bytes_min: 46, ethernet_bytes: 38 };
 
-    /// No overhead: the rate applies to the edge frames alone.
+    /// No overhead: the rate applies to the frames of the edge protocol alone.
     pub const NONE: Self = Self { network_bytes: 0, packet_bytes_min: 0, ethernet_bytes: 0 };
 
     /// Returns the size of a frame of `frame_bytes` bytes on the wire, in bytes.
@@ -41,28 +41,29 @@ impl Overhead {
 pub enum Jitter {
     /// No variation.
     Constant,
-    /// A uniformly distributed addition, from 0 to `most_ns`.
+    /// The delay of a frame is larger by a uniformly distributed time, from 0 to `most_ns`.
     Uniform {
-        /// Maximum addition, in nanoseconds.
+        /// Maximum of the added time, in nanoseconds.
         most_ns: u64,
     },
-    /// An exponentially distributed addition.
+    /// The delay of a frame is larger by an exponentially distributed time.
     Exponential {
-        /// Average addition, in nanoseconds.
+        /// Mean of the added time, in nanoseconds.
         mean_ns: u64,
     },
 }
 
-/// A token bucket shaper, which replaces the transmitter with an exact rate.
-/// It behaves like `tbf` on a fast interface. After a pause, it sends faster than the rate, because
-/// the bucket has saved tokens. Frames that wait for tokens leave when a timer fires. The timer can
-/// fire late.
+/// A token bucket shaper. A link that has one has no transmitter with an exact rate. The shaper
+/// behaves like `tbf` on a fast interface. After a pause, it sends faster than the rate of the
+/// link, because the bucket has saved tokens. Frames that wait for tokens leave when a timer fires.
+/// The timer can fire late.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TokenBucket {
     /// Rate of the interface after the shaper, in bits per second; at least the rate of the link.
     pub peak_rate: u64,
     /// Depth of the bucket, as the time in which the bucket fills at the rate of the link, in
-    /// nanoseconds. A full bucket lets the bytes of this time leave at the peak rate.
+    /// nanoseconds. If the bucket is full, the bytes that the link carries in this time can leave
+    /// at the peak rate.
     pub burst_ns: u64,
     /// Maximum delay of the timer, in nanoseconds. Delays are uniformly distributed from 0.
     pub late_ns_max: u64,
@@ -73,7 +74,8 @@ pub struct TokenBucket {
 pub struct LinkModel {
     /// Bits per second, at least 1.
     pub rate: u64,
-    /// Token bucket that replaces the transmitter with an exact rate; `None` if there is none.
+    /// Token bucket that limits the rate. `None` means that a transmitter with exactly this rate
+    /// limits the rate.
     pub bucket: Option<TokenBucket>,
     /// The bytes added to each frame on the wire.
     pub overhead: Overhead,
@@ -88,7 +90,8 @@ pub struct LinkModel {
     pub mark_bytes: Option<u32>,
     /// The driver refuses frames if at least this number of bytes is queued. `None` for no limit.
     pub driver_bytes: Option<u32>,
-    /// Length of the largest edge frame, in bytes. The link drops larger frames.
+    /// Length of the largest frame of the edge protocol that the link carries, in bytes. The link
+    /// drops larger frames.
     pub frame_bytes_max: u16,
     /// Whether the sender gets a report if a frame is too large.
     pub reports_too_big: bool,
@@ -123,7 +126,8 @@ impl LinkModel {
     /// Checks that the link has a rate.
     ///
     /// # Errors
-    /// [`SettingError`] names the setting and its range.
+    /// Returns [`SettingError`] if the rate is 0. The error contains the name of the setting and
+    /// its range.
     pub fn check(&self) -> Result<(), SettingError> {
         SettingError::unless_within("rate", &self.rate, &(1..=u64::MAX))
     }
@@ -242,15 +246,18 @@ impl Channel {
     fn pass(&mut self, bucket: &TokenBucket, now_ps: u64, wire_bytes: u32) -> u64 {
         let burst_ps = bucket.burst_ns.saturating_mul(PICOSECONDS_PER_NANOSECOND);
         let frame_ps = u64::from(wire_bytes) * 8_000_000_000_000 / self.model.rate;
-        // The frame may leave as soon as the bucket, after this frame has taken its tokens, lacks
-        // at most one burst.
+        // The frame takes its tokens from the bucket at once, so the number of tokens can become
+        // negative. The frame leaves when the number is no longer negative: then at most one burst
+        // of tokens is missing. A frame that is larger than a burst leaves at the time at which the
+        // bucket would be full without this frame.
         let ready_ps = (self.idle_at_ps + frame_ps).saturating_sub(burst_ps.max(frame_ps));
         if ready_ps > now_ps.max(self.released_at_ps) {
             let late_ns = self.random.between(0, bucket.late_ns_max);
             self.released_at_ps = ready_ps + late_ns * PICOSECONDS_PER_NANOSECOND;
         }
         let released_ps = if ready_ps > now_ps { self.released_at_ps } else { now_ps };
-        // The bucket does not save more than one burst of tokens, however long it is full.
+        // A full bucket has one burst of tokens. It saves no more tokens, even if no frame arrives
+        // for a long time.
         if released_ps > self.idle_at_ps {
             self.idle_at_ps = released_ps;
             self.remainder = 0;
@@ -261,7 +268,8 @@ impl Channel {
         self.left_at_ps
     }
 
-    /// Returns the time when the last timer of a token bucket fires, in picoseconds.
+    /// Returns the time at which a token bucket last released waiting frames, or will release them,
+    /// in picoseconds. A timer of the bucket fires at this time.
     pub(crate) const fn timer_ps(&self) -> u64 {
         self.released_at_ps
     }
@@ -331,8 +339,8 @@ impl Channel {
         starts
     }
 
-    /// Returns a random extra delay for a reordered or duplicated frame, in nanoseconds; at least
-    /// 1.
+    /// Returns a random extra delay, at least 1 ns, for a reordered or duplicated frame. The delay
+    /// is in nanoseconds.
     pub(crate) fn lateness_ns(&mut self) -> u64 {
         self.random.between(1, self.faults.late_ns_max.max(1))
     }
@@ -402,7 +410,8 @@ mod tests {
         };
         let mut channel = Channel::new(model, Random::new(1));
         let left: Vec<u64> = (0..1_000).map(|_| departure_ps(&mut channel, 1_250)).collect();
-        // The bucket has tokens for 25 frames of 10 µs. These frames leave at intervals of 1 µs.
+        // A frame takes 10 µs at the rate of the link, and the full bucket has tokens for 25
+        // frames. At the peak rate, these frames leave at intervals of 1 µs.
         assert_eq!(left[..25], core::array::from_fn::<u64, 25, _>(|i| (i as u64 + 1) * 1_000_000));
         let last = left[999];
         // 1000 frames take 10 ms, minus the 0.25 ms saved in the bucket. Timers add only their own

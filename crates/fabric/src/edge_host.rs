@@ -29,7 +29,8 @@ use crate::host::{
     Wire,
 };
 
-/// An [`Engine`] with its memory. Its pools are small, so that a host is cheap to create.
+/// An [`Engine`] with its memory. The pools of the engine are small, so that a host is cheap to
+/// create.
 #[derive(Debug)]
 pub struct EdgeHost {
     engine: Engine,
@@ -50,7 +51,7 @@ pub struct EdgeHost {
     regions: Vec<Memory>,
     /// Maps the address of a region's buffer in this process to the region's number.
     by_address: BTreeMap<u64, u32>,
-    /// Region numbers by the keys of their memory windows.
+    /// Maps the key of a memory window to the number of its region.
     windows: BTreeMap<u32, u32>,
     /// The datagram ports, by queue pair number.
     ports: BTreeMap<u32, Port>,
@@ -118,8 +119,8 @@ impl EdgeHost {
         };
         let limits =
             TableLimits::default().regions_max(REGIONS_MAX).domains_max(shape.places.max(1));
-        // The engine derives its other secrets from the same bytes. They are inverted here, so that
-        // the memory table does not use the same secret.
+        // Invert the bytes here, because the engine derives its other secrets from the same bytes.
+        // The memory table must not use the same secret.
         let memory = MemoryTable::new(limits, [!word(0), !word(8)]);
         let queue = || Arc::new(CompletionQueue::new(SHARED_COMPLETIONS_MAX));
         let receives = || Arc::new(SharedReceives::new(SHARED_RECEIVES));
@@ -157,8 +158,8 @@ impl EdgeHost {
         self.connections.get(&connection.0).map(|connection| connection.handle)
     }
 
-    /// Polls the engine for the frames of one turn. Passes each frame to `wire`, with its index in
-    /// its batch. `wire` returns whether the driver accepted the frame. Returns whether more frames
+    /// Polls the engine once for frames to send. Passes each frame to `wire`, with its index in its
+    /// batch. `wire` returns whether the driver accepted the frame. Returns whether more frames
     /// wait, and the number of accepted frames.
     pub(crate) fn transmit(&mut self, now: Instant, wire: &mut BatchWire<'_>) -> (bool, usize) {
         let access = self.memory.access();
@@ -189,7 +190,7 @@ impl EdgeHost {
         (more, taken)
     }
 
-    /// Makes the engine send pending acknowledgements in its next turn.
+    /// Makes the engine send pending acknowledgements when it runs next.
     pub(crate) fn hasten_acknowledgements(&mut self) {
         self.engine.hasten_acknowledgements();
     }
@@ -219,7 +220,8 @@ impl EdgeHost {
         self.shared.clone().unwrap_or_else(own)
     }
 
-    /// Returns queues with which both directions of a new connection report to `queue`.
+    /// Returns the queues of a new connection. Both directions of the connection report their
+    /// completions to `queue`.
     fn queues(&self, queue: &Arc<CompletionQueue>) -> Queues {
         if self.shape.is_of_queue_pairs {
             return Queues::of_queue_pair(Arc::clone(queue), Arc::clone(queue));
@@ -721,8 +723,9 @@ impl HostEngine for EdgeHost {
         let connections = self.engine.connection_count();
         // The shared limits do not include the records that each connection is guaranteed: some
         // operations, and one record of each other kind. If the peer of a queue pair has no receive
-        // posted, the queue pair's records do not count against the shared pool (pool.6). Other
-        // queue pairs can then use the whole pool.
+        // posted, the operations of the queue pair do not count against the shared pool (pool.6),
+        // and other queue pairs can use the whole pool. Therefore the limit of operations counts
+        // the pool once for each queue pair.
         let pools = if self.shape.is_of_queue_pairs { connections.max(1) } else { 1 };
         let operations = pools * limits.operations + connections * semantics::OPERATION_SHARE;
         one("operations", used.operations, operations);
@@ -917,8 +920,8 @@ const REMOTE_START: u64 = 0x10_0000_0000;
 /// of attempts.
 const REGIONS_MAX: u32 = 1 << 16;
 
-/// Number of status slots. A connection has at most 64 operations in flight, and all of them can be
-/// atomics.
+/// Number of slots in which the engine stores the results of atomics. A connection has at most 64
+/// operations in flight, and all of them can be atomics.
 const STATUS_SLOTS: u32 = 512;
 
 /// Capacity of a connection's completion queue: 64 operations, 16 receives and a few notifications.

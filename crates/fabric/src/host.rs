@@ -95,8 +95,8 @@ pub struct Flags {
     pub fence_before: bool,
     /// The target performs all later operations after this one.
     pub fence_after: bool,
-    /// The operation is strict. The target may place the body early, but places the tail in order.
-    /// If the write is late, it does not overwrite bytes of a newer write.
+    /// The operation is strict. The target may place the first fragments early, but places the last
+    /// fragment in order. If the write is late, it does not overwrite bytes of a newer write.
     pub strict: bool,
     /// The operation produces a completion even if it succeeds.
     pub signalled: bool,
@@ -199,7 +199,7 @@ pub enum Fault {
     EndedByPeer,
     /// The peer did not allow the access.
     AccessDenied,
-    /// The peer did not answer within the dead-peer time.
+    /// The peer did not answer for so long that this side regards it as dead.
     Unreachable,
     /// The peer no longer knows the connection.
     PeerRestarted,
@@ -223,11 +223,11 @@ pub enum Cause {
     ClosedByPeer,
     /// The peer no longer knows the connection.
     PeerRestarted,
-    /// The peer did not answer within the dead-peer time.
+    /// The peer did not answer for so long that this side regards it as dead.
     Unreachable,
     /// The peer rejected the request.
     Rejected,
-    /// The peer denied this side an access to memory, or this side denied the peer one.
+    /// The peer denied this side an access to memory, or this side denied the peer an access.
     AccessDenied,
     /// The peer or this side violated the protocol.
     Violation,
@@ -297,8 +297,8 @@ pub enum Scheduling {
 /// parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// Random bytes from which keys, connection ids and epochs are derived. These bytes differ for
-    /// each life of each host.
+    /// Random bytes from which keys, connection ids and epochs are derived. These bytes differ
+    /// between hosts, and a host gets new ones at each restart.
     pub entropy: [u8; 32],
     /// The congestion control.
     pub congestion: Congestion,
@@ -342,8 +342,8 @@ pub struct Shape {
     pub is_of_queue_pairs: bool,
     /// Whether all connections take their receives from one queue.
     pub shares_receives: bool,
-    /// The driver sends one out of this many frames, but reports that it does not know whether the
-    /// frame left. 0 turns this off.
+    /// For one out of this many frames, the driver sends the frame but reports that it does not
+    /// know whether the frame left. 0 turns this off.
     pub doubts_one_in: u32,
     /// A planted fault that the checks must find: the engine receives the false report that these
     /// doubtful frames did not leave.
@@ -408,7 +408,7 @@ pub trait HostEngine {
     fn reject(&mut self, now: Instant, request: RequestHandle);
     /// Starts to close a connection. An event reports when the connection has ended.
     fn close(&mut self, now: Instant, connection: ConnectionHandle);
-    /// Removes a link from a connection. Does nothing if it is the last link.
+    /// Removes a link from a connection. Does nothing if the connection has no other link.
     fn remove_path(&mut self, connection: ConnectionHandle, link: LinkId);
     /// Adds a link to a connection, to this address of the peer. Does nothing if the connection
     /// already has the link.
@@ -531,7 +531,7 @@ pub trait HostEngine {
     fn discard(&mut self, region: Region);
     /// Reads `into.len()` bytes of a region, starting at `offset`.
     fn read_memory(&self, region: Region, offset: u32, into: &mut [u8]);
-    /// Writes bytes to a region as a local program does.
+    /// Writes bytes to a region, like a program of this host.
     fn write_memory(&mut self, region: Region, offset: u32, bytes: &[u8]);
     /// Returns whether the guard bytes around all regions are unchanged.
     fn guards_are_intact(&self) -> bool;

@@ -18,7 +18,7 @@ pub struct PortId(pub u16);
 /// The kind of connection between the ports of a segment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Segment {
-    /// Cables: a frame goes directly from the sender's port to the receiver's.
+    /// Cables: a frame goes directly from the sender's port to the receiver's port.
     Direct,
     /// A store-and-forward switch with an output queue for each port. The cable from the sender to
     /// the switch has the faults and delays of the sending port. The cable from the switch to the
@@ -44,7 +44,7 @@ pub struct Arrival {
     pub port: PortId,
     /// The source address that the frame carries.
     pub from: PeerAddr,
-    /// The bytes of the edge frame.
+    /// The bytes of the frame of the edge protocol.
     pub bytes: Vec<u8>,
     /// Whether a queue marked the frame (ECN).
     pub marked: bool,
@@ -106,8 +106,9 @@ pub struct Counters {
 
 /// All ports, all frames in flight, and all faults.
 ///
-/// The caller owns the event queue. It passes the queue in, and passes each [`NetworkEvent`] back
-/// when the event is due. Frames are copies of the sender's bytes, in reused buffers.
+/// The caller owns the event queue, and lends it to the methods that schedule events. When a
+/// [`NetworkEvent`] is due, the caller passes the event to [`Network::handle`]. Frames are copies
+/// of the sender's bytes, in reused buffers.
 #[derive(Debug)]
 pub struct Network {
     seed: u64,
@@ -164,8 +165,8 @@ impl Network {
     /// behind a switch, also to frames to the host.
     ///
     /// # Panics
-    /// If the segment does not exist, the address is in use, or [`LinkModel::check`] rejects the
-    /// model.
+    /// Panics if the segment does not exist, the address is in use, or [`LinkModel::check`] rejects
+    /// the model.
     pub fn add_port(&mut self, segment: usize, address: PeerAddr, model: LinkModel) -> PortId {
         assert!(segment < self.segments.len(), "segment {segment} exists");
         let port = PortId(self.ports.len() as u16);
@@ -335,7 +336,7 @@ impl Network {
     /// flight still arrive. The host gets no report of the change.
     ///
     /// # Panics
-    /// If the address is in use.
+    /// Panics if the address is in use.
     pub fn set_address(&mut self, port: PortId, address: PeerAddr) {
         let state = &mut self.ports[usize::from(port.0)];
         self.by_address.remove(&state.address);
@@ -714,10 +715,10 @@ struct Port {
     /// Path MTU in bytes; longer frames are lost.
     path_bytes_max: u16,
     mute: Option<Mute>,
-    /// Peers for which the driver has no room. For each peer, the time at which the driver has room
-    /// again.
+    /// Peers for which the driver has no room, each with the time at which the driver has room
+    /// again. The driver still accepts frames for other peers.
     full_for: Vec<(PeerAddr, Instant)>,
-    /// Time at which the driver has room for some peer again. Until then, it refuses all frames.
+    /// Until this time, the driver refuses frames for all peers.
     full_until: Instant,
     /// Length of the longest frame that the port receives, in bytes.
     accepted_bytes_max: u16,

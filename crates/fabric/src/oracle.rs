@@ -274,8 +274,8 @@ pub(crate) trait TargetMemory {
 pub(crate) struct Posted {
     pub(crate) action: Action,
     pub(crate) flags: Flags,
-    /// Offset in the target region; for an atomic, offset in the memory of the cells. Sends do not
-    /// use the offset.
+    /// Offset in the target region; for an atomic, offset in the memory of the 8-byte cells that
+    /// atomics change. Sends do not use the offset.
     pub(crate) offset: u32,
     pub(crate) length_bytes: u32,
     pub(crate) immediate: Option<u32>,
@@ -517,7 +517,7 @@ impl DirectionModel {
         }
     }
 
-    /// Removes operations that have completed and are before the bound.
+    /// Removes operations that have completed and that the target is known to have performed.
     pub(crate) fn forget_completed(&mut self) {
         while self.first < self.completed.min(self.bound) {
             self.operations.pop_front();
@@ -557,7 +557,8 @@ impl DirectionModel {
         self.raise(next.number + 1, target)
     }
 
-    /// Checks at low cost which operations have become visible, and raises the bound to match.
+    /// Checks at low cost which operations have become visible. Raises `bound` to match: the target
+    /// has performed all operations below this number.
     pub(crate) fn probe(&mut self, target: &dyn TargetMemory) -> Result<(), Violation> {
         let mut needed = self.bound;
         for number in self.bound..self.next_number() {
@@ -599,8 +600,7 @@ impl DirectionModel {
             .find(|number| self.operations[(number - self.first) as usize].0.flags.signalled)
     }
 
-    /// Raises the bound. The caller knows that the target has performed all operations before
-    /// `bound`.
+    /// Records that the target has performed all operations before `bound`.
     fn raise(&mut self, bound: u64, target: Option<&dyn TargetMemory>) -> Result<(), Violation> {
         let mut needed = bound;
         while self.bound < needed {
@@ -632,7 +632,8 @@ impl DirectionModel {
         }
     }
 
-    /// Compares a range with the model. Returns the bound that the found bytes prove.
+    /// Compares a range with the model. The found bytes prove that the target has performed all
+    /// operations before some number. Returns this number.
     fn check_range(
         &self,
         offset: u32,
@@ -668,10 +669,11 @@ impl DirectionModel {
         Ok(needed)
     }
 
-    /// Returns the bound that a byte proves. The byte differs from the result of the operations
-    /// before the current bound, so a later operation has written it. Several operations can have
-    /// written the byte; the result is the lowest bound that one of them proves. Returns `None` if
-    /// no operation can have written the byte.
+    /// A found byte proves that the target has performed all operations before some number. Returns
+    /// this number. The byte differs from the result of the operations before the current `bound`,
+    /// so a later operation has written it. If several operations can have written the byte,
+    /// returns the lowest number that one of them proves. Returns `None` if no operation can have
+    /// written the byte.
     fn explain(&self, position: u32, byte: u8) -> Option<u64> {
         let writers = (self.bound..self.next_number()).filter(|number| {
             let (posted, _) = &self.operations[(number - self.first) as usize];
@@ -680,7 +682,8 @@ impl DirectionModel {
         writers.map(|number| self.requirement(number, position)).min()
     }
 
-    /// Returns the lowest bound with which byte `position` of write `number` may be visible.
+    /// Returns a number: if byte `position` of write `number` is visible, the target must have
+    /// performed all operations before the returned one.
     fn requirement(&self, number: u64, position: u32) -> u64 {
         let (posted, _) = &self.operations[(number - self.first) as usize];
         let is_tail = position + 1 == posted.offset + posted.length_bytes
@@ -691,8 +694,8 @@ impl DirectionModel {
         self.fence_requirement(number)
     }
 
-    /// Returns the lowest bound with which fences allow any effect of operation `number` to be
-    /// visible.
+    /// Returns a number: if any effect of operation `number` is visible, fences require that the
+    /// target has performed all operations before the returned one.
     fn fence_requirement(&self, number: u64) -> u64 {
         let (posted, _) = &self.operations[(number - self.first) as usize];
         if posted.flags.fence_before {
@@ -743,8 +746,8 @@ pub(crate) const fn kind_of(action: Action) -> CompletionKind {
     }
 }
 
-/// Maximum length of a write that certainly consists only of its tail, in bytes. Such a write fits
-/// in one frame on every simulated link, together with any acknowledgement. Every link carries
+/// Maximum length, in bytes, of a write that certainly consists of one frame. Such a write fits in
+/// one frame on every simulated link, together with any acknowledgement, because every link carries
 /// frames of at least 1232 bytes.
 const SINGLE_FRAME_BYTES: u32 = 128;
 

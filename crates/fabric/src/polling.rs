@@ -58,8 +58,8 @@ pub struct Costs {
     pub gather_ps: u64,
     /// Cost of each poll of a link.
     pub poll_ps: u64,
-    /// Time for which the sender stays in the system call after the peer can see the frame, for
-    /// each frame. A virtual cable delivers a frame within this call. The delay of the cable,
+    /// For each frame, time for which the sender stays in the system call after the peer can see
+    /// the frame. A virtual cable delivers a frame within this call. The delay of the cable,
     /// counted from the end of the call, is therefore negative.
     pub return_ps: u64,
     /// Cost of choosing a link. The cost applies to each sent frame, once for each link of the
@@ -99,9 +99,9 @@ pub enum Length {
     /// Enough operations for about this many frames. Before the measurement, a warm-up takes half
     /// as many operations.
     Frames(u32),
-    /// A fixed number of operations, as in a measurement on real hosts. A stream with a deep queue
-    /// may still be changing when such a measurement ends. To be comparable, the simulation must
-    /// therefore end after the same number of operations.
+    /// A fixed number of operations, as in a measurement on real hosts. The rate of a stream with a
+    /// deep queue may not be steady yet when such a measurement ends. To be comparable, the
+    /// simulation must therefore end after the same number of operations.
     Operations {
         /// Number of operations before measuring begins, at least 1.
         warm_up: u64,
@@ -125,15 +125,16 @@ pub struct Outcome {
     pub retransmissions: u64,
     /// Number of frames dropped because a queue was full.
     pub queue_full: u64,
-    /// Number of turns in which data waited and a link had room, but the link got no data.
+    /// Number of runs of the engine in which data waited and a link had room, but the link got no
+    /// data.
     pub idle_with_data: u64,
 }
 
 /// Runs a trial in virtual time.
 ///
 /// # Errors
-/// [`TransferError`] if the connection cannot be established or ends, or if no operation completes
-/// within the time limit.
+/// Returns [`TransferError`] if the connection cannot be established or ends, or if no operation
+/// completes within the time limit.
 pub fn run(trial: &Trial<'_>) -> Result<Outcome, TransferError> {
     run_by(trial, Policies::Default)
 }

@@ -63,7 +63,7 @@ impl Random {
     /// Returns one of `choices` at random.
     ///
     /// # Panics
-    /// If `choices` is empty.
+    /// Panics if `choices` is empty.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }
@@ -117,8 +117,7 @@ const fn split(state: u64) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    /// The generator's authors published these first words of xoshiro256++ for the state 1, 2, 3,
-    /// 4.
+    /// The first words of xoshiro256++ for the state 1, 2, 3, 4, as its authors published them.
     #[test]
     fn sequence_is_that_of_xoshiro256_plus_plus() {
         let mut random = Random { state: [1, 2, 3, 4] };

@@ -237,10 +237,10 @@ pub fn table(rows: &[Measured]) -> String {
 
 /// The transfers that `ethernot sim scenario` measures. Their names are the keys of its result.
 ///
-/// The writes of 8 bytes and of 4 KiB need one and three frames, and the engine sends no more for
-/// them. The tables show one more frame, which is an acknowledgement: the peer reports the state of
-/// the second link shortly after the connection is established, and the writer acknowledges this
-/// report 25 µs after it arrives. This happens during the measured write.
+/// The engine sends one frame for a write of 8 bytes, and three frames for a write of 4 KiB. The
+/// tables show one more frame, which is an acknowledgement. The peer reports the state of the
+/// second link shortly after the connection is established. The writer acknowledges this report 25
+/// µs after the report arrives, which is during the measured write.
 pub const SCENARIOS: [(&str, Transfer<'static>); 15] = {
     const FAST: [LinkModel; 1] = [UNEQUAL_LINKS[0]];
     const EQUAL: [LinkModel; 2] = [UNEQUAL_LINKS[0]; 2];
@@ -398,7 +398,8 @@ impl Sent {
     }
 }
 
-/// Length of the header of a frame of a large write, except its first and last frames; in bytes.
+/// Header length of a frame of a large write, in bytes. The first and the last frame have longer
+/// headers.
 const HEADER_BYTES: u16 = 32;
 
 /// Time limit of a transfer, in virtual nanoseconds.

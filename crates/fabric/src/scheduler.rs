@@ -152,10 +152,10 @@ struct Thread {
     runtime_ns: i64,
     /// Virtual runtime at which the thread will have used its slice, in nanoseconds.
     deadline_ns: i64,
-    /// Lag of a thread that is not in a queue: the average of its last queue minus its virtual
-    /// runtime, in nanoseconds.
+    /// Lag of a thread that is not in a queue: the average virtual runtime of its last queue minus
+    /// its own virtual runtime, in nanoseconds.
     lag_ns: i64,
-    /// Average of the queue at the time at which the thread left the queue, in nanoseconds.
+    /// Average virtual runtime of the queue when the thread left the queue, in nanoseconds.
     left_at_ns: i64,
     /// Time when a waking thread enters a queue.
     wakes_at_ns: u64,
@@ -211,20 +211,20 @@ impl Scheduler {
         self.threads[thread.0].state
     }
 
-    /// Returns the processor time that a thread has received until the last call that passed a
-    /// time, in nanoseconds.
+    /// Returns the processor time that a thread has received, in nanoseconds. Counts it until the
+    /// last call that had a time as an argument.
     pub fn ran_ns(&self, thread: ThreadId) -> u64 {
         self.threads[thread.0].ran_ns
     }
 
-    /// Returns the processor time that a thread's work still needs, in nanoseconds. The result is
-    /// that of the last call that passed a time.
+    /// Returns the processor time that a thread's work still needs, in nanoseconds. The result
+    /// applies to the time of the last call that had a time as an argument.
     pub fn left_ns(&self, thread: ThreadId) -> u64 {
         self.threads[thread.0].left_ns
     }
 
-    /// Returns how long a runnable thread has waited for a processor, in nanoseconds. The result is
-    /// that of the last call that passed a time.
+    /// Returns how long a runnable thread has waited for a processor, in nanoseconds. The result
+    /// applies to the time of the last call that had a time as an argument.
     pub fn waits_ns(&self, thread: ThreadId) -> u64 {
         self.now_ns - self.threads[thread.0].waits_since_ns
     }
@@ -259,8 +259,8 @@ impl Scheduler {
         self.work(now_ns, thread, 0);
         let state = &mut self.threads[thread.0];
         let queue = &mut self.queues[state.processor];
-        // In Linux 6.18, a thread that has received more than its fair share does not lose the rest
-        // of its slice.
+        // In Linux 6.18, a thread that yields after it has received more than its fair share does
+        // not lose the rest of its slice.
         if state.runtime_ns <= queue.average_ns {
             state.runtime_ns = state.runtime_ns.max(state.deadline_ns);
         }
@@ -285,8 +285,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the time at which the caller must call [`Scheduler::advance`]; `u64::MAX` if it need
-    /// not. Each call of another function can change the result.
+    /// Returns the time at which the caller must call [`Scheduler::advance`]; `u64::MAX` if no such
+    /// call is necessary. Each call of another function can change the result.
     pub fn next_at(&self) -> u64 {
         let waking = self.threads.iter().filter(|thread| thread.state == State::Waking);
         let first = waking.map(|thread| thread.wakes_at_ns).min().unwrap_or(u64::MAX);
@@ -305,7 +305,7 @@ impl Scheduler {
         if self.is_unbalanced() { next_ns.min(self.balance_at_ns) } else { next_ns }
     }
 
-    /// Advances the time to `now_ps`, which must not be later than [`Scheduler::next_at`]. The
+    /// Advances the time to `now_ns`, which must not be later than [`Scheduler::next_at`]. The
     /// caller must repeat this call until it returns `None`.
     pub fn advance(&mut self, now_ns: u64) -> Option<Report> {
         self.account(now_ns);
@@ -348,8 +348,8 @@ impl Scheduler {
         }
     }
 
-    /// Adds a thread to a queue. In this order of preference, the queue is that of the thread's
-    /// last processor, of an idle processor, or of the processor with the fewest threads.
+    /// Adds a thread to the queue with the fewest threads. If several queues are equally short,
+    /// prefers the queue of the thread's last processor.
     fn enqueue(&mut self, thread: ThreadId) {
         let last = self.threads[thread.0].processor;
         let best = (0..self.queues.len())

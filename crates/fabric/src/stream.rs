@@ -120,7 +120,7 @@ pub struct StreamOutcome {
 /// Runs a stream in virtual time.
 ///
 /// # Errors
-/// [`TransferError`] if the connection cannot be established, fails, or transfers no data.
+/// Returns [`TransferError`] if the connection cannot be established, fails, or transfers no data.
 pub fn run(stream: &Stream<'_>) -> Result<StreamOutcome, TransferError> {
     check_links(stream.links)?;
     let mut world = make_world(stream);

@@ -39,7 +39,7 @@ pub enum WorldEvent {
         /// Index of the host.
         host: usize,
     },
-    /// A host that takes turns only at intervals takes its next turn.
+    /// A host that runs its engine only at intervals runs it now.
     Turn {
         /// Index of the host.
         host: usize,
@@ -71,8 +71,8 @@ pub trait Application<E> {
     fn on_wake(&mut self, world: &mut World<E>, token: u64);
     /// Handles an event of an engine.
     fn on_event(&mut self, world: &mut World<E>, host: usize, event: HostEvent);
-    /// Handles the end of a host's turn. In the turn, the host has handled an input and has sent
-    /// all frames that its drivers accepted.
+    /// Handles the end of a run of a host's engine (a turn). In this turn, the host has handled an
+    /// input and has sent all frames that its drivers accepted.
     fn on_turn(&mut self, world: &mut World<E>, host: usize);
 }
 
@@ -87,7 +87,7 @@ pub struct World<E> {
     hosts: Vec<WorldHost<E>>,
     /// For each port, its host and link.
     owners: Vec<(usize, LinkId)>,
-    /// Number of turns at the current virtual time.
+    /// Number of times that engines have run at the current virtual time.
     turns_at_this_time: u32,
 }
 
@@ -116,7 +116,7 @@ impl<E: HostEngine> World<E> {
     /// Adds a host with these ports, in the order of its links. Returns the host's index.
     ///
     /// # Panics
-    /// If the ports are not the next ports of the network that have no host.
+    /// Panics if the ports are not the next ports of the network that have no host.
     pub fn add_host(&mut self, engine: E, ports: &[PortId]) -> usize {
         let host = self.hosts.len();
         for (link, port) in ports.iter().enumerate() {
@@ -172,7 +172,7 @@ impl<E: HostEngine> World<E> {
         host: usize,
         connection: ConnectionHandle,
     ) -> Option<Completion> {
-        // Without a completion, the host needs no turn.
+        // Without a completion, the engine need not run.
         let completion = self.hosts[host].engine.poll_completion(connection);
         self.hosts[host].wants_turn |= completion.is_some();
         completion
@@ -284,7 +284,7 @@ impl<E: HostEngine> World<E> {
         }
     }
 
-    /// Makes a host take turns at intervals instead of after each input.
+    /// Makes a host run its engine at intervals instead of after each input.
     pub(crate) fn set_turns(&mut self, host: usize, turns: Turns, random: Random) {
         let state = TurnState { turns, random, next_at: Instant(0), is_scheduled: false };
         self.hosts[host].turns = Some(state);
@@ -298,7 +298,8 @@ impl<E: HostEngine> World<E> {
         self.network.inject(&mut self.queue, from, to, bytes, time);
     }
 
-    /// Reports a link event to a host. The event can be true or false.
+    /// Reports a link event to a host. The event need not have happened, because attackers can
+    /// cause false reports.
     pub(crate) fn notify(&mut self, host: usize, link: LinkId, event: LinkEvent) {
         let now = self.now();
         self.trace.record(now, Kind::LinkChanged, host as u32, NOTIFIED);
@@ -308,7 +309,7 @@ impl<E: HostEngine> World<E> {
     /// Runs until `limit`, or until no events remain. Sets the clock to `limit`.
     ///
     /// # Errors
-    /// [`Livelock`] if the clock no longer advances.
+    /// Returns [`Livelock`] if the clock no longer advances.
     pub fn run_until(
         &mut self,
         limit: Instant,
@@ -408,7 +409,7 @@ impl<E: HostEngine> World<E> {
         }
     }
 
-    /// Lets each host that had an input take turns, until no host has more output.
+    /// Runs the engine of each host that had an input, until no host has more output.
     fn take_turns(&mut self, application: &mut dyn Application<E>) -> Result<(), Livelock> {
         let now = self.now();
         while let Some(host) = self.hosts.iter().position(|state| state.may_turn(now)) {
@@ -439,7 +440,7 @@ impl<E: HostEngine> World<E> {
         application.on_turn(self, host);
     }
 
-    /// Handles the waiting frames and the timer of a host that takes turns only at intervals or
+    /// Handles the waiting frames and the timer of a host that runs its engine only at intervals or
     /// shares its processors.
     fn begin_turn(&mut self, host: usize) {
         let now = self.queue.now();
@@ -454,7 +455,8 @@ impl<E: HostEngine> World<E> {
         self.handle_timer(host);
     }
 
-    /// Schedules the next turn of each host that takes turns at intervals and has input.
+    /// Schedules the next run of the engine of each host that runs its engine at intervals and has
+    /// input.
     fn schedule_turns(&mut self) {
         for (host, state) in self.hosts.iter_mut().enumerate() {
             if let Some(turns) = &mut state.turns
@@ -527,8 +529,8 @@ impl<E: HostEngine> World<E> {
             state.timer_at = due;
             self.queue.push(due, WorldEvent::Timer { host });
         }
-        // If the new timeout is later, it needs no new event. When the scheduled event is handled,
-        // it finds that the timer is not due, and calls this function again.
+        // A later timeout needs no new event. When the earlier event is handled, the handler finds
+        // that the timer is not due, and calls this function again.
     }
 
     fn attach_links(&mut self, host: usize) {
@@ -564,7 +566,7 @@ struct WorldHost<E> {
     /// Peers for which a driver is full, each with the time when the driver will report that it has
     /// room.
     announced: Vec<(LinkId, PeerAddr, Instant)>,
-    /// State for a host that takes turns only at intervals; `None` for others.
+    /// State for a host that runs its engine only at intervals; `None` for others.
     turns: Option<TurnState>,
     /// State for a host whose engine thread shares processors with other threads; `None` for
     /// others.
@@ -580,7 +582,7 @@ struct WorldHost<E> {
 }
 
 impl<E> WorldHost<E> {
-    /// Returns whether the host has input and may take a turn now.
+    /// Returns whether the host has input and may run its engine now.
     fn may_turn(&self, now: Instant) -> bool {
         let is_time = self.turns.as_ref().is_none_or(|turns| turns.next_at <= now);
         self.wants_turn && !self.paused && is_time && self.load.is_none()
@@ -592,16 +594,16 @@ impl<E> WorldHost<E> {
     }
 }
 
-/// Times at which a host takes turns.
+/// Times at which a host runs its engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turns {
-    /// Minimum time between two turns, in nanoseconds. Frames that arrive and operations that are
-    /// posted between two turns wait for the next turn.
+    /// Minimum time between two runs of the engine, in nanoseconds. Frames that arrive and
+    /// operations that are posted between two runs wait for the next run.
     pub(crate) every_ns: u64,
     /// Maximum delay of a timer, in nanoseconds.
     pub(crate) timer_late_ns_max: u64,
-    /// Whether a turn polls the engine for frames only once. If more frames are left, the next turn
-    /// polls again.
+    /// Whether a run of the engine sends only the frames that one poll returns. If more frames are
+    /// left, the next run polls again.
     pub(crate) sends_briefly: bool,
 }
 
@@ -609,9 +611,9 @@ pub(crate) struct Turns {
 struct TurnState {
     turns: Turns,
     random: Random,
-    /// Earliest time of the next turn.
+    /// Earliest time of the next run of the engine.
     next_at: Instant,
-    /// Whether a turn is scheduled.
+    /// Whether a run of the engine is scheduled.
     is_scheduled: bool,
 }
 
@@ -622,7 +624,7 @@ const ATTACHED: u64 = 2;
 /// Detail of a [`Kind::LinkChanged`] event in the trace: a host got a report of a link event.
 const NOTIFIED: u64 = 3;
 
-/// Maximum number of turns of all hosts at the same virtual time. If there are more turns, the
-/// world reports a [`Livelock`]. Even a burst that fills every queue causes only some thousands of
-/// turns. An endless loop soon exceeds the limit.
+/// Maximum number of times that the engines of all hosts run at the same virtual time. If they run
+/// more often, the world reports a [`Livelock`]. Even a burst that fills every queue causes only
+/// some thousands of runs. An endless loop soon exceeds the limit.
 const TURNS_PER_INSTANT_MAX: u32 = 100_000;

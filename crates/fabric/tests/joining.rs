@@ -56,7 +56,7 @@ impl Hosts {
     }
 
     /// Creates two hosts like [`Hosts::new`]. `rate` returns the rate of the links on a segment, in
-    /// bits per second. If the flag is true, links report their rate to their hosts.
+    /// bits per second. If `reports_rate` is true, links report their rate to their hosts.
     fn with_rates(
         segments: [&[usize]; 2],
         address: fn(u8, u8) -> PeerAddr,

@@ -87,7 +87,7 @@ const PINNED: &[(&str, &[u64])] = &[
 ];
 
 /// Seeds that have found bugs in runs with [`Options::classes`]. In such a run, a seed also selects
-/// classes of scenario, for example strangers that forge frames, or drivers that are sometimes
+/// classes of scenario, for example attackers that forge frames, or drivers that are sometimes
 /// full.
 const PINNED_CLASSES: &[(&str, &[u64])] = &[
     ("set-up that waits for a full link while its timer is due", &[82, 1_267]),

@@ -1,5 +1,6 @@
 //! Compares three sending policies: that of this project (the own rules), that of `MultiEdge`, and
-//! plain round robin. Runs the points of `ethernot sim policies --quick` in virtual time.
+//! plain round robin. Runs the combinations of settings of `ethernot sim policies --quick` in
+//! virtual time.
 
 use fabric::polling::Exercise;
 use fabric::polling::policies::{
@@ -30,10 +31,10 @@ fn compared(setting: &Setting, is_wanted: impl Fn(&Point) -> bool) -> Vec<Compar
     points.iter().map(|point| compare(point, setting).expect("nothing is in the way")).collect()
 }
 
-/// Checks that the own rules reach at least 99 % of the better result of the other two policies. On
-/// equal links with a rate limit, also checks idle links. A link is idle if it has room while data
-/// waits. The number of such cases may be at most 1 % of the number of data frames. Known
-/// exceptions are listed below.
+/// Checks that the project's own rules reach at least 99 % of the better result of the other two
+/// policies. On equal links with a rate limit, also checks idle links. A link is idle if it has
+/// room while data waits. The number of such cases may be at most 1 % of the number of data frames.
+/// Known exceptions are listed below.
 fn check(drivers: &Drivers, exercise: Exercise) {
     let (mut short, mut idle) = (Vec::new(), Vec::new());
     for found in compared(&drivers.setting, |point| point.exercise == exercise) {
@@ -84,8 +85,8 @@ fn own_rules_back_and_forth_over_drivers_that_offload_are_as_fast_as_simpler_one
     check(&OFFLOADING, Exercise::PingPong);
 }
 
-/// On unequal links, simpler policies wait for the slowest link, so the own rules are faster.
-/// Checks this also on hosts with enough processor time.
+/// On unequal links, simpler policies wait for the slowest link, so the project's own rules are
+/// faster. Checks this also on hosts with enough processor time.
 #[test]
 fn unlike_links_carry_what_they_can() {
     let is_wanted = |point: &Point| {
@@ -100,7 +101,7 @@ fn unlike_links_carry_what_they_can() {
         let least = match found.point.links.name {
             "1G+100M" => 95.0,
             "1G/20us+1G/2ms" => 92.0,
-            // At this point, the host is the bottleneck.
+            // On these links, the host is the bottleneck.
             "10G+1G" => 75.0,
             other => panic!("{other} is not known"),
         };
@@ -155,7 +156,8 @@ fn a_comparison_repeats_itself() {
 /// largest number observed with any seed.
 const ROUND_TRIPS: f64 = 400.0;
 
-/// Known exceptions to the 99 %. Each has the smallest ratio that the point must reach.
+/// Known exceptions to the 99 %. Each has a combination of settings, and the smallest ratio that
+/// must be reached there.
 const SHORT: [(&str, f64); 12] = [
     ("1G/20us+1G/2ms one-way 64K, host x1, slow timers", 0.69),
     ("3x1G ping-pong 64K, host x4, slow timers", 0.75),
@@ -171,11 +173,11 @@ const SHORT: [(&str, f64); 12] = [
     ("1G+100M two-way 64B, host x0.25, absences, slow timers, in order", 0.98),
 ];
 
-/// Known exceptions to the 1 % of idle links. Each has a point and the largest allowed percentage
-/// of data frames. The percentage includes two harmless cases, each counted once in a turn of a
-/// fast host:
+/// Known exceptions to the 1 % of idle links. Each has a combination of settings, and the largest
+/// allowed percentage of data frames. The percentage includes two harmless cases. Each is counted
+/// once whenever the engine runs, and on fast hosts the engine runs often:
 ///
-/// * A link waits for another link, although its queue has enough frames.
+/// * A link waits for another link, but the queue of the waiting link still has enough frames.
 /// * A link would deliver all waiting data later than the other links.
 const IDLE: [(&str, f64); 8] = [
     ("4x1G two-way 1M, host x4, absences, exact rate", 80.0),

@@ -1,4 +1,5 @@
-//! Compares transfers with the real engine over simulated links with a snapshot.
+//! Runs transfers with the real engine over simulated links, and compares the results with a
+//! snapshot.
 
 use std::fmt::Write as _;
 

@@ -1,11 +1,11 @@
-//! Tests the wait policy on simulated hosts with a scheduler, at the points of
+//! Tests the wait policy on simulated hosts with a scheduler. Uses the combinations of settings of
 //! `ethernot sim waiting --quick`.
 
 use fabric::polling::Exercise;
 use fabric::polling::scheduled::Mode;
 use fabric::polling::scheduled::scenarios::{Comparison, Setting, measure, quick};
 
-/// The test uses several seeds. With a single seed, a point can be up to 8 % below its bound by
+/// The test uses several seeds. With a single seed, a result can be up to 8 % below its bound by
 /// chance.
 const SETTING: Setting = Setting { processors: 2, measured_ns: 400_000_000, seeds: 3 };
 

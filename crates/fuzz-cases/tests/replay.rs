@@ -148,7 +148,7 @@ fn make(corpus: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
             0 => bytes.truncate(place),
             1 => bytes.insert(place, random.next_u64() as u8),
             2 => {
-                // Replaces the end by the end of another input.
+                // Replaces the end with the end of another input.
                 let other = one(random);
                 bytes.truncate(place);
                 bytes.extend(other.iter().skip(place));

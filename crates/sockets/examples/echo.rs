@@ -6,7 +6,8 @@
 //! cargo run --release -p sockets --example echo -- tcp stream 4000
 //! ```
 //!
-//! The last argument is a count: of round trips with 14 bytes, or of writes of 128 KiB.
+//! The last argument is the number of round trips (`ping`, 14 bytes in each direction) or of writes
+//! (`stream`, 128 KiB each).
 #![expect(clippy::disallowed_methods, reason = "it measures time")]
 
 use std::error::Error;
@@ -108,7 +109,7 @@ enum Side {
     Accepting,
 }
 
-/// A program with one descriptor.
+/// The descriptor table of a program with one descriptor.
 struct Program(Mutex<Arc<OwnedFd>>);
 
 impl DescriptorTable for Program {

@@ -6,8 +6,8 @@
 //! that accepted sends an *offer* to the rendezvous socket: a datagram that names its endpoint. The
 //! two processes then establish one edge connection, the *link group* (a term of SMC-R, RFC 7609).
 //! All streams between the two processes share the link group. Each side writes a *switch marker*
-//! of 16 random bytes into the TCP connection. Every byte that this side sends after the marker
-//! goes over the link group.
+//! of 16 random bytes into the TCP connection. Every byte that a side sends after its marker goes
+//! over the link group.
 //!
 //! A connection is *undecided* at first. Later the connection is *moved* to the edge or *left* to
 //! TCP. A moved connection can return to TCP, which is called *going home*.

@@ -90,7 +90,7 @@ impl Log {
         match &self.file {
             Some(path) => {
                 let line = format!("{} {process} {what}\n", now());
-                // The disk may be full, or the folder removed. Drop the line in that case.
+                // If the disk is full or the folder was removed, drop the line.
                 let _full = shared_files::append_to(path)
                     .and_then(|mut file| file.write_all(line.as_bytes()));
             }

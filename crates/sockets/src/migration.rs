@@ -1,4 +1,4 @@
-//! Decides when one end of a connection moves to the edge and returns to TCP. Has no I/O.
+//! Decides when one end of a connection moves to the edge, and when it returns to TCP. Has no I/O.
 
 pub(crate) mod attempts;
 pub(crate) mod homing;

@@ -86,10 +86,11 @@ pub enum Direction {
 pub struct Trial(u64);
 
 impl Trial {
-    /// An ended trial, for a connection that moves at its first use.
+    /// The trial of a connection that moves at its first use. It has ended, because the library
+    /// need not find out whether the move pays.
     pub const ENDED: Self = Self(ENDED);
 
-    /// Decodes a trial from a word.
+    /// Decodes a trial (the traffic of a connection so far) from a word.
     pub const fn of_word(word: u64) -> Self {
         Self(word)
     }
@@ -99,7 +100,8 @@ impl Trial {
         self.0
     }
 
-    /// Returns true if the trial has ended. The connection then moves, or stays on TCP permanently.
+    /// Returns true if the library has decided whether the move pays. The connection then moves, or
+    /// stays on TCP permanently.
     pub const fn has_ended(self) -> bool {
         self.0 & ENDED != 0
     }
@@ -110,8 +112,8 @@ impl Trial {
     }
 
     /// Counts a call of the program that begins to execute in the kernel. Returns `None` if the
-    /// trial has ended, or if the count is at its maximum. The library then makes the call for the
-    /// program.
+    /// library has decided whether the move pays, or if the count is at its maximum. The library
+    /// then makes the call for the program.
     pub const fn with_call(self) -> Option<Self> {
         if self.has_ended() || self.0 >> CALLS_AT & CALLS_MAX == CALLS_MAX {
             return None;
@@ -141,8 +143,8 @@ impl Trial {
         Self(kept | last << LAST_AT | changes << CHANGES_AT | bytes << BYTES_AT)
     }
 
-    /// Returns the trial for the connection in a forked child. No thread of the child is in the
-    /// kernel, so the number of calls is 0.
+    /// Returns this trial (the traffic of a connection so far) for a forked child. No thread of the
+    /// child is in the kernel, so the number of calls is 0.
     #[must_use]
     pub const fn of_child(self) -> Self {
         Self(self.0 & !(CALLS_MAX << CALLS_AT))
@@ -337,9 +339,10 @@ mod tests {
     }
 
     proptest! {
-        /// Checks any order of calls. The trial ends at most once, never during a call, and only
-        /// after the connection has lasted. The word counts bytes and changes correctly up to their
-        /// limits.
+        /// Checks any order of calls. The library decides about the move at most once. It decides
+        /// that the move pays only if no call is in the kernel, and only after the connection has
+        /// lasted long enough. The counts of bytes and of changes of direction are correct up to
+        /// their limits.
         #[test]
         fn it_is_decided_once(steps in prop::collection::vec(step(), 0..400)) {
             let (mut trial, mut calls, mut decisions) = (Trial::default(), 0_u32, 0);

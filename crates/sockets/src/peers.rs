@@ -74,7 +74,9 @@ impl Peers {
         known.lasting = known.lasting.saturating_add(1);
     }
 
-    /// Records that a connection was short, or that the peer did not answer an early move.
+    /// Records that a connection was short, or that it moved early and the peer did not answer. A
+    /// move is early if it begins at the first use of the connection. Moves begin early if earlier
+    /// connections of the service lasted.
     pub fn on_short(&mut self, now: Duration, service: Service) {
         if let Some(known) = self.known.get_mut(&service) {
             (known.used, known.lasting) = (now, 0);
@@ -123,8 +125,8 @@ impl Peers {
 /// The time for which a service stays silent.
 const SILENT_FOR: Duration = Duration::from_mins(1);
 
-/// The time within which a peer with the library answers, because it opens its rendezvous socket
-/// early. A peer that is silent for longer probably does not run the library.
+/// The time within which a peer with the library usually answers. A peer that is silent for longer
+/// probably does not run the library.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
 /// Number of consecutive unanswered connections after which the service becomes silent.

@@ -113,7 +113,7 @@ pub enum RuleProblem {
     /// The ports are invalid.
     #[error(transparent)]
     Ports(#[from] PortsError),
-    /// The name of the program is longer than the kernel keeps.
+    /// The name of the program is longer than the names that the kernel keeps.
     #[error(
         "{0:?} is longer than the names of programs that the kernel keeps; give its first 15 bytes"
     )]
@@ -380,7 +380,7 @@ pub fn fuzz_rules(bytes: &[u8]) {
 }
 
 /// The maximum number of rules. The library may have to match a connection against all of them, so
-/// the number bounds the cost.
+/// this limit bounds the cost.
 pub const RULES_MAX: usize = 1024;
 
 /// `TASK_COMM_LEN` without the terminating zero.

@@ -87,8 +87,8 @@ impl Settings {
     /// Reads the environment, and the file of rules if a variable names one.
     ///
     /// # Errors
-    /// A variable with an invalid value, or the invalid line of the file. The caller must then use
-    /// [`Settings::off`].
+    /// Returns [`SettingsError`] if a variable has an invalid value, or if the file of rules cannot
+    /// be read or has an invalid line. After such an error, the caller must use [`Settings::off`].
     pub fn from_environment() -> Result<Self, SettingsError> {
         Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
@@ -97,7 +97,7 @@ impl Settings {
     /// counts as unset.
     ///
     /// # Errors
-    /// The errors of [`Settings::from_environment`].
+    /// Returns the errors of [`Settings::from_environment`].
     pub fn read(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
         let value_of = |name: &str| value_of(name).filter(|value| !value.trim().is_empty());
         let mut settings = Self::default();

@@ -41,7 +41,7 @@ pub(crate) struct StreamNumber(pub(crate) u32);
 pub(crate) struct RingLocation {
     pub(crate) key: RemoteKey,
     pub(crate) address: u64,
-    /// A power of two from [`RING_BYTES_MIN`] to [`RING_BYTES_MAX`].
+    /// Size of the ring in bytes: a power of two from [`RING_BYTES_MIN`] to [`RING_BYTES_MAX`].
     pub(crate) bytes: u32,
 }
 

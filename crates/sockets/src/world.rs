@@ -329,8 +329,8 @@ impl World {
         }
     }
 
-    /// Creates a connection whose first answer fills TCP, so that the marker of end 1 waits for room.
-    /// On a busy host the kernel may make room late. Then the marker does not wait: try again.
+    /// Creates a connection whose first answer fills TCP, so that end 1's marker waits for room. If
+    /// the kernel of a busy host frees room late, the marker does not wait. In that case retries.
     fn with_waiting_marker() -> (Self, Vec<u8>) {
         let attempt = |_| {
             let world = Self::new();
@@ -361,7 +361,7 @@ impl World {
         &self.network
     }
 
-    /// Makes an end begin to go home. Returns true if the end goes home.
+    /// Makes an end begin its return to TCP. Returns true if it does.
     fn begin_home(&self, index: usize) -> bool {
         let streams = lock(&self.network.streams);
         let connection = &self.ends[index].connection;
@@ -635,8 +635,8 @@ fn bytes_come_behind_those_that_may_be_the_marker() {
     }
 }
 
-/// This program polls and reads a few bytes each time. Bytes that may be the switch marker stay
-/// unread.
+/// A program that polls and reads a few bytes each time must receive all bytes, although bytes that
+/// may be the switch marker stay in the kernel.
 #[test]
 fn bytes_come_behind_those_that_may_be_the_marker_for_a_program_that_polls() {
     const SENT: usize = 8 << 20;
@@ -883,7 +883,7 @@ enum Step {
     /// Starts or stops delaying acknowledgements.
     Slow(bool),
     Shut(usize),
-    /// An end goes home.
+    /// An end begins its return to TCP.
     Home(usize),
     /// An end notices that the group is lost.
     Lose(usize),

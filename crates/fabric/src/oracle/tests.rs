@@ -93,7 +93,8 @@ fn strict_overlap_must_leave_the_later_bytes() {
     let mut case = Case::new();
     case.write(0, 300, STRICT);
     case.write(100, 300, STRICT);
-    // The body of the later write was placed early. The earlier write must not overwrite it.
+    // All bytes of the later write except the last were placed early. The earlier write must not
+    // overwrite them.
     case.place(1, 0..299);
     case.place(0, 0..100);
     case.check_all().expect("allowed so far");

@@ -117,7 +117,7 @@ pub fn calibrate(
 /// all of `setting.links`. `costs` were determined on one link.
 ///
 /// # Errors
-/// The errors of [`calibrate`]. One measurement is enough.
+/// Returns the errors of [`calibrate`], except that one measurement is enough.
 pub fn calibrate_spread(
     setting: &Setting<'_>,
     costs: Costs,

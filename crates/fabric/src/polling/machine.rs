@@ -66,7 +66,7 @@ struct MachineHost {
     turn: Option<BegunTurn>,
     /// Whether the processor only polls. If so, its next poll finds an arriving frame.
     is_idle: bool,
-    /// Number of consecutive turns in which the program did not run.
+    /// Number of consecutive runs of the engine after which the program did not run.
     rounds: u32,
     has_deferred: bool,
     /// Token of the event that the processor waits for.
@@ -78,7 +78,7 @@ struct MachineHost {
     taken_ps: u64,
 }
 
-/// A turn that the processor has begun.
+/// A run of the engine that the processor has begun.
 #[derive(Clone, Copy)]
 struct BegunTurn {
     now: Instant,
@@ -133,7 +133,7 @@ impl Machine {
         self.run_for(LINKS_FOUND_NS)
     }
 
-    /// Starts both programs. Each performs this number of operations.
+    /// Starts both programs. Each program performs `operations` operations.
     pub(super) fn start(&mut self, operations: u64) {
         let now_ps = self.queue.now().0 * PS_PER_NS;
         self.started_ps = now_ps;
@@ -142,7 +142,7 @@ impl Machine {
             let host = &mut self.hosts[number];
             host.program = program;
             host.finished_ps = None;
-            // A host that is not idle runs its program at the end of its current turn.
+            // A host that is not idle runs its program after the current run of the engine.
             if host.is_idle {
                 self.wake(number, now_ps);
             }
@@ -180,7 +180,7 @@ impl Machine {
         info.map_or_else(Vec::new, |info| info.paths)
     }
 
-    /// Runs both programs to their end. Each performs this number of operations.
+    /// Runs both programs to their end. Each program performs `operations` operations.
     pub(super) fn run(&mut self, operations: u64) -> Result<[Finished; 2], TransferError> {
         self.start(operations);
         self.advance(|machine| machine.hosts.iter().all(|host| host.finished_ps.is_some()))?;
@@ -200,8 +200,8 @@ impl Machine {
     }
 
     fn trial_programs(&self, operations: u64) -> [Program; 2] {
-        // The hosts poll memory for the number of a round. A later program therefore numbers its
-        // rounds with numbers that no earlier program used.
+        // The hosts poll memory for the number of a round. Therefore a program uses only round
+        // numbers that no earlier program used.
         match self.exercise {
             Exercise::PingPong => [Program::ping(operations), Program::pong(operations)],
             Exercise::OneWay => [Program::stream(operations, false), Program::stream(0, true)],
@@ -275,15 +275,15 @@ impl Machine {
         let host = &mut self.hosts[number];
         host.token += 1;
         let event = Happening::Go { host: number, token: host.token };
-        // An earlier event can still wake an idle processor, so the processor stays idle until
-        // `at_ps`.
+        // An idle processor has polled since `free_ps`. Keep this time, because an event before
+        // `at_ps` can still make an earlier poll successful.
         if !host.is_idle {
             host.free_ps = at_ps;
         }
         self.queue.push(Instant(at_ps.div_ceil(PS_PER_NS)), event);
     }
 
-    /// Returns the time of a poll of all links that finds nothing, in picoseconds. The time is
+    /// Returns how long a poll of all links takes if it finds nothing, in picoseconds. The time is
     /// never 0, because otherwise virtual time would not advance.
     fn look_ps(&self) -> u64 {
         (self.costs.poll_ps * self.wires[0].len() as u64).max(PS_PER_NS)
@@ -353,8 +353,9 @@ impl Machine {
         self.take_news(number, turn.now);
         let host = &mut self.hosts[number];
         let more_frames = turn.frames >= BURST_FRAMES;
-        // An application that has received a message often answers it. Sending is therefore
-        // deferred by one turn, as in the runtime.
+        // An application that has received a message often answers it. Therefore defer sending
+        // until the next run of the engine, as the runtime does: when the answer is sent,
+        // everything else is sent with it.
         host.has_deferred = turn.frames > 0
             && !host.has_deferred
             && !more_frames
@@ -484,7 +485,7 @@ impl Machine {
         else {
             return;
         };
-        // Words that an earlier program has left in memory have other numbers.
+        // Words that an earlier program has left in memory contain other round numbers.
         let round = self.started_ps.wrapping_add(*done + 1);
         if *begins && *is_waiting {
             if found != round {
@@ -659,7 +660,8 @@ const FRAME_BYTES_SAFE: u16 = 1200;
 const RING_SLOTS: u32 = 2048;
 
 /// `BURST_FRAMES` is the number of received frames after which the program runs; `ROUNDS_MAX` is
-/// the number of turns after which it runs. Both numbers are equal to those of the runtime.
+/// the number of runs of the engine after which the program runs. Both numbers are equal to those
+/// of the runtime.
 pub(super) const BURST_FRAMES: u32 = 256;
 const ROUNDS_MAX: u32 = 8;
 

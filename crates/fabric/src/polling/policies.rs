@@ -1,11 +1,11 @@
 //! Compares three sending policies: the policy of this project (its *own rules*), the rules of
 //! `MultiEdge`, and plain round robin.
 //!
-//! Hosts have a quarter of the speed of a calibrated host up to four times its speed. Their
-//! processors can be absent at times. Links are equal or unequal. They either have shapers, whose
-//! timers interrupt the host, or have no rate limit. The result of the own rules is compared with
-//! the better result of the other two policies. All policies get equal virtual time and the same
-//! absences.
+//! The speed of the hosts ranges from a quarter of the speed of a calibrated host to four times
+//! this speed. Their processors can be absent at times. Links are equal or unequal. They either
+//! have shapers, whose timers interrupt the host, or have no rate limit. The result of the own
+//! rules is compared with the better result of the other two policies. All policies get equal
+//! virtual time and the same absences.
 
 mod grid;
 mod measure;
@@ -132,7 +132,7 @@ pub struct Point {
     pub shaper: Shaper,
     /// Speed of both hosts, in quarters of the speed of a calibrated host.
     pub quarters: u32,
-    /// Whether the processors are absent at times.
+    /// Whether the processors are absent at times: the kernel or a hypervisor uses them.
     pub has_absences: bool,
     /// The transfer pattern.
     pub exercise: Exercise,

@@ -101,8 +101,8 @@ impl Outcome {
 /// Runs a trial in virtual time. `rule` creates the wait rule of each host's threads.
 ///
 /// # Errors
-/// [`TransferError`] if the connection cannot be established or ends, or if no operation completes
-/// for ten seconds.
+/// Returns [`TransferError`] if the connection cannot be established or ends, or if no operation
+/// completes for ten seconds.
 pub fn run(
     trial: &Trial<'_>,
     rule: &dyn Fn() -> Box<dyn WaitRule>,

@@ -93,8 +93,8 @@ impl<E: HostEngine> Run<'_, E> {
 }
 
 /// Returns whether the peer may have denied an operation that failed with this fault, if the
-/// connection ended with this cause. The reported fault can also be missing local memory: the peer
-/// has denied the operation, but the operation fails on this side first.
+/// connection ended with this cause. An operation that the peer has denied can also report missing
+/// local memory, because this side can notice the missing memory before the denial arrives.
 fn may_be_denied(end: &End, cause: Cause, (number, fault): (u64, Fault)) -> bool {
     let is_denial = match fault {
         Fault::AccessDenied => true,
@@ -128,8 +128,8 @@ const fn fits(cause: Cause, fault: Fault) -> bool {
 }
 
 /// Returns whether an operation failed because its local memory is missing; [`Run::note_fault`] has
-/// checked that it is. Such an operation fails only after all earlier operations are complete.
-/// Before that, the connection can end with any cause.
+/// checked that the memory is missing. Such an operation fails only after all earlier operations
+/// are complete. Before that, the connection can end with any cause.
 const fn is_own(fault: Fault) -> bool {
     matches!(fault, Fault::LocalAccess)
 }

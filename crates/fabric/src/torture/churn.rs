@@ -80,8 +80,8 @@ pub fn soak_with<E: HostEngine>(
 #[derive(Debug)]
 pub(super) struct Churn {
     random: Random,
-    /// For each port, whether a disaster has affected it in this episode. If one has, connections
-    /// may have to find the links of the port again.
+    /// For each port, whether a disaster has affected it in this episode. If so, connections may
+    /// have to find the links of the port again.
     touched: Vec<bool>,
     /// Links that were removed from the connections of a host, each as host and link.
     removed: Vec<(usize, usize)>,
@@ -107,7 +107,8 @@ pub(super) fn address(wiring: &Wiring, host: usize, link: usize, version: u16) -
     if !wiring.ethernet {
         return port_address(host as u8, link as u8);
     }
-    // Ethernet addresses of different vendors have nothing in common.
+    // On real hosts, the Ethernet addresses of interfaces have no common prefix. Therefore derive
+    // each address from a hash.
     let mut bytes = [0; 20];
     bytes[0] = 1;
     let name = crate::digest(&[host as u8, link as u8, version as u8, (version >> 8) as u8]);
@@ -128,8 +129,8 @@ impl<E: HostEngine> Run<'_, E> {
         let random = &mut self.churn.random;
         let lasts_ns = random.pick(&[50_000_000, 500_000_000, 3_000_000_000, 20_000_000_000]);
         let count = random.pick(&[1, 1, 2, 4, 8]);
-        // Several disasters often happen at the same time, because a switch fails, or because a
-        // script configures both ends.
+        // On real networks, several disasters often happen at the same time, for example because a
+        // switch fails, or because a script configures both ends.
         let mut at_ns = random.below(lasts_ns);
         for _ in 0..count {
             let random = &mut self.churn.random;
@@ -275,8 +276,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Checks that the only pending work of every engine is keep-alives. If an exchange is in
-    /// progress that a keep-alive has started, waits for its end.
+    /// Checks that the only pending work of every engine is keep-alives. If a keep-alive has
+    /// started an exchange of frames, waits for the end of this exchange.
     fn expect_idle(&mut self, world: &mut World<E>) {
         let deadline = world.now().after_ns(EXCHANGE_NS);
         while self.violation.is_none()
@@ -495,12 +496,13 @@ const PAUSE_NS_MAX: u64 = 300_000_000;
 /// of the probes that a host sends within five seconds arrives.
 const LOSS_PPM_HARMLESS: u32 = 100_001;
 
-/// Maximum time until only keep-alives are pending, in nanoseconds. It is the sum of three times:
+/// Maximum time until only keep-alives are pending, in nanoseconds. It is the sum of these times:
 ///
-/// * An engine remembers a lost packet for a smoothed round-trip time and two probe timeouts. After
-///   a full queue of 1 MiB at 10 Mb/s, these are 0.9 s and twice 2.8 s.
+/// * An engine remembers a lost packet for a smoothed round-trip time and two probe timeouts. If a
+///   queue of 1 MiB at 10 Mb/s was full, the round-trip time is 0.9 s, and each probe timeout is
+///   2.8 s.
 /// * A keep-alive starts an exchange with its Links message. If a frame of this exchange is lost,
-///   it takes another probe timeout of 1 s.
+///   the exchange takes another probe timeout, which is 1 s.
 const EXCHANGE_NS: u64 = 7_500_000_000;
 
 /// Maximum number of events in an idle time, for each link of a pair: 3 × 2 × 6.
@@ -516,7 +518,8 @@ const IDLE_NS_MIN: u64 = 3_000_000_000;
 const IDLE_NS_MAX: u64 = 60_000_000_000;
 
 /// Maximum time until convergence, in nanoseconds. An end notices a dead peer after 5 s. If a pair
-/// of links did not answer, the ends try it again within a minute, in rounds of some seconds.
+/// of links did not answer, the ends test this pair again within a minute, in rounds of some
+/// seconds.
 const CONVERGENCE_NS: u64 = 150_000_000_000;
 
 /// Time between two checks for convergence in the main loop, in nanoseconds.
@@ -525,7 +528,7 @@ const LOOK_NS: u64 = 20_000_000;
 /// Maximum number of operations that an application may still post.
 const GRANTED_MAX: u32 = 200;
 
-/// Place number of the trace event for granted operations.
+/// Value of `TraceEntry::place` in the trace events for granted operations.
 const GRANTED: u32 = 101;
 
 #[cfg(test)]

@@ -14,21 +14,21 @@ use crate::{Faults, Random};
 /// The classes that a run has in addition to its plan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Classes {
-    /// Strangers: attackers without a host, which forge frames.
+    /// Attackers without a host, which forge frames.
     pub(crate) strangers: Option<StrangersPlan>,
     /// One more host, which misbehaves.
     pub(crate) faulty: Option<FaultyPeer>,
     /// Drivers are sometimes full.
     pub(crate) full: Option<FullDrivers>,
-    /// Paths start to drop larger frames.
+    /// During the run, paths start to drop frames that exceed some length.
     pub(crate) holes: Vec<Hole>,
     /// Sequence numbers start near the end of their range.
     pub(crate) wrap: Option<Wrap>,
     /// The ends have different settings.
     pub(crate) unlike: Option<Unlike>,
-    /// Hosts take turns only at intervals.
+    /// Hosts run their engines only at intervals.
     pub(crate) turns: Option<Turns>,
-    /// The driver does not know whether one out of this many frames has left.
+    /// For one out of this many frames, the driver does not know whether the frame has left.
     pub(crate) doubts_one_in: Option<u32>,
     /// Links are memory that hosts share. Each peer has its own ring, which can become full.
     pub(crate) shares_memory: bool,

@@ -12,7 +12,8 @@ use crate::World;
 use crate::host::{Completion, CompletionKind, Datagram, HostEngine, Refusal, Region};
 use crate::oracle::Violation;
 
-/// The datagram port of one life of a host, and the port's memory.
+/// The datagram port of a host, and the memory of the port. A host gets a new port after each
+/// restart.
 #[derive(Debug)]
 pub(super) struct PortMemory {
     life: u32,
@@ -199,7 +200,7 @@ impl<E: HostEngine> Run<'_, E> {
         let (header, content) =
             bytes.split_at_checked(ROUTE_HEADER_BYTES).ok_or("without a header")?;
         let index = content.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
-        // Strangers replay recorded frames from their own addresses, so datagrams can arrive twice.
+        // Attackers replay recorded frames from their own addresses, so datagrams can arrive twice.
         let has_strangers = self.plan.classes.strangers.is_some();
         let faults = &self.plan.faults;
         let makes_copies = faults.duplicate_ppm > 0 || faults.replay_ppm > 0 || has_strangers;
@@ -232,7 +233,7 @@ const fn number_of(host: usize) -> u32 {
     0x1000 + host as u32
 }
 
-/// Returns the queue key of a port in one life of a host. The key is even.
+/// Returns the queue key of the port that a host has after `life` restarts. The key is even.
 const fn key_of(host: usize, life: u32) -> u32 {
     0x5eed_0000 | life << 8 | (host as u32) << 1
 }

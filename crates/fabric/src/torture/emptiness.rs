@@ -10,8 +10,8 @@ use crate::host::HostEngine;
 use crate::oracle::Violation;
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Makes every application close its connections, and waits until the peers know that they are
-    /// closed. Then checks that all resources are free.
+    /// Makes every application close its connections, and waits until the peers know that the
+    /// connections are closed. Then checks that all resources are free.
     pub(super) fn expect_emptiness(&mut self, world: &mut World<E>) {
         self.is_closing = true;
         let now = world.now();

@@ -25,7 +25,7 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) host: usize,
-    /// Number of the host's life to which this end belongs.
+    /// Number of restarts of the host before this end was created.
     pub(crate) life: u32,
     pub(crate) generation: u32,
     pub(crate) connection: ConnectionHandle,
@@ -38,9 +38,9 @@ pub(crate) struct End {
     pub(crate) inbox: Region,
     /// Memory that the peer writes and reads.
     pub(crate) target: Region,
-    /// Memory for atomics, which only this peer uses.
+    /// Memory for the atomics of the peer. No other peer uses it.
     pub(crate) cells: Region,
-    /// Key with which the peer accesses the target, and its state.
+    /// Key with which the peer accesses the target, and the state of this key.
     pub(super) gate: Gate,
     /// Whether the local memory was deregistered. `lost_inbox` says the same about the memory of
     /// receives.
@@ -56,11 +56,11 @@ pub(crate) struct End {
     next_slot: u32,
     /// Number of outstanding additions to counters that several connections share.
     pub(crate) shared_outstanding: u64,
-    /// Number of the life of the peer's host with which this connection was made. The connection
-    /// uses the counters of that life.
+    /// Number of restarts of the peer's host before this connection was made. The connection uses
+    /// the counters that the host had at that time.
     pub(crate) counter_life: u32,
-    /// Whether this side has posted the probe. The probe is an operation after healing that proves
-    /// that the connection works.
+    /// Whether this side has posted the probe. The probe is an operation that proves that the
+    /// connection works after all faults have ended.
     pub(crate) probed: bool,
     /// Numbers of operations whose access was invalid when they were posted, or became invalid
     /// later.
@@ -214,7 +214,8 @@ impl End {
             engine.write_memory(self.local, operation.local_offset, &posted.content);
         }
         if rogue {
-            // The model must not expect any effect of such an operation.
+            // The model must not expect any effect of an operation with a wrong key, because the
+            // peer must not perform any part of it.
             posted.content.clear();
             posted.length_bytes = 0;
         }

@@ -33,8 +33,8 @@ pub(crate) enum FaultyKind {
     Floods,
     /// The host receives all frames but acknowledges none.
     NeverAcknowledges,
-    /// The application of the faulty host or of each of its peers (`at_peer`) never posts a receive
-    /// for messages.
+    /// If `at_peer` is false, the application of the faulty host never posts a receive for
+    /// messages. If `at_peer` is true, the applications of its peers never do.
     NeverReceives { at_peer: bool },
     /// Some operations never arrive, so that all later operations wait at the peer.
     Withholds,

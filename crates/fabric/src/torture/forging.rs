@@ -81,8 +81,8 @@ pub(super) fn control(prefix: Prefix, messages: &[Control<'_>]) -> Vec<u8> {
     frame
 }
 
-/// Returns a random control message that follows a challenge in the frame. If the receiver accepted
-/// the message, it would do harm.
+/// Returns a random control message that does harm if the receiver accepts it. The caller puts it
+/// after a challenge in a frame.
 pub(super) fn harmful(random: &mut Random, elsewhere: PeerAddr) -> Control<'static> {
     let link = LinkIndex(random.below(4) as u8);
     match random.below(8) {
@@ -178,5 +178,5 @@ fn parameters(random: &mut Random) -> Parameters {
     }
 }
 
-/// Private data of a stranger's request. It is not a valid invitation.
+/// Private data of an attacker's request. It is not a valid invitation.
 const STRANGE: &[u8] = b"strange";

@@ -15,7 +15,7 @@ pub(super) struct Gate {
     stage: GateStage,
     key: u32,
     address: u64,
-    /// The previous key of the gate.
+    /// The key that the peer used before the current one.
     former: Option<u32>,
     /// Whether a key of this gate has become invalid or soon becomes invalid.
     has_ended: bool,
@@ -40,8 +40,8 @@ enum GateStage {
     Open,
     /// This operation of the owner makes the key invalid.
     Ending(u64),
-    /// This operation of the owner replaces the key by another. Contains the operation's number and
-    /// the new key.
+    /// This operation of the owner replaces the key with another key. Contains the operation's
+    /// number and the new key.
     Changing(u64, u32),
     /// A message of the peer invalidates the key. The message is in flight.
     Invalidated,
@@ -49,7 +49,8 @@ enum GateStage {
     Shut,
 }
 
-/// The fate that the state of a gate allows for an operation of the peer.
+/// What may happen to an operation of the peer. This depends on the state of the key (gate) with
+/// which the peer accesses the memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Passage {
     Free,
@@ -62,7 +63,7 @@ pub(super) enum Passage {
 }
 
 impl Gate {
-    /// Returns a gate with the key of the region itself.
+    /// Returns a gate (an access for the peer) that uses the key of the region itself.
     pub(super) const fn of_region(target: Region) -> Self {
         let Region { key, address, .. } = target;
         Self {
@@ -75,25 +76,29 @@ impl Gate {
         }
     }
 
-    /// Returns the target with the gate's key and address; `None` if the gate has no key yet.
+    /// Returns the target with the key and address that the peer must use; `None` if the peer has
+    /// no key yet.
     pub(super) fn names(&self, target: Region) -> Option<Region> {
         let is_named = !matches!(self.stage, GateStage::New | GateStage::Opening(_));
         is_named.then_some(Region { key: self.key, address: self.address, ..target })
     }
 
-    /// Returns whether the gate has a valid key. Only then may the target's memory be replaced.
+    /// Returns whether the peer's key for the target is valid. Only then may the target's memory be
+    /// replaced.
     pub(super) fn is_open(&self) -> bool {
         self.stage == GateStage::Open
     }
 
-    /// Returns the target with the gate's former key and address; `None` if there is no former key.
+    /// Returns the target with the former key and address of the peer's access; `None` if there is
+    /// no former key.
     fn was_named(&self, target: Region) -> Option<Region> {
         let key = self.former?;
         Some(Region { key, address: address_of(key), ..target })
     }
 
-    /// Returns whether this gate has allowed the denial of an operation in flight. If the
-    /// connection has ended at the peer, operations can be denied even if the result is false.
+    /// Returns whether a key for the peer's access has become invalid, so that operations in flight
+    /// may be denied. If the connection has ended at the peer, operations can be denied even if the
+    /// result is false.
     pub(super) const fn may_deny(&self) -> bool {
         self.has_ended
     }
@@ -103,8 +108,8 @@ impl Gate {
         self.kind == GateKind::ForOne && self.is_open()
     }
 
-    /// Returns whether a window of this gate has the key. If so, no other window may get the same
-    /// key.
+    /// Returns whether a window that the peer uses for access has the key. If so, no other window
+    /// may get the same key.
     fn holds(&self, key: u32) -> bool {
         let is_held = self.kind == GateKind::ForOne
             && !matches!(self.stage, GateStage::New | GateStage::Shut);
@@ -141,7 +146,8 @@ enum Act {
 }
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Chooses a random gate for an end with this target.
+    /// Chooses at random by which key the peer accesses the target of an end: the key of the region
+    /// or of a window.
     pub(super) fn new_gate(&mut self, target: Region) -> Gate {
         let Some(QueuePairs { windows_ppm, .. }) = self.plan.queue_pairs else {
             return Gate::of_region(target);
@@ -153,13 +159,14 @@ impl<E: HostEngine> Run<'_, E> {
         Gate { kind, stage: GateStage::New, key: 0, address: 0, former: None, has_ended: false }
     }
 
-    /// Opens the gate of an end. Sometimes also invalidates a key, or deregisters memory that
-    /// operations need.
+    /// Gives the peer access to the target of an end, if the peer has none. Sometimes also
+    /// invalidates a key, or deregisters memory that operations need.
     pub(super) fn tend_gate(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let Some(QueuePairs { strike_ppm, .. }) = self.plan.queue_pairs else { return };
         let Some(end) = self.open_end(pair, side) else { return };
         if self.healed && end.lost_inbox {
-            // If the connection were not closed here, the sender could wait forever.
+            // The memory of this end's receives was deregistered, so the peer's messages may never
+            // find a receive. Close the connection, because otherwise the peer could wait forever.
             return self.leave(world, pair, side);
         }
         let (gate, host) = (end.gate, end.host);
@@ -318,7 +325,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// From now on, the peer may deny operations of this connection.
+    /// Records that, from now on, the peer may deny operations of this connection.
     pub(super) fn excuse_denials(&mut self, pair: usize) {
         let state = &mut self.pairs[pair];
         state.had_rogue = state.generation;
@@ -332,8 +339,8 @@ impl<E: HostEngine> Run<'_, E> {
         (end.stage == Stage::Open && end.generation == self.pairs[pair].generation).then_some(end)
     }
 
-    /// Sets the stage of a gate whose key becomes invalid. From now on, operations in flight may be
-    /// denied.
+    /// Records that the key for the peer's access becomes invalid. From now on, operations in
+    /// flight may be denied.
     fn set_gate(&mut self, pair: usize, side: usize, stage: GateStage) {
         let [first, second] = &mut self.pairs[pair].ends;
         let (own, other) = if side == 0 { (first, second) } else { (second, first) };
@@ -424,5 +431,6 @@ const KEYS_FOR_ALL: u32 = 0x7800_0000;
 /// Probability that an application writes with a window's former key, in parts per million.
 const FORMER_PPM: u32 = 100_000;
 
-/// Place number of the first trace event for these actions.
+/// Value of `TraceEntry::place` in the trace events for the first variant of `Act`. The other
+/// variants have the next values.
 const STRUCK: u32 = 200;

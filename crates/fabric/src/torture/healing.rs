@@ -123,7 +123,8 @@ impl<E: HostEngine> Run<'_, E> {
         self.reassess(world);
     }
 
-    /// Records, for each pair without a path in both directions, when this state began.
+    /// For each pair of hosts without a path that works in both directions, records when this state
+    /// began.
     pub(super) fn reassess(&mut self, world: &World<E>) {
         let now = world.now();
         for pair in 0..self.pairs.len() {
@@ -217,5 +218,6 @@ const HEALED: u32 = 100;
 
 /// Total time without a path after which a connection may end, in nanoseconds. It must be much
 /// longer than any short disaster. It must also be much shorter than the 5 s after which a host
-/// regards a silent peer as dead, because probes are rare during an outage.
+/// regards a silent peer as dead: probes are rare during an outage, so an outage of less than 5 s
+/// can end a connection.
 pub(super) const OUTAGE_EXCUSED_NS: u64 = 2_000_000_000;

@@ -1,4 +1,5 @@
-//! Path-MTU black holes: paths that start to drop larger frames without a report.
+//! Path-MTU black holes: paths that, during a run, start to drop frames that exceed some length,
+//! without a report.
 
 use delivery::Instant;
 
@@ -7,13 +8,14 @@ use super::run::{Run, Wake};
 use crate::host::HostEngine;
 use crate::{Random, World};
 
-/// One direction of a path, which starts to drop larger frames during the run.
+/// One direction of a path that, during the run, starts to drop frames longer than
+/// `frame_bytes_max`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hole {
     pub(crate) host: usize,
     pub(crate) link: usize,
     pub(crate) frame_bytes_max: u16,
-    /// Time at which the path starts to drop larger frames, in nanoseconds.
+    /// Time at which the path starts to drop these frames, in nanoseconds.
     pub(crate) at_ns: u64,
 }
 
@@ -39,7 +41,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Makes a path drop larger frames without a report.
+    /// Makes a path drop frames longer than `frame_bytes_max` without a report.
     pub(super) fn narrow(&self, world: &mut World<E>, hole: usize) {
         let Hole { host, link, frame_bytes_max, .. } = self.plan.classes.holes[hole];
         world.network.set_path_bytes_max(self.port(host, link), frame_bytes_max);

@@ -48,8 +48,8 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
     }
 
     fn on_turn(&mut self, world: &mut World<E>, host: usize) {
-        // If no frame has arrived, memory has not changed since the last check. This is the case in
-        // most turns, because they only let an application run.
+        // If no frame has arrived, memory has not changed since the last check. Most runs of the
+        // engine handle no frame: they only let an application run.
         let frames = world.frames_handled(host);
         if frames == self.hosts[host].frames_seen {
             return;
@@ -107,7 +107,8 @@ impl<E: HostEngine> Run<'_, E> {
         state.blocked_ns = 0;
         state.blocked_since = state.blocked_since.map(|_| now);
         state.begun_healed = self.healed;
-        // After healing, a host that lied has restarted, so the pair can be trusted again.
+        // When all faults have ended, a host that lied has restarted, so the pair can be trusted
+        // again.
         state.is_distrusted &= !self.healed;
         if state.is_distrusted {
             state.distrusted_until = state.generation;
@@ -173,8 +174,8 @@ impl<E: HostEngine> Run<'_, E> {
         let now = world.now();
         let wanted = Invitation::decode(private_data).filter(|invitation| {
             self.pairs.get(invitation.pair as usize).is_some_and(|pair| {
-                // The requester must still wait, and it must have sent the request to the current
-                // life of this host. Otherwise it could be connected to the previous life.
+                // The requester must still wait, and it must have sent the request after the last
+                // restart of this host. The state for an earlier request was lost at the restart.
                 let waits = pair.ends[0].as_ref().is_some_and(|end| {
                     end.life == self.hosts[end.host].life
                         && end.counter_life == self.hosts[host].life
@@ -321,7 +322,7 @@ impl<E: HostEngine> Run<'_, E> {
             return true;
         }
         // An attempt to connect that began during faults may fail. If the peer has already
-        // established the connection, this connection may fail too.
+        // established its side of the connection, that side may fail, too.
         let attempt_failed = match (&state.ends[0], side) {
             (Some(first), 0) => first.stage == Stage::Connecting && !state.begun_healed,
             (Some(first), _) => {
@@ -475,7 +476,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 
     /// Sometimes replaces the memory at the other side that this side writes. No operation may be
-    /// in flight. From then on, the old memory must not change.
+    /// in flight. After the replacement, the old memory must not change.
     fn retarget(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let now = world.now();
         let place = self.place(pair);
@@ -494,8 +495,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
         let (host, old) = (other.host, other.target);
         world.engine_mut(host).turn_to(place);
-        // The target has performed all operations. At most the acknowledgement of the last
-        // operation is lost.
+        // No operation of this side is outstanding, so the target has performed all of them.
         let engine = world.engine_mut(host);
         other.target = engine.register(old.length_bytes);
         engine.deregister(now, old);
@@ -587,7 +587,8 @@ impl<E: HostEngine> Run<'_, E> {
         let peer = self.pairs[pair].ends[1 - side].as_ref();
         let peer_lost_inbox = match peer.filter(|peer| peer.generation == end.generation) {
             Some(peer) => peer.lost_inbox,
-            // The peer has no such end any more, so the pair's record decides.
+            // The peer has already discarded its end of this connection, so use the value that the
+            // pair stores.
             None => self.pairs[pair].lost_memory == end.generation,
         };
         let fault = is_denied.then_some(()).ok_or(denied);

@@ -47,7 +47,8 @@ pub(crate) enum Bug {
     FallsSilent,
     /// A read returns old bytes.
     ReadsStale,
-    /// In each turn, the engine sends another ping to a silent peer, and it stores all these pings.
+    /// Whenever it runs, the engine sends another ping to a silent peer, and it stores all these
+    /// pings.
     RepeatsEachTurn,
     /// The engine sends to the source address of a connection's last frame, even if it has not
     /// validated that address.
@@ -141,7 +142,8 @@ struct Pending {
     result_bytes: u32,
 }
 
-// The edge protocol has no frames of these kinds, so forged edge frames do not affect this engine.
+// The edge protocol has no frames of these kinds, so forged frames of the edge protocol do not
+// affect this engine.
 const HELLO: u8 = 0x0a;
 const ACCEPT: u8 = 0x1a;
 const REJECT: u8 = 0x2a;

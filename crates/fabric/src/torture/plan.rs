@@ -105,7 +105,7 @@ pub(crate) enum Disaster {
     Pause { host: usize, for_ns: u64 },
     /// A host loses all its state.
     Restart { host: usize },
-    /// From now on, this port drops larger frames.
+    /// From now on, this port drops frames longer than `frame_bytes_max`.
     FrameLimit { host: usize, link: usize, frame_bytes_max: u16 },
     /// The rate of a port changes, in bits per second.
     Rate { host: usize, link: usize, rate: u64 },

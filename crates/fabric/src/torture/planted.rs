@@ -1,5 +1,5 @@
-//! Faults that were found by reading the code. The tests plant them again on purpose. For each
-//! fault, some seed must fail.
+//! Faults that were found by reading the code, and that were then corrected. The tests plant each
+//! fault again on purpose. The run of at least one seed must then fail.
 
 use super::bent::{Bend, Bent};
 use super::plain::{Bug, PlainEngine};

@@ -28,7 +28,8 @@ impl<E: HostEngine> Run<'_, E> {
         self.pairs[pair].progress_at[side] = now;
     }
 
-    /// Checks that each side of a sound pair that has unfinished work has made progress recently.
+    /// If a side of a sound pair has unfinished work, checks that this side has made progress
+    /// recently.
     pub(super) fn expect_progress(&mut self, now: Instant) {
         if !self.plan.classes.watches_progress || self.healed {
             return;

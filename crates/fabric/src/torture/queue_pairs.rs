@@ -1,6 +1,7 @@
 //! Connections that are queue pairs. Immediates consume receives, and operations use scatter/gather
-//! lists. Operations in flight fail, and applications close a connection as soon as they have
-//! received what they need.
+//! lists. In some runs, operations in flight fail because their memory or key becomes invalid. In
+//! some runs, applications close a connection immediately after a message or notification has
+//! arrived.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +52,7 @@ impl QueuePairs {
 /// Memory for messages that all connections of a host use.
 #[derive(Debug)]
 pub(super) struct SharedInbox {
-    /// Life of the host to which this memory belongs.
+    /// Number of restarts of the host before this memory was registered.
     life: u32,
     region: Region,
     /// Slots in use, by the context of their receive.
@@ -141,7 +142,8 @@ impl<E: HostEngine> Run<'_, E> {
         let is_first = end.faults.is_empty();
         let is_own = matches!(fault, Fault::AccessDenied | Fault::LocalAccess | Fault::PeerFailed);
         let is_late = is_own && !is_first;
-        // This rule does not apply if an operation up to this one waits for an answer with data.
+        // The peer's close must not make an operation fail that its application has received. This
+        // rule does not apply if this operation or an earlier one waits for an answer with data.
         let is_lost = matches!(fault, Fault::ClosedByPeer | Fault::EndedByPeer)
             && is_first
             && end.model.is_surely_delivered(number);
@@ -152,7 +154,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 
     /// Sometimes makes an application close its connection immediately after a delivery. The
-    /// operations that it has received must still succeed at the other side.
+    /// operations that the application has received must still succeed at the other side.
     pub(super) fn perhaps_leave(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let Some(QueuePairs { farewell_ppm, .. }) = self.plan.queue_pairs else { return };
         if self.healed || !self.chance.chance_ppm(farewell_ppm) {

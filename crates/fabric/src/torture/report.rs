@@ -15,8 +15,8 @@ pub struct Options {
     pub twice: bool,
     /// Number of trace events that are kept to report a failure.
     pub tail_entries: usize,
-    /// Number of turns between two comparisons of all memory of a host with the model; at least 1.
-    /// Only turns in which a host has handled a frame count.
+    /// Number of runs of engines between two comparisons of all memory of a host with the model; at
+    /// least 1. Only runs in which a host has handled a frame count.
     pub compare_interval_turns: u64,
     /// Whether seeds select classes of scenario in addition to their plan. False for seeds that
     /// were recorded before classes existed.

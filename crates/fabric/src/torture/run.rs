@@ -62,20 +62,20 @@ pub(super) struct Run<'a, E> {
     pub(super) blocked_until: Vec<Instant>,
     /// State that only a soak needs.
     pub(super) churn: Churn,
-    /// State of the strangers.
+    /// State of the attackers without a host.
     pub(super) strangers: Strangers,
     /// Random stream that the classes of scenario use during the run.
     pub(super) chance: Random,
-    /// Random stream for the gates of queue pairs.
+    /// Random stream for the keys and windows by which peers access memory.
     pub(super) gates: Random,
     /// Posted datagrams.
     pub(super) datagrams: Vec<Sent>,
-    /// Number of keys that windows for all connections have got so far.
+    /// Number of keys given so far to windows that all connections of a service can use.
     pub(super) next_key: u32,
     /// Whether all work is done and applications now close their connections.
     pub(super) is_closing: bool,
     pub(super) healed: bool,
-    /// Number of turns in which a host had handled a frame.
+    /// Number of runs of engines in which a host had handled a frame.
     pub(super) turns: u64,
     pub(super) violation: Option<Violation>,
     pub(super) tally: Counts,
@@ -119,16 +119,18 @@ pub(super) struct Pair {
     pub(super) ends: [Option<End>; 2],
     /// Number of operations that each side still has to post.
     pub(super) remaining: [u32; 2],
-    /// Time since which the pair has no path in both directions; `None` if it has one.
+    /// Time since which the pair has had no path that works in both directions; `None` if it has
+    /// such a path.
     pub(super) blocked_since: Option<Instant>,
-    /// Total time without a path in the current generation, in nanoseconds.
+    /// Total time without a path during the current attempt to connect and its connection, in
+    /// nanoseconds.
     pub(super) blocked_ns: u64,
-    /// Whether the current attempt to connect began after healing.
+    /// Whether the current attempt to connect began after all faults had ended.
     pub(super) begun_healed: bool,
     /// Whether an attempt to connect is scheduled.
     pub(super) retry_scheduled: bool,
-    /// For each side, the generation for which the next poll of its application is scheduled; 0 if
-    /// no poll is scheduled.
+    /// For each side, the number of the attempt to connect for which the next poll of its
+    /// application is scheduled; 0 if no poll is scheduled.
     pub(super) looking: [u32; 2],
     /// For each side, the time of its last progress.
     pub(super) progress_at: [Instant; 2],
@@ -138,13 +140,14 @@ pub(super) struct Pair {
     pub(super) may_end: bool,
     /// Whether one of the hosts lies. If so, the state of the other host cannot be checked.
     pub(super) is_distrusted: bool,
-    /// The last generation in which one of the hosts lied.
+    /// Number of the last attempt to connect during which one of the hosts lied.
     pub(super) distrusted_until: u32,
-    /// The last generation that an application closed on purpose.
+    /// Number of the last attempt to connect whose connection an application closed on purpose.
     pub(super) let_go: u32,
-    /// The last generation in which a side requested an invalid access.
+    /// Number of the last attempt to connect on whose connection a side requested an invalid
+    /// access.
     pub(super) had_rogue: u32,
-    /// The last generation in which memory was deregistered that a side needed.
+    /// Number of the last attempt to connect on whose connection a side lost memory that it needed.
     pub(super) lost_memory: u32,
 }
 
@@ -172,11 +175,11 @@ pub(super) enum Wake {
     Grant { pair: usize, operations: u32 },
     /// The faulty host misbehaves, for the first time or again.
     Fail,
-    /// A stranger attacks.
+    /// An attacker without a host attacks.
     Attack,
     /// A driver becomes full.
     Fill,
-    /// A path starts to drop larger frames.
+    /// A path starts to drop frames that exceed some length.
     Narrow { hole: usize },
     /// A datagram application sends a datagram. `left` is the number of datagrams that it sends
     /// after this one.
@@ -350,7 +353,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         PortId((host * self.plan.links.len() + link) as u16)
     }
 
-    /// Creates the engine for one life of a host.
+    /// Creates the engine of a host that has been restarted `life` times.
     pub(super) fn engine(&self, host: usize, life: u32) -> E {
         let stream = ENTROPY_STREAM ^ (u64::from(life) << 32 | host as u64);
         let mut entropy = [0; 32];
@@ -641,8 +644,8 @@ pub(super) fn next_look<E>(run: &mut Run<'_, E>, pair: usize, now: Instant, idle
 /// Minimum time between two polls of an application without work, in nanoseconds.
 const IDLE_LOOK_NS: u64 = 1_000_000;
 
-/// Time since the start of an outage, or since healing. After this time, applications poll only
-/// every [`STALLED_LOOK_NS`]. Such polls still notice the end of an outage, and they cost little if
-/// the outage takes minutes.
+/// Time since the start of an outage, or since the end of all faults. After this time, applications
+/// poll only every [`STALLED_LOOK_NS`]. Such polls still notice the end of an outage, and they cost
+/// little if the outage takes minutes.
 const PATIENCE_NS: u64 = 200_000_000;
 const STALLED_LOOK_NS: u64 = 10_000_000;

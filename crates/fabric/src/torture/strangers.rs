@@ -5,8 +5,8 @@
 //! In some runs, the attacker also uses frames that it overhears. The protocol does not protect
 //! connections against such an attacker (protocol.md §8), but all other guarantees must hold.
 //!
-//! If an address has not returned a cookie, hosts must not send it more than three times the bytes
-//! that came from it.
+//! If an address has not returned a cookie, hosts must send at most three times as many bytes to
+//! the address as came from it.
 
 use std::collections::BTreeSet;
 
@@ -59,7 +59,7 @@ impl StrangersPlan {
     }
 }
 
-/// The state of the strangers in a run.
+/// The state of the attackers (strangers) in a run.
 #[derive(Debug)]
 pub(super) struct Strangers {
     pub(super) random: Random,
@@ -67,9 +67,9 @@ pub(super) struct Strangers {
     pub(super) lies: u32,
     /// Addresses that have returned a cookie to the host of a port.
     proved: BTreeSet<(PortId, PeerAddr)>,
-    /// `accepted` has the strangers' connections that hosts have accepted, `waiting` has the
-    /// strangers' requests that wait for a decision. Each entry also has the host's number and the
-    /// number of its life.
+    /// `accepted` has the attackers' connections that hosts have accepted, `waiting` has the
+    /// attackers' requests that wait for a decision. Each entry also has the number of the host,
+    /// and how often the host had been restarted.
     accepted: Vec<(usize, u32, ConnectionHandle)>,
     waiting: Vec<(usize, u32, RequestHandle)>,
 }
@@ -139,7 +139,7 @@ impl<E: HostEngine> Run<'_, E> {
         heard.get(index).cloned()
     }
 
-    /// Returns a random address of a stranger on the segment of a port.
+    /// Returns a random address of an attacker on the segment of a port.
     fn stranger_beside(&mut self, port: PortId) -> PeerAddr {
         let link = (usize::from(port.0) % self.plan.links.len()) as u8;
         let (_, address) = self.stranger();
@@ -215,7 +215,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, heard.to, heard.bytes, 1_000);
     }
 
-    /// Makes a stranger request a connection from a host.
+    /// Makes an attacker request a connection from a host.
     fn ask(&mut self, world: &mut World<E>) {
         let (link, from) = self.stranger();
         let host = self.strangers.random.below(self.plan.hosts as u64) as usize;
@@ -227,7 +227,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, self.port(host, link), forging::hello(source, cookie), 1_000);
     }
 
-    /// Makes strangers return the cookies that they have received.
+    /// Makes attackers return the cookies that they have received.
     fn answer_strays(&mut self, world: &mut World<E>) {
         while let Some(stray) = world.network.watch().take_stray() {
             let Ok(frame) = wire_edge::decode_handshake(&stray.bytes) else { continue };
@@ -239,7 +239,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Makes a stranger answer a request that was sent to a host.
+    /// Makes an attacker answer a request that was sent to a host.
     fn answer_for_others(&mut self, world: &mut World<E>) {
         let Some(heard) = self.overheard(world) else { return };
         let random = &mut self.strangers.random;
@@ -286,7 +286,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 
     /// Handles a request that an application received. Returns false if the request is from a host,
-    /// and not from a stranger.
+    /// and not from an attacker.
     pub(super) fn take_strange_request(
         &mut self,
         world: &mut World<E>,
@@ -319,8 +319,8 @@ impl<E: HostEngine> Run<'_, E> {
         true
     }
 
-    /// Ends the attacks, and closes the connections and requests of strangers. If strangers used
-    /// overheard frames, also restarts all hosts, because the strangers know everything about the
+    /// Ends the attacks, and closes the connections and requests of attackers. If they used
+    /// overheard frames, also restarts all hosts, because the attackers know everything about the
     /// connections.
     pub(super) fn send_strangers_away(&mut self, world: &mut World<E>) {
         if self.plan.classes.strangers.as_ref().is_some_and(|plan| plan.uses_overheard) {
@@ -341,8 +341,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Checks the byte counts. If an address has not returned a cookie, hosts must not have sent it
-    /// more than three times the bytes that came from it.
+    /// Checks the byte counts. If an address has not returned a cookie, hosts may have sent at most
+    /// three times as many bytes to the address as came from it.
     pub(super) fn check_accounts(&mut self, world: &mut World<E>) {
         let Some(plan) = &self.plan.classes.strangers else { return };
         let lies = self.plan.classes.faulty.is_some_and(|faulty| faulty.kind == FaultyKind::Lies);
@@ -382,21 +382,22 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Number of bytes that hosts may send to an address in addition, if a peer claims it as its own.
-/// In each round of a run, each connection sends four to eight challenges of 26 bytes there.
+/// Number of bytes above the usual limit that hosts may send to an address if a peer claims this
+/// address as its own. Each connection repeatedly tests the address, with four to eight challenges
+/// of 26 bytes each time.
 const NAMED_BYTES: u64 = 2_000;
 
 /// Number of kinds of attacks. The first [`OVERHEARING`] kinds use overheard frames.
 const ATTACKS: u64 = 10;
 const OVERHEARING: u64 = 4;
 
-/// Host number in the first stranger's address. Hosts have lower numbers.
+/// Host number in the first attacker's address. Hosts have lower numbers.
 const FIRST_STRANGER: u8 = 200;
 
 /// Size of the private data of hosts' requests, in bytes.
 const INVITATION_BYTES: usize = 8;
 
-/// Maximum number of strangers' requests that wait for a decision.
+/// Maximum number of attackers' requests that wait for a decision.
 const WAITING_MAX: usize = 8;
 
 const STRANGERS_STREAM: u64 = 0x7374_7261;

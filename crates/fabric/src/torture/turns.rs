@@ -1,6 +1,6 @@
 //! Engines that run late. Their drivers handle inputs only at intervals, so that many frames wait
-//! when a turn begins. The drivers send a few frames in each call. They call the engine again only
-//! if it has asked for it.
+//! when an engine runs. The drivers send a few frames in each call. They call the engine again only
+//! if the engine has asked for another call.
 
 use super::run::Run;
 use crate::host::HostEngine;
@@ -18,7 +18,7 @@ impl Turns {
 }
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Makes hosts take turns as the plan says.
+    /// Makes hosts run their engines only at the intervals of the plan, if the plan has intervals.
     pub(super) fn set_turns(&self, world: &mut World<E>) {
         let Some(turns) = self.plan.classes.turns else { return };
         for host in 0..self.plan.hosts {

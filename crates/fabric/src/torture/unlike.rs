@@ -113,8 +113,9 @@ impl<E: HostEngine> Run<'_, E> {
         pair as u32 % places
     }
 
-    /// Chooses a random region of a host that `side` of a pair must not access with its key. Either
-    /// the region is in another domain, or its key belongs to another connection's window.
+    /// Chooses a random region of a host that `side` of a pair must not access with the region's
+    /// key. Either the region is in another domain, or its key belongs to another connection's
+    /// window.
     pub(super) fn forbidden(&mut self, pair: usize, side: usize) -> Option<crate::host::Region> {
         let host = self.pairs[pair].hosts[1 - side];
         let place = self.place(pair);

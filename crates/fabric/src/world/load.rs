@@ -33,11 +33,11 @@ pub(super) struct LoadState {
 /// What the engine thread does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
-    /// It sleeps until the host has input.
+    /// The engine thread sleeps until the host has input.
     Asleep,
-    /// It runs outside the engine. Frames and timers wait.
+    /// The engine thread runs outside the engine. Frames and timers wait.
     Outside,
-    /// It is inside the engine. It has handled frames, but has not sent any yet.
+    /// The engine thread is inside the engine. It has handled frames, but has not sent any yet.
     Inside,
 }
 

@@ -1,6 +1,6 @@
 //! Runs two engines with a connection, which they have set up by a real handshake. The input bytes
-//! decide what happens to them: an attacker between the engines drops, repeats, changes and forges
-//! frames; time passes; drivers refuse frames.
+//! decide what happens to the engines and their frames: an attacker between the engines drops,
+//! repeats, changes and forges frames; time passes; drivers refuse frames.
 //!
 //! In addition to the connection, the engines open and close datagram ports, and send datagrams
 //! between these ports.
@@ -10,7 +10,7 @@
 //! - No code panics.
 //! - A peer changes only bytes for which it has rights.
 //! - Every operation completes exactly once.
-//! - After a turn, no timer is in the past.
+//! - After an engine has run, no timer is in the past.
 //! - After the connections are closed, every record is free.
 use std::sync::Arc;
 
@@ -32,10 +32,11 @@ use wire_edge::{
 #[path = "../../../engine/tests/pair/mod.rs"]
 mod pair;
 
-/// Registered memory of each host.
+/// Size of the registered memory of each host, in bytes.
 const MEMORY_BYTES: u64 = 16 * 1024;
 
-/// Steps of one run: enough to get into any state, few enough for many runs.
+/// Maximum number of steps of one run. With this number, a run can reach any state and is still
+/// short.
 const STEPS_MAX: usize = 300;
 
 /// The input bytes that decide what happens. Reading past the last byte returns zeros.
@@ -347,8 +348,8 @@ impl World {
         }
     }
 
-    /// Runs a turn of both hosts, and records the identifiers and numbers in the frames that they
-    /// send.
+    /// Runs the engines of both hosts once, and records the identifiers and numbers in the frames
+    /// that they send.
     fn turn(&mut self) {
         for host in 0..2 {
             self.pair.turn(host);
@@ -773,7 +774,7 @@ impl World {
         }
         self.pair.run_for(30_000_000_000);
         for host in 0..2 {
-            // Closes connections whose set-up has ended after the loop above.
+            // Closes connections that were established only after the loop above.
             for event in self.pair.hosts[host].events.clone() {
                 if let engine::Event::Established { connection, .. } = event {
                     let now = self.pair.now;

@@ -33,7 +33,7 @@ use crate::wire::SwitchMarker;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Route {
     /// TCP, and perhaps the edge later. The library makes the kernel calls for the program, because
-    /// it must find a switch marker among the bytes.
+    /// the bytes may contain a switch marker, which the program must not see.
     Undecided,
     /// The edge. The library handles the program's calls.
     Moved,
@@ -60,8 +60,9 @@ pub struct Connection {
     pub(crate) endpoint: Arc<dyn Waits>,
     life: Arc<Life>,
     began: counters::Beginning,
-    /// True from the moment at which the program begins to close the connection. The descriptor
-    /// number may soon refer to another file.
+    /// True from the moment at which the program begins to close the connection. From then on, the
+    /// library does not use the descriptor number, because the number may soon refer to another
+    /// file.
     is_closing: AtomicBool,
     /// Raised when a waiting thread of the program must check the connection again.
     pub(crate) mark: Arc<Mark>,
@@ -172,7 +173,7 @@ impl Connection {
         if !self.has_reported_bytes.swap(true, Ordering::SeqCst) {
             self.endpoint.on_first_bytes(self.token);
         }
-        // The peer's program has used the connection, so the peer's rendezvous socket should be
+        // The peer's program has used the connection, so the peer's rendezvous socket is probably
         // open.
         if are_from_peer {
             self.send_offer();
@@ -228,8 +229,9 @@ impl Connection {
         actions
     }
 
-    /// Performs only the actions `Leave` and `Watch` of those that [`Connection::on`] returned. The
-    /// kernel has already shut TCP down or closed the socket, so the other actions have no effect.
+    /// Performs the actions `Leave` and `Watch` if [`Connection::on`] returned them, and skips all
+    /// other actions. The kernel has already shut TCP down or closed the socket, so the other
+    /// actions would have no effect.
     fn leave_if(&self, actions: &[Action]) {
         for action in actions {
             match action {
@@ -250,8 +252,8 @@ impl Connection {
         self.life.writes_no_more()
     }
 
-    /// Shuts TCP down in the directions that the program has shut. The program's own call of
-    /// `shutdown` returned earlier.
+    /// Shuts TCP down in the directions that the program shut down during the move. At that time,
+    /// the library only recorded the shutdown and returned to the program.
     fn shut_tcp(&self) {
         let Some(how) = self.life.shut() else { return };
         if let Some(stream) = self.stream.get() {
@@ -266,7 +268,8 @@ impl Connection {
         // Pending calls may now read every byte that TCP has.
         *lock(&self.reading) = Reading::Plain;
         if let Some(stream) = self.stream.get() {
-            // The doorbell may watch the socket, because a switch marker waited for room in TCP.
+            // The runtime may still be watching the socket, because a switch marker waited for room
+            // in TCP.
             stream.doorbell.unwatch(stream.socket().as_fd());
             if self.life.is_closed() && stream.state.set(Bit::Released) {
                 stream.doorbell.mark();
@@ -299,8 +302,9 @@ impl Connection {
 
     //= sockets-protocol.md: join.6
     /// Searches TCP for the peer's switch marker after the group was lost. The program uses TCP
-    /// during the search. Returns the event that the connection must handle, or `None`. The engine
-    /// calls this method, and must not wait for a thread of the program.
+    /// during the search. Returns the event that the connection must handle. Returns `None` if the
+    /// search is not necessary or must continue later. The engine calls this method, and must not
+    /// wait for a thread of the program.
     pub(crate) fn look_for_marker(&self) -> Option<Event> {
         let stream = self.stream.get().filter(|_| self.phase() == Phase::Unanswered)?;
         match self.reading.try_lock() {
@@ -309,8 +313,9 @@ impl Connection {
         }
     }
 
-    /// Returns true if this side writes an echo: the switch marker that this side chose. This side
-    /// writes an echo if it does not know the switch marker that the peer chose (join.6).
+    /// Returns true if this side writes an echo: the switch marker that this side itself expects.
+    /// This side writes an echo if it does not know the switch marker that the peer expects
+    /// (join.6).
     pub(crate) fn is_echoing(&self) -> bool {
         self.life.is_echoing()
     }
@@ -344,8 +349,8 @@ impl Connection {
         // the stream.
         stream.open(peer_ring.filter(|_| !self.life.has_ended_tcp()));
         let actions = self.on(Event::MarkerWritten, now);
-        // A relay, if the connection has one, needs a descriptor of the program's end of the socket
-        // pair.
+        // If the connection is relayed, the relay needs a descriptor of the program's end of the
+        // socket pair.
         let kept = program.try_clone().ok();
         counters::note_decided();
         counters::note_moved(self.role, self.local, self.peer, self.began);
@@ -356,8 +361,8 @@ impl Connection {
         // reports the marker at the program's descriptor.
         *reading = Reading::Plain;
         if let Some(how) = self.life.shut() {
-            // A stream that has just opened cannot have returned to TCP, so this shuts the stream
-            // down.
+            // A stream that has just opened cannot have returned to TCP, so this call shuts the
+            // stream down, and not TCP.
             let _on_the_group = Self::shut_stream(stream, how);
         }
         drop((reading, writing));
@@ -377,8 +382,8 @@ impl Connection {
         // Wait for the peer's switch marker. It proves that the process that joined also owns the
         // TCP connection.
         if self.role == Role::Connecting && !stream.is_marker_there() {
-            // If the program closes the connection with unread bytes, TCP resets it, and the marker
-            // never arrives.
+            // If the program has closed the connection before it read all bytes, the kernel resets
+            // the connection, and the marker never arrives.
             let is_unread = self.life.is_closed() && stream.tcp.has_unread();
             return Err(if is_unread || stream.is_marker_lost() {
                 Event::MarkerFails(Reason::Closed)
@@ -424,8 +429,8 @@ impl Connection {
     /// Starts to watch the library's end of the socket pair, and applies the options that the
     /// program has set. `is_there` is false if the program has no descriptor of the pair.
     fn on_switched(&self, stream: &Arc<Stream>, program: Option<OwnedFd>, is_there: bool) {
-        // The library's end of a broken stream is hung up. Watching it would look as if the program
-        // had closed its last descriptor.
+        // The library's end of a broken stream is hung up. If the runtime watched it, the hang-up
+        // would look as if the program had closed its last descriptor.
         if let Some(end) = stream.end.socket().filter(|_| !stream.state.is_broken()) {
             let wanted = DescriptorReadiness::default();
             if stream.doorbell.watch(StreamDescriptor::End, end.as_fd(), wanted).is_err() {
@@ -467,7 +472,7 @@ impl Connection {
     /// Shuts down directions of the connection, like `shutdown`.
     ///
     /// # Errors
-    /// The errors of `shutdown`.
+    /// Returns the errors of `shutdown`.
     pub fn shutdown(&self, fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
         let Some(stream) = self.moved().filter(|stream| !stream.relay.is_on()) else {
             return self.shutdown_tcp(fd, how);
@@ -483,8 +488,8 @@ impl Connection {
 
     /// Shuts down directions of a connection that has not moved, or that is relayed.
     fn shutdown_tcp(&self, fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
-        // While this thread holds the lock, no thread can write a switch marker. A marker cannot be
-        // written after the end of TCP.
+        // Hold this lock from the check to the shutdown. Otherwise another thread could try to
+        // write a switch marker after TCP was shut down for writing, and would fail.
         let writing = lock(&self.writing);
         if self.moved().is_some_and(|stream| !stream.relay.is_on()) {
             drop(writing);
@@ -513,7 +518,7 @@ impl Connection {
         }
         if how != Shutdown::Write {
             if stream.state.shut(Direction::Read) {
-                // As in TCP, later reads by this side return the end of the stream.
+                // As in TCP, the program's later reads return the end of the stream.
                 stream.end.on_end();
             } else {
                 shutdown_by_kernel(stream.socket().as_fd(), Shutdown::Read)?;
@@ -545,8 +550,9 @@ impl Connection {
     /// connection. If the connection has not moved yet, the relay starts when the connection moves.
     pub fn relay(&self, fd: BorrowedFd<'_>) {
         lock(&self.options).is_relayed = true;
-        // The thread that moves the connection sets the route before it reads `is_relayed`, so one
-        // of the two threads starts the relay.
+        // This thread sets `is_relayed` before it reads the route. The thread that moves the
+        // connection sets the route before it reads `is_relayed`. Therefore at least one of the two
+        // threads starts the relay.
         if let Some(stream) = self.moved() {
             stream.start_relay(fd);
             stream.doorbell.ring();
@@ -574,9 +580,9 @@ impl Connection {
         self.life.course() == Course::GoingHome
     }
 
-    /// Completes the return to TCP: replaces the program's descriptors by the TCP socket, which has
-    /// all bytes of the stream. Returns false if a thread of the program is within a call, or if no
-    /// descriptor number is free. The caller, the engine, then retries later.
+    /// Completes the return to TCP: replaces the program's descriptors with the TCP socket, which
+    /// has all bytes of the stream. Returns false if a thread of the program is within a call, or
+    /// if no descriptor number is free. The caller, the engine, then retries later.
     pub(crate) fn come_home(&self) -> bool {
         let Some(stream) = self.moved() else { return true };
         let locks = (stream.writers.try_lock(), stream.readers.try_lock(), self.reading.try_lock());
@@ -701,10 +707,11 @@ impl Connection {
 
     /// Ends the connection because its process ends, as if the program had closed its descriptors.
     /// If the move has not begun, the connection stays on TCP. If the move has begun, it completes,
-    /// because the peer may have switched its direction.
+    /// because the peer may already have moved its direction to the edge.
     pub(crate) fn end(&self) {
         {
-            // The thread that moves the connection also holds this lock.
+            // The thread that moves the connection also holds this lock, so the connection does not
+            // move during this event.
             let _reading = lock(&self.reading);
             let _none = self.life.on_untimed(Event::ProcessEnds);
         }
@@ -764,14 +771,14 @@ impl Connection {
         self.leave_if(&actions);
         let Some(stream) = self.moved() else {
             if let Some(stream) = self.stream.get() {
-                // The peer may have switched its direction. Once the route is decided, the stream
-                // sends this side's end.
+                // The peer may already have moved its direction to the edge. When the route is
+                // decided, the stream reports to the peer that this side has closed the connection.
                 stream.doorbell.ring();
             }
             return;
         };
-        // If other processes still have descriptors, the library's end becomes ready when the last
-        // of them closes its descriptor.
+        // If other processes still have descriptors, the library's end of the socket pair becomes
+        // ready when the last process closes its descriptor. The stream ends at that time.
         if !stream.end.is_abandoned() || stream.has_more_to_relay() {
             return;
         }

@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 /// interposes the calls that change descriptors.
 ///
 /// A token identifies a TCP socket of the program, even if its descriptor numbers change. No token
-/// is reused. The library calls these methods inside the engine or under the lock of a connection.
-/// An implementation must therefore not call [`Sockets`](crate::Sockets) or
+/// is reused. The library calls these methods while it holds the lock of the engine or of a
+/// connection. An implementation must therefore not call [`Sockets`](crate::Sockets) or
 /// [`Connection`](crate::Connection).
 pub trait DescriptorTable: Send + Sync {
     /// Duplicates the TCP socket with close-on-exec, at a high descriptor number, because programs
@@ -15,8 +15,8 @@ pub trait DescriptorTable: Send + Sync {
     /// descriptor number is free.
     fn duplicate(&self, token: u64) -> Option<OwnedFd>;
 
-    /// Replaces the TCP socket by `end` at all of its descriptor numbers, and in each epoll set. If
-    /// the program has closed the socket, closes `end` and returns false.
+    /// Replaces the TCP socket with `end` at all of its descriptor numbers, and in each epoll set.
+    /// If the program has closed the socket, closes `end` and returns false.
     fn put(&self, token: u64, end: OwnedFd) -> bool;
 
     /// Returns true if another process may still use the TCP socket, for example after a fork. The

@@ -31,7 +31,7 @@ impl Connection {
     /// Sends bytes of a file, like `sendfile`.
     ///
     /// # Errors
-    /// The errors of `sendfile`.
+    /// Returns the errors of `sendfile`.
     pub fn send_file(
         &self,
         fd: BorrowedFd<'_>,
@@ -57,7 +57,8 @@ impl Connection {
         let mut bytes = vec![0; count.min(FILE_BYTES)];
         let begins = match &offset {
             Some(offset) => off_t::try_from(**offset).map_err(|_| Errno::EINVAL)?,
-            // A file without offsets, such as a pipe, returns its bytes only once.
+            // A file without offsets, such as a pipe, returns each byte only once. Such a file must
+            // be read with `read` instead of `pread`.
             None => lseek(file, 0, Whence::SeekCur).unwrap_or(NOT_SEEKABLE),
         };
         let mut done = 0;
@@ -104,7 +105,7 @@ impl Connection {
     }
 }
 
-/// Number of bytes of the file that one read takes.
+/// Maximum number of bytes of the file that one read takes.
 const FILE_BYTES: usize = 64 * 1024;
 
 /// Marks a file without offsets, such as a pipe.

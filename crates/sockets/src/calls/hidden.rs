@@ -39,8 +39,8 @@ impl Connection {
         if scan.has_marker {
             self.on_marker_seen();
         } else if is_only_marker {
-            // The program sees no bytes, so it does not call a read, and only reads enlarge the
-            // buffer.
+            // The kernel enlarges the receive buffer only when the program reads. The program sees
+            // no bytes, so it does not read. Therefore enlarge the buffer here.
             make_room_behind(fd);
         }
         is_only_marker
@@ -66,8 +66,8 @@ impl Connection {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
         let count = recv(fd.as_raw_fd(), bytes, flags).unwrap_or(0);
         let scan = scan_bytes(&bytes[..count]);
-        // If a switch marker has arrived and this side cannot answer it, a read must return the
-        // error.
+        // If a switch marker has arrived and this side cannot answer it, do not hide the marker:
+        // the program's read must return the error.
         let is_held = matches!(*reading, Reading::Awaiting(..)) && scan.shown < count;
         (!is_held || !is_ended(fd, scan.has_marker)).then_some((count, scan))
     }

@@ -16,7 +16,7 @@ impl Connection {
     /// Receives bytes from `fd`, the program's descriptor, like `recvmsg`.
     ///
     /// # Errors
-    /// The errors of `recvmsg`.
+    /// Returns the errors of `recvmsg`.
     pub fn receive(
         &self,
         fd: BorrowedFd<'_>,

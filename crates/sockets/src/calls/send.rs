@@ -17,7 +17,7 @@ impl Connection {
     /// Sends bytes, like `sendmsg`.
     ///
     /// # Errors
-    /// The errors of `sendmsg`. On `EPIPE` the caller must raise `SIGPIPE`.
+    /// Returns the errors of `sendmsg`. On `EPIPE` the caller must raise `SIGPIPE`.
     pub fn send(
         &self,
         fd: BorrowedFd<'_>,

@@ -16,7 +16,7 @@ use crate::wire::SwitchMarker;
 /// The mode in which the library reads TCP.
 #[derive(Debug)]
 pub(crate) enum Reading {
-    /// Like an ordinary socket.
+    /// The library reads TCP like an ordinary socket.
     Plain,
     /// The switch marker is expected. Bytes that may be its beginning stay in the kernel. The
     /// library does not buffer them, because the connection may still stay on TCP.
@@ -146,7 +146,8 @@ pub(super) enum Watched {
     Failed(Errno),
 }
 
-/// Receives bytes that must not contain the switch marker.
+/// Receives bytes while a switch marker must not arrive, because this side can no longer answer a
+/// marker. Returns an error if the program would otherwise get the end of a marker.
 pub(super) fn receive_watched(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
@@ -212,8 +213,8 @@ fn scatter(into: &mut [IoSliceMut<'_>], mut from: &[u8]) {
 }
 
 /// Enlarges the receive buffer if it is small. Bytes that may be the beginning of the switch marker
-/// stay in the socket. The socket needs room for later bytes in addition, even if the kernel
-/// charges much memory for each segment.
+/// stay in the socket. Without more room, they could fill the buffer, because the kernel charges
+/// more memory for a small segment than the segment's bytes need. Then no later byte could arrive.
 pub(crate) fn make_room_behind(fd: BorrowedFd<'_>) {
     let size = || getsockopt(&fd, sockopt::RcvBuf).ok().filter(|&size| size < ROOM_BYTES as usize);
     if size().is_none() {
@@ -222,8 +223,8 @@ pub(crate) fn make_room_behind(fd: BorrowedFd<'_>) {
     // Without the permission to enlarge it, the buffer keeps its size.
     let _as_it_was = link::make_room(fd, ROOM_BYTES);
     if let Some(size) = size() {
-        // Without privileges, set the size as a program does. The kernel doubles the given value,
-        // up to the limit of the host.
+        // Without privileges, set the size like a program. The kernel doubles the given value, up
+        // to the limit of the host.
         let _as_it_was = setsockopt(&fd, sockopt::RcvBuf, &size);
     }
 }
@@ -231,6 +232,6 @@ pub(crate) fn make_room_behind(fd: BorrowedFd<'_>) {
 /// Maximum number of bytes that one peek copies before the library consumes them.
 const LOOKED_AT_BYTES: usize = 64 * 1024;
 
-/// The room that the receive buffer must have for later bytes, in bytes: more than one kernel
-/// buffer holds.
+/// Size in bytes below which a receive buffer is enlarged. A single segment cannot fill a buffer of
+/// this size.
 const ROOM_BYTES: u32 = 1 << 20;

@@ -40,7 +40,7 @@ impl Connection {
             return Err(Errno::EBADF);
         }
         if self.moved().is_some() {
-            // The caller retries, like after a wait.
+            // The caller handles `EAGAIN` by a retry, and the retry reads the stream.
             return Err(Errno::EAGAIN);
         }
         let flags = MsgFlags::MSG_DONTWAIT;
@@ -131,8 +131,8 @@ impl Connection {
     /// Waits until TCP is ready or the connection has moved.
     pub(crate) fn wait_undecided(&self, fd: BorrowedFd<'_>, what: Waiting) -> Result<(), Errno> {
         let limit = what.limit(fd);
-        // If the connection was left to TCP before the wait, the wait continues. Only a decision
-        // during the wait ends it.
+        // If the connection was left to TCP before the wait, its route cannot change any more, so
+        // only readiness ends the wait. Otherwise a decision about the route also ends the wait.
         let was_left = self.is_left();
         let is_decided = || self.moved().is_some() || (self.is_left() && !was_left);
         let mut ready = || self.is_closing() || is_decided();

@@ -43,15 +43,15 @@ pub(crate) trait Waits: Send + Sync {
     /// Handles the first bytes of an accepted connection.
     fn on_first_bytes(&self, token: u64);
 
-    /// Raises a mark from outside the engine.
+    /// Raises a mark. The caller must not hold the lock of the engine.
     fn raise(&self, mark: &Mark);
 
     /// Returns the streams of the process that hold bytes back until more follow.
     fn held(&self) -> &HeldStreams;
 }
 
-/// Decides whether a call may wait. Reads whether the program's descriptor is blocking at most once
-/// per call, at the time when the call would wait.
+/// Decides whether a call may wait. Queries `O_NONBLOCK` of the program's descriptor at most once
+/// per call, and only if the call would wait.
 #[derive(Debug)]
 pub(crate) struct Blocking {
     may_wait: Option<bool>,

@@ -30,8 +30,9 @@ impl Attempts {
     }
 }
 
-/// The interval after the first attempt, in nanoseconds. In this time, a call of the program
-/// usually returns, and the peer's switch marker usually arrives after the peer's message.
+/// The interval after the first attempt, in nanoseconds. Two causes make the first attempt fail,
+/// and both usually end within this time: a call of the program has not returned yet, or the peer's
+/// message has overtaken the peer's switch marker.
 pub(crate) const FIRST_WAIT_NS: u64 = 100_000;
 
 /// The longest interval, in nanoseconds. Attempts at this interval cost almost nothing, and

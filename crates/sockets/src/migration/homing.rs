@@ -1,9 +1,10 @@
 //! The return of one end of a stream to TCP, which is called *going home*.
 //!
 //! Each end writes a *record* into the TCP connection, after the switch marker. The record contains
-//! the number of bytes that the end's program has read from its ring. After its own record, the
-//! peer writes the stream into TCP, starting at the position that it received. So bytes that are
-//! still in a ring arrive a second time by TCP, and the receiver can discard its ring.
+//! the number of bytes that the program at this end has read from its receive ring. Each end then
+//! writes its own stream into TCP, beginning at the position in the peer's record. In this way the
+//! bytes that are still in a receive ring arrive a second time by TCP, so each end can discard its
+//! ring.
 //!
 //! This module holds the state of one end, without I/O. Its functions take numbers of bytes and
 //! return what the caller must write next.
@@ -14,7 +15,8 @@ mod explored_tests;
 use crate::wire::Implausible;
 
 //= sockets-protocol.md: home.1
-/// The record that an end writes into the TCP connection, after its switch marker.
+/// The record with which an end begins its return. The end writes it into the TCP connection, after
+/// its switch marker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Record {
     /// Number of bytes that this end's program has read from the ring.
@@ -47,7 +49,7 @@ impl Record {
     }
 }
 
-/// The progress of one end that goes home.
+/// The progress of one end that returns to TCP.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Homing {
     record: [u8; Record::BYTES],
@@ -55,11 +57,11 @@ pub(crate) struct Homing {
     recorded: usize,
     /// The position of the next byte to write to TCP. `None` until the peer's record has arrived.
     next: Option<u64>,
-    /// Number of bytes that the program had written to the stream when this end began to go home.
+    /// Number of bytes that the program had written to the stream when this end began its return.
     written: u64,
 }
 
-/// The next step of an end that goes home.
+/// The next step of an end that returns to TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum HomeStep {
     /// Write the record, from this offset to its end.
@@ -82,7 +84,7 @@ impl Homing {
     }
 
     /// Does the same as [`Homing::new`] for an end that has shut TCP down for writing. This end
-    /// writes no record, because the peer counts the end of TCP as a record of 0 bytes.
+    /// writes no record. Instead, the peer treats the end of TCP like a record with the number 0.
     pub(crate) fn without_record(written: u64) -> Self {
         Self { recorded: Record::BYTES, ..Self::new(0, written) }
     }

@@ -11,8 +11,8 @@ use crate::lock::lock;
 use crate::reasons::Reason;
 use crate::settings::Role;
 
-/// The [`Migration`] of one end. Also publishes its [`Course`], which the program's calls read
-/// without a lock.
+/// The [`Migration`] of one end, under a lock. Also publishes the end's [`Course`], which the
+/// program's calls read without the lock.
 ///
 /// A thread that holds this lock takes no other lock. It holds the lock while it handles one event,
 /// and never during I/O.
@@ -32,9 +32,9 @@ pub(crate) enum Course {
     TcpHeld,
     /// The edge.
     Edge,
-    /// The edge, until this end can go home.
+    /// The edge, until this end can return to TCP.
     Returning,
-    /// None: the connection is going home. The program's calls wait.
+    /// No route: the connection is returning to TCP. The program's calls wait.
     GoingHome,
     /// The kernel, permanently.
     Kernel(Reason),

@@ -37,9 +37,10 @@ pub(crate) enum Phase {
     Switching,
     /// This side has written its switch marker, and sends all later bytes over the link group.
     OnEdge,
-    /// On the edge. This side goes home when the program has read the bytes that came by TCP.
+    /// On the edge. This side begins its return to TCP when the program has read the bytes that
+    /// came by TCP.
     Returning,
-    /// This side is going home. The link group carries no more bytes of the stream, and the
+    /// This side is returning to TCP. The link group carries no more bytes of the stream, and the
     /// program's calls wait.
     GoingHome,
     /// The peer is lost. This side sends and receives no bytes. The program can still read bytes
@@ -63,7 +64,7 @@ pub(crate) enum Event {
     Begin,
     /// The connection has carried its first bytes.
     Bytes,
-    /// The time [`Migration::due`] has passed.
+    /// The time that [`Migration::due`] returns has come.
     Time,
     /// An offer has arrived at the rendezvous socket of the connection.
     Offer,
@@ -96,7 +97,7 @@ pub(crate) enum Event {
     /// The switch marker must not be written yet, because the peer's switch marker has not arrived.
     MarkerEarly,
     /// The switch marker cannot be written now, because a thread of the program is within a call.
-    /// That call does not block.
+    /// That call does not block, so a later attempt succeeds.
     InCall,
     /// Writing the switch marker failed.
     MarkerFails(Reason),
@@ -110,7 +111,8 @@ pub(crate) enum Event {
     ProcessEnds,
     /// The connection must return to TCP.
     Return,
-    /// The stream has recorded its positions. It accepts and posts no bytes after this event.
+    /// The stream has recorded how many bytes the program has read and written. After this event
+    /// the stream accepts and posts no bytes.
     LeaveEdge,
     /// All bytes of the stream are in TCP: the return is complete.
     Arrived,
@@ -151,7 +153,7 @@ pub(crate) enum Action {
     /// Try to write the switch marker that the peer expects. If this side does not know that
     /// marker, write an echo: the marker that this side expects.
     WriteMarker,
-    /// Replace the TCP socket by the stream.
+    /// Replace the TCP socket with the stream.
     Switch,
     /// Let the library read TCP for the program. The library hides a switch marker that arrives.
     Await,
@@ -178,7 +180,8 @@ pub(crate) struct Migration {
     /// The schedule of the attempts to write the switch marker.
     attempts: Option<Attempts>,
     has_bytes: bool,
-    /// True if TCP had no room for the switch marker. No byte may be written before the marker.
+    /// True if TCP had no room for the switch marker. The program's bytes must wait until the
+    /// marker is written.
     is_held: bool,
     /// True if a part of the switch marker is written.
     has_begun_marker: bool,
@@ -192,11 +195,12 @@ pub(crate) struct Migration {
     /// before the connection moved.
     has_shut_reads: bool,
     has_shut_writes: bool,
-    /// True if the peer is lost. A switch marker of which a part is written is still completed.
+    /// True if the peer is lost. If a part of the switch marker is written, this side still writes
+    /// the rest.
     is_peer_lost: bool,
     /// True if the link group is lost.
     is_group_lost: bool,
-    /// True if the connection must go home when the switch marker is written.
+    /// True if the connection must return to TCP when the switch marker is written.
     is_to_return: bool,
     /// True if this side writes an echo: the switch marker that it expects itself. This side writes
     /// an echo if it does not know the marker that the peer expects.
@@ -338,8 +342,8 @@ impl Migration {
                     self.due = until;
                     break;
                 }
-                // Keep waiting, because it costs nothing. If the program never uses the connection,
-                // the peer opens no rendezvous socket.
+                // Keep waiting, because waiting costs nothing. The first byte of the connection
+                // restarts the schedule.
                 OfferStep::Expired if !self.has_bytes => {
                     self.due = Instant::NEVER;
                     break;
@@ -500,7 +504,7 @@ impl Migration {
                 self.leave(Reason::NoGroup)
             }
             // The peer has moved its direction, or a part of a switch marker is in TCP. Therefore
-            // complete the switch marker, and then go home.
+            // complete the switch marker, and then return to TCP.
             Event::GroupLost => {
                 (self.is_group_lost, self.is_to_return) = (true, true);
                 Vec::new()
@@ -557,7 +561,8 @@ impl Migration {
         let is_waiting = matches!(self.phase, Phase::Unanswered | Phase::Watching);
         match event {
             Event::Stay(reason) if is_early => self.leave(reason),
-            // At the end of the process, enter the phase without the action `Leave`.
+            // At the end of the process, do not return the action `Leave`, because nothing uses the
+            // connection after that.
             Event::ProcessEnds if is_early => {
                 self.enter(Phase::Ended(Reason::Closed), Instant::NEVER)
             }
@@ -592,8 +597,8 @@ impl Migration {
     //= sockets-protocol.md: home.1, home.4, home.5
     fn on_edge(&mut self, event: Event) -> Vec<Action> {
         let next = match (self.phase, event) {
-            // The peer may act on the switch marker before this side has recorded that the marker
-            // is written.
+            // The peer may react to this side's switch marker before this side has recorded that
+            // the marker is written.
             (Phase::Switching, Event::Return | Event::PeerLost) => {
                 self.is_to_return |= event == Event::Return;
                 self.is_peer_lost |= event == Event::PeerLost;
@@ -629,8 +634,8 @@ impl Migration {
     /// arrive.
     fn give_up_waiting(&mut self, reason: Reason) -> Vec<Action> {
         if self.reads_no_more {
-            // The program has shut down reading. So the library can read no switch marker and no
-            // record from TCP.
+            // The program has shut down reading. So the library can read from TCP neither a switch
+            // marker nor the record with which the peer would return to TCP.
             return self.watch(reason);
         }
         self.go_on_by_tcp(Phase::Unanswered, Action::Await, reason)

@@ -154,9 +154,9 @@ const OFFERS_AFTER_NS: [u64; 10] = [
     950_000_000,
 ];
 
-/// The time for which a rendezvous socket is open, in nanoseconds. Each side begins when it decides
-/// that the move pays. On a busy host, one side may decide some hundred milliseconds later than the
-/// other.
+/// The time for which a rendezvous socket is open, in nanoseconds. The time is long, because each
+/// side begins the move when it decides that the move pays. On a busy host, one side may decide
+/// some hundred milliseconds later than the other.
 pub(crate) const RENDEZVOUS_OPEN_NS: u64 = 1_000_000_000;
 
 /// The time for which an offer is valid, in nanoseconds. It covers the time for which a rendezvous

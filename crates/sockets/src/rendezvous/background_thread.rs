@@ -91,8 +91,8 @@ fn start(
     let faults = endpoint.exchange.faults();
     let mut links: Vec<Box<dyn Link>> = Vec::new();
     if settings.links().is_empty() {
-        // Without shared memory, use only the other links. Shared memory loses no frames, so do not
-        // use it if the settings inject faults.
+        // If shared memory is not available, use only the other links. Shared memory loses no
+        // frames, so do not use it if the settings inject faults.
         if !faults.is_any()
             && let Ok(shared) = ShmLink::open()
         {
@@ -180,7 +180,7 @@ fn offer(exchange: &Arc<Exchange>, runtime: &Runtime, connection: &Arc<Connectio
     match site_at(exchange, runtime, connection.local()) {
         Ok(site) => {
             make_offer(exchange, &site, connection);
-            // As in `join`, wake a thread that began to wait earlier.
+            // Wake a thread of the program that began to wait before the offer was queued.
             exchange.ring();
         }
         Err(error) => {

@@ -1,5 +1,5 @@
-//! The connection table: the groups, undecided connections, offers and streams of a process. Used
-//! only inside the engine.
+//! The connection table: the groups, undecided connections, offers and streams of a process. Only
+//! the thread that runs the engine uses the table.
 
 mod groups;
 mod joins;
@@ -47,7 +47,7 @@ pub(crate) struct ConnectionTable {
     round_robin: RoundRobin<ConnectionHandle, StreamNumber>,
     /// Scratch memory for the numbers of streams whose doorbells are marked.
     marked: Vec<StreamNumber>,
-    /// Memory that must be deregistered outside the engine.
+    /// Memory that must be deregistered after the lock of the engine is released.
     deferred: Vec<DeferredDeregistration>,
     /// True if an event has occurred for which threads may wait.
     has_changed: bool,
@@ -79,7 +79,7 @@ struct Undecided {
     timer: Instant,
 }
 
-/// The references and the time that methods of the connection table need in one turn of the engine.
+/// The references and the time that methods of the connection table need in one run of the engine.
 pub(crate) struct EngineTurn<'t, 'm> {
     pub(crate) engine: &'t mut Engine,
     pub(crate) memory: &'t MemoryAccess<'m>,
@@ -109,7 +109,7 @@ impl ConnectionTable {
         self.timers.peek().map_or(Instant::NEVER, |Reverse((due, _))| *due)
     }
 
-    /// Handles the arrivals that threads have queued.
+    /// Handles the events that threads have queued.
     pub(crate) fn take_arrivals(&mut self, turn: &mut EngineTurn<'_, '_>) {
         for arrival in turn.exchange.take_arrivals() {
             self.has_changed = true;
@@ -193,7 +193,8 @@ impl ConnectionTable {
         std::mem::take(&mut self.has_changed)
     }
 
-    /// Removes and returns the memory that must be deregistered outside the engine.
+    /// Removes and returns the memory that the caller must deregister after it has released the
+    /// lock of the engine.
     pub(crate) fn take_deferred(&mut self) -> Vec<DeferredDeregistration> {
         std::mem::take(&mut self.deferred)
     }

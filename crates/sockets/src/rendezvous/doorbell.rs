@@ -26,15 +26,16 @@ impl Doorbell {
     }
 
     /// Notifies the endpoint that the stream has operations to post or a new due time. The caller
-    /// must be outside the engine, and must not hold a lock that code inside the engine takes.
+    /// must hold neither the lock of the engine nor a lock that the engine's thread takes.
     pub(crate) fn ring(&self) {
         self.mark();
         self.exchange.ring();
     }
 
-    /// Does the same as [`Doorbell::ring`] for a caller that is inside the engine or holds such a
-    /// lock. The engine serves the stream in this turn or the next. A thread outside the engine
-    /// must also call `ring` after it has released its locks.
+    /// Does the same as [`Doorbell::ring`] for a caller that holds the lock of the engine, or a
+    /// lock that the engine's thread takes. The engine serves the stream in its current or next
+    /// run. A thread that does not run the engine must also call `ring` after it has released its
+    /// locks.
     pub(crate) fn mark(&self) {
         if !self.is_marked.swap(true, Ordering::AcqRel) {
             self.exchange.mark(self.number);

@@ -19,8 +19,8 @@ use crate::rendezvous::exchange::{Exchange, Job};
 pub(crate) struct Endpoint {
     pub(crate) exchange: Arc<Exchange>,
     doorbell: SourceDoorbell,
-    /// A thread locks the table only inside the engine, or when the process ends. So no thread
-    /// waits long for this lock.
+    /// A thread locks the table only while it holds the lock of the engine, or when the process
+    /// ends. So no thread waits long for this lock.
     table: Mutex<ConnectionTable>,
     /// The time at which a timer of the connection table is due, in nanoseconds of the runtime's
     /// clock.
@@ -46,7 +46,7 @@ impl Endpoint {
         })
     }
 
-    /// Calls `work` with the connection table. Must be called inside the engine.
+    /// Calls `work` with the connection table. The caller must hold the lock of the engine.
     pub(crate) fn with_table<R>(
         &self,
         engine: &mut Engine,
@@ -69,13 +69,14 @@ impl Endpoint {
         result
     }
 
-    /// Locks the connection table outside the engine. Allowed only when the process ends.
+    /// Locks the connection table without the lock of the engine. Allowed only when the process
+    /// ends.
     pub(crate) fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         lock(&self.table)
     }
 
     /// Returns the time at which the endpoint has work: when a timer of the connection table is
-    /// due, or at once if arrivals are queued.
+    /// due, or at once if threads have queued events for the table.
     pub(crate) fn due(&self) -> Instant {
         if self.exchange.has_arrivals() {
             return Instant(0);
@@ -102,8 +103,9 @@ impl WorkSource for Endpoint {
     ) -> Posted {
         self.with_table(engine, memory, now, |table, turn| {
             let mut posted = table.post(turn, limit);
-            // Also count events as posted operations. Events have raised marks, and the runtime
-            // wakes the threads that wait for marks only after a turn that has posted an operation.
+            // Also count events as posted operations. Events have raised marks. The runtime wakes
+            // the threads that wait for marks only after a run of the engine that has posted an
+            // operation.
             posted.count += u32::from(table.has_changed());
             posted
         })

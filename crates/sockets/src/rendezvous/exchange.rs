@@ -37,7 +37,7 @@ pub(crate) struct Exchange {
     source: Weak<dyn WorkSource>,
     /// Number of operations in flight.
     pub(crate) in_flight: AtomicU32,
-    /// Arrivals that threads have queued for the connection table.
+    /// Events that threads have queued for the connection table.
     inbox: Mutex<Vec<Arrival>>,
     has_arrivals: AtomicBool,
     /// Streams whose doorbells are marked, because they have operations to post.
@@ -139,7 +139,7 @@ impl Exchange {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// Wakes the runtime, which then handles queued arrivals and marked streams.
+    /// Wakes the runtime, which then handles queued events and marked streams.
     pub(crate) fn ring(&self) {
         if let (Some(runtime), Some(source)) = (self.runtime(), self.source.upgrade()) {
             // This does nothing in a forked child, because the runtime does not run there.
@@ -162,9 +162,9 @@ impl Exchange {
         self.has_arrivals.store(true, Ordering::Release);
     }
 
-    /// Returns true if the engine must run because many arrivals are queued. Without this, a
-    /// program that connects and closes without ever waiting would keep many rendezvous sockets
-    /// open.
+    /// Returns true if the engine must run because many events are queued for the connection table.
+    /// Without this, a program that connects and closes without ever waiting would keep many
+    /// rendezvous sockets open.
     pub(crate) fn is_crowded(&self) -> bool {
         lock(&self.inbox).len() >= ARRIVALS
     }
@@ -208,7 +208,7 @@ impl Exchange {
         let _stopped = lock(&self.jobs).send(job);
     }
 
-    /// Returns true if arrivals are queued.
+    /// Returns true if events are queued for the connection table.
     pub(crate) fn has_arrivals(&self) -> bool {
         self.has_arrivals.load(Ordering::Acquire)
     }
@@ -264,8 +264,9 @@ impl Exchange {
     }
 }
 
-/// Waits, and spins for the whole time. A signal handler ends the wait. The kernel reports only
-/// handlers that run while it polls descriptors, so signals are blocked between two polls.
+/// Waits, and spins for the whole time. A signal handler ends the wait. The kernel reports a
+/// handler only if the handler runs during a poll of descriptors. Therefore signals are blocked
+/// except during polls.
 fn wait_spinning(
     runtime: &Runtime,
     interest: Interest<'_>,
@@ -332,8 +333,8 @@ impl Waits for Exchange {
     }
 }
 
-/// If at least this many arrivals are queued, the thread that queues the next arrival also drives
-/// the engine.
+/// If at least this many events are queued for the connection table, the thread that queues the
+/// next event also drives the engine.
 const ARRIVALS: usize = 16;
 
 /// The time between two checks by a thread that waits for the endpoint to start.

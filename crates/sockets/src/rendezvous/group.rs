@@ -16,7 +16,8 @@ use crate::wire::{Incarnation, Message, RingLocation, StreamNumber};
 pub(crate) struct Group {
     handle: ConnectionHandle,
     domain: ProtectionDomain,
-    /// The incarnation that the peer's process has sent.
+    /// The incarnation of the peer's process: the random number that identifies one run of its
+    /// endpoint.
     pub(crate) peer: Incarnation,
     /// Address of the peer's endpoint.
     pub(crate) at: PeerAddr,
@@ -71,8 +72,8 @@ impl Group {
         self.is_used = true;
     }
 
-    /// Removes a stream and frees its rings. Returns memory that must be deregistered outside the
-    /// engine, or `None`.
+    /// Removes a stream and frees its rings. Returns memory that the caller must deregister after
+    /// it has released the lock of the engine, or `None`.
     #[must_use]
     pub(crate) fn remove_stream(
         &mut self,
@@ -83,8 +84,8 @@ impl Group {
         self.give_back(rings)
     }
 
-    /// Frees rings that no stream uses. Returns regions that must be deregistered outside the
-    /// engine, or `None`.
+    /// Frees rings that no stream uses. Returns regions that the caller must deregister after it
+    /// has released the lock of the engine, or `None`.
     #[must_use]
     pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<DeferredDeregistration> {
         let regions = self.arena.give_back(rings)?;
@@ -199,7 +200,8 @@ impl Group {
         engine.post(memory, self.handle, &operation).map(|_| ())
     }
 
-    /// Ends the group. Returns the group's memory, which must be deregistered outside the engine.
+    /// Ends the group. Returns the group's memory, which the caller must deregister after it has
+    /// released the lock of the engine.
     pub(crate) fn into_deregistration(self) -> DeferredDeregistration {
         let mut regions: Vec<_> = self.arena.regions().collect();
         regions.push(self.receive_buffers.region());
@@ -225,7 +227,8 @@ pub(crate) struct Write {
     pub(crate) peer: StreamNumber,
 }
 
-/// Memory of a group that must be deregistered outside the engine.
+/// Memory of a group that must be deregistered by a thread that does not hold the lock of the
+/// engine.
 pub(crate) struct DeferredDeregistration {
     /// The protection domain, if the group has ended; it is released, too.
     domain: Option<ProtectionDomain>,
@@ -233,7 +236,7 @@ pub(crate) struct DeferredDeregistration {
 }
 
 impl DeferredDeregistration {
-    /// Deregisters the memory. Must not be called inside the engine.
+    /// Deregisters the memory. The caller must not hold the lock of the engine.
     pub(crate) fn run(self, memory: &MemoryTable) {
         for region in self.regions {
             // This cannot fail: the region is registered, and only the group uses it.

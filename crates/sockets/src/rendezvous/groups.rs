@@ -1,4 +1,5 @@
-//! The link groups of a process: by handle, by the peer's process, and counted for each host.
+//! Finds the link groups of a process by their handles or by the peer's process, and counts the
+//! groups of each host.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +15,8 @@ use crate::wire::Incarnation;
 #[derive(Default)]
 pub(crate) struct Groups {
     all: HashMap<ConnectionHandle, Group>,
-    /// Groups that connections may join, for each peer process. Usually a process has one.
+    /// Groups that connections may join, for each peer process. Usually there is one group with
+    /// each peer process.
     by_peer: HashMap<Incarnation, Vec<ConnectionHandle>>,
     /// The number of groups of each host.
     hosts: HashMap<PeerAddr, u32>,

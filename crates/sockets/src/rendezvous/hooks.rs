@@ -49,7 +49,8 @@ impl Hooks for EndpointHooks {
             return statistics.answer();
         }
         if key == held::KEY {
-            // This call marks streams. The endpoint serves them at the end of the turn.
+            // This call marks streams. The endpoint serves them at the end of this run of the
+            // engine.
             return self.endpoint.exchange.held().on_expired();
         }
         let key = DescriptorKey::of_bits(key);

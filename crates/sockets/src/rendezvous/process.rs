@@ -47,7 +47,8 @@ pub struct Sockets {
     endpoint: Arc<Endpoint>,
     /// The runtime. It is stored here because the endpoint must not live longer than the runtime.
     runtime: Arc<OnceLock<Arc<Runtime>>>,
-    /// The fork generation of the process when it started the endpoint.
+    /// The value of `runtime::forks` when the process started the endpoint. In a forked child,
+    /// `runtime::forks` returns another value.
     forks: u32,
 }
 
@@ -62,13 +63,13 @@ impl Sockets {
         descriptors: Arc<dyn DescriptorTable>,
     ) -> Result<Self, StartError> {
         let forks = runtime::forks();
-        // The endpoint is not started yet, and its groups must stay open until `finish`. Therefore
-        // register the runtime's exit handler now.
+        // Exit handlers run in the reverse order of their registration. The caller registers its
+        // handler after this call, so `finish` runs first, and the groups are still open then.
         runtime::notify_peers_at_exit();
         let usual = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
         let (jobs, to_do) = channel();
         let endpoint = Endpoint::new(usual.seed, settings.faults(), settings.polling(), jobs);
-        // The engine gets its own seed.
+        // The engine gets a random seed of its own, different from the endpoint's seed.
         let config = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
         let config = of_sockets(config, settings.polling());
         let runtime = Arc::new(OnceLock::new());
@@ -180,7 +181,7 @@ impl Sockets {
     /// `others` is ready, or `limit` has passed (`None`: without a limit).
     ///
     /// # Errors
-    /// The error of a failed system call.
+    /// Returns the error of a failed system call.
     pub fn wait_beside(
         &self,
         others: &mut [libc::pollfd],
@@ -201,10 +202,12 @@ impl Sockets {
         runtime::forks() == self.forks
     }
 
-    /// Gives the endpoint up in a forked child, where it does not work. Does not notify peers.
+    /// Gives up the endpoint in a forked child, where the endpoint does not work. Does not notify
+    /// peers.
     pub fn forget_in_child(self) {
         // Leak the value. Threads that do not exist in the child may hold its locks, so dropping it
-        // could deadlock. The sockets that the endpoint watches were closed at the fork.
+        // could deadlock. The leak keeps no sockets open, because the fork closed the endpoint's
+        // sockets in the child.
         std::mem::forget(self);
     }
 
@@ -222,7 +225,7 @@ impl Sockets {
         }
         self.endpoint.exchange.held().push_all();
         let are_out = || connections.iter().all(|connection| connection.is_out()).then_some(());
-        // If bytes are not sent within the limit, they are lost, as when a process is killed.
+        // Bytes that are not sent within the limit are lost, as when a process is killed.
         let _forked =
             runtime.wait(Interest::Mark(self.endpoint.exchange.any()), Some(limit), are_out);
         for connection in &connections {
@@ -270,8 +273,8 @@ fn of_sockets(mut config: RuntimeConfig, polling: Polling) -> RuntimeConfig {
     config
 }
 
-/// Maximum number of regions of all groups. Each group has one for receive buffers, and the limit
-/// allows four chunks of rings with two regions each, on average.
+/// Maximum number of regions of all groups together. On average a group may have 16. A group needs
+/// one for its receive buffers, and two for each chunk of eight pairs of rings.
 const REGIONS_MAX: u32 = 16 * GROUPS_MAX;
 
 /// The time for which a peer may be silent while operations are pending, in nanoseconds. A program

@@ -98,7 +98,7 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         self.queues.get_mut(&group)?.streams.pop_front()
     }
 
-    /// Queues a group that was served after the other groups. Does nothing if the group has no more
+    /// Puts a group that was served at the end of the queue. Does nothing if the group has no more
     /// streams.
     pub(crate) fn put_back(&mut self, group: G) {
         let Some(queue) = self.queues.get_mut(&group) else { return };

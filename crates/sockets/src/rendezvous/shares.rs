@@ -25,15 +25,15 @@ pub(crate) const OPERATIONS: u32 = 4096;
 const PROMISED: u32 = GROUPS_MAX * (RECEIVE_BUFFERS + OPERATION_SHARE) + OPERATIONS;
 
 /// Number of slots for notifications of arrived data. The engine does not reserve these slots. If
-/// none is free, notifications wait until the next turn has read the queue.
+/// none is free, notifications wait until the next run of the engine has read the queue.
 const NOTIFICATIONS: u32 = 1 << 16;
 
 /// Capacity of the completion queue that all groups share. The queue uses memory only for the
 /// completions that it contains.
 pub(crate) const COMPLETIONS: usize = PROMISED as usize + NOTIFICATIONS as usize;
 
-// Without this, the reserved slots of idle groups could fill the queue, and no group could post an
-// operation.
+// A completion queue must be able to have this capacity. With fewer slots, the slots that the
+// engine reserves for idle groups could fill the queue, and no group could post an operation.
 const _: () = assert!(COMPLETIONS <= COMPLETIONS_MAX);
 
 #[cfg(test)]

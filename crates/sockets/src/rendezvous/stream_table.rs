@@ -29,7 +29,8 @@ pub(crate) struct StreamEntry {
     pub(crate) timer: Instant,
 }
 
-/// Streams by number. A number is reused only after the slot has held 2^16 other streams.
+/// Streams by number. A number consists of a slot and a 16-bit generation, so it is reused only
+/// after its slot has held 2^16 other streams.
 #[derive(Default)]
 pub(crate) struct StreamTable {
     slots: Vec<Slot>,

@@ -81,7 +81,8 @@ impl Arena {
 
     /// Frees a pair of rings after both ends have stopped using it. If this chunk and another chunk
     /// are then entirely free, removes this chunk and returns its regions. The caller must
-    /// deregister these regions outside the engine. One free chunk stays for the next stream.
+    /// deregister these regions after it has released the lock of the engine. One free chunk stays
+    /// for the next stream.
     pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<[RegionId; 2]> {
         let chunk = self.chunk_mut(rings.chunk);
         assert!(chunk.free & 1 << rings.slot == 0, "rings are given back once");
@@ -117,7 +118,8 @@ impl Arena {
         chunk.expect("a chunk stays while a pair of its rings is used")
     }
 
-    /// Returns the regions of all chunks. The caller must deregister them outside the engine.
+    /// Returns the regions of all chunks. The caller must deregister them after it has released the
+    /// lock of the engine.
     pub(crate) fn regions(&self) -> impl Iterator<Item = RegionId> {
         self.chunks.iter().flatten().flat_map(|chunk| [chunk.receive.1.id, chunk.send.1.id])
     }
@@ -132,8 +134,8 @@ impl Chunk {
         };
         let receive = make(Rights::REMOTE_WRITE, RING_BYTES)?;
         let send = make(Rights::NONE, SEND_RING_BYTES).inspect_err(|_| {
-            // No peer knows the region yet. If this thread is inside the engine, the engine refuses
-            // the deregistration. In that case the region ends together with the table.
+            // No peer knows the region yet. If this thread holds the lock of the engine, the
+            // deregistration is refused. In that case the region ends together with the table.
             let _refused = memory.deregister(receive.1.id);
         })?;
         Ok(Self { receive, send, free: FREE })
@@ -162,7 +164,8 @@ impl ReceiveBuffers {
         (self.region.id, u64::from(index) * RECEIVE_BUFFER_BYTES, RECEIVE_BUFFER_BYTES as u32)
     }
 
-    /// Decodes the message in a buffer.
+    /// Copies the bytes of the message that arrived in buffer `index`. Returns a copy of the
+    /// buffer, and the length of the message in it.
     pub(crate) fn read(
         &self,
         index: u32,

@@ -41,10 +41,10 @@ pub(crate) trait HoldsBytes: Send + Sync {
     /// Returns the flag that records whether the stream is in [`HeldStreams`].
     fn is_held(&self) -> &HeldFlag;
 
-    /// Sends the bytes that the stream holds back. Must be called outside the engine.
+    /// Sends the bytes that the stream holds back. The caller must not hold the lock of the engine.
     fn push(&self);
 
-    /// Sends the bytes that the stream holds back. Must be called inside the engine.
+    /// Sends the bytes that the stream holds back. The caller must hold the lock of the engine.
     fn push_inside(&self);
 }
 
@@ -111,8 +111,8 @@ impl HeldStreams {
         timer.is_some_and(|timer| timer.set(period, TimerSetTimeFlags::empty()).is_ok())
     }
 
-    /// Sends the bytes of the streams that were added before the previous expiration. Called inside
-    /// the engine when the timer expires.
+    /// Sends the bytes of the streams that were added before the previous expiration. Called by the
+    /// thread that runs the engine, when the timer expires.
     pub(crate) fn on_expired(&self) {
         // Read the number of expirations, so that the timer is no longer ready.
         let _expired = self.timer.get().map(TimerFd::wait);
@@ -147,5 +147,5 @@ impl fmt::Debug for HeldStreams {
 pub(crate) const KEY: u64 = 1 << 62 | 1 << 41;
 
 /// The maximum time for which bytes wait for further writes, in milliseconds, as for `TCP_CORK`
-/// (tcp(7)). The bytes wait for at least half of this time.
+/// (tcp(7)). If nothing else sends the bytes earlier, they wait for at least half of this time.
 const CEILING_MS: i64 = 200;

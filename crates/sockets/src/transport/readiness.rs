@@ -62,7 +62,7 @@ pub(crate) struct End {
 /// The bytes that the library keeps in the socket pair.
 #[derive(Debug, Default)]
 struct Inside {
-    /// Number of bytes at the program's end that make it readable.
+    /// Number of unread bytes at the program's end. They make this end readable.
     tokens: usize,
     /// Number of bytes in the socket pair that make the program's end unwritable.
     filling: usize,
@@ -131,8 +131,8 @@ impl End {
         let mut inside = lock(&self.inside);
         let is_new = inside.tokens == 0
             || (self.reports_edges.load(Ordering::Relaxed) && inside.tokens < TOKENS_MAX);
-        // This cannot miss an arrival, because a thread that has read all bytes removes tokens only
-        // under this lock.
+        // This check misses no arrival, because a thread that has read all bytes removes tokens
+        // only under this lock.
         if is_new && !inside.is_silent && is_readable() {
             inside.tokens += send_some(socket.as_fd(), &[0]);
         }
@@ -177,8 +177,8 @@ impl End {
         }
         inside.filling += send_some(program, &[0; FILLING_BYTES]);
         // Send one more byte in a separate message. When the library empties the pair, it reads the
-        // oldest bytes first, so that this last byte stays unread. The byte's buffer in the kernel
-        // is small.
+        // oldest bytes first, so that this last byte stays unread. The byte occupies only a small
+        // buffer in the kernel, so it does not keep the program's end unwritable.
         inside.filling += send_some(program, &[0; KEPT_BYTES]);
     }
 
@@ -201,7 +201,7 @@ impl End {
     }
 
     /// Reports the end of the peer's direction: the program's end stays readable, and a read there
-    /// returns the end.
+    /// returns the end of the stream.
     pub(crate) fn on_end(&self) {
         let Some(socket) = self.socket() else { return };
         let inside = lock(&self.inside);
@@ -321,8 +321,8 @@ fn receive_some(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> usize {
     recv(socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT).unwrap_or(0)
 }
 
-/// Maximum number of tokens in the pair. A thread that has not handled that many edges needs no
-/// further edge.
+/// Maximum number of unread bytes (tokens) at the program's end. A program that has not yet handled
+/// this many arrivals needs no report of another arrival.
 const TOKENS_MAX: usize = 128;
 
 /// Size of the send buffer of the program's end, in bytes. The kernel doubles this value.
@@ -408,8 +408,9 @@ mod tests {
         assert_eq!(world.polled(), PollFlags::POLLOUT);
     }
 
-    /// Another thread may still be reading when the descriptor number already refers to another
-    /// connection.
+    /// A descriptor number that the program is about to close may soon belong to another
+    /// connection. If a thread still read or wrote at that number, it would take or add bytes
+    /// there.
     #[test]
     fn nothing_is_taken_from_a_number_that_is_about_to_be_closed() {
         let world = World::new();

@@ -17,7 +17,7 @@ impl Stream {
     /// copied; 0 if the ring has no room.
     ///
     /// # Errors
-    /// If the connection was reset or shut down, the error that TCP would return.
+    /// Returns the error that TCP would return if the connection was reset or shut down.
     #[inline]
     pub(crate) fn write(
         self: &Arc<Self>,
@@ -48,9 +48,10 @@ impl Stream {
         Ok(taken)
     }
 
-    /// Returns the error of a broken connection for a call that has transferred `done` bytes. If
-    /// `done` is not 0, the call returns that number, and the next call returns the connection's
-    /// error.
+    /// Returns the error for a call on a broken connection that has already transferred `done`
+    /// bytes. If `done` is not 0, returns `EPIPE` and keeps the connection's own error: the caller
+    /// then returns the number of bytes to the program, and the program's next call gets the
+    /// connection's error. Returns `None` if the connection's error was already returned.
     #[cold]
     fn error_for(&self, done: usize) -> Option<Errno> {
         if done > 0 { Some(Errno::EPIPE) } else { self.take_error() }
@@ -73,8 +74,8 @@ impl Stream {
     /// Reads bytes that have arrived, as many as fit in `into`. Returns 0 at the end of the stream.
     ///
     /// # Errors
-    /// `EAGAIN` if no bytes have arrived. If the connection was reset, the error that TCP would
-    /// return.
+    /// Returns `EAGAIN` if no bytes have arrived. Returns the error that TCP would return if the
+    /// connection was reset.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -88,7 +89,7 @@ impl Stream {
         }
         let (mut skipped, mut taken) = (done, 0);
         // If another thread closes the descriptor during this call, the ring may already belong to
-        // another stream.
+        // another stream. In that case read nothing.
         let is_retired = self.state.has(Bit::Retired);
         for slice in into.iter_mut().filter(|_| !is_retired) {
             let length = slice.len();

@@ -31,7 +31,7 @@ pub(crate) struct ReceiveHalf {
 #[repr(align(64))]
 struct EngineSide {
     arrived: AtomicU64,
-    /// The position up to which the program has consumed bytes, as in the last credit to the peer.
+    /// The value of `consumed` that the last credit reported to the peer.
     credited: AtomicU64,
     /// The value of `credited` before the last credit. [`ReceiveHalf::take_back`] restores this
     /// value if the engine cannot post that credit.
@@ -51,7 +51,8 @@ struct ProgramSide {
 pub(crate) enum Taking {
     /// The read consumes bytes.
     Take,
-    /// The read consumes no bytes, and skips this number of bytes.
+    /// The read consumes no bytes. It skips this many bytes, which the same call has already peeked
+    /// at.
     Peek(u64),
 }
 
@@ -109,7 +110,8 @@ impl ReceiveHalf {
     }
 
     /// Returns true if a credit should be sent to the peer, because the program has read a quarter
-    /// of the ring since the last one. At this rate the peer need not wait, and credits are rare.
+    /// of the ring since the last credit. With this interval, the peer usually has credit when it
+    /// wants to send, and few credits are sent.
     #[inline]
     pub(crate) fn is_credit_due(&self) -> bool {
         let credited = self.engine.credited.load(Ordering::SeqCst);
@@ -117,8 +119,8 @@ impl ReceiveHalf {
         consumed - credited >= u64::from(self.ring.size().bytes() / 4) && !self.has_end()
     }
 
-    /// Returns the credit to send now, and counts it as sent. Call this method and all methods
-    /// below it inside the engine.
+    /// Returns the credit to send now, and counts it as sent. For this method and all methods below
+    /// it, the caller must hold the lock of the engine.
     #[inline]
     pub(crate) fn next_credit(&self) -> Option<u64> {
         if !self.is_credit_due() {

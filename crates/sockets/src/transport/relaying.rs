@@ -31,8 +31,8 @@ impl Stream {
         }
     }
 
-    /// Carries bytes if the relay is on. Called when bytes have arrived or room is free, on either
-    /// side.
+    /// Carries bytes if the relay is on. Called when bytes have arrived or room is free, in the
+    /// rings or in the socket pair.
     #[inline]
     pub(super) fn on_relay_change(&self) {
         if self.relay.is_on() {
@@ -129,7 +129,7 @@ impl Carried {
                 && !stream.state.is_broken(),
             writable: !self.is_output_closed && !self.left.is_empty(),
         };
-        // If the peer is lost after it has ended its direction, continue to relay the bytes that
+        // If the peer ended its direction before it was lost, continue to relay the bytes that
         // arrived earlier.
         if self.watched != wanted && !stream.state.has_any(&[Bit::Broken, Bit::Released]) {
             self.watched = wanted;

@@ -52,7 +52,7 @@ struct ProgramSide {
 struct EngineSide {
     posted: AtomicU64,
     acknowledged: AtomicU64,
-    /// Number of bytes that the peer's program has read, as in the peer's last credit.
+    /// Number of bytes that the peer's program has read, according to the peer's last credit.
     consumed: AtomicU64,
 }
 
@@ -102,7 +102,7 @@ impl SendHalf {
         let written = self.program.written.load(Ordering::Relaxed);
         self.ring.write(written, &bytes[..taken]);
         // With this ordering, either the thread inside the engine sees these bytes, or `is_due`
-        // sees the positions that that thread has stored.
+        // sees the positions that the thread inside the engine has stored.
         let order = if cfg!(loom_mutation) { Ordering::Release } else { Ordering::SeqCst };
         self.program.written.store(written + taken as u64, order);
         taken
@@ -170,7 +170,8 @@ impl SendHalf {
         self.program.written.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of bytes that the peer's program has read, as in the peer's last credit.
+    /// Returns the number of bytes that the peer's program has read, according to the peer's last
+    /// credit.
     #[inline]
     pub(crate) fn consumed(&self) -> u64 {
         self.engine.consumed.load(Ordering::SeqCst)
@@ -214,8 +215,8 @@ impl SendHalf {
     }
 
     //= sockets-protocol.md: data.1, data.2
-    /// Returns the bytes to post next, and counts them as posted. Call this method and all methods
-    /// below it inside the engine.
+    /// Returns the bytes to post next, and counts them as posted. For this method and all methods
+    /// below it, the caller must hold the lock of the engine.
     #[inline]
     pub(crate) fn next(&self) -> Option<Segment> {
         let peer = *self.peer.get()?;
@@ -263,8 +264,8 @@ impl SendHalf {
     }
 }
 
-/// If this many bytes are unposted, send them even while other bytes are in flight, because they
-/// fill several frames on any network.
+/// If at least this many bytes are unposted, send them even while other bytes are in flight,
+/// because they fill several frames on any network.
 const FULL_BYTES: u64 = 8192;
 
 /// Maximum length of one operation in bytes. After one operation of this length, the engine serves

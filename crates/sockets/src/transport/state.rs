@@ -25,7 +25,7 @@ pub(crate) enum Bit {
     ResetPosted = 64,
     /// The peer has reset the connection, or has answered this side's Reset.
     PeerReset = 128,
-    /// The peer is lost; or the group is lost and the stream cannot go home.
+    /// The peer is lost; or the group is lost and the stream cannot return to TCP.
     Lost = 256,
     /// The program has closed its last descriptor of the stream.
     Released = 512,
@@ -34,16 +34,16 @@ pub(crate) enum Bit {
     /// The stream was broken off: it ended because of a failure or a reset.
     Broken = 2048,
     HomePosted = 4096,
-    /// The peer goes home, and posts no more operations for this stream.
+    /// The peer returns its end to TCP, and posts no more operations for this stream.
     PeerHome = 8192,
     /// The group is lost.
     GroupLost = 16_384,
     /// The rings of the stream may belong to another stream.
     Retired = 32_768,
-    /// The stream has gone home. TCP carries all later bytes.
+    /// The stream has returned to TCP, which carries all later bytes.
     AtHome = 65_536,
-    /// This end reads no byte of its ring and posts none to the peer's ring. The stream goes home
-    /// directly after its switch marker.
+    /// This end reads no byte of its ring and posts none to the peer's ring. The stream returns to
+    /// TCP directly after its switch marker.
     Ringless = 131_072,
 }
 
@@ -78,17 +78,17 @@ impl State {
         self.0.fetch_or(bit as u32, Ordering::SeqCst) & bit as u32 == 0
     }
 
-    /// Shuts down a direction of the stream. Returns false if the stream has gone home; the caller
-    /// must then shut down TCP.
+    /// Shuts down a direction of the stream. Returns false if the stream has returned to TCP; the
+    /// caller must then shut down TCP.
     #[must_use]
     pub(crate) fn shut(&self, direction: Direction) -> bool {
         let before = self.0.fetch_or(direction.bit() as u32, Ordering::SeqCst);
         before & Bit::AtHome as u32 == 0
     }
 
-    /// Records that the stream has gone home. Returns the directions that the program has already
-    /// shut down; the caller must shut them down in TCP. For a direction that is shut down later,
-    /// [`State::shut`] returns false. Both functions change the same word atomically, so no
+    /// Records that the stream has returned to TCP. Returns the directions that the program has
+    /// already shut down; the caller must shut them down in TCP. For a direction that is shut down
+    /// later, [`State::shut`] returns false. Both functions change the same word atomically, so no
     /// direction is missed.
     pub(crate) fn come_home(&self) -> impl Iterator<Item = Direction> + use<> {
         let before = self.0.fetch_or(Bit::AtHome as u32, Ordering::SeqCst);

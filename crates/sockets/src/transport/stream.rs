@@ -64,7 +64,7 @@ pub(crate) enum Out {
     End(u64),
     /// Reset: the connection is reset.
     Reset,
-    /// Home: this side goes home, and sends no more bytes over the link group.
+    /// Home: this side returns its end to TCP, and sends no more bytes over the link group.
     Home,
 }
 
@@ -90,8 +90,8 @@ pub(crate) enum Misbehaved {
     End(u64),
 }
 
-/// A connection that has moved or is moving. `next` and the methods named `on_*` must be called
-/// inside the engine. Their comments state exceptions.
+/// A connection that has moved or is moving. A caller of `next` or of a method named `on_*` must
+/// hold the lock of the engine. The comments of the methods state exceptions.
 ///
 /// To transfer bytes, the program's threads and the thread inside the engine share no lock: see
 /// [`SendHalf`] and [`ReceiveHalf`]. The calls of the program's threads are in
@@ -114,17 +114,17 @@ pub(crate) struct Stream {
     /// error.
     error: AtomicI32,
     is_held: HeldFlag,
-    /// The progress of going home; `None` before the stream begins to go home.
+    /// The progress of the return to TCP; `None` before the return begins.
     homing: Mutex<Option<Homing>>,
-    /// The record that the peer wrote into TCP when it began to go home. This end handles the
-    /// record when it goes home itself.
+    /// The record that the peer wrote into TCP when it began to return to TCP: the number of bytes
+    /// that its program has read. This end handles the record when it returns to TCP itself.
     peer_record: Mutex<Option<Record>>,
 }
 
-/// The progress of a stream that goes home.
+/// The progress of a stream that returns to TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum HomeProgress {
-    /// Going home has not begun, or waits for an event.
+    /// The return has not begun, or waits for an event.
     Waits,
     /// A thread of the program is within a call. The caller must retry soon, because that call does
     /// not block.
@@ -174,7 +174,7 @@ impl Stream {
 
     /// Opens the stream after this side has written its switch marker into TCP. The program's later
     /// bytes go over the link group. `peer_ring` is the size of the peer's ring. If `peer_ring` is
-    /// `None`, no bytes go over the group, and the stream is about to go home.
+    /// `None`, no bytes go over the group, and the stream is about to return to TCP.
     pub(crate) fn open(&self, peer_ring: Option<u32>) {
         if let Some(peer_ring) = peer_ring {
             let Some(size) = RingSize::new(peer_ring) else {
@@ -239,8 +239,8 @@ impl Stream {
         self.state.set(Bit::GroupLost);
     }
 
-    /// Returns what the caller must post next, or `None`. If the caller cannot post it, it must
-    /// call [`Stream::not_posted`].
+    /// Returns the next item that the caller must post, or `None` if there is none. If the caller
+    /// cannot post the item, the caller must call [`Stream::not_posted`].
     #[inline]
     pub(crate) fn next(&self, _now: Instant) -> Option<Out> {
         let state = &self.state;
@@ -269,7 +269,8 @@ impl Stream {
             .then(|| Out::End(self.sending.written()))
     }
 
-    /// Returns true if no bytes may go to the peer's ring, because the stream is about to go home.
+    /// Returns true if no bytes may go to the peer's ring, because the stream is about to return to
+    /// TCP.
     #[inline]
     fn is_ringless(&self) -> bool {
         self.state.has(Bit::Ringless)
@@ -332,8 +333,8 @@ impl Stream {
     pub(crate) fn on_credit(&self, consumed: u64) -> Result<(), Misbehaved> {
         let has_record = || lock(&self.homing).as_ref().is_some_and(Homing::has_record);
         if self.leaves_edge() && has_record() {
-            // Ignore the credit. The peer's record already contains the final number, and all later
-            // bytes go by TCP.
+            // Ignore the credit. When the peer began its return to TCP, it already reported the
+            // final number of consumed bytes, and all later bytes go by TCP.
             return Ok(());
         }
         if self.sending.on_credit(consumed).map_err(|_| Misbehaved::Credit(consumed))? {
@@ -366,19 +367,21 @@ impl Stream {
         self.doorbell.mark();
     }
 
-    /// Breaks the stream. There are two causes: the group is lost and the stream cannot go home, or
-    /// the peer has violated the protocol.
+    /// Breaks the stream. There are two causes: the group is lost and the stream cannot return to
+    /// TCP, or the peer has violated the protocol.
     pub(crate) fn on_lost(&self) {
         self.state.set(Bit::GroupLost);
         self.on_peer_lost(&[Bit::Lost]);
     }
 
     //= sockets-protocol.md: home.4
-    /// Handles the loss of the group. The stream goes home if it can. Otherwise the stream breaks.
+    /// Handles the loss of the group. The stream returns to TCP if it can. Otherwise the stream
+    /// breaks.
     pub(crate) fn on_group_lost(&self) {
         self.state.set(Bit::GroupLost);
-        // If the peer's process has ended normally, its kernel would answer a record with a reset.
-        // The program would then get that reset instead of the end of the stream.
+        // If the peer's process has ended normally, do not return to TCP. This end would write into
+        // TCP how many bytes its program has read. The kernel of the peer would answer with a
+        // reset, and the program would get this reset instead of the end of the stream.
         let has_peer_ended = self.receiving.has_end() && self.tcp.is_at_end();
         if self.leaves_edge() || (!has_peer_ended && self.can_go_home()) {
             self.life.on_untimed(Event::Return);
@@ -397,22 +400,22 @@ impl Stream {
     }
 
     /// Returns true if the link group carries no more bytes of this stream, because the stream is
-    /// going home or has gone home.
+    /// returning to TCP or has returned.
     #[inline]
     pub(crate) fn leaves_edge(&self) -> bool {
         matches!(self.life.course(), Course::GoingHome | Course::Kernel(_))
     }
 
-    /// Returns true if the stream has gone home: the kernel handles the connection again.
+    /// Returns true if the stream has returned to TCP: the kernel handles the connection again.
     pub(crate) fn is_home(&self) -> bool {
         self.life.course() == Course::Kernel(Reason::Home)
     }
 
-    /// Returns true if the stream can go home, either now or after the program has read the bytes
-    /// that came by TCP. If the group is lost, the stream can go home even before the peer's switch
-    /// marker has arrived. If both directions are ending, the stream does not begin to go home by
-    /// itself. The peer may go home because it does not know of the end. In that case the stream
-    /// also goes home.
+    /// Returns true if the stream can return to TCP, either now or after the program has read the
+    /// bytes that came by TCP. If the group is lost, the stream can return even before the peer's
+    /// switch marker has arrived. If both directions are ending, the stream returns only if the
+    /// peer has begun its own return. The peer may have done this before it received this side's
+    /// End.
     fn can_go_home(&self) -> bool {
         let end_bit =
             if self.state.has(Bit::GroupLost) { Bit::EndAcknowledged } else { Bit::EndPosted };
@@ -424,9 +427,9 @@ impl Stream {
             && (!is_ending || lock(&self.peer_record).is_some())
     }
 
-    /// Begins to go home. The link group then carries no more bytes, and the program's calls wait
-    /// until the stream is home. Returns false if the stream cannot go home. Must not be called by
-    /// the engine.
+    /// Begins the return to TCP. From then on, the link group carries no bytes, and the program's
+    /// calls wait until the return is complete. Returns false if the stream cannot return. Must not
+    /// be called by the engine.
     pub(crate) fn begin_home(&self) -> bool {
         let _writers = lock(&self.writers);
         let _readers = lock(&self.readers);
@@ -454,7 +457,8 @@ impl Stream {
         true
     }
 
-    /// Continues to go home. Called by the engine, which must not wait for a thread of the program.
+    /// Continues the return to TCP. Called by the engine, which must not wait for a thread of the
+    /// program.
     pub(crate) fn go_home(&self) -> HomeProgress {
         let course = self.life.course();
         if !matches!(course, Course::Returning | Course::GoingHome) {
@@ -493,8 +497,9 @@ impl Stream {
         }
     }
 
-    /// Writes the record and the unread bytes to TCP. Then watches TCP for the peer's record or for
-    /// room. Returns the step that remains.
+    /// Writes into TCP the record (how many bytes the program has read), and then the bytes that
+    /// the peer's program has not read. Then watches TCP for the peer's record or for room. Returns
+    /// the step that remains.
     fn write_home(&self) -> Result<HomeStep, Errno> {
         let mut homing = lock(&self.homing);
         let Some(homing) = homing.as_mut() else { return Ok(HomeStep::Wait) };
@@ -536,14 +541,14 @@ impl Stream {
     }
 
     //= sockets-protocol.md: home.5
-    /// Stops going home, because the peer was lost before it had gone home. The program then reads
-    /// from the ring the bytes that came over the link group.
+    /// Stops the return to TCP, because the peer was lost before the return was complete. The
+    /// program then reads from the ring the bytes that came over the link group.
     fn break_off_home(&self) {
         self.life.on_untimed(Event::PeerLost);
     }
 
-    /// Finishes going home. Before this call, the TCP socket has replaced the program's end of the
-    /// pair, or the program has closed that end.
+    /// Finishes the return to TCP. Before this call, the TCP socket has replaced the program's end
+    /// of the pair, or the program has closed that end.
     pub(crate) fn on_home(&self) {
         self.unwatch_tcp();
         self.unwatch_end();
@@ -557,7 +562,7 @@ impl Stream {
 
     //= sockets-protocol.md: home.3
     /// Handles Home from the peer: the peer posts no more operations for this stream. The rings are
-    /// free when this end has also gone home.
+    /// free when this end has also returned to TCP.
     pub(crate) fn on_peer_home(&self) {
         self.state.set(Bit::PeerHome);
         self.doorbell.mark();
@@ -657,8 +662,8 @@ impl Stream {
     /// Returns true if the peer has all bytes that it will ever get, or if the peer is lost.
     pub(crate) fn is_out(&self) -> bool {
         let state = &self.state;
-        // The peer has sent End and closed TCP. A peer closes TCP only after it has received this
-        // side's End, or when its process ends.
+        // True if the peer has sent End and closed TCP. A peer closes TCP only after it has
+        // received this side's End, or when its process ends. In both cases it needs no more bytes.
         let is_closed =
             state.has(Bit::EndPosted) && state.has(Bit::TcpDone) && self.receiving.has_end();
         self.has_ended()
@@ -794,9 +799,10 @@ impl Stream {
     }
 
     //= sockets-protocol.md: marker.2
-    /// Reads the bytes that TCP has. If `sees_end` is false, ignores the end of TCP. A caller
-    /// outside the engine passes false, because the engine may not have handled the peer's End,
-    /// which was sent first. TCP stays watched, so the runtime reports the end of TCP again.
+    /// Reads the bytes that TCP has. If `sees_end` is false, ignores the end of TCP. A caller that
+    /// does not hold the lock of the engine passes false, because the engine may not have handled
+    /// the peer's End, which was sent first. TCP stays watched, so the runtime reports the end of
+    /// TCP again.
     pub(crate) fn pump(&self, sees_end: bool) {
         if self.state.has(Bit::TcpDone) {
             return;
@@ -827,7 +833,7 @@ impl Stream {
                     self.doorbell.mark();
                 }
             }
-            // A relayed stream cannot go home.
+            // A relayed stream cannot return to TCP.
             Pumped::Closed if !self.relay.is_on() && self.tcp.end_without_marker() => {
                 self.state.set(Bit::Ringless);
                 self.on_record(Record { taken: 0 });
@@ -839,14 +845,14 @@ impl Stream {
         }
     }
 
-    /// Handles a read of the TCP part in the program's thread. Takes more bytes out of TCP, and
+    /// Called after the program has read bytes that came by TCP. Takes more bytes out of TCP, and
     /// reports them like an arrival.
     pub(crate) fn on_prefix_read(&self) {
         if !self.tcp.is_switched() && !self.state.has(Bit::TcpDone) {
             self.watch_tcp(DescriptorReadiness::READABLE);
             self.pump(false);
-            // The link group does not report these bytes, because they came by TCP. A program with
-            // `EPOLLET` waits for an event after a short read.
+            // The link group does not report these bytes, because they came by TCP. After a short
+            // read, a program with `EPOLLET` waits for an event, so report the bytes here.
             self.end.on_arrived(|| self.is_readable());
         }
         if self.life.course() == Course::Returning {
@@ -855,8 +861,8 @@ impl Stream {
     }
 
     //= sockets-protocol.md: home.2
-    /// Handles the peer's record: the peer goes home, so this side also goes home. Bytes after the
-    /// record stay in TCP.
+    /// Handles the peer's record, with which the peer begins its return to TCP: this side returns,
+    /// too. Bytes after the record stay in TCP.
     fn on_record(&self, record: Record) {
         *lock(&self.peer_record) = Some(record);
         self.unwatch_tcp();
@@ -940,7 +946,7 @@ fn push_tcp(tcp: BorrowedFd<'_>) {
     }
 }
 
-/// Number of bytes that a stream writes to TCP at a time while it goes home: one page.
+/// Number of bytes that a stream writes to TCP at a time while it returns to TCP: one page.
 const HOME_BYTES: usize = 4096;
 
 /// Value of `SO_LINGER` with which a close resets the connection.

@@ -16,11 +16,11 @@ pub(crate) enum StreamDescriptor {
 
 /// Notifies the endpoint that serves a stream.
 pub(crate) trait StreamDoorbell: Send + Sync {
-    /// Notifies the endpoint that the stream has operations to post. The caller must be outside the
-    /// engine, and must not hold a lock that code inside the engine takes.
+    /// Notifies the endpoint that the stream has operations to post. The caller must hold neither
+    /// the lock of the engine nor a lock that the engine's thread takes.
     fn ring(&self);
-    /// Does the same as [`StreamDoorbell::ring`] for a caller that is inside the engine or holds
-    /// such a lock.
+    /// Does the same as [`StreamDoorbell::ring`] for a caller that holds the lock of the engine, or
+    /// a lock that the engine's thread takes.
     fn mark(&self);
     /// Watches a descriptor. The endpoint notifies the stream when the descriptor is ready.
     fn watch(

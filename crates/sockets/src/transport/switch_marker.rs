@@ -92,8 +92,9 @@ impl Watch {
     }
 }
 
-/// A match with the beginning of a switch marker of up to this many bytes counts as chance. A
-/// longer match counts as a marker: bytes of a program match by chance with a probability of 2^-72.
+/// If at most this many bytes match the beginning of a switch marker, the match counts as chance.
+/// If more bytes match, they count as a marker: the bytes of a program match at least 9 bytes of
+/// the random marker with a probability of 2^-72.
 const MARKER_BEGINNING_BYTES: usize = 8;
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ use crate::migration::homing::Record;
 use crate::transport::switch_marker::{Scan, scan, scan_for_either};
 use crate::wire::SwitchMarker;
 
-/// The TCP socket of a stream, and the bytes that the library has read from it and the program has
-/// not. Only a record or the end of the connection may follow the switch marker. After a record,
-/// the kernel handles the connection.
+/// The TCP socket of a stream, and the bytes that the library has read from the socket and that the
+/// program has not read yet. Only a `Record` or the end of the connection may follow the switch
+/// marker. After a record, the kernel handles the connection.
 #[derive(Debug)]
 pub(crate) struct TcpPart {
     socket: Mutex<Arc<OwnedFd>>,
@@ -70,7 +70,7 @@ pub(crate) enum Pumped {
     Reset,
     /// TCP failed with this error, because the kernel has given up reaching the peer's host.
     Failed(Errno),
-    /// The peer's whole record has arrived. Later bytes stay in TCP.
+    /// The peer's whole record has arrived, so the peer returns to TCP. Later bytes stay in TCP.
     Record(Record),
     /// The bytes after the switch marker are not a record.
     BehindMarker,
@@ -86,8 +86,8 @@ impl TcpPart {
         Arc::clone(&lock(&self.socket))
     }
 
-    /// Replaces the TCP socket by `other`, because the kernel now handles the connection. Otherwise
-    /// the descriptor in this part would keep TCP open after the program has closed it.
+    /// Replaces the TCP socket with `other`, because the kernel now handles the connection.
+    /// Otherwise the descriptor in this part would keep TCP open after the program has closed it.
     pub(crate) fn let_go(&self, other: Arc<OwnedFd>) {
         *lock(&self.socket) = other;
     }
@@ -100,7 +100,8 @@ impl TcpPart {
     }
 
     /// Returns true if the switch marker has arrived, or an echo, or an end of TCP that counts as
-    /// an echo. A switch marker proves the peer's identity.
+    /// an echo. The marker proves that the process at the other end of the link group also has the
+    /// TCP connection.
     pub(crate) fn is_switched(&self) -> bool {
         self.has_ended() || lock(&self.prefix).switched_by.is_some()
     }
@@ -115,8 +116,8 @@ impl TcpPart {
     }
 
     //= sockets-protocol.md: join.6, join.7
-    /// Stops reading the ring. This end's record then reports to the peer that the program has read
-    /// no bytes of the ring.
+    /// Stops reading the ring. When this end returns to TCP, it then reports to the peer that the
+    /// program has read no bytes of the ring.
     pub(crate) fn give_up_ring(&self) {
         lock(&self.prefix).has_no_ring = true;
     }
@@ -269,8 +270,9 @@ impl Prefix {
     }
 
     //= sockets-protocol.md: marker.2
-    /// Returns the peer's record if all of it has arrived. The peer sends no byte after its record
-    /// before it has read this side's record.
+    /// Returns the peer's record if all of it has arrived, and `None` if only a part has arrived.
+    /// Returns an error if the bytes cannot be a record, or if further bytes follow the record: the
+    /// peer sends no byte after its record until it has read this side's record.
     fn record(&self) -> Result<Option<Record>, NoRecord> {
         match <[u8; Record::BYTES]>::try_from(self.record.as_slice()) {
             Ok(bytes) => Record::decode(bytes).map(Some).ok_or(NoRecord),
@@ -420,7 +422,7 @@ mod tests {
         setsockopt(&peer, sockopt::Linger, &at_once).expect("a socket");
         drop(peer);
         assert_eq!(part.look_for_marker(), Awaited::Never);
-        // TCP must still report the error.
+        // The search must not consume the error: the next read must still get it.
         assert_eq!(part.pump(), Pumped::Reset);
     }
 

@@ -1,4 +1,4 @@
-//! Connections that go home, at any time and together with other events.
+//! Connections that return to TCP, at any time and together with other events.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -122,7 +122,9 @@ fn a_record_that_cannot_be_resets_the_connection() {
     }
 }
 
-/// The peer sends credit beyond its record while this end is still writing the stream into TCP.
+/// The peer has reported the final number of consumed bytes in its record, with which it begins its
+/// return to TCP. A credit for more bytes arrives while this end is still writing the stream into
+/// TCP. This end must ignore the credit.
 #[test]
 fn credit_beyond_a_record_changes_nothing() {
     let world = World::moved();

@@ -34,11 +34,11 @@ fn answer(world: &World) -> Phase {
     world.try_write_marker(0)
 }
 
-/// Checks that both ends have gone home, and that bytes pass in both directions.
+/// Checks that both ends have returned to TCP, and that bytes pass in both directions.
 fn expect_home(world: &World, questions: &[u8], is_shut: bool) {
     assert_eq!(world.send(1, b"later"), Ok(5));
     world.network.carry();
-    // An end goes home only after its program has read the bytes that came by TCP.
+    // An end returns to TCP only after its program has read the bytes that came by TCP.
     assert_eq!(world.receive_all(0, 8), b"by TCP, ");
     assert_eq!(world.receive_all(1, questions.len()), questions);
     assert_eq!(world.receive_all(0, 18), b"by the ring, later");
@@ -204,7 +204,7 @@ fn a_program_reads_no_byte_of_a_marker_that_cannot_be_answered() {
             assert!(world.move_on(0));
             assert_eq!(world.send(1, before.as_bytes()), Ok(before.len()));
             assert!(world.move_on(1));
-            // The peer has reported that it failed after it had written a part of the marker.
+            // The peer wrote a part of the marker, failed, and then reported that it failed.
             drop(world.ends[0].connection.on(Event::Forgotten, Instant(0)));
             assert_eq!(world.receive_all(0, before.len()), before.as_bytes());
             assert_eq!(world.receive(0, wanted), Err(Errno::ECONNRESET));

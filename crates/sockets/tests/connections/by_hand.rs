@@ -38,7 +38,7 @@ pub(crate) struct Offer {
     pub(crate) token: u64,
 }
 
-/// A stream end in a Join or Joined.
+/// The description of one end of a stream, as in a Join or Joined.
 #[derive(Clone, Copy)]
 pub(crate) struct StreamEnd {
     pub(crate) number: u32,
@@ -205,7 +205,7 @@ impl Hand {
     }
 }
 
-/// Decodes the stream end at the end of a Join or Joined.
+/// Decodes the description of one end of a stream, which is the last field of a Join or Joined.
 pub(crate) fn end_in(message: &[u8]) -> StreamEnd {
     let at = message.len() - 36;
     let field = |from: usize, to: usize| &message[at + from..at + to];

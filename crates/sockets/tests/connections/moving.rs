@@ -77,7 +77,8 @@ fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
     let (client, server) = pair.tcp();
     server.set_nonblocking(true).expect("a socket");
     let (mut written, mut refused) = (0, 0);
-    // The kernel frees room from time to time, when bytes in flight arrive.
+    // Bytes in flight still arrive and free room in the kernel. Therefore stop only after several
+    // writes have failed.
     while refused < 3 {
         let bytes: Vec<u8> = (written..written + 60_000).map(byte_at).collect();
         if let Ok(count) = (&server).write(&bytes) {

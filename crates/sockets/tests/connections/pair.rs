@@ -134,8 +134,8 @@ impl Pair {
         self.server.end(self.tokens.fetch_add(1, Ordering::Relaxed), tcp, accepted)
     }
 
-    /// Creates a connection between the two endpoints. The kernel may have given the UDP port of
-    /// the rendezvous socket to any process. In that case retries.
+    /// Creates a connection between the two endpoints. Another socket of this host may have the UDP
+    /// port that the rendezvous socket needs. In that case retries.
     pub(crate) fn connect(&self) -> (End, End) {
         loop {
             let (client, server) = self.tcp();

@@ -275,7 +275,8 @@ struct Asked {
 impl Asked {
     fn new() -> Self {
         let pair = Pair::new();
-        // A move opens the link, and later connections use that link.
+        // Move a connection first, because this opens the link. Without the link, the client would
+        // ignore the offers below.
         drop(pair.moved());
         let endpoint = endpoint();
         let listener = endpoint.listen(SERVICE).expect("no other listener has the service");
@@ -304,7 +305,7 @@ impl Asked {
         Self { client: [first, second], tcp: [first_tcp, second_tcp], hand, _pair: pair }
     }
 
-    /// Returns the stream ends of the two Joins, sorted by token.
+    /// Returns the descriptions of the stream ends in the two Joins, sorted by token.
     fn joins(&mut self) -> [StreamEnd; 2] {
         let mut joins = [self.hand.hear(), self.hand.hear()];
         joins.sort();
@@ -364,8 +365,8 @@ fn a_connection_whose_group_is_lost_before_the_answer_writes_back_the_marker_tha
     let mut bytes = [0; 7];
     asked.tcp[0].read_exact(&mut bytes).expect("by TCP");
     asked.tcp[0].write_all(&theirs.marker).expect("it is sent");
-    // Only the waiting thread polls the descriptor. The library writes an echo, followed by a
-    // record of 0 bytes.
+    // The library writes an echo of the marker. Then it returns to TCP: its record says that the
+    // program has read 0 bytes of the ring.
     client.expect_nothing();
     asked.client[0].wait_until(crate::pair::is_moved);
     let mut answer = [0; 16 + 12];
@@ -393,8 +394,9 @@ fn a_moved_connection_whose_group_is_lost_waits_for_a_marker_or_the_end() {
         joined.server.expect(b"before");
         joined.server.expect_nothing();
         assert_eq!(joined.server.connection.route(), Route::Moved);
-        // The marker of this end shows that the peer has the answer. The peer's program has read 2
-        // bytes.
+        // In round 0, the peer writes the marker that the server expects, because the peer has
+        // received the server's answer; its program has read 2 bytes of the answer. In round 1, the
+        // peer writes its own marker (an echo). In round 2, TCP ends.
         let (marker, taken) = match answer {
             0 => (Some(joined.theirs.marker), 2),
             1 => (Some(*MARKER), 0),
@@ -429,7 +431,7 @@ fn a_moved_connection_whose_group_is_lost_waits_for_a_marker_or_the_end() {
     }
 }
 
-/// Returns the record that an end writes after the switch marker when it goes home.
+/// Returns the record that an end writes after the switch marker when it returns to TCP.
 fn record(taken: u64) -> [u8; 12] {
     let mut bytes = *b"HOME........";
     bytes[4..].copy_from_slice(&taken.to_be_bytes());

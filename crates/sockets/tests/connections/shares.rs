@@ -22,7 +22,7 @@ impl Honest {
     fn new() -> Self {
         let pair = Pair::new();
         let (client, server) = pair.moved();
-        // Every client of the service receives an offer.
+        // An attacker can get an offer like every other client of the service, so get one here.
         let (_tcp, undecided, rendezvous_socket) = with_rendezvous_socket(&pair);
         let _undecided = pair.accepted(undecided);
         let offer = offer_at(&rendezvous_socket);
@@ -153,5 +153,6 @@ const STREAM: usize = 1 << 28;
 /// Number of answers: far more than a correct peer leaves pending.
 const ANSWERS: u32 = 20_000;
 
-/// Number of groups. An earlier version had completion slots for fewer groups.
+/// Number of groups. An earlier version had completion slots for fewer groups, so the test would
+/// fail with it.
 const GROUPS: u128 = 1100;

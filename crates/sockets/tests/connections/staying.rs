@@ -49,7 +49,8 @@ fn a_connection_that_the_client_uses_late_moves_then() {
     plain.write_all(b"hello").expect("it goes by TCP");
     other.expect(b"hello");
     pair.server.sockets.drive();
-    // The offer for this connection was made at the same time, and has expired.
+    // Both offers have expired. `other` has carried bytes, so it stays on TCP. `server` has carried
+    // none, so it can still move.
     assert_eq!(left(&other), Reason::NoAnswer);
     assert_eq!(server.connection.route(), Route::Undecided);
     let late = pair.connected(late);
@@ -85,7 +86,8 @@ fn where_the_udp_port_is_taken_the_connection_stays_on_tcp() {
 #[test]
 fn datagrams_of_strangers_are_ignored_and_another_version_is_reported() {
     let pair = Pair::new();
-    // A move opens the link.
+    // Move a connection first, because this opens the link. Without the link, the client would
+    // ignore all offers.
     drop(pair.moved());
     let (client, _server) = pair.tcp();
     let rendezvous_socket = client.local_addr().unwrap();

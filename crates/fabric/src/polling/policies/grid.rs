@@ -9,9 +9,12 @@ pub fn full() -> Vec<Point> {
     sensible().into_iter().map(point).collect()
 }
 
-/// Returns points that include every pair of levels of every two properties. Also returns every
-/// exercise with every size on every set of links; in these points, calibrated hosts have both
-/// kinds of timers.
+/// Returns three sets of points (combinations of settings):
+///
+/// - Points in which, for every two properties, each pair of their levels occurs.
+/// - Every exercise with every size on every set of links, on hosts with the speed of a calibrated
+///   host, with normal and with slow timers.
+/// - The points that are measured on virtual Ethernet too.
 pub fn pairs() -> Vec<Point> {
     let mut points = covering();
     for links in LINK_SETS {
@@ -36,15 +39,15 @@ pub fn pairs() -> Vec<Point> {
     without_repetitions(points)
 }
 
-/// Returns points that include every pair of levels of every two properties. Also returns the
-/// points that `cargo xtask acceptance sender` measures on virtual Ethernet.
+/// Returns combinations of settings in which, for every two properties, each pair of their levels
+/// occurs. Also returns those that `cargo xtask acceptance sender` measures on virtual Ethernet.
 pub fn quick() -> Vec<Point> {
     let mut points = covering();
     points.extend(as_measured());
     without_repetitions(points)
 }
 
-/// Returns the points that are measured on virtual Ethernet too.
+/// Returns the combinations of settings that are measured on virtual Ethernet too.
 fn as_measured() -> Vec<Point> {
     let mut points = Vec::new();
     for (name, exercise, message_bytes, in_order) in MEASURED {
@@ -73,8 +76,9 @@ fn without_repetitions(points: Vec<Point>) -> Vec<Point> {
     kept
 }
 
-/// Returns points that cover each pair of levels. To choose each point, the function takes the
-/// point of [`full`] that adds the most new pairs.
+/// Returns combinations of settings in which, for every two properties, each pair of their levels
+/// occurs. Chooses them one after another: each time, takes the combination of [`full`] that adds
+/// the most new pairs.
 fn covering() -> Vec<Point> {
     let all = sensible();
     let mut covered = BTreeSet::new();
@@ -83,8 +87,8 @@ fn covering() -> Vec<Point> {
         let fresh = |levels: &[usize; PROPERTIES]| {
             pairs_of(levels).filter(|pair| !covered.contains(pair)).count()
         };
-        // If several points add equally many pairs, the first is chosen. Without this rule,
-        // platforms could choose different points.
+        // If several combinations add equally many pairs, choose the first. Without this rule,
+        // platforms could choose different ones.
         let best = all.iter().rev().max_by_key(|levels| fresh(levels));
         let Some(best) = best.filter(|levels| fresh(levels) > 0) else { break };
         covered.extend(pairs_of(best));
@@ -93,7 +97,7 @@ fn covering() -> Vec<Point> {
     chosen
 }
 
-/// Returns the levels of all points that make sense.
+/// Returns all combinations of settings that make sense, each as the levels of its properties.
 fn sensible() -> Vec<[usize; PROPERTIES]> {
     let levels = |place: usize| {
         let mut left = place;
@@ -129,15 +133,15 @@ fn point(levels: [usize; PROPERTIES]) -> Point {
     }
 }
 
-/// Returns whether a point makes sense. Ping-pongs are always in order, and links without a rate
-/// limit need no shaper.
+/// Returns whether a combination of settings makes sense. Ping-pongs are always in order, and links
+/// without a rate limit need no shaper.
 fn is_sensible(point: &Point) -> bool {
     let is_ping_pong = point.exercise == Exercise::PingPong;
     !(is_ping_pong && point.in_order || point.links.is_free() && point.shaper != Shaper::Timers)
 }
 
-/// The measured points: links, exercise, size of a message in bytes, and whether writes are
-/// delivered in order.
+/// The combinations that are measured on virtual Ethernet: links, exercise, size of a message in
+/// bytes, and whether writes are delivered in order.
 const MEASURED: [(&str, Exercise, u32, bool); 11] = [
     ("2x1G", Exercise::OneWay, 64 << 10, true),
     ("2x1G", Exercise::OneWay, 64 << 10, false),

@@ -1,4 +1,4 @@
-//! Measures each policy at one point.
+//! Measures each policy at one point (combination of settings).
 
 use super::super::machine::Machine;
 use super::super::{Costs, Exercise, Length, PAYLOAD_BYTES, Pauses, Trial, run_by};
@@ -7,32 +7,33 @@ use crate::LinkModel;
 use crate::scenario::TransferError;
 use crate::stream::Policies;
 
-/// Results of one policy at one point.
+/// Results of one policy with one combination of settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
     /// The figure that is compared. For a stream, the rate of payload in all directions, in bytes
     /// per second. For a ping-pong, the reciprocal of the latency in seconds.
     pub worth: f64,
-    /// Number of turns in which data waited and a link had room, but the link got no data; in
-    /// percent of the data frames.
+    /// Number of runs of the engine in which data waited and a link had room, but the link got no
+    /// data; in percent of the data frames.
     pub idle_percent: f64,
     /// Number of pure acknowledgements and retransmissions, in percent of the data frames.
     pub extra_percent: f64,
 }
 
-/// How points are measured.
+/// How each combination of settings is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
     /// Costs of a calibrated host.
     pub costs: Costs,
-    /// Number of seeds, at least 1. Each point is run with all seeds below this number.
+    /// Number of seeds, at least 1. Each combination of settings is run with all seeds below this
+    /// number.
     pub seeds: u64,
     /// Whether drivers report segmentation offload: see
     /// [`LinkModel::offloads`](crate::LinkModel::offloads).
     pub offloads: bool,
 }
 
-/// The results of all policies at one point.
+/// The results of all policies with one combination of settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
     /// The point.
@@ -41,11 +42,11 @@ pub struct Comparison {
     pub own: Figures,
     /// Results of the rules of `MultiEdge`.
     pub multiedge: Figures,
-    /// Results of the own rules with round robin between the links. Equal to `own` if there is only
-    /// one link.
+    /// Results of the project's own rules with round robin between the links. Equal to `own` if
+    /// there is only one link.
     pub round_robin: Figures,
-    /// Results of the own rules on the first link alone. `None` if there is only one link, or if
-    /// the links have a rate limit.
+    /// Results of the project's own rules on the first link alone. `None` if there is only one
+    /// link, or if the links have a rate limit.
     pub alone: Option<Figures>,
     /// Measures how much the seeds differ: each seed alone gives a ratio, and this value is half of
     /// the distance between the highest and the lowest of these ratios.
@@ -53,12 +54,14 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Returns the result of the own rules, divided by the better result of the other two policies.
+    /// Returns the result of the project's own rules, divided by the better result of the other two
+    /// policies.
     pub fn ratio(&self) -> f64 {
         self.own.worth / self.multiedge.worth.max(self.round_robin.worth)
     }
 
-    /// Returns the result of the own rules, divided by their result on the first link alone.
+    /// Returns the result of the project's own rules, divided by their result on the first link
+    /// alone.
     pub fn ratio_to_one(&self) -> Option<f64> {
         self.alone.map(|alone| self.own.worth / alone.worth)
     }
@@ -82,10 +85,10 @@ impl Comparison {
     }
 }
 
-/// Runs a point with each policy.
+/// Runs one combination of settings with each policy.
 ///
 /// # Errors
-/// [`TransferError`] if a connection cannot be established, ends, or transfers no data.
+/// Returns [`TransferError`] if a connection cannot be established, ends, or transfers no data.
 pub fn compare(point: &Point, setting: &Setting) -> Result<Comparison, TransferError> {
     let links = point.links.models(point.shaper, setting.offloads);
     let by = |links: &[LinkModel], policies| -> Result<Vec<Figures>, TransferError> {

@@ -19,7 +19,7 @@ pub struct Belief {
 }
 
 /// The estimates to test. If hosts are fast, the links are the bottleneck. If hosts are slow, the
-/// processors are.
+/// processors are the bottleneck.
 pub const BELIEFS: [Belief; 6] = [
     Belief { slower: 2, quarters: 2 },
     Belief { slower: 2, quarters: 4 },
@@ -81,7 +81,7 @@ impl fmt::Display for Recovery {
 /// of each link.
 ///
 /// # Errors
-/// [`TransferError`] if the connection cannot be established or ends.
+/// Returns [`TransferError`] if the connection cannot be established or ends.
 pub fn recover(belief: Belief, setting: &Setting) -> Result<Recovery, TransferError> {
     let links = LinkSet { name: "2x1G", links: &[(GIGABIT, 0); 2] };
     let links = links.models(Shaper::Timers, setting.offloads);

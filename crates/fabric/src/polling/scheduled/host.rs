@@ -48,17 +48,17 @@ pub(super) struct ScheduledHost {
     /// Time of the scheduler's next action. `token` identifies the event for this action.
     pub(super) next_at_ns: u64,
     pub(super) token: u64,
-    /// Time of the last turn that did some work.
+    /// Time of the engine's last run that did some work.
     pub(super) worked_at: Instant,
     /// Time when the application last polled; `None` before its first poll.
     pub(super) polled_at: Option<Instant>,
     /// Whether acknowledgements can be pending.
     pub(super) may_owe: bool,
     /// Number of frames received so far. `frames_before` is the number at the last poll of the
-    /// links by the thread on watch.
+    /// links by the thread that watches them.
     pub(super) frames: u64,
     pub(super) frames_before: u64,
-    /// Whether the thread on watch receives frames only at intervals.
+    /// Whether the thread that watches the links receives frames only at intervals.
     pub(super) is_moderated: bool,
     /// Number of notifications to the application so far.
     pub(super) notified: u64,
@@ -86,11 +86,11 @@ pub(super) struct Outgoing {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cell {
     pub(super) owner: Option<Role>,
-    /// Whether another thread has work. In this case, the owner of the cell performs another turn
+    /// Whether another thread has work. In this case, the owner of the cell runs the engine again
     /// before it leaves.
     pub(super) again: bool,
     pub(super) turn: ScheduledTurn,
-    /// Number of turns since the owner entered.
+    /// Number of times that the owner has run the engine since it entered.
     pub(super) rounds: u32,
     pub(super) has_worked: bool,
     pub(super) has_deferred: bool,
@@ -109,37 +109,37 @@ pub(super) struct ScheduledTurn {
 /// What a thread does now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Doing {
-    /// It is inside the engine and polls the links.
+    /// The thread is inside the engine and polls the links.
     Look,
-    /// It is inside the engine and receives the first frame of the inbox.
+    /// The thread is inside the engine and receives the first frame of the inbox.
     Take,
-    /// It is inside the engine and sends the first frame of the outbox.
+    /// The thread is inside the engine and sends the first frame of the outbox.
     Send,
-    /// It is inside the engine and posts operations; then it sends.
+    /// The thread is inside the engine. It posts operations, and then sends frames.
     Post,
-    /// It hands an operation to the thread that is inside the engine.
+    /// The thread hands an operation to the other thread, which is inside the engine.
     Submit,
-    /// It polls the links repeatedly. For most of the time it is inside the engine.
+    /// The thread polls the links repeatedly. For most of the time it is inside the engine.
     Spin,
-    /// It waits because another thread is inside the engine.
+    /// The thread waits because another thread is inside the engine.
     KeptOut,
-    /// It sleeps or is waking up.
+    /// The thread sleeps or is waking up.
     Asleep(Sleep),
 }
 
 /// Kind of a sleep, which determines what ends it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Sleep {
-    /// A frame, a timer of the engine or a call of another thread ends the sleep.
+    /// A frame, a timer of the engine or a wake-up by another thread ends the sleep.
     OnLinks,
     /// The end of an interval ends the sleep; arriving frames do not.
     Interval,
-    /// Another thread ends the sleep: it has completed the thread's operation, or hands the watch
-    /// over to the thread.
+    /// Another thread ends the sleep, because it has completed an operation of the sleeping thread,
+    /// or because the sleeping thread is now to watch the links.
     Blocked,
     /// The sleep ends when the other thread has left the engine.
     MakingWay,
-    /// The thread's next scheduled poll, or a call of another thread, ends the sleep.
+    /// The thread's next scheduled poll, or a wake-up by another thread, ends the sleep.
     Aside,
 }
 
@@ -157,7 +157,7 @@ pub(super) enum Purpose {
     Watch,
     /// The progress thread serves the links. `begins` is true for its first poll.
     Serve { begins: bool },
-    /// The thread on watch is about to sleep on the links.
+    /// The thread that watches the links is about to sleep on them.
     Part,
 }
 
@@ -187,7 +187,7 @@ pub(super) struct Thread {
     pub(super) has_slept: bool,
     /// Whether the thread's last sleep was an interval.
     pub(super) slept_interval: bool,
-    /// The periods in which this thread has found another thread on watch.
+    /// The periods in which this thread has found that another thread watches the links.
     pub(super) standby: Standby,
 }
 

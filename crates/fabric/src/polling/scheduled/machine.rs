@@ -85,7 +85,7 @@ impl Machine {
         self.queue.now()
     }
 
-    /// Returns the time of a poll of all links that finds nothing, in nanoseconds.
+    /// Returns how long a poll of all links takes if it finds nothing, in nanoseconds.
     pub(super) fn look_ns(&self) -> u64 {
         in_ns(self.costs.poll_ps * self.wires[0].len() as u64).max(1)
     }
@@ -214,7 +214,7 @@ impl Machine {
             Happening::Timer { host } => {
                 self.hosts[host].timer_at = Instant::NEVER;
                 if self.hosts[host].engine.poll_timeout() <= self.now() {
-                    // If no thread watches the links, the next turn handles the timer.
+                    // If no thread watches the links, the next run of the engine handles the timer.
                     self.call(host);
                 } else {
                     self.arm_timer(host);
@@ -236,7 +236,7 @@ impl Machine {
         self.settle(host);
     }
 
-    /// Calls the threads of a host: wakes a thread that sleeps on the links, and makes spinning
+    /// Notifies the threads of a host: wakes a thread that sleeps on the links, and makes spinning
     /// threads end their current poll.
     pub(super) fn call(&mut self, number: usize) {
         let (now_ns, look_ns) = (self.now().0, self.look_ns());
@@ -341,8 +341,8 @@ impl Machine {
         host.frames += 1;
     }
 
-    /// Finishes a turn whose frames were received. After this call, the outbox contains the frames
-    /// to send.
+    /// Finishes a run of the engine that has received its frames. After this call, the outbox
+    /// contains the frames to send.
     pub(super) fn finish_turn(&mut self, number: usize, role: Role) {
         let host = &mut self.hosts[number];
         let ScheduledTurn { now, frames, .. } = host.cell.turn;

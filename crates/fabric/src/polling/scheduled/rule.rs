@@ -26,17 +26,18 @@ pub trait WaitRule: fmt::Debug {
     fn on_waited(&mut self, took_ns: u64, limit_ns: u64, has_slept: bool);
     /// Records that the application had work, but no processor for `away_ns`.
     fn on_descheduled(&mut self, now: Instant, away_ns: u64);
-    /// Records that the progress thread has polled the links.
+    /// Records a poll of the links by the progress thread. `found` is true if the poll found work.
+    /// The application last polled `polled_ns_ago` nanoseconds earlier.
     fn on_served(&mut self, found: bool, polled_ns_ago: u64);
-    /// Records the number of frames that the thread on watch has found. If `slept_interval` is
-    /// true, the thread slept for an interval before it polled. `notified` is the number of
-    /// notifications to the application so far.
+    /// Records that the thread on watch (the thread that polls the links) has found this number of
+    /// frames. If `slept_interval` is true, the thread slept for an interval before it polled.
+    /// `notified` is the number of notifications to the application so far.
     fn on_looked(&mut self, now: Instant, frames: u64, notified: u64, slept_interval: bool) {
         let _ = (now, frames, notified, slept_interval);
     }
-    /// Returns the time for which the thread on watch may leave frames unread, in nanoseconds.
-    /// Returns `None` if the thread must read frames immediately. The application was last active
-    /// at `active_at`.
+    /// Returns the time for which the thread that watches the links may leave frames unread, in
+    /// nanoseconds. Returns `None` if the thread must read frames immediately. The application was
+    /// last active at `active_at`.
     fn interval_ns(&self, now: Instant, active_at: Instant) -> Option<u64> {
         let _ = (now, active_at);
         None
@@ -130,7 +131,7 @@ impl WaitRule for Policies {
 
     fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool) {
         // While there are enough processors, the runtime does not record polls, so this rule does
-        // not either.
+        // not record them either.
         if now < self.polling.short_until() {
             self.polling.on_waited(idle_ns, self.polling.spin_limit_ns(), sleeps);
         }

@@ -38,21 +38,21 @@ impl fmt::Display for Point {
     }
 }
 
-/// How points are measured.
+/// How each combination of settings is measured.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Setting {
     /// Number of processors of a host.
     pub processors: usize,
     /// Virtual time of each run, in nanoseconds. It contains many slices of all threads.
     pub measured_ns: u64,
-    /// Number of runs of each point, at least 1.
+    /// Number of runs of each combination of settings, at least 1.
     pub seeds: u64,
 }
 
-/// Results of the policy and of simple rules at one point.
+/// Results of the wait policy and of simple rules with one combination of settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// The point at which the policy was measured.
+    /// The combination of settings with which the policy was measured.
     pub point: Point,
     /// Operations per second on hosts without other threads, with the better of two rules: always
     /// spin, and never spin.
@@ -87,8 +87,8 @@ pub fn full() -> Vec<Point> {
     points(&SPEEDS)
 }
 
-/// Returns the points for three speeds of hosts: a quarter, the same and four times the speed of a
-/// calibrated host.
+/// Returns the combinations of settings for three speeds of hosts: a quarter, the same and four
+/// times the speed of a calibrated host.
 pub fn quick() -> Vec<Point> {
     points(&[1, 4, 16])
 }
@@ -106,11 +106,11 @@ fn points(speeds: &[u32]) -> Vec<Point> {
     points
 }
 
-/// Measures a point with the policy. If `with_simple` is true, also measures it with the simple
-/// rules; otherwise their result is 0.
+/// Measures the wait policy with one combination of settings. If `with_simple` is true, also
+/// measures the simple rules; otherwise their result is 0.
 ///
 /// # Errors
-/// [`TransferError`] if a connection cannot be established or ends.
+/// Returns [`TransferError`] if a connection cannot be established or ends.
 pub fn measure(
     point: &Point,
     setting: &Setting,

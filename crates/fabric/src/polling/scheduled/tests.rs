@@ -70,9 +70,9 @@ fn an_idle_application_that_sleeps_takes_little_of_its_processor_and_longer() {
     assert!(sleeps_ns < spins_ns + 2 * SLEEP_COST_NS, "{sleeps_ns} and {spins_ns}");
 }
 
-/// Reproduces a measurement of the real engine next to busy threads. An endpoint that always spins
-/// loses much more than the busy threads should take. An endpoint that sleeps while no frames
-/// arrive loses little.
+/// Reproduces a measurement of the real engine next to busy threads. If the endpoint always spins,
+/// it completes far fewer operations than its share of the processors permits. If the endpoint
+/// sleeps while no frames arrive, it completes most of these operations.
 #[test]
 fn beside_busy_threads_spinning_without_end_loses_more_than_a_share() {
     let left = share_left(PROCESSORS, 8);
@@ -96,8 +96,8 @@ fn a_thread_that_loses_its_processor_inside_keeps_the_other_out() {
     let alone = outcome(&trial(Exercise::TwoWay, Mode::Polls, 16 << 10, 0), SPIN);
     let crowded = outcome(&trial(Exercise::TwoWay, Mode::Polls, 16 << 10, 8), SPIN);
     assert!(crowded.kept_out > 100 + alone.kept_out, "{crowded:?}");
-    // The gap shows that four other threads on the same processor ran in it: it is longer than half
-    // of their slices.
+    // A gap of this length shows that the thread lost its processor: four busy threads share this
+    // processor, and each of them runs for a slice.
     assert!(crowded.longest_gap_ns > 4 * PROCESSORS.slice_ns / 2, "{crowded:?}");
 }
 
@@ -119,7 +119,9 @@ fn a_trial_repeats_itself() {
     }
 }
 
-/// Compares the processor time of waiting threads with intervals and without intervals.
+/// Compares the processor time of waiting threads under two policies. With one policy, the thread
+/// that watches the links reads frames only at intervals. With the other, the thread reads each
+/// frame immediately.
 #[test]
 fn streams_over_slow_links_take_less_of_a_processor_at_intervals_on_every_host() {
     const LINKS: [LinkModel; 1] = [LinkModel { offloads: true, ..raw_link(1_000_000_000, 0) }];

@@ -143,7 +143,7 @@ impl Machine {
         let (now, look_ns) = (self.now(), self.look_ns());
         let host = &mut self.hosts[number];
         // As long as `doing` is `Spin`, other threads find this thread inside the engine
-        // (`is_kept_out`).
+        // (`is_kept_out`). Therefore change it first.
         host.thread(role).doing = Doing::Look;
         if role == Role::Application && host.thread(role).purpose != Purpose::Watch {
             let last = Instant(now.0.saturating_sub(look_ns + host.thread(role).away_ns));
@@ -177,8 +177,8 @@ impl Machine {
                 let cost_ns = in_ns(return_ps + next.cost_ps);
                 self.spend(number, role, Doing::Send, cost_ns);
             }
-            // All frames of this turn are sent. The turn ends after the remaining cost of the last
-            // frame.
+            // All frames of this run of the engine are sent. The run ends after the remaining cost
+            // of the last frame.
             None if return_ps > 0 => self.spend(number, role, Doing::Send, in_ns(return_ps)),
             None => self.end_turn(number, role),
         }
@@ -212,7 +212,7 @@ impl Machine {
     }
 
     /// Wakes a blocked application. The application then checks whether its operation has
-    /// completed, or takes over the watch.
+    /// completed, or begins to watch the links.
     fn wake_blocked(&mut self, number: usize) {
         if self.hosts[number].thread(Role::Application).doing == Doing::Asleep(Sleep::Blocked) {
             self.wake(number, Role::Application);
@@ -269,7 +269,8 @@ impl Machine {
         }
     }
 
-    /// Runs the application's program. Returns whether it posts operations, which takes time.
+    /// Runs the application's program. Returns whether the program posts operations, which takes
+    /// time.
     fn run_program(&mut self, number: usize) -> bool {
         let operations = match &self.hosts[number].program {
             Program::PingPong(_) => self.run_ping_pong(number),
@@ -475,8 +476,8 @@ impl Machine {
         self.go_on_watching(number, outcome, worked);
     }
 
-    /// Continues an application that is on watch and still waits. The application spins, sleeps or
-    /// polls again.
+    /// Continues an application that watches the links and still waits. The application spins,
+    /// sleeps or polls again.
     fn go_on_watching(&mut self, number: usize, outcome: Drive, worked: bool) {
         let (now, role) = (self.now(), Role::Application);
         let host = &mut self.hosts[number];
@@ -491,8 +492,8 @@ impl Machine {
         }
     }
 
-    /// Wakes the progress thread if it waits to become the thread on watch. The caller has found
-    /// that no thread is on watch.
+    /// Wakes the progress thread if it waits to become the thread that watches the links. The
+    /// caller has found that no thread watches them.
     fn call_successor(&mut self, number: usize) {
         let thread = self.hosts[number].thread(Role::Progress);
         if thread.doing == Doing::Asleep(Sleep::Blocked) {
@@ -570,7 +571,7 @@ impl Machine {
         }
     }
 
-    /// Records that the thread on watch has polled the links.
+    /// Records that the thread that watches the links has polled them.
     fn on_looked(&mut self, number: usize, role: Role) {
         let now = self.now();
         let host = &mut self.hosts[number];
@@ -587,8 +588,8 @@ impl Machine {
         host.thread(Role::Progress).rule.interval_ns(now, active_at)
     }
 
-    /// Makes the thread on watch sleep. The thread flushes pending acknowledgements first, unless
-    /// its last poll has done so.
+    /// Makes the thread that watches the links sleep. The thread flushes pending acknowledgements
+    /// first, unless its last poll has done so.
     fn part(&mut self, number: usize, role: Role) {
         let interval_ns = self.interval_ns(number);
         let host = &mut self.hosts[number];
@@ -606,16 +607,16 @@ impl Machine {
         self.sleep(number, role, Sleep::Interval, until.min(due).max(self.now()));
     }
 
-    /// Makes the progress thread hand the watch over to a blocked application. Then continues the
-    /// progress thread.
+    /// Makes the progress thread stop watching the links, so that a blocked application watches
+    /// them instead. Then continues the progress thread.
     fn leave_watch(&mut self, number: usize) {
         self.hosts[number].watch = None;
         self.wake_blocked(number);
         self.serve(number);
     }
 
-    /// Handles the thread on watch after it has flushed acknowledgements. If there is no work, the
-    /// thread sleeps now.
+    /// Handles the thread that watches the links after it has flushed acknowledgements. If there is
+    /// no work, the thread sleeps now.
     fn end_parting(&mut self, number: usize, role: Role, outcome: Drive, worked: bool) {
         let now = self.now();
         let host = &mut self.hosts[number];
@@ -653,8 +654,9 @@ impl Machine {
     }
 }
 
-/// `ROUNDS_INLINE` is the maximum number of turns in one call of an application, `ROUNDS_MAX` in
-/// one call of the progress thread. Both numbers are equal to those of the runtime.
+/// Maximum number of times that one call runs the engine: `ROUNDS_INLINE` for a call of an
+/// application, `ROUNDS_MAX` for a call of the progress thread. Both numbers are equal to those of
+/// the runtime.
 const ROUNDS_INLINE: u32 = 8;
 const ROUNDS_MAX: u32 = 64;
 

@@ -1,8 +1,8 @@
-//! Explores every order of events while the two ends of a stream go home.
+//! Explores every order of events while the two ends of a stream return to TCP.
 //!
 //! The model has these events: programs read and write; a group carries and acknowledges bytes, and
-//! is lost; TCP has room for two tokens; each end may begin to go home at any time. The state of an
-//! end is the real [`Homing`]. All other parts are models.
+//! is lost; TCP has room for two tokens, and a token is a byte or a record; each end may begin its
+//! return at any time. The state of an end is the real [`Homing`]. All other parts are models.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -12,14 +12,14 @@ use super::{HomeStep, Homing, Record};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Planted {
     Nothing,
-    /// A record contains the number of bytes that have arrived in the ring. Correct is the number
+    /// An end reports to the peer how many bytes have arrived in its ring. Correct is the number
     /// that the program has read.
     NamesArrived,
-    /// A program reads bytes of the ring after the record was written.
+    /// A program reads bytes of the ring after its end has reported the number of read bytes.
     TakesOn,
     /// The send ring drops acknowledged bytes that the peer's program has not read.
     ForgetsAcknowledged,
-    /// An end that reads a record continues to use the group.
+    /// An end continues to use the group after the peer has begun its return to TCP.
     DoesNotFollow,
 }
 
@@ -29,17 +29,17 @@ enum Token {
     Byte(u64),
 }
 
-/// One end, and the direction in which this end sends.
+/// One end, and the bytes that this end sends.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 struct End {
     written: u64,
     posted: u64,
     /// `arrived`: number of bytes that have arrived in the peer's ring. `acknowledged`: number of
-    /// these bytes of which this end has an acknowledgement.
+    /// these bytes that the peer has acknowledged to this end.
     arrived: u64,
     acknowledged: u64,
-    /// `taken`: number of bytes that the peer's program has read from the ring. `known`: number of
-    /// these bytes for which this end has credit.
+    /// `taken`: number of bytes that the peer's program has read from its ring. `known`: number of
+    /// these bytes that the peer has reported to this end in a credit.
     taken: u64,
     known: u64,
     /// Number of bytes that the peer's program has received by any route.

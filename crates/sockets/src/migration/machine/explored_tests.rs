@@ -3,8 +3,8 @@
 //!
 //! The model has these events: programs write, read, shut down, close, or need TCP; offers arrive;
 //! a group carries messages, and may be lost at any time; TCP has room for two or three tokens, and
-//! a switch marker is two tokens; ends go home; time passes at one end and not at its peer, as when
-//! a process is stopped.
+//! a switch marker is two tokens; ends return to TCP; time passes at one end and not at its peer,
+//! as when a process is stopped.
 //!
 //! The real [`Migration`] and [`Homing`] make the decisions of the ends. All other parts are
 //! models.
@@ -38,7 +38,7 @@ enum Planted {
     /// The connecting end's program reads the ring, although this end cannot report that to the
     /// peer.
     ReadsRingBehindEnd,
-    /// The end of TCP resets an end that waits for the switch marker.
+    /// An end that waits for the peer's switch marker is reset when TCP ends instead.
     ResetsAtEnd,
     /// An end gives up a switch marker of which a part is written.
     LeavesPartOfMarker,
@@ -50,7 +50,7 @@ enum Planted {
     IgnoresLateAnswer,
     /// A shutdown during the move shuts TCP down at once.
     ShutsAtOnce,
-    /// An end does not follow a peer that goes home directly after the move.
+    /// An end does not follow a peer that returns to TCP directly after the move.
     ForgetsReturn,
     /// An end leaves a connection to TCP if the program closes it during the move.
     LeavesWhenClosed,
@@ -93,7 +93,7 @@ enum Reading {
     Watching,
 }
 
-/// One end, and the direction in which this end sends.
+/// One end, and the bytes and messages that this end sends.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct End {
     migration: Migration,
@@ -111,14 +111,14 @@ struct End {
     got: u8,
     /// Number of bytes that were written before the switch marker.
     by_tcp: u8,
-    /// Numbers of bytes of the ring: posted; arrived in the peer's ring; read from this end's ring;
-    /// and known to be read by the peer.
+    /// Numbers of ring bytes: sent by this end; arrived in the peer's ring; read by the program
+    /// from this end's ring; and read by the peer's program, according to the peer's credits.
     posted: u8,
     arrived: u8,
     taken: u8,
     known: u8,
     homing: Option<Homing>,
-    /// The peer's record; `None` after this end has gone home.
+    /// The peer's record; `None` before it arrives, and after this end has handled it.
     record: Option<u8>,
     is_shut: bool,
     has_ended_tcp: bool,
@@ -127,7 +127,7 @@ struct End {
     has_heard: bool,
     has_seen_loss: bool,
     is_reset: bool,
-    /// True if the peer goes home and posts nothing more.
+    /// True if the peer returns to TCP and posts nothing more.
     is_peer_home: bool,
     /// Number of tokens that fit in TCP.
     room: usize,
@@ -210,7 +210,7 @@ const FREE: [Step; 10] = [
 /// Size of a ring in bytes.
 const RING: u8 = 2;
 
-/// The time at an end, which never changes. A time in the future counts as already due.
+/// The constant time. `forget_times` sets all due times to it, so a timer can fire at any step.
 pub(super) const NOW: Instant = Instant(100_000_000_000);
 
 /// A time after every time limit.
@@ -262,7 +262,7 @@ impl End {
         )
     }
 
-    /// Returns true if the connection has gone home.
+    /// Returns true if the connection has returned to TCP.
     fn is_home(&self) -> bool {
         self.phase() == Phase::Ended(Reason::Home)
     }
@@ -295,7 +295,7 @@ impl State {
         Self { ends, is_offered: false, is_lost: false, is_excused: false }
     }
 
-    /// Passes an event to an end, and performs the actions that it returns.
+    /// Passes an event to an end, and performs the actions that the end's state machine returns.
     fn feed(&mut self, planted: Planted, index: usize, event: Event, now: Instant) {
         let end = &mut self.ends[index];
         let phase = end.phase();
@@ -389,7 +389,7 @@ impl State {
             let is_lost = peer.tcp.front() == Some(&Token::End);
             if is_lost { Event::MarkerFails(Reason::Closed) } else { Event::MarkerEarly }
         } else if end.migration.has_ended_tcp() {
-            // The peer counts the end of TCP as the switch marker.
+            // The peer treats the end of TCP like a whole switch marker.
             end.marker_written = 2;
             Event::MarkerWritten
         } else if end.has_ended_tcp {
@@ -423,7 +423,7 @@ impl State {
     }
 
     /// Makes the stream read from TCP the switch marker that it expects, and the record after it.
-    /// The program reads the bytes before the marker.
+    /// The program reads the bytes before the marker. Returns true if the state has changed.
     fn pump(&mut self, planted: Planted, index: usize) -> bool {
         let (own, peer) = two(&mut self.ends, index);
         let front = peer.tcp.front().copied();
@@ -632,7 +632,7 @@ impl State {
                 peer.tcp.pop_front();
                 Some(own.get(byte))
             }
-            // The end of TCP stays there, so it can be read any number of times.
+            // The token for the end stays in the queue, so programs can read it many times.
             Token::End if !own.is_on_edge() => Some(own.see_end(peer)),
             Token::End if own.is_on_edge() && own.seen == 0 => {
                 self.pump(planted, index).then_some(Ok(()))
@@ -736,7 +736,7 @@ impl State {
             let is_early = own.seen < 2 && planted == Planted::DoesNotWait;
             if own.homing.is_none() && (is_early || is_ending) {
                 own.reset();
-                // The peer can still read bytes from its ring, so a reset is justified.
+                // Both directions have ended, so this reset takes no bytes from the programs.
                 self.is_excused |= is_ending;
             } else {
                 self.feed(planted, index, Event::Return, NOW);

@@ -45,10 +45,11 @@ pub(super) const EVENTS: [Event; 27] = [
     Event::PeerLost,
 ];
 
-/// The event that completes going home. Only one phase handles it.
+/// The event that completes the return to TCP. Only one phase handles it.
 pub(super) const ARRIVED: Event = Event::Arrived;
 
-/// Returns an end for each combination of phase and marks in the table.
+/// Returns an end for each row heading of the table: a phase with its marks. Marks are the words
+/// that follow the name of a phase, such as `shut`.
 fn ends(role: Role) -> Vec<Migration> {
     let to_switch = match role {
         Role::Connecting => &[Event::Begin, Event::Offer, Event::GroupUp, Event::Joined][..],
@@ -91,7 +92,8 @@ fn ends(role: Role) -> Vec<Migration> {
     reached.collect()
 }
 
-/// Returns the name of the phase, followed by its marks.
+/// Returns the name of the phase, followed by its marks (words for further conditions, such as
+/// `shut`).
 fn name(end: &Migration) -> String {
     let phase = match end.phase {
         Phase::Ended(reason) => return format!("Ended ({})", reason.name()),
@@ -116,7 +118,7 @@ fn name(end: &Migration) -> String {
     phase + &marks.collect::<String>()
 }
 
-/// Removes the marks from a phase.
+/// Removes the words that follow the name of a phase, such as `shut`.
 fn plain(name: &str) -> &str {
     name.split(',').next().unwrap_or(name)
 }
@@ -161,8 +163,8 @@ fn rows(role: Role) -> Vec<String> {
                     actions.iter().map(|action| format!("{action:?}")).collect();
                 let (event, actions) = (event_name(event), actions.join(", "));
                 let next = name(&after);
-                // Omit a row that equals the row of the phase without the mark, or the row before
-                // the due time.
+                // Omit a row that equals the row of the same phase without further words, or the
+                // row that applies before the due time.
                 let row = |phase: &str, is_late| {
                     (
                         plain(phase).to_owned(),

@@ -300,7 +300,7 @@ impl ConnectionTable {
                 undecided.peer = Some(end);
                 self.step(turn, id, Event::Joined);
             }
-            // This side has given up the move, or the peer has already answered Join.
+            // This side has given up the move, or the peer has sent Joined a second time.
             _ => {
                 let reset = Message::Reset { to: end.number };
                 self.send(turn, handle, reset, Context::Message);
@@ -320,8 +320,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Handles an answer that shows that the peer has no such stream, and so does not write to the
-    /// ring. This side may already have given up the stream.
+    /// Handles a message with which the peer reports that it has no stream for this connection. The
+    /// peer therefore does not write to the ring. This side may already have given up its stream.
     pub(super) fn on_answer(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,

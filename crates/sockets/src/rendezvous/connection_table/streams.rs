@@ -68,8 +68,9 @@ impl ConnectionTable {
     /// the number of operations posted.
     ///
     /// If the engine has no room, sets the group aside until one of its operations completes. If
-    /// the group has no operation in flight, other groups use the room. In that case adds the group
-    /// to `refused`, and the next call retries it.
+    /// the group has no operation in flight, no completion of its own can wake it, because
+    /// operations of other groups occupy the room. In that case adds the group to `refused`, and
+    /// the next call retries it.
     fn serve_group(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -220,8 +221,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Removes a stream that has ended on this side. Called only when the peer writes no more to
-    /// its ring.
+    /// Removes a stream that has ended on this side. Called only when the peer can no longer write
+    /// to the receive ring of the stream.
     pub(super) fn forget_stream(&mut self, number: StreamNumber) {
         let Some(entry) = self.streams.remove(number) else { return };
         if let Some(group) = self.groups.get_mut(entry.group) {
@@ -230,7 +231,7 @@ impl ConnectionTable {
     }
 
     /// Handles the loss of the group of a stream. If the peer has violated the protocol
-    /// (`is_condemned`), the stream breaks. Otherwise the stream goes home.
+    /// (`is_condemned`), the stream breaks. Otherwise the stream returns to TCP.
     pub(super) fn lose_stream(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,

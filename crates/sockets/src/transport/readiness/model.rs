@@ -48,7 +48,7 @@ impl Shared {
         self.end.on_arrived(|| self.has_some());
     }
 
-    /// Adds a byte. Called inside the engine.
+    /// Adds a byte. Called by the thread that runs the engine.
     fn come(&self) {
         let came = self.came.load(Ordering::Relaxed);
         self.came.store(came + 1, Ordering::SeqCst);
